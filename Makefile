@@ -1,0 +1,205 @@
+# make            the library (lib/) and the demos (build/demo/)
+# make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
+# make demo       runs the demo
+# make bench      builds and runs the benchmarks
+# make install    to PREFIX (/usr/local) under DESTDIR; make uninstall
+# make clean
+#
+# Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, LIBDIR, INCLUDEDIR, DESTDIR, PKG_CONFIG, and
+#   SANITIZE=address,undefined   or thread; everything then goes to a build folder of its own
+#   BUILD=DIR                    builds there, the library in DIR/lib
+# "sh demo/run" and "sh test/run" install what the build needs and call make.
+
+PREFIX     ?= /usr/local
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+CFLAGS     ?= -O2 -g
+PKG_CONFIG ?= pkg-config
+SANITIZE   ?=
+BUILD      ?= build$(addprefix /,$(subst $(comma),-,$(SANITIZE)))
+comma      := ,
+LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
+
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all lib demos tests benches test demo bench install uninstall clean
+
+all: lib demos
+
+# ---------------------------------------------------------------- platform
+
+version_of = $(shell awk '$$2 == "DIBS_VERSION_$(1)" { print $$3 }' include/dibs.h)
+MAJOR     := $(call version_of,MAJOR)
+VERSION   := $(MAJOR).$(call version_of,MINOR).$(call version_of,PATCH)
+STATIC    := libdibs.a
+
+ifeq ($(shell uname -s),Darwin)
+PLATFORM     := -D_DARWIN_C_SOURCE
+SHARED       := libdibs.dylib
+SHARED_MAJOR := libdibs.$(MAJOR).dylib
+SHARED_FULL  := libdibs.$(VERSION).dylib
+SHARED_FLAGS := -dynamiclib -install_name $(LIBDIR)/$(SHARED_MAJOR) -current_version $(VERSION)
+else
+PLATFORM     := -D_GNU_SOURCE
+SHARED       := libdibs.so
+SHARED_MAJOR := libdibs.so.$(MAJOR)
+SHARED_FULL  := libdibs.so.$(VERSION)
+SHARED_FLAGS := -shared -Wl,-soname,$(SHARED_MAJOR) $(if $(SANITIZE),,-Wl,-z,defs)
+endif
+
+# hiredis' headers are included as <hiredis/...>; some installations name only the folder below.
+has            = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
+query          = $(shell $(PKG_CONFIG) $(1) 2>/dev/null)
+hiredis_dirs  := $(patsubst -I%,%,$(call query,--cflags-only-I hiredis))
+hiredis_dirs  += $(filter-out /usr/include,$(patsubst %/hiredis,%,$(filter %/hiredis,$(hiredis_dirs))))
+HIREDIS_CFLAGS := $(addprefix -isystem ,$(hiredis_dirs)) $(call query,--cflags-only-other hiredis)
+HIREDIS_LIBS  := $(call query,--libs hiredis)
+CMOCKA_CFLAGS := $(call query,--cflags cmocka)
+CMOCKA_LIBS   := $(call query,--libs cmocka)
+
+need_hiredis := $(if $(call has,hiredis),,need_hiredis)
+need_cmocka  := $(if $(call has,cmocka),,need_cmocka)
+.PHONY: need_hiredis need_cmocka
+need_hiredis:
+	@echo 'hiredis or pkg-config is missing: "sh demo/run" installs it.' >&2; exit 1
+need_cmocka:
+	@echo 'cmocka or pkg-config is missing: "sh test/run" installs it.' >&2; exit 1
+
+# ------------------------------------------------------------------- flags
+
+WARNINGS     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+SANITIZERS   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+ALL_CFLAGS   := -std=c11 $(WARNINGS) -pthread $(SANITIZERS) $(CFLAGS)
+ALL_CPPFLAGS := $(PLATFORM) -Iinclude $(CPPFLAGS)
+ALL_LDFLAGS  := -pthread $(SANITIZERS) $(LDFLAGS)
+COMPILE      := $(CC) $(ALL_CFLAGS) $(ALL_CPPFLAGS) $(HIREDIS_CFLAGS)
+
+# ------------------------------------------------------------------- files
+
+OBJ           := $(BUILD)/obj
+objects        = $(patsubst %.c,$(OBJ)/%.o,$(1))
+programs       = $(patsubst $(1)/%.c,$(BUILD)/$(2)/%,$(wildcard $(1)/*.c))
+
+SCRIPTS       := $(sort $(wildcard src/redis/scripts/*.lua))
+LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store core api)))))
+LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
+DEMO_OBJECTS  := $(call objects,$(wildcard demo/support/*.c))
+TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
+
+DEMOS         := $(call programs,demo,demo)
+BENCHES       := $(call programs,bench,bench)
+UNIT_TESTS    := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/unit/*_test.c))
+INTEGRATION   := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/integration/*_test.c))
+TEST_PROGRAMS := $(call programs,test/support/prog,test/prog)
+
+# What the commands and lists were last time: kept in files, so that a change of them rebuilds what they made.
+quoted = '$(subst ','\'',$(strip $(1)))'
+record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
+                 printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
+ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo,$(MAKECMDGOALS)),all),)
+$(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
+$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(DEMO_OBJECTS) $(TEST_OBJECTS))
+endif
+
+# ----------------------------------------------------------------- library
+
+lib: $(LIB)/$(STATIC) $(LIB)/$(SHARED)
+
+$(LIB)/$(STATIC): $(LIB_OBJECTS) $(BUILD)/objects
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(AR) rcs $@ $(LIB_OBJECTS)
+
+$(LIB)/$(SHARED_FULL): $(LIB_OBJECTS) $(BUILD)/objects
+	@mkdir -p $(@D)
+	$(CC) $(SHARED_FLAGS) $(ALL_LDFLAGS) -o $@ $(LIB_OBJECTS) $(HIREDIS_LIBS)
+
+$(LIB)/$(SHARED_MAJOR): $(LIB)/$(SHARED_FULL)
+	@ln -sf $(SHARED_FULL) $@
+
+$(LIB)/$(SHARED): $(LIB)/$(SHARED_MAJOR)
+	@ln -sf $(SHARED_MAJOR) $@
+
+$(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
+	@mkdir -p $(@D)
+	LC_ALL=C awk -f src/redis/scripts/embed.awk $(SCRIPTS) >$@
+
+# ----------------------------------------------------------------- objects
+
+$(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
+$(DEMO_OBJECTS) $(DEMOS): PRIVATE := -Idemo
+$(BENCHES): PRIVATE := -Idemo
+$(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
+
+$(OBJ)/%.o: %.c $(BUILD)/flags | $(need_hiredis)
+	@mkdir -p $(@D)
+	$(COMPILE) $(PRIVATE) -MMD -MP -c -o $@ $<
+
+$(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
+	@mkdir -p $(@D)
+	$(COMPILE) $(PRIVATE) -MMD -MP -c -o $@ $<
+
+$(BUILD)/flags $(BUILD)/objects: ;
+
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(DEMO_OBJECTS) $(TEST_OBJECTS))
+-include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS))
+
+# ---------------------------------------------------------------- programs
+
+# A program is one source file, compiled and linked at once with its helpers and the static library.
+define link
+@mkdir -p $(@D) $(dir $(OBJ)/$(@:$(BUILD)/%=%))
+$(COMPILE) $(PRIVATE) -MMD -MP -MF $(OBJ)/$(@:$(BUILD)/%=%).d -MT $@ $(ALL_LDFLAGS) -o $@ \
+    $(filter %.c %.o %.a,$^) $(HIREDIS_LIBS)
+endef
+
+$(DEMOS): $(BUILD)/demo/%: demo/%.c $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link)
+
+$(BENCHES): $(BUILD)/bench/%: bench/%.c $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link)
+
+$(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags \
+                              | $(need_hiredis) $(need_cmocka)
+	$(link) $(CMOCKA_LIBS)
+
+$(TEST_OBJECTS): | $(need_cmocka)
+
+$(TEST_PROGRAMS): $(BUILD)/test/prog/%: test/support/prog/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link)
+
+demos: $(DEMOS)
+benches: $(BENCHES)
+tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS)
+
+# ----------------------------------------------------------------- running
+
+# test/run and demo/run call make themselves: the flags of this one are not for them, variables reach them all the same.
+test:
+	@MAKEFLAGS= MFLAGS= sh test/run --no-install $(ONLY)
+
+demo:
+	@MAKEFLAGS= MFLAGS= sh demo/run --no-install
+
+bench: benches
+	@if [ -f bench/run ]; then sh bench/run; fi
+
+# -------------------------------------------------------------- installing
+
+install: lib
+	mkdir -p $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 644 include/*.h $(DESTDIR)$(INCLUDEDIR)/
+	install -m 644 $(LIB)/$(STATIC) $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(LIB)/$(SHARED_FULL) $(DESTDIR)$(LIBDIR)/
+	ln -sf $(SHARED_FULL) $(DESTDIR)$(LIBDIR)/$(SHARED_MAJOR)
+	ln -sf $(SHARED_MAJOR) $(DESTDIR)$(LIBDIR)/$(SHARED)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	    -e 's|@VERSION@|$(VERSION)|' src/dibs.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/dibs.pc
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(wildcard include/*.h)))
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(STATIC) $(SHARED) $(SHARED_MAJOR) $(SHARED_FULL) pkgconfig/dibs.pc)
+
+clean:
+	rm -rf $(if $(filter build,$(BUILD)),lib) $(BUILD)

@@ -1,0 +1,26 @@
+/* A Redis (or Valkey) server of the program's own: on a Unix socket in a temporary folder, without persistence. */
+#ifndef DEMO_PRIVATE_REDIS_H
+#define DEMO_PRIVATE_REDIS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct private_redis {
+    char folder[80];
+    char socket_path[96];
+    char url[112]; /* unix://... */
+    pid_t pid;     /* 0: none runs */
+};
+
+/*
+ * Starts redis-server, or valkey-server where there is none, and waits until
+ * it answers. On failure says why on stderr and leaves nothing behind. It ends
+ * with private_redis_stop, and on Linux also with the thread that started it,
+ * however that ends.
+ */
+bool private_redis_start(struct private_redis *redis);
+
+/* Ends the server and removes its folder. Does nothing where none was started, or the second time. */
+void private_redis_stop(struct private_redis *redis);
+
+#endif

@@ -1,0 +1,15 @@
+/* A plain hiredis connection to the server of a URL, for what is done in Redis without dibs. */
+#ifndef DEMO_REDIS_CONNECT_H
+#define DEMO_REDIS_CONNECT_H
+
+#include <hiredis/hiredis.h>
+
+/*
+ * Understands redis://[user[:password]@]host[:port][/db] and
+ * unix://[user[:password]@]/path[?db=N], without percent-encoding but in the
+ * password. Returns NULL after saying on stderr what went wrong; otherwise the
+ * connection is the caller's, to be given to redisFree.
+ */
+redisContext *redis_connect(const char *url);
+
+#endif

@@ -1,0 +1,32 @@
+#include "api/check.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+size_t dibs__check_name(const dibs_runtime *rt, const char *name)
+{
+    if (!rt || !name) {
+        dibs__fail(DIBS_INVALID, "%s is NULL", rt ? "name" : "the runtime");
+        return 0;
+    }
+    size_t size = strnlen(name, DIBS_NAME_MAX + 1);
+    if (size == 0)
+        dibs__fail(DIBS_INVALID, "name is empty");
+    else if (size > DIBS_NAME_MAX)
+        dibs__fail(DIBS_INVALID, "name is longer than %d bytes", DIBS_NAME_MAX);
+    return size <= DIBS_NAME_MAX ? size : 0;
+}
+
+bool dibs__check_lease(const char *field, uint32_t lease_ms)
+{
+    if (lease_ms >= DIBS__LEASE_MIN_MS && lease_ms <= DIBS__LEASE_MAX_MS)
+        return true;
+    dibs__fail(DIBS_INVALID, "%s is %u, not from %d to %d", field, lease_ms, DIBS__LEASE_MIN_MS, DIBS__LEASE_MAX_MS);
+    return false;
+}
+
+dibs_status dibs__cannot_visit(void)
+{
+    return dibs__fail(DIBS_NO_MEMORY, "no memory, thread or descriptor for the runtime after a fork");
+}

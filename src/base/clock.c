@@ -1,0 +1,94 @@
+#include "base/clock.h"
+
+#include <limits.h>
+#include <time.h>
+
+#ifdef CLOCK_BOOTTIME
+#define LEASE_CLOCK CLOCK_BOOTTIME
+#else
+#define LEASE_CLOCK CLOCK_MONOTONIC /* counts sleep on macOS */
+#endif
+
+#define NS_PER_S INT64_C(1000000000)
+
+static int64_t read_clock(clockid_t id)
+{
+    struct timespec t;
+
+    clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static int64_t system_now(const struct dibs__clock *clock)
+{
+    (void)clock;
+    return read_clock(LEASE_CLOCK);
+}
+
+static struct timespec to_timespec(int64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+{
+    if (deadline == DIBS__NEVER) {
+        pthread_cond_wait(cond, mutex);
+        return;
+    }
+    int64_t left = deadline - system_now(clock);
+    if (left <= 0)
+        return;
+#ifdef __APPLE__
+    struct timespec relative = to_timespec(left);
+    pthread_cond_timedwait_relative_np(cond, mutex, &relative);
+#else
+    struct timespec until = to_timespec(read_clock(CLOCK_MONOTONIC) + left);
+    pthread_cond_timedwait(cond, mutex, &until);
+#endif
+}
+
+static int system_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    int timeout = -1;
+
+    if (deadline != DIBS__NEVER) {
+        int64_t ms = dibs__ms_until(deadline, system_now(clock));
+        timeout = ms < INT_MAX ? (int)ms : INT_MAX;
+    }
+    int ready = poll(fds, count, timeout);
+    return ready > 0 ? ready : 0;
+}
+
+const struct dibs__clock dibs__system_clock = {system_now, system_wait, system_poll};
+
+int64_t dibs__after_ms(int64_t base, int64_t ms)
+{
+    if (ms > (DIBS__NEVER - base) / DIBS__NS_PER_MS)
+        return DIBS__NEVER;
+    return base + ms * DIBS__NS_PER_MS;
+}
+
+int64_t dibs__ms_until(int64_t deadline, int64_t now)
+{
+    if (deadline <= now)
+        return 0;
+    return (deadline - now) / DIBS__NS_PER_MS + ((deadline - now) % DIBS__NS_PER_MS != 0);
+}
+
+int dibs__cond_init(pthread_cond_t *cond)
+{
+#ifdef __APPLE__
+    return pthread_cond_init(cond, NULL);
+#else
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+
+    if (error)
+        return error;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    error = pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return error;
+#endif
+}

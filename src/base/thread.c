@@ -1,0 +1,34 @@
+#include "base/thread.h"
+
+#include <signal.h>
+#include <stdint.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+bool dibs__thread_start(pthread_t *thread, const char *name, void *(*run)(void *arg), void *arg)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+#ifdef __linux__
+    if (!error)
+        pthread_setname_np(*thread, name);
+#else
+    (void)name;
+#endif
+    return error == 0;
+}
+
+unsigned long dibs__thread_number(void)
+{
+#ifdef __linux__
+    return (unsigned long)syscall(SYS_gettid);
+#else
+    return (unsigned long)(uintptr_t)pthread_self();
+#endif
+}

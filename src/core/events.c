@@ -1,0 +1,153 @@
+/*
+ * Lock discipline: `mutex` guards the ring and is a leaf; it is not held while
+ * the callback runs. The thread sleeps on `filled` until
+ *     count > 0, or ending.
+ */
+#include "core/events.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/thread.h"
+
+#define RING 1024 /* events that wait for the callback */
+
+struct entry {
+    dibs_event_kind kind;
+    char *name; /* NULL for events of the store */
+    uint64_t fence;
+    char detail[DIBS__DETAIL_MAX];
+};
+
+struct dibs__events {
+    dibs_event_fn *callback; /* these are read-only */
+    void *arg;
+    atomic_uint_fast64_t *dropped;
+    unsigned generation;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t filled;
+    struct entry *ring[RING]; /* the rest is guarded by mutex */
+    size_t first, count;
+    bool ending;
+};
+
+static void free_entry(struct entry *entry)
+{
+    if (entry)
+        free(entry->name);
+    free(entry);
+}
+
+/* The next entry, NULL when the queue is at its end. */
+static struct entry *next_entry(struct dibs__events *events)
+{
+    struct entry *entry = NULL;
+
+    pthread_mutex_lock(&events->mutex);
+    while (events->count == 0 && !events->ending)
+        pthread_cond_wait(&events->filled, &events->mutex);
+    if (events->count > 0) {
+        entry = events->ring[events->first];
+        events->first = (events->first + 1) % RING;
+        events->count--;
+    }
+    pthread_mutex_unlock(&events->mutex);
+    return entry;
+}
+
+static void *run(void *arg)
+{
+    struct dibs__events *events = arg;
+    struct entry *entry;
+
+    while ((entry = next_entry(events))) {
+        dibs_event event = {.kind = entry->kind, .name = entry->name, .fence = entry->fence, .detail = entry->detail};
+        events->callback(&event, events->arg);
+        if (dibs__fork_generation() != events->generation)
+            return NULL; /* the callback forked, and this is the child: nothing here is its own */
+        free_entry(entry);
+    }
+    return NULL;
+}
+
+static bool put(struct dibs__events *events, struct entry *entry)
+{
+    pthread_mutex_lock(&events->mutex);
+    bool fits = events->count < RING && !events->ending;
+    if (fits) {
+        events->ring[(events->first + events->count++) % RING] = entry;
+        pthread_cond_signal(&events->filled);
+    }
+    pthread_mutex_unlock(&events->mutex);
+    return fits;
+}
+
+void dibs__events_emit(struct dibs__events *events, dibs_event_kind kind, const char *name, uint64_t fence,
+                       const char *format, ...)
+{
+    va_list arguments;
+
+    if (!events)
+        return;
+    struct entry *entry = calloc(1, sizeof *entry);
+    if (entry) {
+        entry->kind = kind;
+        entry->fence = fence;
+        va_start(arguments, format);
+        vsnprintf(entry->detail, sizeof entry->detail, format, arguments);
+        va_end(arguments);
+        entry->name = name ? strdup(name) : NULL;
+    }
+    if (entry && (!name || entry->name) && put(events, entry))
+        return;
+    free_entry(entry);
+    atomic_fetch_add_explicit(events->dropped, 1, memory_order_relaxed);
+}
+
+struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic_uint_fast64_t *dropped)
+{
+    struct dibs__events *events = calloc(1, sizeof *events);
+
+    if (!events)
+        return NULL;
+    events->callback = callback;
+    events->arg = arg;
+    events->dropped = dropped;
+    events->generation = dibs__fork_generation();
+    pthread_mutex_init(&events->mutex, NULL);
+    pthread_cond_init(&events->filled, NULL);
+    if (dibs__thread_start(&events->thread, "dibs-events", run, events))
+        return events;
+    pthread_cond_destroy(&events->filled);
+    pthread_mutex_destroy(&events->mutex);
+    free(events);
+    return NULL;
+}
+
+void dibs__events_stop(struct dibs__events *events)
+{
+    if (!events)
+        return;
+    pthread_mutex_lock(&events->mutex);
+    bool first = !events->ending;
+    events->ending = true;
+    pthread_cond_signal(&events->filled);
+    pthread_mutex_unlock(&events->mutex);
+    if (first)
+        pthread_join(events->thread, NULL);
+}
+
+void dibs__events_free(struct dibs__events *events)
+{
+    if (!events)
+        return;
+    dibs__events_stop(events);
+    pthread_cond_destroy(&events->filled);
+    pthread_mutex_destroy(&events->mutex);
+    free(events);
+}

@@ -1,0 +1,231 @@
+#include "core/holds.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+#define LINEAR   8 /* up to so many holds there is no index */
+#define SMALLEST 4 /* room for so many at least, once there is one */
+#define NOTHING  UINT32_MAX
+
+/*
+ * `index` has a power of two of places, at least twice as many as there are
+ * holds, and is probed linearly; each place is a number of a hold, or NOTHING.
+ */
+static _Thread_local struct table {
+    struct dibs__hold *holds;
+    uint32_t count, cap;
+    uint32_t *index; /* NULL: there is none */
+    uint32_t index_mask;
+} table;
+
+static pthread_key_t end_key; /* its destructor runs when a thread that has holds ends */
+static void (*on_orphaned)(struct dibs__lease *lease);
+static void (*on_forgotten)(struct dibs__lease *lease);
+
+static bool is_it(const struct dibs__hold *hold, uint64_t runtime, const char *name, size_t name_size)
+{
+    return hold->name_size == name_size && hold->runtime == runtime && memcmp(hold->lease->name, name, name_size) == 0;
+}
+
+/* ------------------------------------------------------------------- index */
+
+static uint32_t hash_place(const struct table *t, uint64_t hash)
+{
+    return (uint32_t)hash & t->index_mask;
+}
+
+static void index_put(struct table *t, uint32_t number)
+{
+    uint32_t place = hash_place(t, t->holds[number].hash);
+
+    while (t->index[place] != NOTHING)
+        place = (place + 1) & t->index_mask;
+    t->index[place] = number;
+}
+
+static uint32_t index_place_of(const struct table *t, uint32_t number)
+{
+    uint32_t place = hash_place(t, t->holds[number].hash);
+
+    while (t->index[place] != number)
+        place = (place + 1) & t->index_mask;
+    return place;
+}
+
+/* Knuth, The Art of Computer Programming 3, 6.4, algorithm R: what a gap would cut off moves into it. */
+static void index_remove(struct table *t, uint32_t number)
+{
+    uint32_t gap = index_place_of(t, number);
+
+    for (uint32_t at = (gap + 1) & t->index_mask; t->index[at] != NOTHING; at = (at + 1) & t->index_mask) {
+        uint32_t home = hash_place(t, t->holds[t->index[at]].hash);
+        if (((at - home) & t->index_mask) >= ((at - gap) & t->index_mask)) {
+            t->index[gap] = t->index[at];
+            gap = at;
+        }
+    }
+    t->index[gap] = NOTHING;
+}
+
+static bool make_index(struct table *t, uint32_t cap)
+{
+    uint32_t places = cap * 2;
+    uint32_t *index = malloc(places * sizeof *index);
+
+    if (!index)
+        return false;
+    for (uint32_t i = 0; i < places; i++)
+        index[i] = NOTHING;
+    free(t->index);
+    t->index = index;
+    t->index_mask = places - 1;
+    for (uint32_t i = 0; i < t->count; i++)
+        index_put(t, i);
+    return true;
+}
+
+static void drop_index(struct table *t)
+{
+    free(t->index);
+    t->index = NULL;
+}
+
+/* -------------------------------------------------------------------- table */
+
+struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size)
+{
+    struct table *t = &table;
+
+    if (!t->index) {
+        for (uint32_t i = t->count; i-- > 0;)
+            if (is_it(&t->holds[i], runtime, name, name_size))
+                return &t->holds[i];
+        return NULL;
+    }
+    for (uint32_t at = hash_place(t, dibs__hash(name, name_size)); t->index[at] != NOTHING;
+         at = (at + 1) & t->index_mask) {
+        struct dibs__hold *hold = &t->holds[t->index[at]];
+        if (is_it(hold, runtime, name, name_size))
+            return hold;
+    }
+    return NULL;
+}
+
+/* cap: a power of two, not below the count. False: no memory; the table is as good as before. */
+static bool resize(struct table *t, uint32_t cap)
+{
+    struct dibs__hold *holds = realloc(t->holds, cap * sizeof *holds);
+
+    if (!holds)
+        return false;
+    t->holds = holds;
+    if (cap < t->cap)
+        t->cap = cap; /* the old index, being larger, still serves */
+    if (cap > LINEAR && !make_index(t, cap))
+        return false;
+    if (cap <= LINEAR)
+        drop_index(t);
+    t->cap = cap;
+    return true;
+}
+
+bool dibs__holds_reserve(void)
+{
+    struct table *t = &table;
+
+    if (!t->holds && pthread_setspecific(end_key, t) != 0)
+        return false;
+    if (t->count < t->cap)
+        return true;
+    return resize(t, t->cap ? t->cap * 2 : SMALLEST);
+}
+
+struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
+{
+    struct table *t = &table;
+    struct dibs__hold *hold = &t->holds[t->count];
+
+    *hold = (struct dibs__hold){
+        .lease = lease,
+        .runtime = lease->runtime,
+        .hash = dibs__hash(lease->name, lease->name_size),
+        .fence = fence,
+        .name_size = lease->name_size,
+        .count = 1,
+    };
+    t->count++;
+    if (t->index)
+        index_put(t, t->count - 1);
+    return hold;
+}
+
+/* Shrinking is for thrift: where memory for it is missing, the table stays as it is. */
+static void shrink(struct table *t)
+{
+    if (t->count == 0) {
+        drop_index(t);
+        free(t->holds);
+        *t = (struct table){0};
+        pthread_setspecific(end_key, NULL);
+    } else if (t->cap > SMALLEST && t->count <= t->cap / 4) {
+        resize(t, t->cap / 2);
+    }
+}
+
+struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
+{
+    struct table *t = &table;
+    struct dibs__lease *lease = hold->lease;
+    uint32_t number = (uint32_t)(hold - t->holds), last = t->count - 1;
+
+    if (t->index) {
+        index_remove(t, number);
+        if (number != last)
+            t->index[index_place_of(t, last)] = number;
+    }
+    *hold = t->holds[last];
+    t->count--;
+    shrink(t);
+    return lease;
+}
+
+struct dibs__hold *dibs__holds_any(uint64_t runtime)
+{
+    for (uint32_t i = table.count; i-- > 0;)
+        if (table.holds[i].runtime == runtime)
+            return &table.holds[i];
+    return NULL;
+}
+
+/* --------------------------------------------------------- a thread's end */
+
+static void thread_ends(void *unused)
+{
+    (void)unused;
+    while (table.count > 0)
+        on_orphaned(dibs__holds_remove(&table.holds[table.count - 1]));
+}
+
+static void forget_in_child(void)
+{
+    while (table.count > 0)
+        on_forgotten(dibs__holds_remove(&table.holds[table.count - 1]));
+}
+
+static void set_up(void)
+{
+    pthread_key_create(&end_key, thread_ends);
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+void dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease))
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    on_orphaned = orphaned;
+    on_forgotten = forgotten;
+    pthread_once(&once, set_up);
+}

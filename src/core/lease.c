@@ -1,0 +1,61 @@
+#include "core/lease.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size)
+{
+    struct dibs__lease *lease = calloc(1, sizeof *lease + name_size + 1);
+
+    if (!lease)
+        return NULL;
+    atomic_init(&lease->references, 1);
+    lease->runtime = runtime;
+    lease->heap_place = DIBS__NOT_SCHEDULED;
+    lease->name_size = name_size;
+    memcpy(lease->name, name, name_size);
+    return lease;
+}
+
+void dibs__lease_ref(struct dibs__lease *lease)
+{
+    atomic_fetch_add_explicit(&lease->references, 1, memory_order_relaxed);
+}
+
+void dibs__lease_unref(struct dibs__lease *lease)
+{
+    if (lease && atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) == 1)
+        free(lease);
+}
+
+int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms)
+{
+    int64_t lease = lease_ms * DIBS__NS_PER_MS;
+
+    return proof + lease - lease / 100 - 2 * DIBS__NS_PER_MS;
+}
+
+void dibs__lease_lose(struct dibs__lease *lease)
+{
+    atomic_store(&lease->deadline, DIBS__LEASE_LOST);
+}
+
+bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_only, int64_t now)
+{
+    int64_t old = atomic_load(&lease->deadline);
+
+    do {
+        if (old == DIBS__LEASE_LOST || dibs__lease_is_lost(lease, now))
+            return false;
+        if (earlier_only && old <= deadline)
+            return true;
+    } while (!atomic_compare_exchange_weak(&lease->deadline, &old, deadline));
+    return true;
+}
+
+int64_t dibs__lease_remaining_ms(struct dibs__lease *lease, int64_t now)
+{
+    int64_t deadline = atomic_load_explicit(&lease->deadline, memory_order_acquire);
+
+    return deadline == DIBS__LEASE_LOST || now >= deadline ? 0 : (deadline - now) / DIBS__NS_PER_MS;
+}

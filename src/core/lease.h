@@ -1,0 +1,75 @@
+/*
+ * A lease: what the store granted to this process, and until when it is sure to last.
+ *
+ * Whether it is lost is one atomic: the deadline, or LOST in its place. Whoever
+ * finds the deadline passed makes it LOST, and nothing makes it good again, so
+ * every thread agrees for ever after (invariant 2) and none waits for another.
+ */
+#ifndef DIBS_CORE_LEASE_H
+#define DIBS_CORE_LEASE_H
+
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "store/store.h"
+
+#define DIBS__FENCE_STEPS 1024 /* fences within one grant of the store's */
+
+enum dibs__extending { DIBS__NOT_EXTENDING, DIBS__EXTEND_ASKED, DIBS__EXTEND_SENT, DIBS__EXTEND_DONE };
+
+struct dibs__lease {
+    atomic_uint references;
+    uint64_t runtime; /* serial of the runtime; these are read-only after the grant */
+    uint64_t store_fence;
+    bool fixed;
+    char token[DIBS__TOKEN_MAX];
+    _Atomic int64_t deadline;   /* ns, or DIBS__LEASE_LOST */
+    atomic_bool loss_told;      /* somebody sees to what follows from the loss */
+    _Atomic uint64_t reentered; /* written by the holding thread only */
+
+    uint32_t lease_ms; /* from here on: guarded by the renewal's mutex (renewal.c) */
+    int64_t due;       /* when the scheduler must look at it next */
+    int64_t renew_at, risk_at;
+    bool in_flight;    /* being renewed now */
+    size_t heap_place; /* DIBS__NOT_SCHEDULED: not among those that are kept alive */
+    enum dibs__extending extending;
+    uint32_t extend_ms;         /* to this length */
+    dibs_status extend_status;  /* when done */
+    struct dibs__lease *next, *previous; /* all leases that threads hold */
+
+    size_t name_size; /* read-only; without the NUL */
+    char name[];
+};
+
+#define DIBS__LEASE_LOST   INT64_C(0)
+#define DIBS__NOT_SCHEDULED SIZE_MAX
+
+/* With one reference, the caller's, and not granted yet. NULL: no memory. */
+struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size);
+void dibs__lease_ref(struct dibs__lease *lease);
+void dibs__lease_unref(struct dibs__lease *lease); /* the last frees it; NULL is fine */
+
+/* When a lease of lease_ms that the store gave to a request sent at `proof` is over here: 1 % + 2 ms before. */
+int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms);
+
+/* Whether it is lost; makes it so where the deadline has passed. */
+static inline bool dibs__lease_is_lost(struct dibs__lease *lease, int64_t now)
+{
+    int64_t deadline = atomic_load_explicit(&lease->deadline, memory_order_acquire);
+
+    while (deadline != DIBS__LEASE_LOST && now >= deadline)
+        if (atomic_compare_exchange_weak(&lease->deadline, &deadline, DIBS__LEASE_LOST))
+            return true;
+    return deadline == DIBS__LEASE_LOST;
+}
+
+/* It is gone, whatever its deadline says. */
+void dibs__lease_lose(struct dibs__lease *lease);
+
+/* Moves the deadline of one that is not lost. False: it is. `earlier_only`: never to a later time. */
+bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_only, int64_t now);
+
+/* What is left in whole ms, rounded down; 0: lost. */
+int64_t dibs__lease_remaining_ms(struct dibs__lease *lease, int64_t now);
+
+#endif

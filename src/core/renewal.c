@@ -1,0 +1,522 @@
+/*
+ * Lock discipline: `mutex` guards the heap, the list and the fields of leases
+ * that lease.h says. It is a leaf: neither the store nor a callback is called
+ * while it is held.
+ *
+ * The scheduler sleeps in poll(2) until `planned` (the time of the first thing
+ * it knows to do) or a ringing of the pipe; who gives it something earlier
+ * rings. A thread that extends a lease sleeps on `changed` until
+ *     lease->extending is DONE, or its deadline;
+ * one that drains, until
+ *     the store has nothing unconfirmed, or its deadline.
+ */
+#include "core/renewal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "base/wake.h"
+
+#define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
+#define RETRY_MOST_MS  1000
+
+struct dibs__renewals {
+    struct dibs__renewal_config config; /* read-only, as are these */
+    struct dibs__store *store;
+    pthread_t thread;
+    struct pollfd *fds;
+    struct dibs__wake wake;
+    atomic_bool ending;
+    pthread_mutex_t mutex;
+    struct dibs__lease **heap; /* by due, the earliest first; the rest is guarded by mutex */
+    size_t heap_count, heap_cap, reserved;
+    struct dibs__lease *all; /* all leases that threads hold, lost ones too */
+    int64_t planned;
+    bool draining;
+    pthread_cond_t changed;
+    struct dibs__error last_failure;
+};
+
+/* --------------------------------------------------------------------- heap */
+
+static void place(struct dibs__renewals *r, struct dibs__lease *lease, size_t at)
+{
+    r->heap[at] = lease;
+    lease->heap_place = at;
+}
+
+/* Requires mutex. Puts the lease at `at`, or where it belongs from there. */
+static void sift(struct dibs__renewals *r, struct dibs__lease *lease, size_t at)
+{
+    while (at > 0 && r->heap[(at - 1) / 2]->due > lease->due) {
+        place(r, r->heap[(at - 1) / 2], at);
+        at = (at - 1) / 2;
+    }
+    for (size_t child; (child = 2 * at + 1) < r->heap_count; at = child) {
+        if (child + 1 < r->heap_count && r->heap[child + 1]->due < r->heap[child]->due)
+            child++;
+        if (r->heap[child]->due >= lease->due)
+            break;
+        place(r, r->heap[child], at);
+    }
+    place(r, lease, at);
+}
+
+static bool scheduled(const struct dibs__lease *lease)
+{
+    return lease->heap_place != DIBS__NOT_SCHEDULED;
+}
+
+/* Requires mutex. The lease is not kept alive any more; whoever extends it learns that it is lost. */
+static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    if (!scheduled(lease))
+        return;
+    size_t at = lease->heap_place;
+    struct dibs__lease *last = r->heap[--r->heap_count];
+    lease->heap_place = DIBS__NOT_SCHEDULED;
+    if (last != lease)
+        sift(r, last, at);
+    if (lease->extending == DIBS__EXTEND_ASKED || lease->extending == DIBS__EXTEND_SENT) {
+        lease->extending = DIBS__EXTEND_DONE;
+        lease->extend_status = DIBS_LOST;
+        pthread_cond_broadcast(&r->changed);
+    }
+}
+
+/* Requires mutex. Works out when the lease is due, and moves it there. */
+static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
+
+    if (lease->risk_at < due)
+        due = lease->risk_at;
+    if (!lease->in_flight && lease->renew_at < due)
+        due = lease->renew_at;
+    lease->due = due;
+    sift(r, lease, lease->heap_place);
+    if (due < r->planned)
+        dibs__wake_ring(&r->wake);
+}
+
+/* -------------------------------------------------------------------- times */
+
+static int64_t period(const struct dibs__renewals *r, uint32_t lease_ms)
+{
+    int64_t third = lease_ms * DIBS__NS_PER_MS / 3;
+    int64_t wanted = r->config.renew_ms * DIBS__NS_PER_MS;
+
+    return wanted > 0 && wanted < third ? wanted : third;
+}
+
+static int64_t retry_pause(uint32_t lease_ms)
+{
+    int64_t ms = lease_ms / 20;
+
+    ms = ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : ms;
+    return ms * DIBS__NS_PER_MS;
+}
+
+/* Requires mutex. The lease was proved by a request sent at proof. */
+static void set_times(const struct dibs__renewals *r, struct dibs__lease *lease, int64_t proof)
+{
+    lease->renew_at = lease->fixed ? DIBS__NEVER : proof + period(r, lease->lease_ms);
+    lease->risk_at = lease->fixed ? DIBS__NEVER : proof + lease->lease_ms * DIBS__NS_PER_MS / 2;
+}
+
+/* -------------------------------------------------------- the thread's rounds */
+
+/* What one round found to do, once the mutex is let go of. Each has a reference. */
+struct round {
+    struct dibs__lease *lost[DIBS__BATCH_MAX], *at_risk[DIBS__BATCH_MAX];
+    size_t lost_count, risk_count;
+    struct dibs__batch *batch;
+    bool more;
+};
+
+static void batch_done(struct dibs__batch *batch, const struct dibs__error *error);
+
+/* Requires mutex. Adds the lease to the round's batch; false where no memory for one is to be had. */
+static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+{
+    if (!round->batch) {
+        round->batch = calloc(1, sizeof *round->batch);
+        if (!round->batch)
+            return false;
+        round->batch->done = batch_done;
+        round->batch->context = r;
+    }
+    uint32_t lease_ms = lease->lease_ms;
+    if (lease->extending == DIBS__EXTEND_ASKED) {
+        lease->extending = DIBS__EXTEND_SENT;
+        lease_ms = lease->extend_ms;
+        dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
+    }
+    round->batch->items[round->batch->count++] = (struct dibs__renewal){
+        .name = lease->name,
+        .token = lease->token,
+        .lease_ms = lease_ms,
+        .fence = lease->store_fence,
+        .context = lease,
+    };
+    dibs__lease_ref(lease);
+    lease->in_flight = true;
+    return true;
+}
+
+/* Requires mutex. The lease is due: sorts it into the round. */
+static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+{
+    if (dibs__lease_is_lost(lease, now)) {
+        unschedule(r, lease);
+        dibs__lease_ref(lease);
+        round->lost[round->lost_count++] = lease;
+        return;
+    }
+    if (now >= lease->risk_at) {
+        lease->risk_at = DIBS__NEVER;
+        dibs__lease_ref(lease);
+        round->at_risk[round->risk_count++] = lease;
+    }
+    if (now >= lease->renew_at && !lease->in_flight && !add_to_batch(r, round, lease, now))
+        lease->renew_at = now + retry_pause(lease->lease_ms);
+    reschedule(r, lease);
+}
+
+/* Takes what is due, at most as much as a round holds. */
+static void collect(struct dibs__renewals *r, struct round *round)
+{
+    int64_t now = dibs__now(r->config.clock);
+
+    *round = (struct round){.batch = NULL};
+    pthread_mutex_lock(&r->mutex);
+    r->planned = 0; /* awake: nobody needs to ring for an earlier time */
+    for (size_t i = 0; i < DIBS__BATCH_MAX && r->heap_count > 0 && r->heap[0]->due <= now; i++)
+        look_at(r, round, r->heap[0], now);
+    round->more = r->heap_count > 0 && r->heap[0]->due <= now;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+static void carry_out(struct dibs__renewals *r, struct round *round)
+{
+    char why[DIBS__DETAIL_MAX];
+
+    pthread_mutex_lock(&r->mutex);
+    memcpy(why, r->last_failure.detail, sizeof why);
+    pthread_mutex_unlock(&r->mutex);
+    for (size_t i = 0; i < round->risk_count; i++) {
+        r->config.at_risk(r->config.context, round->at_risk[i], why);
+        dibs__lease_unref(round->at_risk[i]);
+    }
+    for (size_t i = 0; i < round->lost_count; i++) {
+        r->config.lost(r->config.context, round->lost[i], false, round->lost[i]->fixed ? "" : why);
+        dibs__lease_unref(round->lost[i]);
+    }
+    if (round->batch)
+        r->store->ops->renew(r->store, round->batch);
+}
+
+/* Requires mutex. Whoever extends the lease learns what came of it, or it is tried again. */
+static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, const struct dibs__renewal *item,
+                          const struct dibs__error *error)
+{
+    if (lease->extending != DIBS__EXTEND_SENT)
+        return;
+    if (item->result == DIBS__UNANSWERED && error->status == DIBS_UNAVAILABLE) {
+        lease->extending = DIBS__EXTEND_ASKED;
+        return;
+    }
+    lease->extending = DIBS__EXTEND_DONE;
+    lease->extend_status = item->result == DIBS__RENEWED ? DIBS_OK : error->status;
+    if (item->result == DIBS__RENEWED)
+        lease->lease_ms = item->lease_ms;
+    pthread_cond_broadcast(&r->changed);
+}
+
+/* Requires mutex. What the store said of one lease. True: it said that it is gone. */
+static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, const struct dibs__batch *batch,
+                        const struct dibs__renewal *item, const struct dibs__error *error, int64_t now)
+{
+    lease->in_flight = false;
+    if (!scheduled(lease))
+        return false;
+    if (item->result == DIBS__GONE) {
+        dibs__lease_lose(lease);
+        unschedule(r, lease);
+        return true;
+    }
+    end_extension(r, lease, item, error);
+    if (item->result == DIBS__RENEWED) {
+        atomic_fetch_add_explicit(r->config.renewed, 1, memory_order_relaxed);
+        dibs__lease_move(lease, dibs__lease_deadline(batch->proof, item->lease_ms), false, now);
+        set_times(r, lease, batch->proof);
+        if (lease->extending == DIBS__EXTEND_ASKED)
+            lease->renew_at = 0; /* asked for while this renewal was in flight */
+    } else {
+        atomic_fetch_add_explicit(r->config.failed, 1, memory_order_relaxed);
+        lease->renew_at = lease->fixed && lease->extending != DIBS__EXTEND_ASKED ? DIBS__NEVER
+                                                                                : now + retry_pause(lease->lease_ms);
+    }
+    reschedule(r, lease);
+    return false;
+}
+
+static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct dibs__renewals *r = batch->context;
+    int64_t now = dibs__now(r->config.clock);
+
+    pthread_mutex_lock(&r->mutex);
+    if (error->status != DIBS_OK)
+        r->last_failure = *error;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct dibs__lease *lease = batch->items[i].context;
+        bool gone = take_result(r, lease, batch, &batch->items[i], error, now);
+        batch->items[i].context = gone ? lease : NULL;
+        if (!gone)
+            dibs__lease_unref(lease);
+    }
+    pthread_mutex_unlock(&r->mutex);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!batch->items[i].context)
+            continue;
+        r->config.lost(r->config.context, batch->items[i].context, true, "its key is no longer in the store");
+        dibs__lease_unref(batch->items[i].context);
+    }
+    free(batch);
+}
+
+/* Sleeps until there is something to do, and lets the store go on with what it has. */
+static void sleep_and_attend(struct dibs__renewals *r)
+{
+    int64_t until;
+    size_t count = r->store->ops->interest(r->store, r->fds + 1, &until);
+
+    r->fds[0] = (struct pollfd){.fd = r->wake.fds[0], .events = POLLIN};
+    pthread_mutex_lock(&r->mutex);
+    if (r->heap_count > 0 && r->heap[0]->due < until)
+        until = r->heap[0]->due;
+    r->planned = until;
+    if (r->draining && r->store->ops->unconfirmed(r->store) == 0)
+        pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    r->config.clock->poll(r->config.clock, r->fds, (nfds_t)(count + 1), until);
+    dibs__wake_quiet(&r->wake);
+    r->store->ops->attend(r->store, r->fds + 1, count);
+}
+
+static void *run(void *arg)
+{
+    struct dibs__renewals *r = arg;
+    struct round round;
+
+    while (!atomic_load(&r->ending)) {
+        do {
+            collect(r, &round);
+            carry_out(r, &round);
+        } while (round.more && !atomic_load(&r->ending));
+        sleep_and_attend(r);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------ other threads */
+
+void dibs__renewals_wake(struct dibs__renewals *r)
+{
+    dibs__wake_ring(&r->wake);
+}
+
+bool dibs__renewals_reserve(struct dibs__renewals *r)
+{
+    bool room = true;
+
+    pthread_mutex_lock(&r->mutex);
+    if (r->heap_count + r->reserved == r->heap_cap) {
+        size_t cap = r->heap_cap ? r->heap_cap * 2 : 16;
+        struct dibs__lease **heap = realloc(r->heap, cap * sizeof *heap);
+        room = heap != NULL;
+        if (room) {
+            r->heap = heap;
+            r->heap_cap = cap;
+        }
+    }
+    r->reserved += room;
+    pthread_mutex_unlock(&r->mutex);
+    return room;
+}
+
+void dibs__renewals_unreserve(struct dibs__renewals *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    r->reserved--;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof)
+{
+    dibs__lease_ref(lease);
+    pthread_mutex_lock(&r->mutex);
+    r->reserved--;
+    lease->lease_ms = lease_ms;
+    set_times(r, lease, proof);
+    lease->next = r->all;
+    lease->previous = NULL;
+    if (r->all)
+        r->all->previous = lease;
+    r->all = lease;
+    lease->heap_place = r->heap_count++;
+    place(r, lease, lease->heap_place);
+    lease->due = DIBS__NEVER;
+    reschedule(r, lease);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* Requires mutex. */
+static void take_out(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    unschedule(r, lease);
+    if (lease->next)
+        lease->next->previous = lease->previous;
+    if (lease->previous)
+        lease->previous->next = lease->next;
+    else
+        r->all = lease->next;
+    atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
+                              memory_order_relaxed);
+}
+
+void dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    pthread_mutex_lock(&r->mutex);
+    take_out(r, lease);
+    pthread_mutex_unlock(&r->mutex);
+    dibs__lease_unref(lease);
+}
+
+struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    struct dibs__lease *lease = r->all;
+    if (lease)
+        take_out(r, lease);
+    pthread_mutex_unlock(&r->mutex);
+    return lease;
+}
+
+/* Requires mutex; lets go of it while it sleeps. False: the deadline came first. */
+static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
+{
+    while (lease->extending == DIBS__EXTEND_ASKED || lease->extending == DIBS__EXTEND_SENT) {
+        if (dibs__now(r->config.clock) >= deadline)
+            return false;
+        r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
+    }
+    return true;
+}
+
+/*
+ * It goes the scheduler's way, behind a renewal that is in flight: were it sent
+ * over another connection, that renewal could come after it and undo it.
+ */
+static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t deadline)
+{
+    if (!wait_for_extension(r, lease, deadline)) /* an earlier one that its call did not wait for */
+        return DIBS_UNAVAILABLE;
+    if (!scheduled(lease))
+        return DIBS_LOST;
+    lease->extending = DIBS__EXTEND_ASKED;
+    lease->extend_ms = lease_ms;
+    lease->renew_at = 0;
+    reschedule(r, lease);
+    if (wait_for_extension(r, lease, deadline))
+        return lease->extend_status;
+    if (lease->extending == DIBS__EXTEND_ASKED) {
+        lease->extending = DIBS__NOT_EXTENDING;
+        if (lease->fixed)
+            lease->renew_at = DIBS__NEVER;
+    }
+    return DIBS_UNAVAILABLE;
+}
+
+dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms,
+                                  int64_t deadline, struct dibs__error *error)
+{
+    pthread_mutex_lock(&r->mutex);
+    dibs_status status = extend(r, lease, lease_ms, deadline);
+    if (status != DIBS_OK && status != DIBS_LOST)
+        dibs__error_set(error, status, "%s",
+                        r->last_failure.detail[0] ? r->last_failure.detail : "the store did not answer in time");
+    pthread_mutex_unlock(&r->mutex);
+    return status;
+}
+
+void dibs__renewals_drain(struct dibs__renewals *r, int64_t deadline)
+{
+    dibs__wake_ring(&r->wake);
+    pthread_mutex_lock(&r->mutex);
+    r->draining = true;
+    while (r->store->ops->unconfirmed(r->store) > 0 && dibs__now(r->config.clock) < deadline)
+        r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
+    r->draining = false;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+void dibs__renewals_count(struct dibs__renewals *r, uint64_t *leases, uint64_t *reentered)
+{
+    pthread_mutex_lock(&r->mutex);
+    *leases = r->heap_count;
+    *reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
+    for (struct dibs__lease *lease = r->all; lease; lease = lease->next)
+        *reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* ---------------------------------------------------------------- lifecycle */
+
+struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *config)
+{
+    struct dibs__renewals *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return NULL;
+    r->config = *config;
+    if (!dibs__wake_init(&r->wake))
+        goto no_wake;
+    if (dibs__cond_init(&r->changed) != 0)
+        goto no_cond;
+    pthread_mutex_init(&r->mutex, NULL);
+    return r;
+no_cond:
+    dibs__wake_free(&r->wake);
+no_wake:
+    free(r);
+    return NULL;
+}
+
+bool dibs__renewals_start(struct dibs__renewals *r, struct dibs__store *store)
+{
+    r->store = store;
+    r->fds = calloc(store->fd_max + 1, sizeof *r->fds);
+    return r->fds && dibs__thread_start(&r->thread, "dibs-scheduler", run, r);
+}
+
+void dibs__renewals_stop(struct dibs__renewals *r)
+{
+    atomic_store(&r->ending, true);
+    dibs__wake_ring(&r->wake);
+    pthread_join(r->thread, NULL);
+}
+
+void dibs__renewals_free(struct dibs__renewals *r)
+{
+    if (!r)
+        return;
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->mutex);
+    dibs__wake_free(&r->wake);
+    free(r->heap);
+    free(r->fds);
+    free(r);
+}

@@ -1,0 +1,93 @@
+/*
+ * A runtime: the parts put together, and what a fork, the end of a thread and
+ * the closing mean for them.
+ *
+ * The handle (dibs_runtime) outlives a fork; what it is made of (dibs__core)
+ * does not. Its threads are not in the child, its mutexes may be locked there
+ * for ever, its connections are the parent's. So the child leaves all of it
+ * alone and makes a core anew, when it first uses the handle.
+ */
+#ifndef DIBS_CORE_RUNTIME_H
+#define DIBS_CORE_RUNTIME_H
+
+#include "core/cell.h"
+#include "core/events.h"
+#include "core/renewal.h"
+#include "store/store.h"
+
+/* What dibs_open was told, checked, defaults filled in. Read-only after open. */
+struct dibs__settings {
+    char *url, *key_prefix, *label;
+    uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
+    uint32_t connect_timeout_ms, command_timeout_ms, outage_ms;
+    uint32_t min_replicas, replica_timeout_ms;
+    dibs_event_fn *on_event;
+    void *on_event_arg;
+};
+
+void dibs__settings_free(struct dibs__settings *settings);
+
+struct dibs__core;
+
+struct dibs_runtime {
+    uint64_t serial; /* of no other runtime in this process; read-only, as are settings and clock */
+    struct dibs__settings settings;
+    const struct dibs__clock *clock;
+    atomic_bool closing;
+    atomic_uint generation;          /* of the process that core belongs to */
+    struct dibs__core *core;         /* written under the registry's mutex, before generation */
+    struct dibs_runtime *next;       /* guarded by the registry's mutex */
+};
+
+struct dibs__core {
+    dibs_runtime *runtime; /* these are read-only */
+    struct dibs__store *store;
+    struct dibs__cells *cells;
+    struct dibs__renewals *renewals;
+    struct dibs__events *events; /* NULL: nobody listens */
+    char id[33];                 /* 128 random bits */
+    char host[57];
+    atomic_uint_fast64_t sequence; /* of tokens */
+    struct dibs__counters counters;
+    struct {
+        atomic_uint_fast64_t acquired, reentered, released, busy, timed_out, contended, granted, handed_off, renewed,
+            renew_failed, lost, orphaned, holds, events_dropped;
+    } stats;
+    pthread_mutex_t mutex;
+    pthread_cond_t empty; /* inside fell to 0 */
+    size_t inside;        /* threads in a call; guarded by mutex */
+    struct dibs__core *abandoned; /* the core of the parent process, and so on */
+};
+
+/* Takes over *settings (emptied, also on failure). A status of dibs_open; the error is filled. */
+dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
+                               struct dibs__error *error);
+void dibs__runtime_close(dibs_runtime *runtime);
+void dibs__runtime_shutdown(dibs_runtime *runtime);
+
+/*
+ * Every call that does more than look at the thread's own holds is a visit:
+ * closing waits for it, and the thread can't be cancelled in it. False: the
+ * core could not be made anew after a fork (no memory, no thread).
+ */
+struct dibs__visit {
+    struct dibs__core *core;
+    int cancel_state;
+};
+bool dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime);
+void dibs__visit_end(struct dibs__visit *visit);
+
+/* The lease is lost: sees to all that follows, once however often it is called. gone: the store said so. */
+void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
+
+static inline void dibs__count(atomic_uint_fast64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+static inline int64_t dibs__core_now(const struct dibs__core *core)
+{
+    return dibs__now(core->runtime->clock);
+}
+
+#endif

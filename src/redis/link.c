@@ -1,0 +1,372 @@
+#include "redis/link.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "redis/reply.h"
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* SO_NOSIGPIPE does it there */
+#endif
+
+enum ask { ASK_AUTH, ASK_SELECT, ASK_NAME, ASK_ID, ASK_INFO, ASK_MAY_KILL, ASK_TIME, ASK_KILL, ASK_LOAD };
+
+/* ------------------------------------------------------------------- socket */
+
+static void set_options(int fd, int family)
+{
+    int on = 1;
+
+    if (family != AF_UNIX) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    }
+#ifdef SO_NOSIGPIPE
+    setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+}
+
+/* Begins to connect to the address that is tried now. False with errno set. */
+static bool begin_connect(struct dibs__link *link)
+{
+    struct dibs__address *address = &link->addresses[link->address];
+    int family = address->name.ss_family;
+
+    dibs__fd_close(link->fd);
+    link->fd = dibs__fd_socket(family);
+    if (link->fd < 0)
+        return false;
+    set_options(link->fd, family);
+    return connect(link->fd, (struct sockaddr *)&address->name, address->length) == 0 || errno == EINPROGRESS ||
+           errno == EINTR;
+}
+
+/* From the address that is tried now on, the first that can be begun. `reason`: why the one before could not. */
+static dibs_status connect_next(struct dibs__link *link, int reason, struct dibs__error *error)
+{
+    for (; link->address < link->address_count; link->address++) {
+        if (begin_connect(link))
+            return DIBS_OK;
+        reason = errno;
+    }
+    if (reason == EMFILE || reason == ENFILE || reason == ENOMEM)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no descriptor for a connection: %s", strerror(reason));
+    dibs__endpoint_forget(link->endpoint);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "can't connect to %s: %s", link->endpoint->url.shown,
+                           strerror(reason));
+}
+
+struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, const struct dibs__link_id *before,
+                                    struct dibs__error *error)
+{
+    struct dibs__link *link = calloc(1, sizeof *link);
+
+    if (link) {
+        link->endpoint = endpoint;
+        link->fd = -1;
+        link->reader = redisReaderCreate();
+    }
+    if (!link || !link->reader) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+        goto fail;
+    }
+    if (before)
+        link->before = *before;
+    if (dibs__endpoint_addresses(endpoint, link->addresses, &link->address_count, error) != DIBS_OK ||
+        connect_next(link, 0, error) != DIBS_OK)
+        goto fail;
+    return link;
+fail:
+    dibs__link_free(link);
+    return NULL;
+}
+
+void dibs__link_free(struct dibs__link *link)
+{
+    if (!link)
+        return;
+    dibs__fd_close(link->fd);
+    if (link->reader)
+        redisReaderFree(link->reader);
+    dibs__buffer_free(&link->out);
+    free(link);
+}
+
+/* ----------------------------------------------------------------- greeting */
+
+static bool ask(struct dibs__link *link, enum ask what, int count, const char *const *words)
+{
+    size_t sizes[4];
+
+    for (int i = 0; i < count; i++)
+        sizes[i] = strlen(words[i]);
+    if (!dibs__buffer_command(&link->out, count, words, sizes))
+        return false;
+    link->asks[link->asked++] = (unsigned char)what;
+    atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
+    return true;
+}
+
+#define ASK(link, what, ...)                                                                                           \
+    ask(link, what, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)),                                \
+        (const char *const[]){__VA_ARGS__})
+
+static bool ask_to_be_let_in(struct dibs__link *link)
+{
+    const struct dibs__url *url = &link->endpoint->url;
+    char db[12];
+
+    if (url->user ? !ASK(link, ASK_AUTH, "AUTH", url->user, url->password)
+                  : url->password && !ASK(link, ASK_AUTH, "AUTH", url->password))
+        return false;
+    snprintf(db, sizeof db, "%u", url->db);
+    return url->db == 0 || ASK(link, ASK_SELECT, "SELECT", db);
+}
+
+static dibs_status greet(struct dibs__link *link, int64_t now, struct dibs__error *error)
+{
+    bool asked = ask_to_be_let_in(link) && ASK(link, ASK_NAME, "CLIENT", "SETNAME", link->endpoint->client_name) &&
+                 ASK(link, ASK_ID, "CLIENT", "ID") && ASK(link, ASK_INFO, "INFO", "server") &&
+                 ASK(link, ASK_MAY_KILL, "CLIENT", "KILL", "ID", "0") && ASK(link, ASK_TIME, "TIME");
+
+    for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
+        asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
+    link->greeted_at = now;
+    link->state = DIBS__LINK_GREETING;
+    return asked ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+}
+
+/* The first commands need no right but to be let in, and are refused only where that is. */
+static bool refusal_is_final(enum ask what, const redisReply *reply)
+{
+    return what == ASK_AUTH || what == ASK_SELECT || dibs__reply_status(reply->str) != DIBS_STORE_ERROR;
+}
+
+/* A right that the greeting can do without: it asks for it in another way, or does without what it is for. */
+static bool can_do_without(enum ask what, const redisReply *reply)
+{
+    return what > ASK_SELECT && dibs__reply_is_error(reply, "NOPERM");
+}
+
+static void take_run_id(struct dibs__link *link, const redisReply *reply)
+{
+    const char *at = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS ? reply->str : "";
+
+    at = strstr(at, "run_id:");
+    if (at && strcspn(at + 7, "\r\n") == 40)
+        memcpy(link->id.run_id, at + 7, 40);
+}
+
+static void take_time(struct dibs__link *link, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !reply->element[0]->str || !reply->element[1]->str)
+        return;
+    long long us = atoll(reply->element[0]->str) * 1000000 + atoll(reply->element[1]->str);
+    link->server_ahead_us = us - link->greeted_at / 1000;
+}
+
+static dibs_status take_answer(struct dibs__link *link, const redisReply *reply, struct dibs__error *error)
+{
+    unsigned at = link->answered++;
+    enum ask what = (enum ask)link->asks[at];
+    bool refused = reply->type == REDIS_REPLY_ERROR;
+
+    if (refused && !can_do_without(what, reply) && refusal_is_final(what, reply))
+        return dibs__reply_error(error, reply, link->endpoint->url.shown, "connecting");
+    switch (what) {
+    case ASK_ID:
+        link->id.client = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+        break;
+    case ASK_INFO:
+        take_run_id(link, reply);
+        break;
+    case ASK_MAY_KILL:
+        link->id.may_kill = !dibs__reply_is_error(reply, "NOPERM");
+        break;
+    case ASK_TIME:
+        take_time(link, reply);
+        break;
+    case ASK_LOAD:
+        if (reply->type == REDIS_REPLY_STRING && reply->len == 40)
+            memcpy(link->shas[at - (link->asked - DIBS__SCRIPT_COUNT)], reply->str, 40);
+        else if (!refused)
+            return dibs__reply_error(error, reply, link->endpoint->url.shown, "connecting");
+        break;
+    default:
+        break;
+    }
+    return DIBS_OK;
+}
+
+/* Everything was answered. The same server still runs, and may still have the connection that was lost: end it. */
+static dibs_status greeted(struct dibs__link *link, struct dibs__error *error)
+{
+    char id[24];
+
+    link->asked = link->answered = 0;
+    if (link->state == DIBS__LINK_KILLING || !dibs__link_can_be_ended(&link->before) ||
+        strcmp(link->before.run_id, link->id.run_id) != 0) {
+        link->state = DIBS__LINK_READY;
+        return DIBS_OK;
+    }
+    link->state = DIBS__LINK_KILLING;
+    snprintf(id, sizeof id, "%lld", (long long)link->before.client);
+    return ASK(link, ASK_KILL, "CLIENT", "KILL", "ID", id) ? DIBS_OK
+                                                           : dibs__error_set(error, DIBS_NO_MEMORY, "no memory");
+}
+
+bool dibs__link_can_be_ended(const struct dibs__link_id *id)
+{
+    return id->client > 0 && id->run_id[0] && id->may_kill;
+}
+
+static dibs_status take_answers(struct dibs__link *link, struct dibs__error *error)
+{
+    while (link->answered < link->asked) {
+        redisReply *reply;
+        if (dibs__link_next_reply(link, &reply, error) != DIBS_OK)
+            return error->status;
+        if (!reply)
+            return DIBS_OK;
+        dibs_status status = take_answer(link, reply, error);
+        freeReplyObject(reply);
+        if (status != DIBS_OK)
+            return status;
+    }
+    return greeted(link, error);
+}
+
+/* ------------------------------------------------------------------ driving */
+
+/* Still connecting: whether the connection stands by now. */
+static dibs_status check_connected(struct dibs__link *link, int64_t now, struct dibs__error *error)
+{
+    struct pollfd fd = {.fd = link->fd, .events = POLLOUT};
+    int reason = 0;
+    socklen_t size = sizeof reason;
+
+    if (poll(&fd, 1, 0) <= 0)
+        return DIBS_OK;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &reason, &size) != 0)
+        reason = errno;
+    if (reason == 0)
+        return greet(link, now, error);
+    link->address++;
+    return connect_next(link, reason, error);
+}
+
+/* Sending failed: a server that turns a connection away says why before it closes it. */
+static dibs_status say_what_it_said(struct dibs__link *link, struct dibs__error *error)
+{
+    struct dibs__error said = {DIBS_OK, ""};
+
+    if (dibs__link_receive(link, &said) > 0 && take_answers(link, &said) != DIBS_OK)
+        *error = said;
+    return error->status;
+}
+
+dibs_status dibs__link_step(struct dibs__link *link, int64_t now, struct dibs__error *error)
+{
+    if (link->state == DIBS__LINK_CONNECTING && check_connected(link, now, error) != DIBS_OK)
+        return error->status;
+    if (link->state == DIBS__LINK_CONNECTING)
+        return DIBS_OK;
+    while (link->state != DIBS__LINK_READY) {
+        if (link->out.used > 0) {
+            long sent = dibs__link_send(link, link->out.bytes, link->out.used, error);
+            if (sent < 0)
+                return say_what_it_said(link, error);
+            dibs__buffer_drop(&link->out, (size_t)sent);
+        }
+        long received = dibs__link_receive(link, error);
+        if (received < 0)
+            return error->status;
+        enum dibs__link_state state = link->state;
+        if (take_answers(link, error) != DIBS_OK)
+            return error->status;
+        if (received == 0 && state == link->state)
+            return DIBS_OK;
+    }
+    return DIBS_OK;
+}
+
+short dibs__link_events(const struct dibs__link *link)
+{
+    if (link->state == DIBS__LINK_CONNECTING)
+        return POLLOUT;
+    return link->out.used > 0 ? POLLIN | POLLOUT : POLLIN;
+}
+
+dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline,
+                              struct dibs__error *error)
+{
+    for (;;) {
+        int64_t now = dibs__now(clock);
+        if (dibs__link_step(link, now, error) != DIBS_OK)
+            return error->status;
+        if (link->state == DIBS__LINK_READY)
+            return DIBS_OK;
+        if (now >= deadline)
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", link->endpoint->url.shown);
+        struct pollfd fd = {.fd = link->fd, .events = dibs__link_events(link)};
+        clock->poll(clock, &fd, 1, deadline);
+    }
+}
+
+/* ---------------------------------------------------------------- the bytes */
+
+static long broken(struct dibs__link *link, const char *why, struct dibs__error *error)
+{
+    dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: %s", link->endpoint->url.shown, why);
+    return -1;
+}
+
+long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, struct dibs__error *error)
+{
+    for (;;) {
+        ssize_t sent = send(link->fd, bytes, size, MSG_NOSIGNAL);
+        if (sent >= 0)
+            return (long)sent;
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return 0;
+        if (errno != EINTR)
+            return broken(link, strerror(errno), error);
+    }
+}
+
+long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
+{
+    char bytes[16384];
+
+    for (;;) {
+        ssize_t received = recv(link->fd, bytes, sizeof bytes, 0);
+        if (received > 0) {
+            if (redisReaderFeed(link->reader, bytes, (size_t)received) != REDIS_OK)
+                return broken(link, "no memory for its reply", error);
+            return (long)received;
+        }
+        if (received == 0)
+            return broken(link, "the server closed it", error);
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return 0;
+        if (errno != EINTR)
+            return broken(link, strerror(errno), error);
+    }
+}
+
+dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error)
+{
+    void *next = NULL;
+
+    *reply = NULL;
+    if (redisReaderGetReply(link->reader, &next) != REDIS_OK)
+        return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak as a Redis server does: %s",
+                               link->endpoint->url.shown, link->reader->errstr);
+    *reply = next;
+    return DIBS_OK;
+}

@@ -1,0 +1,64 @@
+#include "redis/reply.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The codes with which an error reply begins. Before Redis 7 an error that
+ * came up inside a script stands later in the sentence, so the codes that a
+ * script can meet are looked for there as well.
+ */
+static const struct {
+    const char *code;
+    dibs_status status;
+} codes[] = {
+    {"NOAUTH", DIBS_DENIED},
+    {"WRONGPASS", DIBS_DENIED},
+    {"NOPERM", DIBS_DENIED},
+    {"DENIED", DIBS_DENIED},
+    {"ERR AUTH ", DIBS_DENIED},
+    {"ERR invalid password", DIBS_DENIED},
+    {"ERR Client sent AUTH", DIBS_DENIED},
+    {"LOADING", DIBS_UNAVAILABLE},
+    {"READONLY", DIBS_UNAVAILABLE},
+    {"MASTERDOWN", DIBS_UNAVAILABLE},
+    {"CLUSTERDOWN", DIBS_UNAVAILABLE},
+    {"TRYAGAIN", DIBS_UNAVAILABLE},
+    {"BUSY ", DIBS_UNAVAILABLE},
+    {"ERR max number of clients", DIBS_UNAVAILABLE},
+};
+
+static bool begins_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+dibs_status dibs__reply_status(const char *text)
+{
+    bool in_script = begins_with(text, "ERR Error running script");
+
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
+        if (begins_with(text, codes[i].code) || (in_script && strstr(text, codes[i].code)))
+            return codes[i].status;
+    return DIBS_STORE_ERROR;
+}
+
+bool dibs__reply_is_error(const redisReply *reply, const char *code)
+{
+    return reply->type == REDIS_REPLY_ERROR && begins_with(reply->str, code);
+}
+
+dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing)
+{
+    if (reply->type == REDIS_REPLY_ERROR)
+        return dibs__error_set(error, dibs__reply_status(reply->str), "%s: %s answered: %s", doing, shown, reply->str);
+    return dibs__error_set(error, DIBS_STORE_ERROR, "%s: %s answered something that no Redis server answers", doing, shown);
+}
+
+bool dibs__reply_integer(const redisReply *reply, size_t i, int64_t *out)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || i >= reply->elements || reply->element[i]->type != REDIS_REPLY_INTEGER)
+        return false;
+    *out = reply->element[i]->integer;
+    return true;
+}

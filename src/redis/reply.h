@@ -1,0 +1,24 @@
+/* What a reply of the server means as a status. */
+#ifndef DIBS_REDIS_REPLY_H
+#define DIBS_REDIS_REPLY_H
+
+#include <hiredis/hiredis.h>
+
+#include "base/error.h"
+
+/*
+ * The status of an error reply's text: DIBS_DENIED, DIBS_UNAVAILABLE (waiting
+ * may mend it: LOADING, READONLY, ...) or DIBS_STORE_ERROR.
+ */
+dibs_status dibs__reply_status(const char *text);
+
+/* Whether reply is the error whose code (its first word) is this one. */
+bool dibs__reply_is_error(const redisReply *reply, const char *code);
+
+/* Fills error from an error reply of the server that `shown` names; doing: what was asked of it, "lock \"a\"". */
+dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing);
+
+/* The integer at place i of an array reply; false where there is none. */
+bool dibs__reply_integer(const redisReply *reply, size_t i, int64_t *out);
+
+#endif

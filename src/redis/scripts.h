@@ -1,0 +1,20 @@
+/* The Lua scripts, built into the library from scripts/NAME.lua. */
+#ifndef DIBS_REDIS_SCRIPTS_H
+#define DIBS_REDIS_SCRIPTS_H
+
+#define DIBS__SCRIPT_MAP(XX) XX(acquire) XX(release) XX(renew) XX(query) XX(force)
+
+enum dibs__script {
+#define DIBS__SCRIPT_ENUM(name) DIBS__SCRIPT_##name,
+    DIBS__SCRIPT_MAP(DIBS__SCRIPT_ENUM)
+#undef DIBS__SCRIPT_ENUM
+    DIBS__SCRIPT_COUNT
+};
+
+#define DIBS__SCRIPT_EXTERN(name) extern const char dibs__lua_##name[];
+DIBS__SCRIPT_MAP(DIBS__SCRIPT_EXTERN)
+#undef DIBS__SCRIPT_EXTERN
+
+const char *dibs__script_text(enum dibs__script script);
+
+#endif

@@ -1,0 +1,14 @@
+-- Included by the scripts that grant. F is the fence key: a string, the last fence given for the name.
+
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- The next fence: larger than the last, and than any before a restart that forgot the last. It need not outlive
+-- its name by more than the hour in which the server's clock might be set back.
+local function new_fence(F, now, lease)
+  local fence = math.max(now, (tonumber(redis.call('GET', F)) or 0) + 1)
+  redis.call('SET', F, string.format('%.0f', fence), 'PX', math.max(3600000, 2 * lease))
+  return fence
+end

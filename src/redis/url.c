@@ -1,0 +1,237 @@
+#include "redis/url.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/un.h>
+
+#define DEFAULT_PORT 6379
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* Percent-decodes length bytes into a new string at *out. `part` is what a sentence calls them. */
+static dibs_status decode(char **out, const char *text, size_t length, const char *part, struct dibs__error *error)
+{
+    char *decoded = malloc(length + 1), *end = decoded;
+
+    if (!decoded)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] != '%') {
+            *end++ = text[i];
+            continue;
+        }
+        int high = i + 2 < length ? hex_digit(text[i + 1]) : -1;
+        int low = i + 2 < length ? hex_digit(text[i + 2]) : -1;
+        if (high < 0 || low < 0 || high + low == 0) {
+            free(decoded);
+            return dibs__error_set(error, DIBS_INVALID, "URL: the %s has a %% that two hex digits don't follow (%%00 is none)",
+                                   part);
+        }
+        *end++ = (char)(high * 16 + low);
+        i += 2;
+    }
+    *end = '\0';
+    *out = decoded;
+    return DIBS_OK;
+}
+
+/* A number of at most max that takes all of length digits. */
+static bool parse_number(unsigned *out, const char *text, size_t length, unsigned max)
+{
+    unsigned long value = 0;
+
+    if (length == 0 || length > 9)
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (!isdigit((unsigned char)text[i]))
+            return false;
+        value = value * 10 + (unsigned long)(text[i] - '0');
+    }
+    *out = (unsigned)value;
+    return value <= max;
+}
+
+/* [user[:password]] of length bytes. */
+static dibs_status parse_credentials(struct dibs__url *url, const char *text, size_t length, struct dibs__error *error)
+{
+    const char *colon = memchr(text, ':', length);
+    size_t user_length = colon ? (size_t)(colon - text) : length;
+
+    if (user_length == 0 && !colon)
+        return dibs__error_set(error, DIBS_INVALID, "URL: the user before the @ is empty");
+    if (user_length > 0 && decode(&url->user, text, user_length, "user", error) != DIBS_OK)
+        return error->status;
+    if (!colon)
+        return decode(&url->password, "", 0, "password", error);
+    return decode(&url->password, colon + 1, length - user_length - 1, "password", error);
+}
+
+static bool host_name_is_good(const char *host)
+{
+    for (const char *c = host; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("-._", *c))
+            return false;
+    return *host != '\0';
+}
+
+/* The address within brackets; a scope after % is the resolver's business. */
+static bool ipv6_is_good(const char *host)
+{
+    char address[INET6_ADDRSTRLEN];
+    struct in6_addr unused;
+    size_t length = strcspn(host, "%");
+
+    if (length >= sizeof address)
+        return false;
+    memcpy(address, host, length);
+    address[length] = '\0';
+    return inet_pton(AF_INET6, address, &unused) == 1;
+}
+
+static dibs_status parse_port(struct dibs__url *url, const char *text, const char *end, struct dibs__error *error)
+{
+    url->port = DEFAULT_PORT;
+    if (text == end)
+        return DIBS_OK;
+    if (*text != ':' || !parse_number(&url->port, text + 1, (size_t)(end - text - 1), 65535) || url->port == 0)
+        return dibs__error_set(error, DIBS_INVALID, "URL: the port is not a number from 1 to 65535");
+    return DIBS_OK;
+}
+
+/* host[:port] from text to end. */
+static dibs_status parse_host(struct dibs__url *url, const char *text, const char *end, struct dibs__error *error)
+{
+    const char *host_end;
+    bool bracketed = text < end && *text == '[';
+
+    if (bracketed) {
+        text++;
+        host_end = memchr(text, ']', (size_t)(end - text));
+        if (!host_end)
+            return dibs__error_set(error, DIBS_INVALID, "URL: the host has a [ without its ]");
+    } else {
+        host_end = memchr(text, ':', (size_t)(end - text));
+        if (!host_end)
+            host_end = end;
+    }
+    url->host = strndup(text, (size_t)(host_end - text));
+    if (!url->host)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
+    if (bracketed ? !ipv6_is_good(url->host) : !host_name_is_good(url->host))
+        return dibs__error_set(error, DIBS_INVALID, "URL: the host is %s",
+                               !*url->host ? "missing" : bracketed ? "not an IPv6 address" : "not a host name");
+    return parse_port(url, host_end + bracketed, end, error);
+}
+
+static dibs_status parse_db(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    if (!parse_number(&url->db, text, strlen(text), INT_MAX))
+        return dibs__error_set(error, DIBS_INVALID, "URL: the database is not a number");
+    return DIBS_OK;
+}
+
+static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    const char *end = text + strcspn(text, "/?#");
+    const char *host = text;
+
+    if (*end == '?' || *end == '#')
+        return dibs__error_set(error, DIBS_INVALID, "URL: a redis:// URL takes no ? and no #");
+    for (const char *c = text; c < end; c++)
+        if (*c == '@')
+            host = c + 1;
+    if (host > text && parse_credentials(url, text, (size_t)(host - 1 - text), error) != DIBS_OK)
+        return error->status;
+    if (parse_host(url, host, end, error) != DIBS_OK)
+        return error->status;
+    if (end[0] == '/' && end[1] && parse_db(url, end + 1, error) != DIBS_OK)
+        return error->status;
+    snprintf(url->shown, sizeof url->shown, strchr(url->host, ':') ? "[%.120s]:%u" : "%.120s:%u", url->host, url->port);
+    return DIBS_OK;
+}
+
+static dibs_status parse_unix(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    const char *path = text + strcspn(text, "/");
+    const char *query = path + strcspn(path, "?");
+
+    if (*path == '\0')
+        return dibs__error_set(error, DIBS_INVALID, "URL: the path of the socket is missing; it begins with a /");
+    if (path > text && path[-1] != '@')
+        return dibs__error_set(error, DIBS_INVALID, "URL: unix:// takes user:password@ and a path, no host");
+    if (path > text && parse_credentials(url, text, (size_t)(path - 1 - text), error) != DIBS_OK)
+        return error->status;
+    if (decode(&url->path, path, (size_t)(query - path), "path", error) != DIBS_OK)
+        return error->status;
+    if (strlen(url->path) >= sizeof((struct sockaddr_un *)0)->sun_path)
+        return dibs__error_set(error, DIBS_INVALID, "URL: the path of the socket is too long, %zu bytes are possible",
+                               sizeof((struct sockaddr_un *)0)->sun_path - 1);
+    snprintf(url->shown, sizeof url->shown, "%.150s", url->path);
+    if (*query == '\0')
+        return DIBS_OK;
+    if (strncmp(query, "?db=", 4) != 0)
+        return dibs__error_set(error, DIBS_INVALID, "URL: after the ? only db=N may stand");
+    return parse_db(url, query + 4, error);
+}
+
+static bool has_scheme(const char **text, const char *scheme)
+{
+    size_t length = strlen(scheme);
+
+    if (strncasecmp(*text, scheme, length) != 0)
+        return false;
+    *text += length;
+    return true;
+}
+
+static dibs_status parse_any(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    static const char *const later[] = {"rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"};
+    char scheme[24];
+
+    if (has_scheme(&text, "redis://"))
+        return parse_tcp(url, text, error);
+    if (has_scheme(&text, "unix://"))
+        return parse_unix(url, text, error);
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+        snprintf(scheme, sizeof scheme, "%s://", later[i]);
+        if (has_scheme(&text, scheme))
+            return dibs__error_set(error, DIBS_INVALID, "URL: %s is not supported by this version of dibs", scheme);
+    }
+    return dibs__error_set(error, DIBS_INVALID, "URL: the scheme is none of redis://, unix:// and mem:");
+}
+
+dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs__error *error)
+{
+    memset(out, 0, sizeof *out);
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c <= ' ' || *c == 0x7f)
+            return dibs__error_set(error, DIBS_INVALID, "URL: a blank or control byte must be percent-encoded");
+    if (parse_any(out, text, error) == DIBS_OK)
+        return DIBS_OK;
+    dibs__url_free(out);
+    return error->status;
+}
+
+void dibs__url_free(struct dibs__url *url)
+{
+    free(url->user);
+    free(url->password);
+    free(url->host);
+    free(url->path);
+    memset(url, 0, sizeof *url);
+}

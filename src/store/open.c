@@ -1,0 +1,15 @@
+#include "store/memory.h"
+#include "store/redis.h"
+#include "store/store.h"
+
+#include <string.h>
+#include <strings.h>
+
+dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,
+                             struct dibs__error *error)
+{
+    *out = NULL;
+    if (strncasecmp(config->url, "mem:", 4) == 0)
+        return dibs__memory_open(out, config, error);
+    return dibs__redis_open(out, config, error);
+}

@@ -1,0 +1,41 @@
+/*
+ * The tokens that are being retracted: attempts whose outcome is unknown, and
+ * releases that the server did not confirm. Each is deleted again and again,
+ * by the scheduler, until the server says that it is gone for good.
+ */
+#ifndef DIBS_STORE_RETRACTIONS_H
+#define DIBS_STORE_RETRACTIONS_H
+
+#include "redis/channel.h"
+
+/*
+ * The way that an ask went. While that connection stands, its retraction
+ * follows it there. Else it goes over the background channel, and is final only
+ * when nothing of the ask can be under way any more: the server has ended that
+ * connection, or its clock has passed not_after.
+ */
+struct dibs__route {
+    struct dibs__channel *channel; /* NULL: nothing is under way */
+    uint64_t serial;
+    struct dibs__link_id link;
+    int64_t not_after;
+};
+
+struct dibs__retractions;
+
+/* wake(context) is called, from any thread, when there is something new to do. NULL: no memory. */
+struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
+                                                void (*wake)(void *context), void *context);
+void dibs__retractions_free(struct dibs__retractions *retractions); /* its channels are freed already */
+
+/* Any thread. Where memory is out, the key is left to its expiry. */
+void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
+                           const struct dibs__route *route);
+
+size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
+
+/* The scheduler's: sends what is due; until when the next is due. */
+void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *background);
+int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
+
+#endif

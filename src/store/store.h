@@ -1,0 +1,131 @@
+/*
+ * The contract between the core and what keeps the locks.
+ *
+ * A store knows names and tokens. It grants a name to a token for a lease;
+ * nothing else about threads, holds or runtimes is its business. There are two:
+ * memory.c, inside the process, and redis.c.
+ *
+ * Calls block at most until their deadline (of the clock given at the opening)
+ * and may come from any thread, except those said to be the scheduler's: these
+ * never block. A failing call fills its error, a good one leaves it alone.
+ */
+#ifndef DIBS_STORE_STORE_H
+#define DIBS_STORE_STORE_H
+
+#include <poll.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#define DIBS__TOKEN_MAX 192 /* with the NUL */
+
+struct dibs__ask {
+    const char *name, *token; /* the token is new with each ask */
+    uint32_t lease_ms;
+    int64_t deadline;
+    unsigned tries; /* how many asks for this lock the caller had answered "taken" before */
+};
+
+struct dibs__answer {
+    uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
+    int64_t proof;    /* granted: when the request was about to be sent; the lease lasts at least from there */
+    int64_t again_ms; /* taken: ask again after this time, if the listener's maybe_free does not come before */
+};
+
+enum dibs__renewed { DIBS__UNANSWERED, DIBS__RENEWED, DIBS__GONE };
+
+#define DIBS__BATCH_MAX 256
+
+/* The caller's, until done is called: once, on the scheduler's thread, maybe before renew returns. */
+struct dibs__batch {
+    size_t count;
+    struct dibs__renewal {
+        const char *name, *token;
+        uint32_t lease_ms;
+        uint64_t fence;
+        enum dibs__renewed result;
+        void *context;
+    } items[DIBS__BATCH_MAX];
+    int64_t proof; /* when the request was about to be sent */
+    void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* error: why items are unanswered */
+    void *context;
+};
+
+/* What a store tells. From any thread, with no lock of the store's held but where said. */
+struct dibs__listener {
+    void *context;
+    void (*wake)(void *context);                        /* call interest again */
+    void (*maybe_free)(void *context, const char *name); /* a waiter may ask; memory.c: its list of listeners is locked */
+    void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
+};
+
+struct dibs__counters {
+    atomic_uint_fast64_t commands, errors, reconnects;
+    _Atomic int64_t heard; /* when the store last gave an answer other than that it can't serve now */
+};
+
+struct dibs__store;
+
+struct dibs__store_ops {
+    /*
+     * DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED,
+     * DIBS_STORE_ERROR, DIBS_NO_MEMORY. Where the outcome is unknown the store
+     * retracts the token by itself, until that is confirmed.
+     */
+    dibs_status (*acquire)(struct dibs__store *store, const struct dibs__ask *ask, struct dibs__answer *answer,
+                           struct dibs__error *error);
+
+    /*
+     * DIBS_OK: the lock was the token's and is no more; DIBS_NOT_HELD: it was
+     * not; *again says whether the request had to be sent twice, so that the
+     * first may have done it. Otherwise the store goes on by itself, as if
+     * retract had been called.
+     */
+    dibs_status (*release)(struct dibs__store *store, const char *name, const char *token, int64_t deadline, bool *again,
+                           struct dibs__error *error);
+
+    /* Releases in the background, until it is confirmed. Never blocks, never fails the caller. */
+    void (*retract)(struct dibs__store *store, const char *name, const char *token);
+
+    /* As dibs_query and dibs_force_unlock; the fence of the owner is the store's. */
+    dibs_status (*query)(struct dibs__store *store, const char *name, int64_t deadline, dibs_owner *owner,
+                         struct dibs__error *error);
+    dibs_status (*force_unlock)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
+                                struct dibs__error *error);
+
+    /* The scheduler's: renews the leases that are still their tokens'. In the order of the calls. */
+    void (*renew)(struct dibs__store *store, struct dibs__batch *batch);
+
+    /* The scheduler's event loop: what to poll for (at most fd_max), until when at the latest; then goes on. */
+    size_t (*interest)(struct dibs__store *store, struct pollfd *fds, int64_t *deadline);
+    void (*attend)(struct dibs__store *store, const struct pollfd *fds, size_t count);
+
+    /* How many retractions the store has not confirmed yet. */
+    size_t (*unconfirmed)(struct dibs__store *store);
+
+    void (*close)(struct dibs__store *store); /* nobody is inside; frees it; batches that are out are done, unanswered */
+};
+
+struct dibs__store {
+    const struct dibs__store_ops *ops;
+    size_t fd_max;
+};
+
+struct dibs__store_config {
+    const char *url;
+    const char *key_prefix;
+    const char *client_name;
+    uint32_t connect_timeout_ms, command_timeout_ms;
+    uint32_t min_replicas, replica_timeout_ms;
+    bool connect_later; /* opening does not connect, and does not fail for that: the first call does */
+    const struct dibs__clock *clock;
+    struct dibs__listener listener;
+    struct dibs__counters *counters;
+};
+
+/* Opens the store of config->url (connects). *out = NULL on failure: a status of dibs_open. */
+dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,
+                             struct dibs__error *error);
+
+#endif

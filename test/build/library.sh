@@ -1,0 +1,62 @@
+# The library as compilers and linkers see it: no warnings, a header that stands alone, no symbol too many.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+header=$DIBS_TOP/include/dibs.h
+lib=$DIBS_TOP/lib
+pedantic="-Wall -Wextra -Wpedantic -Werror -I$DIBS_TOP/include"
+
+builds_without_warnings() {
+    make -C "$DIBS_TOP" CC="$1" BUILD="$tmp/$1" SANITIZE= CFLAGS='-O2 -Werror' lib
+}
+
+header_alone() {
+    language=$1
+    shift
+    printf '#include <dibs.h>\n' >"$tmp/alone.$language"
+    "$@" $pedantic -fsyntax-only "$tmp/alone.$language"
+}
+
+includes_three_headers() {
+    sed -n 's/^ *# *include *//p' "$header" | sort >"$tmp/includes"
+    printf '<stdbool.h>\n<stddef.h>\n<stdint.h>\n' | diff - "$tmp/includes"
+}
+
+# The functions of the header are the only list there is.
+public_functions() {
+    sed -n 's/^DIBS_API [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' "$header" | sort
+}
+
+finds_every_function() {
+    [ "$(public_functions | wc -l)" = "$(grep -c '^DIBS_API' "$header")" ]
+}
+
+exports_the_header() {
+    public_functions >"$tmp/public"
+    nm -D --defined-only "$lib/libdibs.so" | awk '{ print $3 }' | sort >"$tmp/exported"
+    diff "$tmp/public" "$tmp/exported"
+}
+
+keeps_to_its_names() {
+    nm -g --defined-only "$lib/libdibs.a" | awk 'NF == 3 { print $3 }' >"$tmp/global"
+    [ -s "$tmp/global" ]
+    ! grep -v '^dibs_' "$tmp/global"
+}
+
+has_soname() {
+    major=$(awk '$2 == "DIBS_VERSION_MAJOR" { print $3 }' "$header")
+    objdump -p "$lib/libdibs.so" | grep -q "SONAME *libdibs\.so\.$major\$"
+}
+
+tap_plan 11
+tap 'gcc: no warnings' builds_without_warnings gcc
+tap 'clang: no warnings' builds_without_warnings clang
+tap 'header alone: C11, gcc' header_alone c gcc -std=c11
+tap 'header alone: C11, clang' header_alone c clang -std=c11
+tap 'header alone: C++17, g++' header_alone cc g++ -std=c++17
+tap 'header alone: C++17, clang' header_alone cc clang -std=c++17
+tap 'header includes stdbool, stddef and stdint only' includes_three_headers
+tap 'every DIBS_API in the header is found' finds_every_function
+tap 'libdibs.so exports the functions of the header and nothing else' exports_the_header
+tap 'libdibs.a defines only names that begin with dibs_' keeps_to_its_names
+tap 'libdibs.so has its SONAME from the version' has_soname
+tap_end

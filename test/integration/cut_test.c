@@ -1,0 +1,164 @@
+/* Replies that break off, hang, or are for a command that comes too late: whatever became of it, nothing is left. */
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static bool nobody_holds_or_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "cut", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
+}
+
+/* After an acquire whose reply broke off: held and known, or not held and soon nowhere. */
+static void check_after_acquire(fixture *f, dibs_runtime *rt, dibs_status status)
+{
+    if (status == DIBS_OK) {
+        dibs_owner owner;
+        char token[200];
+
+        assert_true(server_string(f->server, token, sizeof token, "GET lock:cut"));
+        assert_status(DIBS_OK, dibs_query(f->rt, "cut", &owner));
+        assert_string_equal(owner.token, token);
+        assert_status(DIBS_OK, dibs_check(rt, "cut"));
+        assert_int_equal(hold_of(rt, "cut").count, 1);
+        assert_status(DIBS_OK, dibs_unlock(rt, "cut"));
+    } else {
+        assert_status(DIBS_UNAVAILABLE, status);
+        assert_status(DIBS_NOT_HELD, dibs_check(rt, "cut"));
+        assert_status(DIBS_NOT_HELD, dibs_unlock(rt, "cut"));
+    }
+    /* Its lease would not end before the test does. */
+    assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+}
+
+static void cut_acquire(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)
+{
+    dibs_status status;
+    unsigned fired = script_server_fired(net);
+
+    script_server_add(net, rule);
+    status = dibs_trylock(rt, "cut");
+    assert_true(script_server_fired(net) > fired);
+    script_server_clear(net);
+    check_after_acquire(f, rt, status);
+}
+
+static void cut_release(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)
+{
+    dibs_status status;
+
+    assert_status(DIBS_OK, dibs_timedlock(rt, "cut", LIMIT_MS));
+    script_server_add(net, rule);
+    status = dibs_unlock(rt, "cut");
+    script_server_clear(net);
+    /* Whether it was done or not: never LOST, which would mean that another may have been inside. */
+    assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
+    assert_status(DIBS_NOT_HELD, dibs_check(rt, "cut"));
+    assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+}
+
+typedef void cut_function(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule);
+
+/* At every byte, up to the whole reply before the connection goes. */
+static void cut_everywhere(fixture *f, cut_function *cut)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 2000};
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    size_t count = 0;
+
+    fixture_open(f, 0);
+    do {
+        cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
+    } while (count++ < script_server_cut_length(net));
+    assert_true(count > 5);
+    for (script_action action = SCRIPT_CLOSE_BEFORE; action <= SCRIPT_CLOSE_AFTER; action++)
+        cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = action});
+    /* Nor once more on the new connection. */
+    cut(f, rt, net, (script_rule){.match = "lock:cut", .action = SCRIPT_CLOSE_AFTER});
+    cut(f, rt, net, (script_rule){.match = "lock:cut", .action = SCRIPT_CLOSE_BEFORE});
+    expect_works(f, rt, "cut");
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+static void an_acquire_cut_at_any_byte(void **state)
+{
+    cut_everywhere(*state, cut_acquire);
+}
+
+static void a_release_cut_at_any_byte(void **state)
+{
+    cut_everywhere(*state, cut_release);
+}
+
+/* The reply hangs instead: the timeout ends the call. */
+static void replies_that_hang(void **state)
+{
+    static const script_action actions[] = {SCRIPT_TRUNCATE_HANG, SCRIPT_STALL_REPLY, SCRIPT_STALL_REQUEST};
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 300};
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+
+    fixture_open(f, 0);
+    for (size_t i = 0; i < 3; i++) {
+        script_rule rule = {.match = "lock:cut", .nth = 1, .action = actions[i], .count = 3};
+        int64_t begin = now_ms();
+
+        cut_acquire(f, rt, net, rule);
+        cut_release(f, rt, net, rule);
+        assert_true(now_ms() - begin < LIMIT_MS);
+        /* A command that the network kept back reaches the server at last, long after it was given up. */
+        script_server_release(net);
+        assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+        expect_works(f, rt, "cut");
+        assert_true(nobody_holds_or_waits(f->rt));
+    }
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* The ask of a waiter is kept back by the network and arrives when the waiter has long given up. */
+static void a_late_ask_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 200, .connect_timeout_ms = 200};
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        dibs_status status;
+
+        assert_status(DIBS_OK, dibs_lock(f->rt, "cut"));
+        script_server_add(net, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+        status = dibs_timedlock(rt, "cut", 500);
+        assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
+        script_server_clear(net);
+        script_server_release(net);
+        await_waiters(f->rt, "cut", 0);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "cut"));
+        assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
+    }
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_acquire_cut_at_any_byte),
+        TEST(a_release_cut_at_any_byte),
+        TEST(replies_that_hang),
+        TEST(a_late_ask_leaves_nothing),
+    };
+
+    return cmocka_run_group_tests_name("cut", tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/* What a lock is for: never two inside, whoever they are and however they came in. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum {
+    PROCESSES = 8,
+    THREADS = 8,
+    ACQUIRES = 250, /* of each thread: 2,000 of each process, 16,000 in all */
+    NAMES = 5,
+    KILLS = 12,
+    PROCESS_LIMIT_MS = 240000
+};
+
+/* The shared folder lies in the server's: it goes with it. */
+static void prepare(const server *s)
+{
+    char path[128];
+
+    for (int i = -1; i < NAMES; i++) {
+        FILE *file;
+
+        if (i < 0)
+            snprintf(path, sizeof path, "%s/shared", s->folder);
+        else
+            snprintf(path, sizeof path, "%s/count-%d", s->folder, i);
+        file = fopen(path, "we");
+        assert_true(file != NULL);
+        if (i >= 0)
+            fputs("0", file);
+        fclose(file);
+        if (i < 0)
+            assert_int_equal(truncate(path, 4096), 0);
+    }
+}
+
+static process *start_worker(const server *s, int threads, int acquires, uint32_t lease_ms)
+{
+    char thread_text[16];
+    char acquire_text[16];
+    char lease_text[16];
+
+    snprintf(thread_text, sizeof thread_text, "%d", threads);
+    snprintf(acquire_text, sizeof acquire_text, "%d", acquires);
+    snprintf(lease_text, sizeof lease_text, "%u", lease_ms);
+    return process_start((const char *const[]){program_path("exclusion_worker"), s->url, s->folder, thread_text,
+                                               acquire_text, lease_text, NULL});
+}
+
+static long long sum_of_counts(const server *s)
+{
+    long long sum = 0;
+
+    for (int i = 0; i < NAMES; i++) {
+        char path[128];
+        char text[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof path, "%s/count-%d", s->folder, i);
+        file = fopen(path, "re");
+        assert_true(file && fgets(text, sizeof text, file));
+        fclose(file);
+        sum += atoll(text);
+    }
+    return sum;
+}
+
+static void processes_and_threads_exclude_each_other(void **state)
+{
+    fixture *f = *state;
+    process *workers[PROCESSES];
+
+    prepare(f->server);
+    for (int i = 0; i < PROCESSES; i++)
+        workers[i] = start_worker(f->server, THREADS, ACQUIRES, 0);
+    for (int i = 0; i < PROCESSES; i++) {
+        assert_int_equal(process_wait(workers[i], PROCESS_LIMIT_MS), 0);
+        process_free(workers[i]);
+    }
+    assert_int_equal(sum_of_counts(f->server), PROCESSES * THREADS * ACQUIRES);
+}
+
+static void note_victim(const server *s, pid_t pid)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/victims", s->folder);
+    file = fopen(path, "ae");
+    assert_true(file != NULL);
+    fprintf(file, "%d\n", (int)pid);
+    fclose(file);
+}
+
+static bool count_has_moved(void *arg)
+{
+    long long *from = ((void **)arg)[1];
+
+    return sum_of_counts(((void **)arg)[0]) > *from;
+}
+
+/*
+ * One process after another is killed, wherever it is at that moment. Those
+ * that are left must never be two inside, and must get on: a lock whose holder
+ * died is free after its lease, a waiter that died is granted nothing.
+ */
+static void killed_processes_neither_break_nor_block_it(void **state)
+{
+    fixture *f = *state;
+    process *workers[3];
+    long long before = 0;
+
+    prepare(f->server);
+    for (int i = 0; i < 3; i++)
+        workers[i] = start_worker(f->server, 4, 1000000, SAFE_LEASE_MS);
+    for (int i = 0; i < KILLS; i++) {
+        process **victim = &workers[i % 3];
+
+        assert_that(wait_until(count_has_moved, (void *[]){f->server, &before}, LIMIT_MS), "nobody gets on");
+        note_victim(f->server, (*victim)->pid);
+        process_kill(*victim);
+        process_free(*victim);
+        before = sum_of_counts(f->server) + 50;
+        *victim = start_worker(f->server, 4, i < KILLS - 3 ? 1000000 : 200, SAFE_LEASE_MS);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(process_wait(workers[i], PROCESS_LIMIT_MS), 0);
+        process_free(workers[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(processes_and_threads_exclude_each_other, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(killed_processes_neither_break_nor_block_it, fixture_setup,
+                                        fixture_teardown_expiring),
+    };
+
+    return cmocka_run_group_tests_name("exclusion", tests, NULL, NULL);
+}

@@ -1,0 +1,399 @@
+/* What a store can answer but what it should: the right status, in time, and nothing left behind. */
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* Opening must fail so, in bounded time; where word is given the error has it. */
+static void expect_no_open(dibs_status expected, const char *url, const char *word)
+{
+    int64_t begin = now_ms();
+    dibs_runtime *rt;
+
+    assert_status(expected, open_status(url, NULL, &rt));
+    assert_null(rt);
+    assert_true(now_ms() - begin < 2000 + SLACK_MS);
+    assert_true(dibs_last_error()[0] != '\0');
+    assert_that(!word || strcasestr(dibs_last_error(), word), "%s", dibs_last_error());
+    assert_null(strchr(dibs_last_error(), '\n'));
+    assert_null(strchr(dibs_last_error(), '\r'));
+}
+
+/* --------------------------------------------------------- nobody answers */
+
+static void nobody_is_there(void **state)
+{
+    (void)state;
+    expect_no_open(DIBS_UNAVAILABLE, "unix:///nonexistent/redis.sock", "/nonexistent/redis.sock");
+    expect_no_open(DIBS_UNAVAILABLE, "redis://127.0.0.1:1", "127.0.0.1");
+    expect_no_open(DIBS_UNAVAILABLE, "redis://nobody.invalid:1", "nobody.invalid");
+}
+
+static void a_server_that_never_answers(void **state)
+{
+    script_server *mute = script_server_start(&(script_options){.tcp = true});
+    int64_t begin = now_ms();
+    dibs_runtime *rt;
+
+    (void)state;
+    assert_status(DIBS_UNAVAILABLE,
+                  open_status(script_server_url(mute),
+                              &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 300}, &rt));
+    assert_true(now_ms() - begin < 600 + SLACK_MS);
+    script_server_stop(mute);
+}
+
+static const struct stranger {
+    const char *what;
+    script_options options;
+    dibs_status status;
+    dibs_status or_status; /* where the contract allows either */
+    const char *word;
+} strangers[] = {
+    {"HTTP",
+     {.answer = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", .hang_up = true},
+     DIBS_STORE_ERROR,
+     DIBS_STORE_ERROR,
+     NULL},
+    {"SSH", {.greeting = "SSH-2.0-OpenSSH_9.2\r\n"}, DIBS_STORE_ERROR, DIBS_STORE_ERROR, NULL},
+    {"zeros", {.answer = "\x01\x02\x03\xff\xfe\r\n"}, DIBS_STORE_ERROR, DIBS_STORE_ERROR, NULL},
+    {"a number to everything", {.answer = ":1\r\n"}, DIBS_STORE_ERROR, DIBS_STORE_ERROR, NULL},
+    {"null to everything", {.answer = "$-1\r\n"}, DIBS_STORE_ERROR, DIBS_STORE_ERROR, NULL},
+    {"an endless bulk", {.answer = "$2147483647\r\nx"}, DIBS_STORE_ERROR, DIBS_UNAVAILABLE, NULL},
+    {"a negative bulk", {.answer = "$-7\r\n"}, DIBS_STORE_ERROR, DIBS_STORE_ERROR, NULL},
+    {"a huge array", {.answer = "*2147483647\r\n"}, DIBS_STORE_ERROR, DIBS_UNAVAILABLE, NULL},
+    {"unknown commands", {.answer = "-ERR unknown command\r\n"}, DIBS_STORE_ERROR, DIBS_STORE_ERROR, "unknown command"},
+    {"too many clients",
+     {.greeting = "-ERR max number of clients reached\r\n", .hang_up = true},
+     DIBS_UNAVAILABLE,
+     DIBS_STORE_ERROR,
+     NULL},
+    {"closes at once", {.greeting = "", .hang_up = true}, DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, NULL},
+    {"closes after the first answer", {.answer = "", .hang_up = true}, DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, NULL},
+    {"loading",
+     {.answer = "-LOADING Redis is loading the dataset in memory\r\n"},
+     DIBS_UNAVAILABLE,
+     DIBS_UNAVAILABLE,
+     "LOADING"},
+    {"protected mode",
+     {.greeting = "-DENIED Redis is running in protected mode\r\n", .hang_up = true},
+     DIBS_DENIED,
+     DIBS_STORE_ERROR,
+     NULL},
+};
+
+static void somebody_else_is_there(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
+        const struct stranger *s = &strangers[i];
+        script_server *stranger = script_server_start(&s->options);
+        int64_t begin = now_ms();
+        dibs_status status;
+        dibs_runtime *rt;
+
+        print_message("# %s\n", s->what);
+        status = open_status(script_server_url(stranger), NULL, &rt);
+        if (status != s->or_status)
+            assert_status(s->status, status);
+        assert_null(rt);
+        assert_true(now_ms() - begin < 2000 + SLACK_MS);
+        assert_that(!s->word || strstr(dibs_last_error(), s->word), "%s", dibs_last_error());
+        assert_null(strchr(dibs_last_error(), '\n'));
+        script_server_stop(stranger);
+    }
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+static void wrong_credentials(void **state)
+{
+    server *s = server_start(&(server_options){
+        .tcp = true, .password = "right", .config = "user limited on >limited ~lock:* ~dibs:* &dibs:* +@all"});
+    char url[200];
+    dibs_runtime *rt;
+
+    (void)state;
+    expect_no_open(DIBS_DENIED, s->url, "NOAUTH");
+    snprintf(url, sizeof url, "redis://:s3cr3t@127.0.0.1:%d", s->port);
+    expect_no_open(DIBS_DENIED, url, "WRONGPASS");
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    snprintf(url, sizeof url, "redis://nobody:s3cr3t@127.0.0.1:%d", s->port);
+    expect_no_open(DIBS_DENIED, url, "WRONGPASS");
+    snprintf(url, sizeof url, "redis://limited:s3cr3t@127.0.0.1:%d", s->port);
+    expect_no_open(DIBS_DENIED, url, "WRONGPASS");
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    snprintf(url, sizeof url, "redis://limited:limited@127.0.0.1:%d", s->port);
+    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    dibs_close(rt);
+    server_assert_clean(s);
+    server_stop(s);
+}
+
+/* A password for a server that has none, or a database that it doesn't have. */
+static void unwanted_credentials(void **state)
+{
+    fixture *f = *state;
+    char url[200];
+
+    snprintf(url, sizeof url, "unix://:s3cr3t@%s", f->server->socket_path);
+    expect_no_open(DIBS_DENIED, url, NULL);
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    snprintf(url, sizeof url, "unix://%s?db=16", f->server->socket_path);
+    expect_no_open(DIBS_STORE_ERROR, url, NULL);
+}
+
+/* Users that lack a right that the scripts need; the error says which. */
+static const struct user {
+    const char *what;
+    const char *rights;
+    bool may_open; /* the lack may show only when a lock is asked for */
+} users[] = {
+    {"no key", "resetkeys &dibs:* +@all", true},
+    {"no lock key", "~dibs:* &dibs:* +@all", true},
+    {"no sidecar", "~lock:* &dibs:* +@all", true},
+    {"no evalsha", "~* &* +@all -evalsha -eval", true},
+    {"no script", "~* &* +@all -@scripting", true},
+    {"no set", "~* &* +@all -set", true},
+    {"nothing", "~* &* -@all", false},
+};
+
+static void missing_rights(void **state)
+{
+    server *s = server_start(NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
+        char url[200];
+        char command[200];
+        dibs_runtime *rt;
+        dibs_status status;
+
+        print_message("# %s\n", users[i].what);
+        snprintf(command, sizeof command, "ACL SETUSER u%zu on >pw %s", i, users[i].rights);
+        server_do(s, command);
+        snprintf(url, sizeof url, "unix://u%zu:pw@%s", i, s->socket_path);
+        status = open_status(url, NULL, &rt);
+        if (status == DIBS_OK) {
+            assert_true(users[i].may_open);
+            status = dibs_trylock(rt, "x");
+            assert_status(DIBS_DENIED, status);
+            assert_status(DIBS_DENIED, dibs_lock(rt, "x")); /* waiting can't mend it */
+        }
+        assert_status(DIBS_DENIED, status);
+        /* Redis says "no permissions", or of a command inside a script "can't run this command". */
+        assert_that(strcasestr(dibs_last_error(), "permission") || strstr(dibs_last_error(), "can't run"), "%s",
+                    dibs_last_error());
+        dibs_close(rt);
+        server_assert_no_locks(s);
+    }
+    server_stop(s);
+}
+
+/* The rights that the contract names are enough. */
+static void the_documented_rights_suffice(void **state)
+{
+    server *s = server_start(NULL);
+    actor *waiter = actor_start();
+    dibs_runtime *rt;
+    dibs_runtime *second;
+    char url[200];
+
+    (void)state;
+    server_do(s, "ACL SETUSER worker on >pw resetchannels ~lock:* ~dibs:* &dibs:* +@all -@dangerous -@admin");
+    snprintf(url, sizeof url, "unix://worker:pw@%s", s->socket_path);
+    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    assert_status(DIBS_OK, open_status(url, NULL, &second));
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_lock(rt, "x"));
+        actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
+        await_waiters(rt, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+    }
+    actor_end(waiter);
+    dibs_close(rt);
+    dibs_close(second);
+    server_assert_no_locks(s);
+    server_stop(s);
+}
+
+static void rights_that_are_taken_away(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *rt;
+    char url[200];
+
+    server_do(f->server, "ACL SETUSER w on >pw ~* &* +@all");
+    snprintf(url, sizeof url, "unix://w:pw@%s", f->server->socket_path);
+    rt = open_url(url, NULL);
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    server_do(f->server, "ACL SETUSER w -evalsha -eval");
+    assert_status(DIBS_DENIED, dibs_lock(rt, "y"));
+    assert_status(DIBS_DENIED, dibs_unlock(rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_check(rt, "x"));
+    server_do(f->server, "ACL SETUSER w +evalsha +eval");
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    expect_works(f, rt, "y");
+    dibs_close(rt);
+}
+
+static void out_of_memory_comes_back_at_once(void **state)
+{
+    fixture *f = *state;
+    int64_t begin;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    server_do(f->server, "CONFIG SET maxmemory 1");
+    begin = now_ms();
+    assert_status(DIBS_STORE_ERROR, dibs_trylock(f->rt, "x"));
+    assert_that(strstr(dibs_last_error(), "OOM"), "%s", dibs_last_error());
+    assert_status(DIBS_STORE_ERROR, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_STORE_ERROR, dibs_timedlock(f->rt, "x", 2 * LIMIT_MS));
+    assert_true(now_ms() - begin < SLACK_MS);
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    /* What is held is renewed, and can be released. */
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(f->rt, "held"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+    assert_false(server_has(f->server, "lock:held"));
+    server_do(f->server, "CONFIG SET maxmemory 0");
+    expect_works(f, f->rt, "x");
+}
+
+/* -------------------------------------------------- for now it can't serve */
+
+/* As a replica refuses writes: without a word about where its master is. */
+static void demote(server *s)
+{
+    server_do(s, "REPLICAOF 127.0.0.1 1");
+}
+
+static void demote_stale(server *s)
+{
+    server_do(s, "CONFIG SET replica-serve-stale-data no");
+    server_do(s, "REPLICAOF 127.0.0.1 1");
+}
+
+static void promote(server *s)
+{
+    server_do(s, "REPLICAOF NO ONE");
+}
+
+static void a_replica_counts_as_unreachable(void **state)
+{
+    static void (*const ways[])(server * s) = {demote, demote_stale}; /* READONLY, MASTERDOWN */
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    f->config.outage_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < 2; i++) {
+        ways[i](f->server);
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_UNAVAILABLE, dibs_timedlock(f->rt, "x", 300));
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        pause_ms(300); /* time for it to be refused; whenever the promotion comes, it must get in */
+        assert_true(actor_busy(waiter));
+        promote(f->server);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_true(server_has(f->server, "lock:x"));
+        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    }
+    actor_end(waiter);
+}
+
+static const char *const passing_refusals[] = {
+    "-LOADING Redis is loading the dataset in memory\r\n",
+    "-READONLY You can't write against a read only replica.\r\n",
+    "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
+    "-CLUSTERDOWN The cluster is down\r\n",
+    "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+};
+
+static void passing_refusals_are_ridden_out(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.outage_ms = LIMIT_MS});
+    actor *waiter = actor_start();
+
+    for (size_t i = 0; i < sizeof passing_refusals / sizeof *passing_refusals; i++) {
+        print_message("# %s", passing_refusals[i]);
+        script_server_add(net,
+                          (script_rule){.match = "lock:x", .action = SCRIPT_REPLACE, .bytes = passing_refusals[i]});
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
+        actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
+        pause_ms(200);
+        assert_true(actor_busy(waiter));
+        script_server_clear(net);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    actor_end(waiter);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+static void lasting_refusals_come_back_at_once(void **state)
+{
+    static const struct {
+        const char *reply;
+        dibs_status status;
+    } cases[] = {{"-OOM command not allowed when used memory > 'maxmemory'.\r\n", DIBS_STORE_ERROR},
+                 {"-MISCONF Redis is configured to save RDB snapshots\r\n", DIBS_STORE_ERROR},
+                 {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", DIBS_STORE_ERROR},
+                 {"-ERR something else\r\n", DIBS_STORE_ERROR},
+                 {"-NOPERM this user has no permissions to run the 'evalsha' command\r\n", DIBS_DENIED},
+                 {"-NOAUTH Authentication required.\r\n", DIBS_DENIED},
+                 {"+OK\r\n", DIBS_STORE_ERROR},
+                 {"$-1\r\n", DIBS_STORE_ERROR},
+                 {"*0\r\n", DIBS_STORE_ERROR},
+                 {"*1\r\n$7\r\nsurpris\r\n", DIBS_STORE_ERROR}};
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    int64_t begin = now_ms();
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        print_message("# %s", cases[i].reply);
+        script_server_add(net, (script_rule){.match = "lock:x", .action = SCRIPT_REPLACE, .bytes = cases[i].reply});
+        assert_status(cases[i].status, dibs_trylock(rt, "x"));
+        assert_status(cases[i].status, dibs_lock(rt, "x"));
+        assert_true(stats_of(rt).store_errors > 0);
+        script_server_clear(net);
+        expect_works(f, rt, "x");
+    }
+    assert_true(now_ms() - begin < LIMIT_MS);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_is_there),
+        cmocka_unit_test(a_server_that_never_answers),
+        cmocka_unit_test(somebody_else_is_there),
+        cmocka_unit_test(wrong_credentials),
+        TEST(unwanted_credentials),
+        cmocka_unit_test(missing_rights),
+        cmocka_unit_test(the_documented_rights_suffice),
+        TEST(rights_that_are_taken_away),
+        TEST(out_of_memory_comes_back_at_once),
+        TEST(a_replica_counts_as_unreachable),
+        TEST(passing_refusals_are_ridden_out),
+        TEST(lasting_refusals_come_back_at_once),
+    };
+
+    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}

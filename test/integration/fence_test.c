@@ -1,0 +1,228 @@
+/* The fence: larger for every later hold of a name, by whom and after what ever. */
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static void check_range(uint64_t fence)
+{
+    assert_true(fence > 0);
+    assert_true(fence < (uint64_t)1 << 63);
+}
+
+/* Locks, looks, unlocks: the new fence, which must be larger than the last one. */
+static uint64_t next_fence(dibs_runtime *rt, const char *name, uint64_t last)
+{
+    uint64_t fence;
+
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
+    fence = fence_of(rt, name);
+    check_range(fence);
+    assert_that(fence > last, "%llu after %llu", (unsigned long long)fence, (unsigned long long)last);
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+    return fence;
+}
+
+static void it_rises_with_every_hold(void **state)
+{
+    fixture *f = *state;
+    uint64_t fence = 0;
+
+    fixture_open(f, 0);
+    for (int i = 0; i < 2000; i++)
+        fence = next_fence(f->rt, "x", fence);
+}
+
+static void it_rises_through_a_flush(void **state)
+{
+    fixture *f = *state;
+    uint64_t fence = 0;
+
+    fixture_open(f, 0);
+    for (int i = 0; i < 20; i++) {
+        fence = next_fence(f->rt, "x", fence);
+        server_do(f->server, i % 2 ? "FLUSHALL" : "SCRIPT FLUSH");
+    }
+}
+
+static void it_rises_through_a_restart_without_persistence(void **state)
+{
+    fixture *f = *state;
+    uint64_t fence = 0;
+
+    fixture_open(f, 0);
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 50; k++)
+            fence = next_fence(f->rt, "x", fence);
+        server_kill(f->server);
+        server_restart(f->server);
+    }
+    next_fence(f->rt, "x", fence);
+}
+
+static void it_rises_over_runtimes_and_processes(void **state)
+{
+    fixture *f = *state;
+    process *agent;
+    dibs_runtime *second;
+    uint64_t fence = 0;
+
+    fixture_open(f, 0);
+    second = open_runtime(f->server, 0);
+    agent = agent_start(f->server->url, 0);
+    for (int i = 0; i < 30; i++) {
+        uint64_t its;
+
+        fence = next_fence(f->rt, "x", fence);
+        fence = next_fence(second, "x", fence);
+        assert_status(DIBS_OK, agent_lock(agent, "x", LIMIT_MS));
+        its = agent_fence(agent, "x");
+        check_range(its);
+        assert_true(its > fence);
+        fence = its;
+        assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    }
+    agent_stop(agent);
+    dibs_close(second);
+}
+
+/* Granted by push: each waiter of another process, one after the other. */
+static void it_rises_with_grants_to_waiters(void **state)
+{
+    enum { AGENTS = 4 };
+    fixture *f = *state;
+    process *agents[AGENTS];
+    uint64_t seen[AGENTS];
+    uint64_t first;
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    first = fence_of(f->rt, "x");
+    for (int i = 0; i < AGENTS; i++) {
+        agents[i] = agent_start(f->server->url, 0);
+        agent_begin_lock(agents[i], "x", LIMIT_MS);
+        await_waiters(f->rt, "x", (uint32_t)i + 1);
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    /* They came one after the other, so this is their order. */
+    for (int i = 0; i < AGENTS; i++) {
+        assert_status(DIBS_OK, agent_result(agents[i]));
+        seen[i] = agent_fence(agents[i], "x");
+        assert_true(seen[i] > (i ? seen[i - 1] : first));
+        assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
+    }
+    for (int i = 0; i < AGENTS; i++)
+        agent_stop(agents[i]);
+}
+
+/* From thread to thread inside the process, where the store is not asked each time. */
+static void it_rises_with_handovers(void **state)
+{
+    fixture *f = *state;
+    actor *actors[2] = {actor_start(), actor_start()};
+    uint64_t fence = 0;
+
+    f->config.handoff_ms = 60000;
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, actor_lock(actors[0], f->rt, "x", 0));
+    /* More of them than the 1,023 that fit between two fences of the store. */
+    for (int i = 0; i < 1500; i++) {
+        actor *holder = actors[i % 2];
+        actor *next = actors[(i + 1) % 2];
+        dibs_hold hold;
+
+        assert_status(DIBS_OK, actor_hold(holder, f->rt, "x", &hold));
+        check_range(hold.fence);
+        assert_that(hold.fence > fence, "%d", i);
+        fence = hold.fence;
+        actor_begin_lock(next, f->rt, "x", DIBS_WAIT_FOREVER);
+        await_contended(f->rt, (uint64_t)i + 1);
+        assert_status(DIBS_OK, actor_unlock(holder, f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(next));
+    }
+    assert_true(stats_of(f->rt).handed_off > 0);
+    actor_end(actors[0]);
+    actor_end(actors[1]);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+static void each_name_has_its_own_and_nesting_keeps_it(void **state)
+{
+    fixture *f = *state;
+    uint64_t a;
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
+    a = fence_of(f->rt, "a");
+    check_range(fence_of(f->rt, "b"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    assert_int_equal(fence_of(f->rt, "a"), a);
+    assert_status(DIBS_OK, dibs_extend(f->rt, "a", 60000));
+    assert_int_equal(fence_of(f->rt, "a"), a);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
+    assert_int_equal(fence_of(f->rt, "a"), a);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+static void query_shows_the_holders(void **state)
+{
+    fixture *f = *state;
+    dibs_owner owner;
+    uint64_t fence;
+
+    fixture_open(f, 0);
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        fence = fence_of(f->rt, "x");
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        /* The same grant; a holder's own may be ahead by the hand-overs inside its process, which there were none of.
+         */
+        assert_int_equal(owner.fence / 1024, fence / 1024);
+        assert_true(owner.fence <= fence);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_false(owner.held);
+        assert_int_equal(owner.fence / 1024, fence / 1024);
+    }
+}
+
+/* The sidecar that holds it is not eternal, and outlives the lock by an hour. */
+static void its_memory_expires_but_not_soon(void **state)
+{
+    fixture *f = *state;
+    redisReply *keys;
+
+    fixture_open(f, 1000);
+    next_fence(f->rt, "x", 0);
+    keys = server_command(f->server, "KEYS dibs:*");
+    assert_true(keys->elements >= 1);
+    for (size_t i = 0; i < keys->elements; i++) {
+        long long left = server_integer(f->server, "PTTL %s", keys->element[i]->str);
+
+        assert_true(left > 3500000);
+    }
+    freeReplyObject(keys);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_rises_with_every_hold),
+        TEST(it_rises_through_a_flush),
+        TEST(it_rises_through_a_restart_without_persistence),
+        TEST(it_rises_over_runtimes_and_processes),
+        TEST(it_rises_with_grants_to_waiters),
+        TEST(it_rises_with_handovers),
+        TEST(each_name_has_its_own_and_nesting_keeps_it),
+        TEST(query_shows_the_holders),
+        TEST(its_memory_expires_but_not_soon),
+    };
+
+    return cmocka_run_group_tests_name("fence", tests, NULL, NULL);
+}

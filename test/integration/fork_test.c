@@ -1,0 +1,406 @@
+/* After fork the child holds nothing of its parent's, works at once, and does its parent no harm. */
+#include <stdlib.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* In a child no assertion of cmocka may be used: it would run the rest of the tests there. */
+#define CHILD_WANTS(expected, call) child_wants((expected), (call), #call, __LINE__)
+
+static void child_wants(dibs_status expected, dibs_status actual, const char *call, int line)
+{
+    if (actual == expected)
+        return;
+    fprintf(stderr, "fork_test.c:%d: in the child: %s: %s, should be %s; detail: %s\n", line, call,
+            dibs_status_name(actual), dibs_status_name(expected), dibs_last_error());
+    _exit(1);
+}
+
+typedef void child_function(dibs_runtime *rt);
+
+/* Runs function in a child and expects that it comes to its end. */
+static void run_child(child_function *function, dibs_runtime *rt)
+{
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        function(rt);
+        _exit(0);
+    }
+    assert_int_equal(child_wait(child), 0);
+}
+
+/* ---------------------------------------------------------- what it holds */
+
+static void child_holds_nothing(dibs_runtime *rt)
+{
+    dibs_hold hold;
+
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_hold_of(rt, "x", &hold));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_unlock(rt, "x"));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_extend(rt, "x", 1000));
+    CHILD_WANTS(DIBS_OK, dibs_unlock_all(rt));
+    CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "x"));
+    CHILD_WANTS(DIBS_TIMEOUT, dibs_timedlock(rt, "x", 50));
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "y"));
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "y"));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));
+    CHILD_WANTS(DIBS_OK, dibs_check(rt, "y"));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));
+}
+
+static void child_closes(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "y"));
+    dibs_close(rt);
+}
+
+static void child_closes_at_once(dibs_runtime *rt)
+{
+    dibs_close(rt);
+}
+
+static void child_does_nothing(dibs_runtime *rt)
+{
+    (void)rt;
+}
+
+static void child_exits_holding(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "z", 0, &(dibs_lock_options){.lease_ms = 1000}));
+}
+
+static void child_forks(dibs_runtime *rt)
+{
+    int status = 1;
+    pid_t grandchild;
+
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "y"));
+    grandchild = fork();
+    if (grandchild == 0) {
+        CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
+        CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "y"));
+        CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "x"));
+        CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "y"));
+        CHILD_WANTS(DIBS_OK, dibs_lock(rt, "w"));
+        CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "w"));
+        _exit(0);
+    }
+    if (grandchild < 0 || waitpid(grandchild, &status, 0) != grandchild || status != 0)
+        _exit(1);
+    CHILD_WANTS(DIBS_OK, dibs_check(rt, "y"));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));
+}
+
+static bool renewed_more(void *arg)
+{
+    const uint64_t *from = ((void **)arg)[1];
+
+    return stats_of(((void **)arg)[0]).renewed >= *from;
+}
+
+/* The parent's lock, its renewals and its connections are as before. */
+static void expect_parent_is_well(fixture *f, const char *token)
+{
+    uint64_t wanted = stats_of(f->rt).renewed + 2;
+    char now[200];
+
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_true(wait_until(renewed_more, (void *[]){f->rt, &wanted}, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_true(server_string(f->server, now, sizeof now, "GET lock:x"));
+    assert_string_equal(now, token);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "parent"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "parent"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
+static void with_child(fixture *f, child_function *function)
+{
+    char token[200];
+
+    f->config.renew_ms = 100;
+    fixture_open(f, 2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    run_child(function, f->rt);
+    expect_parent_is_well(f, token);
+    run_child(function, f->rt);
+    expect_parent_is_well(f, token);
+    assert_int_equal(hold_of(f->rt, "x").count, 2);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+}
+
+static void a_child_holds_nothing_and_works_at_once(void **state)
+{
+    with_child(*state, child_holds_nothing);
+}
+
+static void a_child_may_close_the_runtime(void **state)
+{
+    fixture *f = *state;
+
+    with_child(f, child_closes);
+    assert_false(server_has(f->server, "lock:y"));
+}
+
+static void a_child_may_close_it_unused(void **state)
+{
+    with_child(*state, child_closes_at_once);
+}
+
+static void a_child_may_leave_it_alone(void **state)
+{
+    with_child(*state, child_does_nothing);
+}
+
+static void a_child_may_fork(void **state)
+{
+    with_child(*state, child_forks);
+}
+
+static void a_child_that_ends_holding_blocks_one_lease_at_most(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    run_child(child_exits_holding, f->rt);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "z", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "z"));
+}
+
+/* ------------------------------------------------------ parent and child */
+
+static void token_of_child(dibs_runtime *rt)
+{
+    dibs_owner owner;
+
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "child"));
+    CHILD_WANTS(DIBS_OK, dibs_query(rt, "child", &owner));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_force_unlock(rt, "x", owner.token));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "child"));
+}
+
+/* Whether two tokens have a run of at least 16 hexadecimal digits in common. */
+static bool share_a_long_word(const char *one, const char *other)
+{
+    char word[200];
+
+    while (*one) {
+        size_t length = strspn(one, "0123456789abcdefABCDEF");
+
+        if (length >= 16) {
+            memcpy(word, one, length);
+            word[length] = '\0';
+            if (strstr(other, word))
+                return true;
+        }
+        one += length ? length : 1;
+    }
+    return false;
+}
+
+static void a_childs_runtime_has_its_own_id(void **state)
+{
+    fixture *f = *state;
+    dibs_owner mine;
+    dibs_owner again;
+    dibs_owner its;
+    int pipes[2];
+    pid_t child;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &mine));
+    assert_status(DIBS_OK, dibs_query(f->rt, "y", &again));
+    assert_int_equal(pipe(pipes), 0);
+    child = fork();
+    if (child == 0) {
+        CHILD_WANTS(DIBS_OK, dibs_lock(f->rt, "child"));
+        CHILD_WANTS(DIBS_OK, dibs_query(f->rt, "child", &its));
+        CHILD_WANTS(DIBS_OK, dibs_unlock(f->rt, "child"));
+        _exit(write(pipes[1], its.token, sizeof its.token) == sizeof its.token ? 0 : 1);
+    }
+    assert_int_equal(child_wait(child), 0);
+    assert_int_equal(read(pipes[0], its.token, sizeof its.token), sizeof its.token);
+    close(pipes[0]);
+    close(pipes[1]);
+    /* 128 random bits, in whatever hexadecimal form: the same in one runtime, another in the child. */
+    assert_true(share_a_long_word(mine.token, again.token));
+    assert_false(share_a_long_word(mine.token, its.token));
+    run_child(token_of_child, f->rt);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+/* Child and parent want the same name at the same time. */
+static void parent_and_child_exclude_each_other(void **state)
+{
+    fixture *f = *state;
+    uint64_t fence;
+    pid_t child;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fence = fence_of(f->rt, "x");
+    child = fork();
+    if (child == 0) {
+        dibs_hold hold;
+
+        CHILD_WANTS(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        CHILD_WANTS(DIBS_OK, dibs_hold_of(f->rt, "x", &hold));
+        CHILD_WANTS(DIBS_OK, dibs_unlock(f->rt, "x"));
+        _exit(hold.fence > fence ? 0 : 1);
+    }
+    await_waiters(f->rt, "x", 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(child_wait(child), 0);
+}
+
+/* ------------------------------------------------- forks under a full load */
+
+struct load {
+    dibs_runtime *rt;
+    const char *name;
+    atomic_bool stop;
+    atomic_uint cycles;
+    atomic_uint wrong;
+};
+
+static void lock_in_a_loop(void *arg)
+{
+    struct load *l = arg;
+
+    while (!atomic_load(&l->stop)) {
+        if (dibs_lock(l->rt, l->name) != DIBS_OK || dibs_unlock(l->rt, l->name) != DIBS_OK)
+            atomic_fetch_add(&l->wrong, 1);
+        atomic_fetch_add(&l->cycles, 1);
+    }
+}
+
+static void child_cycles(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "busy"));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "busy", LIMIT_MS));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "busy"));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "own", LIMIT_MS));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
+}
+
+/* At whatever moment of another thread's call: no mutex is left locked, no reply goes astray. */
+static void fork_at_any_moment(void **state)
+{
+    enum { THREADS = 4, FORKS = 40 };
+    fixture *f = *state;
+    struct load loads[THREADS];
+    actor *actors[THREADS];
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < THREADS; i++) {
+        loads[i].rt = f->rt;
+        loads[i].name = i % 2 ? "busy" : "other";
+        atomic_init(&loads[i].stop, false);
+        atomic_init(&loads[i].cycles, 0);
+        atomic_init(&loads[i].wrong, 0);
+        actors[i] = actor_start();
+        actor_begin(actors[i], lock_in_a_loop, &loads[i]);
+    }
+    for (int i = 0; i < FORKS; i++)
+        run_child(child_cycles, f->rt);
+    for (int i = 0; i < THREADS; i++)
+        atomic_store(&loads[i].stop, true);
+    for (int i = 0; i < THREADS; i++) {
+        actor_end(actors[i]);
+        assert_int_equal(atomic_load(&loads[i].wrong), 0);
+        assert_true(atomic_load(&loads[i].cycles) > 0);
+    }
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+}
+
+/* A thread of the parent waits in the store's queue; the child must not keep that entry alive, nor take its grant. */
+static void fork_while_a_thread_waits(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x by-hand PX 600000");
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_waiters(f->rt, "x", 1);
+    for (int i = 0; i < 5; i++) {
+        run_child(child_holds_nothing, f->rt);
+        assert_true(actor_busy(waiter));
+    }
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+}
+
+/* ---------------------------------------------------------------- exec */
+
+static int inherited_descriptors(void)
+{
+    process *p = process_start((const char *const[]){program_path("descriptors"), NULL});
+    int count = atoi(process_read(p));
+
+    assert_int_equal(process_wait(p, LIMIT_MS), 0);
+    process_free(p);
+    return count;
+}
+
+static void exec_inherits_no_descriptor(void **state)
+{
+    fixture *f = *state;
+    int before = inherited_descriptors();
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_do(f->server, "SET lock:y by-hand PX 600000");
+    actor_begin_lock(waiter, f->rt, "y", DIBS_WAIT_FOREVER);
+    await_waiters(f->rt, "y", 1);
+    assert_int_equal(inherited_descriptors(), before);
+    server_do(f->server, "DEL lock:y");
+    assert_status(DIBS_OK, actor_result(waiter));
+    actor_end(waiter);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:y", LIMIT_MS));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_child_holds_nothing_and_works_at_once),
+        TEST(a_child_may_close_the_runtime),
+        TEST(a_child_may_close_it_unused),
+        TEST(a_child_may_leave_it_alone),
+        TEST(a_child_may_fork),
+        TEST(a_child_that_ends_holding_blocks_one_lease_at_most),
+        TEST(a_childs_runtime_has_its_own_id),
+        TEST(parent_and_child_exclude_each_other),
+        TEST(fork_at_any_moment),
+        TEST(fork_while_a_thread_waits),
+        TEST(exec_inherits_no_descriptor),
+    };
+
+    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
+}

@@ -1,0 +1,664 @@
+/* What is asked wrongly is refused before anything else; what is odd but right works, against a real server. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* ------------------------------------------------------------------- names */
+
+static void fill(char *name, size_t length)
+{
+    memset(name, 'n', length);
+    name[length] = '\0';
+}
+
+static void names_out_of_range_are_refused(void **state)
+{
+    fixture *f = *state;
+    char too_long[DIBS_NAME_MAX + 2];
+    const char *const bad[] = {NULL, "", too_long};
+    dibs_hold hold;
+    dibs_owner owner;
+
+    fill(too_long, DIBS_NAME_MAX + 1);
+    fixture_open(f, 0);
+    for (size_t i = 0; i < 3; i++) {
+        assert_status(DIBS_INVALID, dibs_lock(f->rt, bad[i]));
+        assert_true(dibs_last_error()[0] != '\0');
+        assert_status(DIBS_INVALID, dibs_trylock(f->rt, bad[i]));
+        assert_status(DIBS_INVALID, dibs_timedlock(f->rt, bad[i], 10));
+        assert_status(DIBS_INVALID, dibs_lock_with(f->rt, bad[i], 10, NULL));
+        assert_status(DIBS_INVALID, dibs_unlock(f->rt, bad[i]));
+        assert_status(DIBS_INVALID, dibs_extend(f->rt, bad[i], 1000));
+        assert_status(DIBS_INVALID, dibs_check(f->rt, bad[i]));
+        assert_status(DIBS_INVALID, dibs_hold_of(f->rt, bad[i], &hold));
+        assert_status(DIBS_INVALID, dibs_query(f->rt, bad[i], &owner));
+        assert_status(DIBS_INVALID, dibs_force_unlock(f->rt, bad[i], NULL));
+    }
+    assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
+}
+
+static void null_is_refused_everywhere(void **state)
+{
+    fixture *f = *state;
+    dibs_hold hold;
+    dibs_owner owner;
+
+    fixture_open(f, 0);
+    assert_status(DIBS_INVALID, dibs_lock(NULL, "x"));
+    assert_status(DIBS_INVALID, dibs_trylock(NULL, "x"));
+    assert_status(DIBS_INVALID, dibs_timedlock(NULL, "x", 1));
+    assert_status(DIBS_INVALID, dibs_lock_with(NULL, "x", 1, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock(NULL, "x"));
+    assert_status(DIBS_INVALID, dibs_unlock_all(NULL));
+    assert_status(DIBS_INVALID, dibs_extend(NULL, "x", 1000));
+    assert_status(DIBS_INVALID, dibs_check(NULL, "x"));
+    assert_status(DIBS_INVALID, dibs_hold_of(NULL, "x", &hold));
+    assert_status(DIBS_INVALID, dibs_hold_of(f->rt, "x", NULL));
+    assert_status(DIBS_INVALID, dibs_query(NULL, "x", &owner));
+    assert_status(DIBS_INVALID, dibs_query(f->rt, "x", NULL));
+    assert_status(DIBS_INVALID, dibs_force_unlock(NULL, "x", NULL));
+    assert_status(DIBS_INVALID, dibs_open(NULL, NULL));
+    dibs_shutdown(NULL);
+    dibs_close(NULL);
+    dibs_stats_get(NULL, NULL);
+    dibs_stats_get(f->rt, NULL);
+}
+
+/* Odd, but names: one of 512 bytes is added by the test. */
+static const char *const odd_names[] = {
+    " ",
+    "a b",
+    "a\nb",
+    "\r\n",
+    "*3\r\n$3\r\nDEL\r\n",
+    "{a}",
+    "a",
+    "{}",
+    "a}b{",
+    "}",
+    "{",
+    "{{a}}",
+    "{}{a}",
+    "x{a}y",
+    "\xff\xfe",
+    "\xc3\xbc",
+    "\x01\x7f",
+    "%s%n%d",
+    "'\";--",
+    "lock:x",
+    "x",
+    "dibs:queue:{lock:x}",
+    "dibs:",
+    ":",
+    "a:b",
+    "../../etc",
+    "*",
+    "?",
+    "[a]",
+    "0",
+    "-1",
+};
+
+enum { ODD_NAMES = sizeof odd_names / sizeof *odd_names };
+
+static void check_key(fixture *f, const char *name)
+{
+    assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 1);
+    assert_true(server_integer(f->server, "PTTL lock:%s", name) > 0);
+}
+
+/* All at the same time, each with a waiter: none is taken for another, none of their sidecars meet. */
+static void odd_names_are_names_like_any(void **state)
+{
+    fixture *f = *state;
+    const char *names[ODD_NAMES + 1];
+    actor *waiters[ODD_NAMES + 1];
+    char longest[DIBS_NAME_MAX + 1];
+    dibs_runtime *second;
+
+    fill(longest, DIBS_NAME_MAX);
+    memcpy(names, odd_names, sizeof odd_names);
+    names[ODD_NAMES] = longest;
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    for (size_t i = 0; i <= ODD_NAMES; i++) {
+        assert_status(DIBS_OK, dibs_trylock(f->rt, names[i]));
+        check_key(f, names[i]);
+        waiters[i] = actor_start();
+        actor_begin_lock(waiters[i], second, names[i], DIBS_WAIT_FOREVER);
+    }
+    for (size_t i = 0; i <= ODD_NAMES; i++) {
+        await_waiters(f->rt, names[i], 1);
+        assert_true(actor_busy(waiters[i]));
+    }
+    for (size_t i = 0; i <= ODD_NAMES; i++) {
+        assert_status(DIBS_OK, dibs_unlock(f->rt, names[i]));
+        assert_status(DIBS_OK, actor_result(waiters[i]));
+        for (size_t k = i + 1; k <= ODD_NAMES; k++)
+            assert_true(actor_busy(waiters[k]));
+    }
+    for (size_t i = 0; i <= ODD_NAMES; i++) {
+        assert_status(DIBS_OK, actor_unlock(waiters[i], second, names[i]));
+        assert_int_equal(server_integer(f->server, "EXISTS lock:%s", names[i]), 0);
+        actor_end(waiters[i]);
+    }
+    dibs_close(second);
+}
+
+static void names_are_copied(void **state)
+{
+    fixture *f = *state;
+    char name[8] = "first";
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    memcpy(name, "other", 6);
+    assert_status(DIBS_NOT_HELD, dibs_unlock(f->rt, name));
+    memset(name, 0, sizeof name);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
+}
+
+/* ----------------------------------------------------------------- numbers */
+
+static const struct lease_case {
+    uint32_t lease_ms;
+    bool good;
+} leases[] = {{1, false},       {19, false},       {20, true},          {21, true},
+              {86400000, true}, {86400001, false}, {UINT32_MAX, false}, {0x80000000u, false}};
+
+enum { LEASES = sizeof leases / sizeof *leases };
+
+static void leases_have_a_range(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < LEASES; i++) {
+        dibs_lock_options options = {.lease_ms = leases[i].lease_ms};
+        dibs_status status = dibs_lock_with(f->rt, "x", 0, &options);
+
+        if (!leases[i].good) {
+            assert_status(DIBS_INVALID, status);
+            assert_true(strstr(dibs_last_error(), "lease_ms") != NULL);
+            assert_false(server_has(f->server, "lock:x"));
+            continue;
+        }
+        /* 20 ms may be over before the reply is here; a slow machine is no error of the argument. */
+        assert_true(status == DIBS_OK || leases[i].lease_ms < 100);
+        assert_true(status != DIBS_INVALID);
+        dibs_unlock_all(f->rt);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (size_t i = 0; i < LEASES; i++)
+        if (!leases[i].good)
+            assert_status(DIBS_INVALID, dibs_extend(f->rt, "x", leases[i].lease_ms));
+    assert_status(DIBS_INVALID, dibs_extend(f->rt, "x", 0));
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", 86400000));
+    /* Wrong options are refused even where they would not matter: the thread holds it already. */
+    assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.lease_ms = 19}));
+    assert_int_equal(hold_of(f->rt, "x").count, 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void waits_have_a_range(void **state)
+{
+    static const int64_t bad[] = {-2, -1000, INT64_MIN};
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    dibs_runtime *second;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_status(DIBS_INVALID, dibs_timedlock(f->rt, "x", bad[i]));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", INT64_MAX));
+    /* No deadline overflows into the past, neither behind a thread nor behind the store. */
+    actor_begin_lock(waiter, f->rt, "x", INT64_MAX);
+    await_contended(f->rt, 1);
+    pause_ms(100);
+    assert_true(actor_busy(waiter));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    actor_begin_lock(waiter, second, "x", INT64_MAX - 1);
+    await_waiters(f->rt, "x", 1);
+    pause_ms(100);
+    assert_true(actor_busy(waiter));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+    actor_end(waiter);
+    dibs_close(second);
+}
+
+static void unknown_flags_are_refused(void **state)
+{
+    static const uint32_t bad[] = {4, 8, 0x80000000u, UINT32_MAX, 6};
+    fixture *f = *state;
+
+    fixture_open(f, 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = bad[i]}));
+        assert_true(strstr(dibs_last_error(), "flags") != NULL);
+    }
+    /* For now. */
+    assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_FAIR}));
+    assert_true(strstr(dibs_last_error(), "DIBS_FAIR") != NULL);
+    assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
+}
+
+/* ------------------------------------------------------------------ config */
+
+/* With the fixture's server as url; a word that the error must have, or NULL: it is right. */
+static const struct config_case {
+    const char *what;
+    dibs_config config;
+    const char *word;
+} configs[] = {
+    {"lease 1", {.lease_ms = 1}, "lease_ms"},
+    {"lease 19", {.lease_ms = 19}, "lease_ms"},
+    {"lease 20", {.lease_ms = 20}, NULL},
+    {"lease of a day", {.lease_ms = 86400000}, NULL},
+    {"lease above a day", {.lease_ms = 86400001}, "lease_ms"},
+    {"lease enormous", {.lease_ms = UINT32_MAX}, "lease_ms"},
+    {"renew half", {.lease_ms = 1000, .renew_ms = 500}, NULL},
+    {"renew more than half", {.lease_ms = 1000, .renew_ms = 501}, "renew_ms"},
+    {"renew half of the default", {.renew_ms = 15000}, NULL},
+    {"renew more than half of the default", {.renew_ms = 15001}, "renew_ms"},
+    {"renew enormous", {.renew_ms = UINT32_MAX}, "renew_ms"},
+    {"renew 1", {.renew_ms = 1}, NULL},
+    {"label empty", {.label = ""}, "label"},
+    {"label", {.label = "w"}, NULL},
+    {"label of 48", {.label = "123456789012345678901234567890123456789012345678"}, NULL},
+    {"label of 49", {.label = "1234567890123456789012345678901234567890123456789"}, "label"},
+    {"label with a newline", {.label = "a\nb"}, "label"},
+    {"label with DEL", {.label = "a\x7f"}, "label"},
+    {"label beyond ASCII", {.label = "\xc3\xbc"}, "label"},
+    {"prefix empty", {.key_prefix = ""}, NULL},
+    {"prefix", {.key_prefix = "app:locks:"}, NULL},
+    {"prefix of the sidecars", {.key_prefix = "dibs:"}, "key_prefix"},
+    {"prefix among the sidecars", {.key_prefix = "dibs:x"}, "key_prefix"},
+    {"prefix near the sidecars", {.key_prefix = "dibsy:"}, NULL},
+    {"no handoff", {.handoff_ms = DIBS_NO_HANDOFF}, NULL},
+    {"reserved", {.reserved = {1}}, "reserved"},
+    {"reserved, the last", {.reserved = {0, 0, 0, 0, 0, 0, 0, 1}}, "reserved"},
+    {"CA without TLS", {.tls_ca_file = "/etc/ssl/ca.pem"}, "tls_ca_file"},
+    {"certificate without TLS", {.tls_cert_file = "c"}, "tls_cert_file"},
+    {"key without TLS", {.tls_key_file = "k"}, "tls_key_file"},
+    {"server name without TLS", {.tls_server_name = "n"}, "tls_server_name"},
+    {"Sentinel's user without Sentinel", {.sentinel_user = "u"}, "sentinel_user"},
+    {"Sentinel's password without Sentinel", {.sentinel_password = "s3cr3t"}, "sentinel_password"},
+};
+
+static void check_config(const fixture *f, const struct config_case *c)
+{
+    dibs_config config = c->config;
+    dibs_runtime *rt = (dibs_runtime *)(uintptr_t)1;
+    dibs_status status;
+
+    config.urls = f->urls;
+    config.url_count = 1;
+    print_message("# %s\n", c->what);
+    status = dibs_open(&rt, &config);
+    assert_status(c->word ? DIBS_INVALID : DIBS_OK, status);
+    if (!c->word) {
+        status = dibs_lock(rt, "x");
+        assert_true(status == DIBS_OK || config.lease_ms == 20);
+        dibs_close(rt);
+        return;
+    }
+    assert_null(rt);
+    assert_that(strstr(dibs_last_error(), c->word) != NULL, "%s", dibs_last_error());
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+}
+
+static void configurations_are_checked(void **state)
+{
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
+        check_config(*state, &configs[i]);
+}
+
+/* The label is seen in the token, whole. */
+static void the_label_is_shown(void **state)
+{
+    static const char *const labels[] = {"w", "worker-7", "123456789012345678901234567890123456789012345678"};
+    fixture *f = *state;
+    dibs_owner owner;
+
+    for (size_t i = 0; i < 3; i++) {
+        f->config.label = labels[i];
+        fixture_open(f, 0);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_that(strstr(owner.token, labels[i]) != NULL, "%s", owner.token);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        dibs_close(f->rt);
+        f->rt = NULL;
+    }
+}
+
+static void the_prefix_makes_the_key(void **state)
+{
+    fixture *f = *state;
+
+    f->config.key_prefix = "app:";
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_has(f->server, "app:x"));
+    dibs_close(f->rt);
+    f->config.key_prefix = "";
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_has(f->server, "x"));
+    /* A key among the sidecars could be mistaken for one. */
+    assert_status(DIBS_INVALID, dibs_lock(f->rt, "dibs:x"));
+    assert_status(DIBS_INVALID, dibs_lock(f->rt, "dibs:"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "dibs"));
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    dibs_close(f->rt);
+    /* The same by a prefix that is the beginning of theirs. */
+    f->config.key_prefix = "di";
+    fixture_open(f, 0);
+    assert_status(DIBS_INVALID, dibs_lock(f->rt, "bs:x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "dix"));
+}
+
+/* -------------------------------------------------------------------- URLs */
+
+/* Each is wrong in one part; the error must have one of two words. s3cr3t is every password. */
+static const struct url_case {
+    const char *url;
+    const char *word;
+    const char *or_word;
+} bad_urls[] = {
+    {"", "scheme", "empty"},
+    {"redis", "scheme", "scheme"},
+    {"127.0.0.1:6379", "scheme", "scheme"},
+    {"http://127.0.0.1", "scheme", "scheme"},
+    {"REDISX://127.0.0.1", "scheme", "scheme"},
+    {"redis:127.0.0.1", "scheme", "//"},
+    {"redis:/127.0.0.1", "scheme", "//"},
+    {"redis://", "host", "host"},
+    {"redis://:6379", "host", "host"},
+    {"redis://user:s3cr3t@", "host", "host"},
+    {"redis://user:s3cr3t@:6379", "host", "host"},
+    {"redis://127.0.0.1:", "port", "port"},
+    {"redis://127.0.0.1:0", "port", "port"},
+    {"redis://127.0.0.1:65536", "port", "port"},
+    {"redis://127.0.0.1:99999999999999999999", "port", "port"},
+    {"redis://127.0.0.1:-1", "port", "port"},
+    {"redis://127.0.0.1:+1", "port", "port"},
+    {"redis://127.0.0.1: 1", "port", "port"},
+    {"redis://127.0.0.1:6379x", "port", "port"},
+    {"redis://user:s3cr3t@127.0.0.1:port", "port", "port"},
+    {"redis://127.0.0.1/x", "database", "db"},
+    {"redis://127.0.0.1/-1", "database", "db"},
+    {"redis://127.0.0.1/1x", "database", "db"},
+    {"redis://127.0.0.1/1/2", "database", "db"},
+    {"redis://127.0.0.1/99999999999999999999", "database", "db"},
+    {"redis://user:s3cr3t@127.0.0.1/zero", "database", "db"},
+    {"redis://127.0.0.1?db=1", "host", "query"},
+    {"redis://us%zzer:s3cr3t@127.0.0.1", "user", "percent"},
+    {"redis://user:s3cr3t%@127.0.0.1", "password", "percent"},
+    {"redis://user:s3cr3t%2@127.0.0.1", "password", "percent"},
+    {"redis://user:s3cr3t%00@127.0.0.1", "password", "percent"},
+    {"redis://[::1", "host", "bracket"},
+    {"redis://[::1]6379", "port", "host"},
+    {"redis://[]", "host", "host"},
+    {"redis://[::1]:x", "port", "port"},
+    {"redis://a b", "host", "host"},
+    {"redis://a\nb", "host", "host"},
+    {"unix://", "path", "path"},
+    {"unix:/tmp/sock", "path", "//"},
+    {"unix://relative", "path", "path"},
+    {"unix://user:s3cr3t@relative", "path", "path"},
+    {"unix:///tmp/%00", "path", "percent"},
+    {"unix:///tmp/%g0", "path", "percent"},
+    {"unix:///tmp/sock?db=", "database", "db"},
+    {"unix:///tmp/sock?db=x", "database", "db"},
+    {"unix:///tmp/sock?db=-1", "database", "db"},
+    {"unix:///tmp/sock?other=1", "other", "query"},
+    /* A socket's path holds 107 bytes. */
+    {"unix:///0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/"
+     "0123456789",
+     "path", "path"},
+    /* Not built yet. */
+    {"rediss://127.0.0.1", "rediss", "TLS"},
+    {"redis-sentinel://127.0.0.1/main", "entinel", "entinel"},
+    {"redis-cluster://127.0.0.1", "luster", "luster"},
+};
+
+static dibs_status open_only(const char *const *urls, size_t count, dibs_runtime **rt)
+{
+    dibs_config config = {.urls = urls, .url_count = count, .connect_timeout_ms = 2000};
+
+    *rt = (dibs_runtime *)(uintptr_t)1;
+    return dibs_open(rt, &config);
+}
+
+static void bad_urls_are_refused_by_the_part_at_fault(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_urls / sizeof *bad_urls; i++) {
+        const struct url_case *c = &bad_urls[i];
+        dibs_runtime *rt;
+
+        print_message("# %s\n", c->url[0] && !strchr(c->url, '\n') ? c->url : "(not printed)");
+        assert_status(DIBS_INVALID, open_only(&c->url, 1, &rt));
+        assert_null(rt);
+        assert_that(strcasestr(dibs_last_error(), c->word) || strcasestr(dibs_last_error(), c->or_word), "%s",
+                    dibs_last_error());
+        assert_that(!strstr(dibs_last_error(), "s3cr3t"), "%s", dibs_last_error());
+        assert_null(strchr(dibs_last_error(), '\n'));
+    }
+}
+
+/* They are well formed, so that what comes is the network's answer. */
+static void good_urls_are_not_refused(void **state)
+{
+    static const char *const good[] = {"redis://127.0.0.1:1",
+                                       "redis://127.0.0.1:1/",
+                                       "redis://127.0.0.1:1/0",
+                                       "redis://127.0.0.1:1/15",
+                                       "redis://localhost:1",
+                                       "redis://[::1]:1",
+                                       "redis://[::1]:1/2",
+                                       "redis://:s3cr3t@127.0.0.1:1",
+                                       "redis://user:s3cr3t@127.0.0.1:1/3",
+                                       "redis://user@127.0.0.1:1",
+                                       "redis://us%40er:%3a%2F%25@127.0.0.1:1",
+                                       "unix:///nonexistent/sock",
+                                       "unix://user:s3cr3t@/nonexistent/sock?db=3",
+                                       "unix:///nonexistent/%73ock"};
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        dibs_runtime *rt;
+
+        print_message("# %s\n", good[i]);
+        assert_status(DIBS_UNAVAILABLE, open_only(&good[i], 1, &rt));
+        assert_null(rt);
+        assert_true(dibs_last_error()[0] != '\0');
+        assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    }
+}
+
+/* Opens url, which must reach database of s; credentials in it are right. */
+static void check_reaches(server *s, const char *url, int database)
+{
+    dibs_runtime *rt = open_url(url, NULL);
+
+    print_message("# %s\n", url);
+    assert_status(DIBS_OK, dibs_lock(rt, "where"));
+    server_do(s, "SELECT %d", database);
+    assert_true(server_has(s, "lock:where"));
+    server_do(s, "SELECT 0");
+    assert_status(DIBS_OK, dibs_unlock(rt, "where"));
+    dibs_close(rt);
+}
+
+static void good_urls_reach_the_database_they_name(void **state)
+{
+    server *s = server_start(
+        &(server_options){.tcp = true, .password = "p@:/%word", .config = "user someone on >p@:/%word ~* &* +@all"});
+    char url[256];
+    static const struct {
+        const char *host;
+        const char *path;
+        int database;
+    } tcp[] = {{"redis://:p%40:%2f%25word@127.0.0.1", "", 0},
+               {"redis://default:p%40%3A%2F%25word@127.0.0.1", "/", 0},
+               {"redis://some%6fne:p%40%3A%2F%25word@localhost", "/7", 7},
+               {"redis://:p%40%3a%2F%25word@127.0.0.1", "/15", 15}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof tcp / sizeof *tcp; i++) {
+        snprintf(url, sizeof url, "%s:%d%s", tcp[i].host, s->port, tcp[i].path);
+        check_reaches(s, url, tcp[i].database);
+    }
+    snprintf(url, sizeof url, "unix://:p%%40%%3a%%2F%%25word@%s", s->socket_path);
+    check_reaches(s, url, 0);
+    snprintf(url, sizeof url, "unix://someone:p%%40%%3a%%2F%%25word@%s?db=3", s->socket_path);
+    check_reaches(s, url, 3);
+    server_assert_no_locks(s);
+    server_stop(s);
+}
+
+static void several_urls_are_refused(void **state)
+{
+    static const char *const urls[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"};
+    dibs_runtime *rt;
+    const char *none = NULL;
+
+    (void)state;
+    assert_status(DIBS_INVALID, open_only(urls, 2, &rt));
+    assert_null(rt);
+    assert_true(strstr(dibs_last_error(), "url") != NULL);
+    /* For now. */
+    assert_status(DIBS_INVALID, open_only(urls, 3, &rt));
+    assert_null(rt);
+    assert_that(strcasestr(dibs_last_error(), "quorum") != NULL, "%s", dibs_last_error());
+    assert_status(DIBS_INVALID, open_only(&none, 1, &rt));
+    assert_null(rt);
+}
+
+static void the_environment_names_the_store(void **state)
+{
+    fixture *f = *state;
+    char two[400];
+
+    setenv("DIBS_URL", f->server->url, 1);
+    assert_status(DIBS_OK, dibs_open(&f->rt, NULL));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    dibs_close(f->rt);
+    snprintf(two, sizeof two, "%s %s", f->server->url, f->server->url);
+    setenv("DIBS_URL", two, 1);
+    assert_status(DIBS_INVALID, dibs_open(&f->rt, NULL));
+    assert_null(f->rt);
+    setenv("DIBS_URL", "http://user:s3cr3t@x", 1);
+    assert_status(DIBS_INVALID, dibs_open(&f->rt, &(dibs_config){.lease_ms = 1000}));
+    assert_null(f->rt);
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    unsetenv("DIBS_URL");
+}
+
+/* --------------------------------------------------------------- the store */
+
+static void a_key_of_another_type_is_an_error_that_names_it(void **state)
+{
+    fixture *f = *state;
+    char type[16];
+    dibs_owner owner;
+    int64_t begin = now_ms();
+
+    fixture_open(f, 0);
+    server_do(f->server, "LPUSH lock:inventory 1");
+    assert_status(DIBS_STORE_ERROR, dibs_trylock(f->rt, "inventory"));
+    assert_that(strstr(dibs_last_error(), "inventory") != NULL, "%s", dibs_last_error());
+    assert_status(DIBS_STORE_ERROR, dibs_lock(f->rt, "inventory"));
+    assert_status(DIBS_STORE_ERROR, dibs_timedlock(f->rt, "inventory", LIMIT_MS));
+    assert_status(DIBS_STORE_ERROR, dibs_query(f->rt, "inventory", &owner));
+    assert_false(owner.held);
+    assert_true(now_ms() - begin < LIMIT_MS / 2);
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "inventory"));
+    assert_true(server_string(f->server, type, sizeof type, "TYPE lock:inventory"));
+    assert_string_equal(type, "list");
+    assert_int_equal(server_integer(f->server, "LLEN lock:inventory"), 1);
+    assert_int_equal(server_integer(f->server, "PTTL lock:inventory"), -1);
+    server_do(f->server, "DEL lock:inventory");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "inventory"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "inventory"));
+}
+
+/* ------------------------------------------------------------------- texts */
+
+static void statuses_have_names_and_texts(void **state)
+{
+    (void)state;
+    assert_string_equal(dibs_version(), "0.1.0");
+    assert_string_equal(dibs_status_name(DIBS_OK), "DIBS_OK");
+    assert_string_equal(dibs_status_name(DIBS_OVERFLOW), "DIBS_OVERFLOW");
+    for (int i = DIBS_OK; i <= DIBS_OVERFLOW; i++)
+        assert_true(strlen(dibs_status_text((dibs_status)i)) > 4);
+    assert_string_equal(dibs_status_name((dibs_status)(DIBS_OVERFLOW + 1)), "DIBS_?");
+    assert_non_null(dibs_status_text((dibs_status)1000));
+}
+
+static void read_last_error(void *arg)
+{
+    snprintf(arg, 64, "%s", dibs_last_error());
+}
+
+static void the_last_error_belongs_to_the_thread(void **state)
+{
+    actor *other = actor_start();
+    char text[64] = "?";
+
+    (void)state;
+    assert_status(DIBS_INVALID, dibs_lock(NULL, "x"));
+    assert_true(dibs_last_error()[0] != '\0');
+    actor_begin(other, read_last_error, text);
+    actor_finish(other);
+    assert_string_equal(text, "");
+    actor_end(other);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(names_out_of_range_are_refused),
+        TEST(null_is_refused_everywhere),
+        TEST(odd_names_are_names_like_any),
+        TEST(names_are_copied),
+        TEST(leases_have_a_range),
+        TEST(waits_have_a_range),
+        TEST(unknown_flags_are_refused),
+        TEST(configurations_are_checked),
+        TEST(the_label_is_shown),
+        TEST(the_prefix_makes_the_key),
+        TEST(bad_urls_are_refused_by_the_part_at_fault),
+        TEST(good_urls_are_not_refused),
+        cmocka_unit_test(good_urls_reach_the_database_they_name),
+        cmocka_unit_test(several_urls_are_refused),
+        TEST(the_environment_names_the_store),
+        TEST(a_key_of_another_type_is_an_error_that_names_it),
+        cmocka_unit_test(statuses_have_names_and_texts),
+        cmocka_unit_test(the_last_error_belongs_to_the_thread),
+    };
+
+    return cmocka_run_group_tests_name("input", tests, NULL, NULL);
+}

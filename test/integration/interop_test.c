@@ -1,0 +1,302 @@
+/* dibs and clients that know nothing of it, on the same keys: each excludes the other. */
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* ---------------------------------------------------------------- redis-py */
+
+/* The first Python that has redis-py. There must be one: to skip this would be to claim it. */
+static const char *find_python(void)
+{
+    static const char *const pythons[] = {"python3", "/usr/bin/python3", "/usr/local/bin/python3"};
+
+    for (size_t i = 0; i < sizeof pythons / sizeof *pythons; i++) {
+        process *p = process_start((const char *const[]){pythons[i], "-c",
+                                                         "import importlib.util as u, sys; "
+                                                         "sys.exit(u.find_spec('redis') is None)",
+                                                         NULL});
+        int status = process_wait(p, LIMIT_MS);
+
+        process_free(p);
+        if (status == 0)
+            return pythons[i];
+    }
+    fail_msg("%s", "no Python with redis-py (package python3-redis)");
+    return NULL;
+}
+
+static process *start_redis_py(const server *s)
+{
+    return process_start(
+        (const char *const[]){find_python(), source_path("test/support/redis_py_lock.py"), s->socket_path, NULL});
+}
+
+static void end_redis_py(process *python)
+{
+    assert_int_equal(process_wait(python, LIMIT_MS), 0);
+    process_free(python);
+}
+
+static void a_dibs_holder_blocks_redis_py(void **state)
+{
+    fixture *f = *state;
+    process *python = start_redis_py(f->server);
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_string_equal(process_ask(python, "acquire lock:x 60 0"), "False");
+    /* Longer than the lease: it is renewed, and redis-py can't get in at its end. */
+    assert_string_equal(process_ask(python, "acquire lock:x 60 %d", 3 * SAFE_LEASE_MS / 1000), "False");
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    process_write(python, "acquire lock:x 60 %d", LIMIT_MS / 1000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_string_equal(process_read(python), "True");
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_string_equal(process_ask(python, "release lock:x"), "ok");
+    end_redis_py(python);
+}
+
+static void a_redis_py_holder_blocks_dibs(void **state)
+{
+    fixture *f = *state;
+    process *python = start_redis_py(f->server);
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_string_equal(process_ask(python, "acquire lock:x 600 0"), "True");
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", 300));
+    /* Neither took the other's token, nor its time. */
+    assert_string_equal(process_ask(python, "owned lock:x"), "True");
+    assert_true(server_integer(f->server, "PTTL lock:x") > 300000);
+    assert_string_equal(process_ask(python, "extend lock:x 60"), "ok");
+    process_write(python, "release lock:x");
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_string_equal(process_read(python), "ok");
+    assert_string_equal(process_ask(python, "acquire lock:x 60 0"), "False");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_string_equal(process_ask(python, "acquire lock:x 60 0"), "True");
+    assert_string_equal(process_ask(python, "release lock:x"), "ok");
+    end_redis_py(python);
+}
+
+static void dibs_gets_it_when_redis_pys_lease_ends(void **state)
+{
+    fixture *f = *state;
+    process *python = start_redis_py(f->server);
+    int64_t begin = now_ms();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_string_equal(process_ask(python, "acquire lock:x 1 0"), "True");
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_true(now_ms() - begin >= 1000 - 5);
+    assert_string_equal(process_ask(python, "release lock:x"), "LockNotOwnedError");
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    end_redis_py(python);
+}
+
+/* Both hold in turn, many times, each in a hurry. */
+static void they_take_turns(void **state)
+{
+    fixture *f = *state;
+    process *python = start_redis_py(f->server);
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 30; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        process_write(python, "acquire lock:x 60 %d", LIMIT_MS / 1000);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_string_equal(process_read(python), "True");
+        process_write(python, "release lock:x");
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        assert_string_equal(process_read(python), "ok");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    end_redis_py(python);
+}
+
+/* ----------------------------------------------------------------- by hand */
+
+static void set_nx_px_by_hand_excludes_and_is_excluded(void **state)
+{
+    fixture *f = *state;
+    char token[64];
+    char none[64];
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x by-hand NX PX 60000");
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", 200));
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    assert_string_equal(token, "by-hand");
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_false(server_string(f->server, none, sizeof none, "SET lock:x by-hand NX PX 60000"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(server_string(f->server, none, sizeof none, "SET lock:x by-hand NX PX 60000"));
+    server_do(f->server, "DEL lock:x");
+}
+
+/* What K holds is just what SET NX PX makes: a string, with an expiry of the lease. */
+static void the_key_is_a_plain_string_with_the_lease(void **state)
+{
+    fixture *f = *state;
+    char type[16];
+    char token[256];
+    dibs_owner owner;
+
+    f->config.label = "interop";
+    fixture_open(f, 50000);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_string(f->server, type, sizeof type, "TYPE lock:x"));
+    assert_string_equal(type, "string");
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), 1, 50000);
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    assert_true(strlen(token) < 192);
+    assert_true(strstr(token, "interop") != NULL);
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_true(owner.held);
+    assert_string_equal(owner.token, token);
+    assert_in_range(owner.remaining_ms, 1, 50000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* Every acquire is another token: a release that comes late can't hit a later hold. */
+static void no_token_comes_twice(void **state)
+{
+    enum { ROUNDS = 20 };
+    fixture *f = *state;
+    char tokens[ROUNDS][192];
+
+    fixture_open(f, 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_true(server_string(f->server, tokens[i], sizeof tokens[i], "GET lock:x"));
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(tokens[i], tokens[k]);
+        for (const char *c = tokens[i]; *c; c++)
+            assert_in_range(*c, 0x21, 0x7e);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+}
+
+/* ------------------------------------------------------ query, force_unlock */
+
+static void query_shows_foreign_holders(void **state)
+{
+    fixture *f = *state;
+    static const char binary[] = "\x01\xff\nb\"\0z";
+    char long_token[400];
+    dibs_owner owner;
+
+    fixture_open(f, 0);
+    memset(&owner, 0xff, sizeof owner);
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_false(owner.held);
+    assert_string_equal(owner.token, "");
+    assert_int_equal(owner.waiters, 0);
+
+    server_do(f->server, "SET lock:x by-hand PX 60000");
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_true(owner.held);
+    assert_string_equal(owner.token, "by-hand");
+    assert_in_range(owner.remaining_ms, 1, 60000);
+    assert_int_equal(owner.fence, 0);
+
+    server_do(f->server, "SET lock:x %b PX 60000", binary, sizeof binary - 1);
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_true(owner.held);
+    assert_true(strlen(owner.token) > sizeof binary - 1);
+    for (const char *c = owner.token; *c; c++)
+        assert_in_range(*c, 0x20, 0x7e);
+
+    memset(long_token, 'k', sizeof long_token - 1);
+    long_token[sizeof long_token - 1] = '\0';
+    server_do(f->server, "SET lock:x %s", long_token);
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+    assert_true(owner.held);
+    assert_int_equal(owner.remaining_ms, -1);
+    assert_true(strlen(owner.token) > 100 && strlen(owner.token) < sizeof owner.token);
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    server_do(f->server, "DEL lock:x");
+}
+
+static void force_unlock_takes_it_from_the_one_it_names(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", NULL));
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "nobody"));
+
+    server_do(f->server, "SET lock:x by-hand PX 60000");
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", "by-han"));
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", "by-hand2"));
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", ""));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", "by-hand"));
+    assert_false(server_has(f->server, "lock:x"));
+
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(second, "x", "by-hand"));
+    assert_status(DIBS_OK, dibs_query(second, "x", &owner));
+    assert_status(DIBS_OK, dibs_force_unlock(second, "x", owner.token));
+    assert_false(server_has(f->server, "lock:x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_force_unlock(second, "x", NULL));
+    assert_status(DIBS_OK, dibs_trylock(second, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_check(second, "x"));
+    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    dibs_close(second);
+}
+
+static void a_force_unlocked_holder_learns_by_its_renewal(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+    uint64_t fence;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    fence = fence_of(f->rt, "x");
+    assert_status(DIBS_OK, dibs_force_unlock(second, "x", NULL));
+    await_lost(f->rt, "x");
+    assert_int_equal(events_await(&f->events, DIBS_EVENT_LOST, "x").fence, fence);
+    assert_status(DIBS_OK, dibs_lock(second, "x"));
+    assert_true(fence_of(second, "x") > fence);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    dibs_close(second);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_dibs_holder_blocks_redis_py),
+        TEST(a_redis_py_holder_blocks_dibs),
+        TEST(dibs_gets_it_when_redis_pys_lease_ends),
+        TEST(they_take_turns),
+        TEST(set_nx_px_by_hand_excludes_and_is_excluded),
+        TEST(the_key_is_a_plain_string_with_the_lease),
+        TEST(no_token_comes_twice),
+        TEST(query_shows_foreign_holders),
+        TEST(force_unlock_takes_it_from_the_one_it_names),
+        TEST(a_force_unlocked_holder_learns_by_its_renewal),
+    };
+
+    return cmocka_run_group_tests_name("interop", tests, NULL, NULL);
+}

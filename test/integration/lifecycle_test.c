@@ -1,0 +1,474 @@
+/* A runtime's life: opened and closed without a trace, closed on whoever is inside, and its events. */
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* ------------------------------------------------------------ open, close */
+
+static int entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int count = 0;
+
+    assert_true(folder != NULL);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static int threads(void)
+{
+    return entries("/proc/self/task");
+}
+
+static int descriptors(void)
+{
+    return entries("/proc/self/fd");
+}
+
+/* A thread that was joined may be listed for a moment still. */
+static bool threads_are(void *arg)
+{
+    return threads() == *(int *)arg;
+}
+
+static void open_and_close_leave_nothing(void **state)
+{
+    fixture *f = *state;
+    int threads_before;
+    int descriptors_before;
+
+    /* Once for what the C library keeps. */
+    fixture_open(f, 0);
+    dibs_close(f->rt);
+    server_do(f->server, "PING");
+    threads_before = threads();
+    descriptors_before = descriptors();
+    for (int i = 0; i < 200; i++) {
+        f->config.on_event = i % 2 ? events_record : NULL;
+        fixture_open(f, 0);
+        if (i % 3 == 0)
+            assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        dibs_close(f->rt);
+    }
+    f->rt = NULL;
+    assert_true(wait_until(threads_are, &threads_before, LIMIT_MS));
+    assert_int_equal(descriptors(), descriptors_before);
+    assert_false(server_has(f->server, "lock:x"));
+}
+
+static void open_that_fails_leaves_nothing(void **state)
+{
+    static const char *const bad[] = {"unix:///nonexistent/sock", "http://x", "redis://127.0.0.1:1"};
+    int threads_before = threads();
+    int descriptors_before = descriptors();
+
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        dibs_runtime *rt = (dibs_runtime *)state;
+        dibs_config config = {.urls = &bad[i % 3], .url_count = 1};
+
+        assert_true(dibs_open(&rt, &config) != DIBS_OK);
+        assert_null(rt);
+    }
+    assert_true(wait_until(threads_are, &threads_before, LIMIT_MS));
+    assert_int_equal(descriptors(), descriptors_before);
+}
+
+static void close_releases_every_hold_of_every_thread(void **state)
+{
+    fixture *f = *state;
+    actor *others[3];
+    char name[16];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
+    for (int i = 0; i < 3; i++) {
+        others[i] = actor_start();
+        snprintf(name, sizeof name, "its-%d", i);
+        for (int depth = 0; depth <= i; depth++)
+            assert_status(DIBS_OK, actor_lock(others[i], f->rt, name, 0));
+    }
+    dibs_close(f->rt);
+    f->rt = NULL;
+    server_assert_no_locks(f->server);
+    fixture_open(f, LONG_LEASE_MS);
+    /* Those threads hold nothing of the new runtime, even where it lies at the old one's address. */
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "its-%d", i);
+        assert_status(DIBS_NOT_HELD, actor_check(others[i], f->rt, name));
+        assert_status(DIBS_OK, actor_lock(others[i], f->rt, name, 0));
+        assert_status(DIBS_OK, actor_unlock(others[i], f->rt, name));
+        actor_end(others[i]);
+    }
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "mine"));
+}
+
+/* Some wait behind a thread of the process, some behind another client. */
+static void close_sends_the_waiters_home(void **state)
+{
+    enum { WAITERS = 6 };
+    fixture *f = *state;
+    actor *waiters[WAITERS];
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:foreign by-hand PX 600000");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "local"));
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i] = actor_start();
+        actor_begin_lock(waiters[i], f->rt, i % 2 ? "local" : "foreign", i % 3 ? DIBS_WAIT_FOREVER : LIMIT_MS * 10);
+    }
+    await_contended(f->rt, WAITERS);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    for (int i = 0; i < WAITERS; i++) {
+        assert_status(DIBS_CLOSED, actor_result(waiters[i]));
+        actor_end(waiters[i]);
+    }
+    assert_false(server_has(f->server, "lock:local"));
+    assert_true(server_has(f->server, "lock:foreign"));
+    server_do(f->server, "DEL lock:foreign");
+    /* Nobody is left in the queue. */
+    fixture_open(f, 0);
+    await_waiters(f->rt, "foreign", 0);
+}
+
+static bool renewed_again(void *arg)
+{
+    const uint64_t *from = ((void **)arg)[1];
+
+    return stats_of(((void **)arg)[0]).renewed >= *from + 3;
+}
+
+static void shutdown_ends_acquires_only(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    uint64_t renewed;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_contended(f->rt, 1);
+    dibs_shutdown(f->rt);
+    dibs_shutdown(f->rt);
+    assert_status(DIBS_CLOSED, actor_result(waiter));
+    assert_status(DIBS_CLOSED, dibs_trylock(f->rt, "y"));
+    assert_status(DIBS_CLOSED, dibs_lock(f->rt, "y"));
+    assert_status(DIBS_CLOSED, dibs_timedlock(f->rt, "y", 100));
+    /* What is held goes on: it is checked, renewed and unlocked. */
+    renewed = stats_of(f->rt).renewed;
+    assert_true(wait_until(renewed_again, (void *[]){f->rt, &renewed}, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_int_equal(hold_of(f->rt, "x").count, 2);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    actor_end(waiter);
+}
+
+static void two_runtimes_are_two_owners(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+
+    fixture_open(f, 0);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_check(second, "x"));
+    assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(second, "x", 50));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(second, "x"));
+    assert_status(DIBS_OK, dibs_lock(second, "y"));
+    dibs_close(second);
+    assert_false(server_has(f->server, "lock:y"));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* As soon as its threads are inside: whichever comes first, every call ends and no key is left. */
+static void lock_forever(void *arg)
+{
+    dibs_runtime *rt = arg;
+
+    while (dibs_lock(rt, "storm") == DIBS_OK)
+        dibs_unlock(rt, "storm");
+}
+
+static void shutdown_in_a_storm(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 20; i++) {
+        actor *actors[4];
+
+        fixture_open(f, LONG_LEASE_MS);
+        for (int k = 0; k < 4; k++) {
+            actors[k] = actor_start();
+            actor_begin(actors[k], lock_forever, f->rt);
+        }
+        pause_ms(i);
+        dibs_shutdown(f->rt);
+        for (int k = 0; k < 4; k++)
+            actor_end(actors[k]);
+        dibs_close(f->rt);
+        f->rt = NULL;
+        assert_false(server_has(f->server, "lock:storm"));
+    }
+}
+
+/* ----------------------------------------------------------------- stats */
+
+static void the_counters_count(void **state)
+{
+    fixture *f = *state;
+    actor *other = actor_start();
+    dibs_stats s;
+
+    fixture_open(f, LONG_LEASE_MS);
+    s = stats_of(f->rt);
+    assert_int_equal(s.acquired + s.reentered + s.released + s.busy + s.timed_out + s.lost + s.holds + s.leases, 0);
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+        assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+        assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    }
+    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
+    assert_status(DIBS_OK, actor_lock(other, f->rt, "c", 0));
+    assert_status(DIBS_BUSY, actor_lock(other, f->rt, "a", 0));
+    assert_status(DIBS_TIMEOUT, actor_lock(other, f->rt, "a", 30));
+    s = stats_of(f->rt);
+    assert_int_equal(s.acquired, 8);
+    assert_int_equal(s.reentered, 5);
+    assert_int_equal(s.released, 5);
+    assert_int_equal(s.busy, 1);
+    assert_int_equal(s.timed_out, 1);
+    assert_int_equal(s.contended, 1);
+    assert_int_equal(s.holds, 3);
+    assert_int_equal(s.leases, 3);
+    assert_int_equal(s.lost + s.orphaned + s.renew_failed + s.reconnects + s.events_dropped, 0);
+    assert_true(s.store_commands >= 13);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    assert_status(DIBS_OK, actor_unlock(other, f->rt, "c"));
+    s = stats_of(f->rt);
+    assert_int_equal(s.released, 8);
+    assert_int_equal(s.holds + s.leases, 0);
+    for (size_t i = 0; i < sizeof s.reserved / sizeof *s.reserved; i++)
+        assert_int_equal(s.reserved[i], 0);
+    actor_end(other);
+}
+
+/* --------------------------------------------------------------- events */
+
+static void events_come_in_order_on_one_thread(void **state)
+{
+    enum { NAMES = 30 };
+    fixture *f = *state;
+    char name[16];
+    int last = -1;
+
+    fixture_open(f, 0);
+    for (int i = 0; i < NAMES; i++) {
+        dibs_lock_options ends = {.lease_ms = 500 + 40 * (uint32_t)i, .flags = DIBS_FIXED_LEASE};
+
+        snprintf(name, sizeof name, "e-%d", i);
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, name, 0, &ends));
+    }
+    for (int i = 0; i < NAMES; i++) {
+        int place;
+
+        snprintf(name, sizeof name, "e-%d", i);
+        events_await(&f->events, DIBS_EVENT_LOST, name);
+        place = events_find(&f->events, DIBS_EVENT_LOST, name);
+        assert_true(place > last);
+        last = place;
+    }
+    for (int i = 0; i <= last; i++) {
+        assert_true(pthread_equal(f->events.list[i].thread, f->events.list[0].thread));
+        assert_false(pthread_equal(f->events.list[i].thread, pthread_self()));
+        assert_true(f->events.list[i].detail[0] != '\0');
+        assert_null(strchr(f->events.list[i].detail, '\n'));
+    }
+    dibs_unlock_all(f->rt);
+}
+
+/* A callback that does what it is told to; the first call waits until it is let go. */
+struct callback {
+    dibs_runtime *rt;
+    atomic_bool inside;
+    atomic_bool go_on;
+    atomic_int locked; /* the status of its own lock and unlock, -1: not yet */
+    atomic_int unlocked;
+    atomic_int calls;
+};
+
+static bool is_set(void *arg)
+{
+    return atomic_load((atomic_bool *)arg);
+}
+
+static bool is_decided(void *arg)
+{
+    return atomic_load((atomic_int *)arg) >= 0;
+}
+
+static void slow_callback(const dibs_event *event, void *arg)
+{
+    struct callback *c = arg;
+
+    (void)event;
+    atomic_fetch_add(&c->calls, 1);
+    atomic_store(&c->inside, true);
+    wait_until(is_set, &c->go_on, 2 * LIMIT_MS);
+}
+
+static void locking_callback(const dibs_event *event, void *arg)
+{
+    struct callback *c = arg;
+
+    if (event->kind != DIBS_EVENT_LOST)
+        return;
+    wait_until(is_set, &c->go_on, 2 * LIMIT_MS); /* rt is known by then */
+    atomic_store(&c->locked, (int)dibs_timedlock(c->rt, "by-callback", LIMIT_MS));
+    atomic_store(&c->unlocked, (int)dibs_unlock(c->rt, "by-callback"));
+}
+
+static void lose(fixture *f, const char *name)
+{
+    dibs_lock_options shortly = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};
+
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, name, 0, &shortly));
+}
+
+static void init_callback(fixture *f, struct callback *c, dibs_event_fn *function)
+{
+    c->rt = NULL;
+    atomic_init(&c->inside, false);
+    atomic_init(&c->go_on, false);
+    atomic_init(&c->locked, -1);
+    atomic_init(&c->unlocked, -1);
+    atomic_init(&c->calls, 0);
+    f->config.on_event = function;
+    f->config.on_event_arg = c;
+}
+
+static void a_slow_callback_stalls_no_renewal(void **state)
+{
+    fixture *f = *state;
+    struct callback c;
+    int64_t end;
+
+    init_callback(f, &c, slow_callback);
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "kept"));
+    lose(f, "lost");
+    assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
+    end = now_ms() + 4 * SAFE_LEASE_MS;
+    while (now_ms() < end) {
+        assert_status(DIBS_OK, dibs_check(f->rt, "kept"));
+        assert_status(DIBS_OK, dibs_lock(f->rt, "other"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "other"));
+        pause_ms(20);
+    }
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "kept"));
+    atomic_store(&c.go_on, true);
+    dibs_close(f->rt);
+    f->rt = NULL;
+}
+
+/* No more of them than the queue holds; the rest are counted, and nothing waits for room. */
+static void events_that_do_not_fit_are_counted(void **state)
+{
+    enum { MANY = 5000 };
+    fixture *f = *state;
+    struct callback c;
+    int calls;
+
+    init_callback(f, &c, slow_callback);
+    fixture_open(f, LONG_LEASE_MS);
+    lose(f, "first");
+    assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
+    for (int i = 0; i < MANY; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        server_do(f->server, "DEL lock:x");
+        assert_status(DIBS_LOST, dibs_extend(f->rt, "x", 1000));
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    }
+    assert_true(stats_of(f->rt).lost >= MANY);
+    assert_true(stats_of(f->rt).events_dropped > 0);
+    atomic_store(&c.go_on, true);
+    dibs_unlock_all(f->rt);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    calls = atomic_load(&c.calls);
+    pause_ms(50);
+    assert_int_equal(atomic_load(&c.calls), calls); /* none runs after dibs_close */
+}
+
+static void a_callback_may_lock(void **state)
+{
+    fixture *f = *state;
+    struct callback c;
+
+    init_callback(f, &c, locking_callback);
+    fixture_open(f, SAFE_LEASE_MS);
+    c.rt = f->rt;
+    lose(f, "lost");
+    atomic_store(&c.go_on, true);
+    assert_true(wait_until(is_decided, &c.unlocked, LIMIT_MS));
+    assert_int_equal(atomic_load(&c.locked), DIBS_OK);
+    assert_int_equal(atomic_load(&c.unlocked), DIBS_OK);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
+}
+
+/* redis++: unlock inside the callback that tells of the loss deadlocks. Here the holder unlocks meanwhile. */
+static void close_waits_for_a_callback_that_runs(void **state)
+{
+    fixture *f = *state;
+    struct callback c;
+
+    init_callback(f, &c, slow_callback);
+    fixture_open(f, LONG_LEASE_MS);
+    lose(f, "lost");
+    assert_true(wait_until(is_set, &c.inside, LIMIT_MS));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "lost"));
+    atomic_store(&c.go_on, true);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    assert_true(atomic_load(&c.calls) >= 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(open_and_close_leave_nothing),
+        cmocka_unit_test(open_that_fails_leaves_nothing),
+        TEST(close_releases_every_hold_of_every_thread),
+        TEST(close_sends_the_waiters_home),
+        TEST(shutdown_ends_acquires_only),
+        TEST(two_runtimes_are_two_owners),
+        TEST(shutdown_in_a_storm),
+        TEST(the_counters_count),
+        TEST(events_come_in_order_on_one_thread),
+        TEST(a_slow_callback_stalls_no_renewal),
+        TEST(events_that_do_not_fit_are_counted),
+        TEST(a_callback_may_lock),
+        TEST(close_waits_for_a_callback_that_runs),
+    };
+
+    return cmocka_run_group_tests_name("lifecycle", tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+/* A store that is away, or has forgotten: ridden out for as long as was said, and taken up again. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* ------------------------------------------------------------------ outages */
+
+static void a_waiting_call_rides_out_an_outage(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    f->config.outage_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        server_kill(f->server);
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        pause_ms(200);
+        assert_true(actor_busy(waiter));
+        server_restart(f->server);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_true(server_has(f->server, "lock:x"));
+        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    }
+    actor_end(waiter);
+    assert_true(stats_of(f->rt).reconnects > 0);
+}
+
+/* The same when it waits already, for somebody else's lock. */
+static void an_outage_in_the_middle_of_a_wait(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    f->config.outage_ms = LIMIT_MS;
+    fixture_open(f, SAFE_LEASE_MS);
+    server_do(f->server, "SET lock:x by-hand PX 5000");
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_waiters(f->rt, "x", 1);
+    server_kill(f->server);
+    pause_ms(200);
+    assert_true(actor_busy(waiter));
+    server_restart(f->server);
+    /* Perhaps not before the lease that it saw could have ended, had the store kept it; but then. */
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+}
+
+static void an_outage_that_lasts_ends_the_wait(void **state)
+{
+    fixture *f = *state;
+    int64_t heard;
+    int64_t took;
+
+    f->config.outage_ms = 1500;
+    fixture_open(f, 0);
+    heard = now_ms();
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    server_kill(f->server);
+    assert_status(DIBS_UNAVAILABLE, dibs_lock(f->rt, "x"));
+    took = now_ms() - heard;
+    assert_that(took >= 1500 - 1, "%" PRId64 " ms", took);
+    assert_that(took <= 1500 + 2000 + SLACK_MS, "%" PRId64 " ms", took);
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
+    /* Never past its own wait. */
+    heard = now_ms();
+    assert_status(DIBS_UNAVAILABLE, dibs_timedlock(f->rt, "x", 200));
+    assert_true(now_ms() - heard <= 200 + 2000 + SLACK_MS);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
+    server_restart(f->server);
+    expect_works(f, f->rt, "x");
+}
+
+/* A stopped server: its socket accepts, and nothing ever comes. */
+static void one_try_is_bounded(void **state)
+{
+    fixture *f = *state;
+    dibs_owner owner;
+
+    f->config.command_timeout_ms = 300;
+    f->config.connect_timeout_ms = 300;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    server_pause(f->server);
+    for (int i = 0; i < 3; i++) {
+        int64_t begin = now_ms();
+
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
+        assert_true(now_ms() - begin <= 600 + SLACK_MS);
+        assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
+    }
+    assert_status(DIBS_UNAVAILABLE, dibs_query(f->rt, "x", &owner));
+    assert_status(DIBS_UNAVAILABLE, dibs_force_unlock(f->rt, "x", NULL));
+    assert_status(DIBS_UNAVAILABLE, dibs_extend(f->rt, "held", LONG_LEASE_MS));
+    assert_status(DIBS_OK, dibs_check(f->rt, "held"));
+    server_resume(f->server);
+    /* The tries were received while it stood still, and were made when it went on: they are taken back. */
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+static void closing_in_an_outage_is_bounded(void **state)
+{
+    fixture *f = *state;
+    int64_t begin;
+
+    f->config.command_timeout_ms = 300;
+    f->config.connect_timeout_ms = 300;
+    fixture_open(f, 1000);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_pause(f->server);
+    begin = now_ms();
+    dibs_close(f->rt);
+    f->rt = NULL;
+    assert_true(now_ms() - begin <= 600 + SLACK_MS);
+    server_resume(f->server);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+static void down_and_up_are_told(void **state)
+{
+    fixture *f = *state;
+    recorded_event down;
+    recorded_event up;
+
+    fixture_open(f, 3 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_kill(f->server);
+    down = events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
+    assert_string_equal(down.name, "");
+    assert_int_equal(down.fence, 0);
+    server_restart(f->server);
+    up = events_await(&f->events, DIBS_EVENT_STORE_UP, NULL);
+    assert_string_equal(up.name, "");
+    assert_true(events_find(&f->events, DIBS_EVENT_STORE_DOWN, NULL) <
+                events_find(&f->events, DIBS_EVENT_STORE_UP, NULL));
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 1);
+    dibs_unlock_all(f->rt);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+/* ------------------------------------------------- what a server may forget */
+
+static void scripts_that_were_flushed(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    /* Renewals find theirs again, too. */
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 8; i++) {
+        server_do(f->server, "SCRIPT FLUSH");
+        pause_ms(SAFE_LEASE_MS / 4);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+}
+
+static void connections_that_were_killed(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 10; i++) {
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        server_try(f->server, "CLIENT KILL TYPE pubsub");
+        assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+    assert_true(stats_of(f->rt).reconnects > 0);
+}
+
+static void no_room_for_another_client(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *rt;
+    dibs_status status;
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "CONFIG SET maxclients 1");
+    status = open_status(f->server->url, NULL, &rt);
+    assert_true(status == DIBS_UNAVAILABLE || status == DIBS_STORE_ERROR);
+    assert_null(rt);
+    expect_works(f, f->rt, "x");
+    server_do(f->server, "CONFIG SET maxclients 1000");
+    assert_status(DIBS_OK, open_status(f->server->url, NULL, &rt));
+    expect_works(f, rt, "x");
+    dibs_close(rt);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_waiting_call_rides_out_an_outage), TEST(an_outage_in_the_middle_of_a_wait),
+        TEST(an_outage_that_lasts_ends_the_wait), TEST(one_try_is_bounded),
+        TEST(closing_in_an_outage_is_bounded),    TEST(down_and_up_are_told),
+        TEST(scripts_that_were_flushed),          TEST(connections_that_were_killed),
+        TEST(no_room_for_another_client),
+    };
+
+    return cmocka_run_group_tests_name("outage", tests, NULL, NULL);
+}

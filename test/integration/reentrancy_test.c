@@ -1,0 +1,208 @@
+/* A thread may lock what it holds: counted, without the store, and only for itself. */
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { DEPTH = 1000, TRIES = 5 };
+
+static uint64_t commands(dibs_runtime *rt)
+{
+    return stats_of(rt).store_commands;
+}
+
+/* How many commands DEPTH nested pairs cost; the name is held before and after. */
+static uint64_t cost_of_nesting(dibs_runtime *rt, const char *name)
+{
+    uint64_t before = commands(rt);
+
+    for (uint32_t i = 0; i < DEPTH; i++) {
+        assert_status(DIBS_OK, dibs_lock(rt, name));
+        assert_int_equal(hold_of(rt, name).count, i + 2);
+    }
+    for (uint32_t i = DEPTH; i > 0; i--) {
+        assert_status(DIBS_OK, dibs_unlock(rt, name));
+        assert_int_equal(hold_of(rt, name).count, i);
+    }
+    return commands(rt) - before;
+}
+
+static void nesting_costs_no_command(void **state)
+{
+    fixture *f = *state;
+    uint64_t cost = 1;
+    uint64_t fence;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "deep"));
+    fence = fence_of(f->rt, "deep");
+    /* The runtime may ask whether its connection still lives just then: once in a while, not each time. */
+    for (int i = 0; i < TRIES && cost != 0; i++)
+        cost = cost_of_nesting(f->rt, "deep");
+    assert_int_equal(cost, 0);
+    assert_int_equal(fence_of(f->rt, "deep"), fence);
+    assert_true(stats_of(f->rt).reentered >= DEPTH);
+    assert_int_equal(stats_of(f->rt).acquired, 1);
+    assert_int_equal(stats_of(f->rt).holds, 1);
+    assert_true(server_has(f->server, "lock:deep"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "deep"));
+    assert_false(server_has(f->server, "lock:deep"));
+}
+
+static void the_last_unlock_releases(void **state)
+{
+    fixture *f = *state;
+    char first[200];
+    char token[200];
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", 5));
+    for (int i = 0; i < 3; i++) {
+        assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+        assert_string_equal(token, first);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    assert_false(server_has(f->server, "lock:x"));
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(f->rt, "x"));
+}
+
+static void each_thread_has_its_own_count(void **state)
+{
+    fixture *f = *state;
+    actor *other = actor_start();
+    dibs_hold hold;
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
+    assert_status(DIBS_OK, actor_lock(other, f->rt, "its", 0));
+    assert_status(DIBS_NOT_HELD, actor_hold(other, f->rt, "mine", &hold));
+    assert_int_equal(hold.count, 0);
+    assert_int_equal(hold.fence, 0);
+    assert_status(DIBS_BUSY, actor_lock(other, f->rt, "mine", 0));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "mine"));
+    assert_int_equal(hold_of(f->rt, "mine").count, 1);
+    assert_status(DIBS_BUSY, actor_lock(other, f->rt, "mine", 0));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "mine"));
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_status(DIBS_OK, actor_lock(other, f->rt, "mine", 0));
+        assert_status(DIBS_OK, actor_hold(other, f->rt, "mine", &hold));
+        assert_int_equal(hold.count, i);
+    }
+    assert_status(DIBS_NOT_HELD, dibs_hold_of(f->rt, "mine", &hold));
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "its"));
+    assert_status(DIBS_OK, actor_unlock_all(other, f->rt));
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "its"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "its"));
+    actor_end(other);
+}
+
+static void another_thread_cannot_unlock(void **state)
+{
+    fixture *f = *state;
+    actor *other = actor_start();
+    char first[200];
+    char token[200];
+    dibs_hold before;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    before = hold_of(f->rt, "x");
+    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    for (int i = 0; i < 3; i++)
+        assert_status(DIBS_NOT_HELD, actor_unlock(other, f->rt, "x"));
+    assert_status(DIBS_NOT_HELD, actor_extend(other, f->rt, "x", 20));
+    assert_status(DIBS_NOT_HELD, actor_check(other, f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock_all(other, f->rt));
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    assert_string_equal(token, first);
+    assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
+    assert_int_equal(hold_of(f->rt, "x").count, before.count);
+    assert_int_equal(hold_of(f->rt, "x").fence, before.fence);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(other);
+}
+
+static void unlock_all_gives_up_every_hold(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+
+    fixture_open(f, 0);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+        assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
+    }
+    assert_status(DIBS_OK, dibs_lock(f->rt, "c"));
+    assert_status(DIBS_OK, dibs_lock(second, "d"));
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    for (const char *name = "abc"; *name; name++) {
+        const char one[] = {*name, '\0'};
+
+        assert_status(DIBS_NOT_HELD, dibs_check(f->rt, one));
+        assert_int_equal(server_integer(f->server, "EXISTS lock:%s", one), 0);
+    }
+    /* Those of another runtime are another owner's. */
+    assert_status(DIBS_OK, dibs_check(second, "d"));
+    assert_status(DIBS_OK, dibs_unlock_all(second));
+    dibs_close(second);
+}
+
+/* Redisson's accident: the inner acquire's shorter lease becomes the outer one's. */
+static void a_nested_acquire_never_shortens_the_lease(void **state)
+{
+    static const dibs_lock_options inner[] = {
+        {.lease_ms = 50}, {.flags = DIBS_FIXED_LEASE}, {.lease_ms = 20, .flags = DIBS_FIXED_LEASE}};
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) {
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", DIBS_WAIT_FOREVER, &inner[i]));
+        assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
+        assert_true(hold_of(f->rt, "x").remaining_ms > LONG_LEASE_MS / 2);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
+}
+
+/* And it does not leak into the next acquire either. */
+static void options_last_for_one_hold(void **state)
+{
+    fixture *f = *state;
+    dibs_lock_options shorter = {.lease_ms = 5000};
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &shorter));
+    assert_true(server_integer(f->server, "PTTL lock:x") <= 5000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(nesting_costs_no_command),       TEST(the_last_unlock_releases),
+        TEST(each_thread_has_its_own_count),  TEST(another_thread_cannot_unlock),
+        TEST(unlock_all_gives_up_every_hold), TEST(a_nested_acquire_never_shortens_the_lease),
+        TEST(options_last_for_one_hold),
+    };
+
+    return cmocka_run_group_tests_name("reentrancy", tests, NULL, NULL);
+}

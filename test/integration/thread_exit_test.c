@@ -1,0 +1,240 @@
+/* A thread that ends while holding: its locks are released, and somebody is told. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+typedef void ending(actor *a);
+
+static const struct way {
+    const char *what;
+    ending *ends;
+} ways[] = {{"returns", actor_end}, {"pthread_exit", actor_exit}, {"cancelled", actor_cancel}};
+
+static bool nothing_held(void *arg)
+{
+    dibs_stats stats = stats_of(arg);
+
+    return stats.holds == 0 && stats.leases == 0;
+}
+
+static void a_thread_that_ends_is_released(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        actor *a = actor_start();
+        dibs_hold hold;
+        char name[16];
+
+        print_message("# %s\n", ways[i].what);
+        snprintf(name, sizeof name, "way-%zu", i);
+        for (int depth = 0; depth < 3; depth++)
+            assert_status(DIBS_OK, actor_lock(a, f->rt, name, 0));
+        assert_status(DIBS_OK, actor_hold(a, f->rt, name, &hold));
+        ways[i].ends(a);
+        assert_int_equal(events_await(&f->events, DIBS_EVENT_ORPHANED, name).fence, hold.fence);
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, name, LIMIT_MS));
+        assert_true(fence_of(f->rt, name) > hold.fence);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+        assert_int_equal(stats_of(f->rt).orphaned, i + 1);
+        assert_int_equal(events_count(&f->events, DIBS_EVENT_ORPHANED, name), 1);
+    }
+    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
+}
+
+static void all_its_names_are_released(void **state)
+{
+    enum { NAMES = 20 };
+    fixture *f = *state;
+    actor *a = actor_start();
+    char name[NAMES][16];
+    char key[400];
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name[i], sizeof name[i], "name-%d", i);
+        for (int depth = 0; depth <= i % 3; depth++)
+            assert_status(DIBS_OK, actor_lock(a, f->rt, name[i], 0));
+    }
+    assert_status(DIBS_OK, dibs_lock(f->rt, "mine"));
+    actor_end(a);
+    for (int i = 0; i < NAMES; i++) {
+        events_await(&f->events, DIBS_EVENT_ORPHANED, name[i]);
+        snprintf(key, sizeof key, "lock:%s", name[i]);
+        assert_true(server_wait_gone(f->server, key, LIMIT_MS));
+    }
+    assert_int_equal(stats_of(f->rt).orphaned, NAMES);
+    assert_status(DIBS_OK, dibs_check(f->rt, "mine"));
+    assert_true(server_has(f->server, "lock:mine"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "mine"));
+}
+
+static void what_was_unlocked_is_no_orphan(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, 0);
+    for (int i = 0; i < 10; i++) {
+        assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
+        assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    }
+    actor_end(a);
+    assert_int_equal(stats_of(f->rt).orphaned, 0);
+    assert_int_equal(stats_of(f->rt).released, 10);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_ORPHANED, NULL), 0);
+}
+
+/* "None of these calls is a cancellation point": the cancel waits until the lock has come, and the lock is not lost. */
+static void a_cancel_does_not_break_into_a_wait(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin_lock(a, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_contended(f->rt, 1);
+    actor_cancel_begin(a);
+    pause_ms(100); /* for a broken library to show itself; a sound one passes whatever the time */
+    assert_true(actor_busy(a));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_join(a);
+    events_await(&f->events, DIBS_EVENT_ORPHANED, "x");
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void a_waiting_thread_gets_it(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 10; i++) {
+        actor *dying = actor_start();
+        actor *waiter = actor_start();
+        uint64_t waited = stats_of(f->rt).contended;
+        dibs_hold before;
+        dibs_hold after;
+
+        for (int depth = 0; depth < 3; depth++)
+            assert_status(DIBS_OK, actor_lock(dying, f->rt, "x", LIMIT_MS));
+        assert_status(DIBS_OK, actor_hold(dying, f->rt, "x", &before));
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        await_contended(f->rt, waited + 1);
+        actor_end(dying);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_hold(waiter, f->rt, "x", &after));
+        assert_int_equal(after.count, 1);
+        assert_true(after.fence > before.fence);
+        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+        actor_end(waiter);
+    }
+}
+
+static void another_runtime_gets_it(void **state)
+{
+    fixture *f = *state;
+    actor *dying = actor_start();
+    dibs_runtime *second;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, actor_lock(dying, f->rt, "x", 0));
+    assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
+    actor_end(dying);
+    assert_status(DIBS_OK, dibs_timedlock(second, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    dibs_close(second);
+}
+
+static void it_may_end_after_the_runtime(void **state)
+{
+    fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        actor *a = actor_start();
+        dibs_runtime *second = open_runtime(f->server, 0);
+
+        fixture_open(f, LONG_LEASE_MS);
+        assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
+        assert_status(DIBS_OK, actor_lock(a, f->rt, "x", 0));
+        assert_status(DIBS_OK, actor_lock(a, second, "y", 0));
+        dibs_close(f->rt);
+        f->rt = NULL;
+        assert_false(server_has(f->server, "lock:x"));
+        /* The thread goes on with another runtime, then ends. */
+        assert_status(DIBS_OK, actor_check(a, second, "y"));
+        assert_status(DIBS_OK, actor_lock(a, second, "x", 0));
+        assert_status(DIBS_OK, actor_unlock(a, second, "x"));
+        ways[i].ends(a);
+        assert_true(server_wait_gone(f->server, "lock:y", LIMIT_MS));
+        dibs_close(second);
+    }
+}
+
+static void it_may_end_with_a_lost_lock(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        actor *a = actor_start();
+        char name[16];
+
+        snprintf(name, sizeof name, "lost-%zu", i);
+        assert_status(DIBS_OK, actor_lock(a, f->rt, name, 0));
+        assert_status(DIBS_OK, actor_lock(a, f->rt, name, 0));
+        server_do(f->server, "SET lock:%s other PX 600000", name);
+        events_await(&f->events, DIBS_EVENT_LOST, name);
+        assert_status(DIBS_LOST, actor_check(a, f->rt, name));
+        ways[i].ends(a);
+        /* What it lost is another's now. */
+        assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 1);
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, name));
+        server_do(f->server, "DEL lock:%s", name);
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, name, LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+    }
+    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+}
+
+/* A program that starts a thread for each task must not grow. */
+static void many_threads_come_and_go(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 200; i++) {
+        actor *a = actor_start();
+
+        assert_status(DIBS_OK, actor_lock(a, f->rt, i % 2 ? "a" : "b", LIMIT_MS));
+        actor_end(a);
+    }
+    assert_true(server_wait_gone(f->server, "lock:a", LIMIT_MS));
+    assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
+    assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
+    assert_int_equal(stats_of(f->rt).orphaned, 200);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_thread_that_ends_is_released), TEST(all_its_names_are_released),
+        TEST(what_was_unlocked_is_no_orphan), TEST(a_cancel_does_not_break_into_a_wait),
+        TEST(a_waiting_thread_gets_it),       TEST(another_runtime_gets_it),
+        TEST(it_may_end_after_the_runtime),   TEST(it_may_end_with_a_lost_lock),
+        TEST(many_threads_come_and_go),
+    };
+
+    return cmocka_run_group_tests_name("thread_exit", tests, NULL, NULL);
+}

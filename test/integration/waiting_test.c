@@ -1,0 +1,316 @@
+/* Waiting: as long as asked, no longer than needed. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static void a_timed_wait_ends_in_time(void **state)
+{
+    static const int64_t waits[] = {1, 10, 100, 700};
+    fixture *f = *state;
+    dibs_runtime *second;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_lock(second, "x"));
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        int64_t begin = now_ms();
+        int64_t took;
+
+        assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", waits[i]));
+        took = now_ms() - begin;
+        assert_that(took >= waits[i] - 1, "%" PRId64 " ms", took);
+        assert_that(took <= waits[i] + 10000, "%" PRId64 " ms", took);
+    }
+    assert_int_equal(stats_of(f->rt).timed_out, 4);
+    /* Nothing of them is left in the queue. */
+    await_waiters(f->rt, "x", 0);
+    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    dibs_close(second);
+}
+
+static void a_timed_wait_among_threads_ends_in_time(void **state)
+{
+    fixture *f = *state;
+    actor *other = actor_start();
+    int64_t begin;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    begin = now_ms();
+    assert_status(DIBS_TIMEOUT, actor_lock(other, f->rt, "x", 300));
+    assert_true(now_ms() - begin >= 299);
+    assert_true(now_ms() - begin <= 10300);
+    assert_status(DIBS_BUSY, actor_lock(other, f->rt, "x", 0));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(other);
+}
+
+static void one_try_does_not_wait(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_lock(second, "x"));
+    for (int i = 0; i < 20; i++) {
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_timedlock(f->rt, "x", 0));
+        assert_status(DIBS_BUSY, dibs_lock_with(f->rt, "x", 0, NULL));
+    }
+    assert_int_equal(stats_of(f->rt).busy, 60);
+    assert_int_equal(stats_of(f->rt).timed_out, 0);
+    await_waiters(f->rt, "x", 0);
+    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    dibs_close(second);
+}
+
+/* Each waits without an end while the other holds, with a lease that would not end in time by itself. */
+static void a_release_in_another_process_wakes_it(void **state)
+{
+    fixture *f = *state;
+    process *agent;
+
+    fixture_open(f, LONG_LEASE_MS);
+    agent = agent_start(f->server->url, LONG_LEASE_MS);
+    for (int i = 0; i < 20; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
+        await_waiters(f->rt, "x", 1);
+        assert_false(process_try_read(agent));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_result(agent));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        process_write(agent, "unlock x");
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_result(agent));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    agent_stop(agent);
+}
+
+/* In the order in which they came, though nobody asked for DIBS_FAIR: a queue is a queue. */
+static void every_waiter_is_served(void **state)
+{
+    enum { AGENTS = 6 };
+    fixture *f = *state;
+    process *agents[AGENTS];
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < AGENTS; i++) {
+        agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
+        agent_begin_lock(agents[i], "x", DIBS_WAIT_FOREVER);
+        await_waiters(f->rt, "x", (uint32_t)i + 1);
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    for (int i = 0; i < AGENTS; i++) {
+        assert_status(DIBS_OK, agent_result(agents[i]));
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_int_equal(owner.waiters, AGENTS - 1 - i);
+        assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
+    }
+    for (int i = 0; i < AGENTS; i++)
+        agent_stop(agents[i]);
+}
+
+/* A waiter that died costs the others nothing near a lease. */
+static void a_dead_waiter_is_skipped(void **state)
+{
+    fixture *f = *state;
+    process *dead;
+    process *dead_too;
+    process *next;
+    int64_t begin;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    dead = agent_start(f->server->url, LONG_LEASE_MS);
+    agent_begin_lock(dead, "x", DIBS_WAIT_FOREVER);
+    await_waiters(f->rt, "x", 1);
+    dead_too = agent_start(f->server->url, LONG_LEASE_MS);
+    agent_begin_lock(dead_too, "x", DIBS_WAIT_FOREVER);
+    await_waiters(f->rt, "x", 2);
+    next = agent_start(f->server->url, LONG_LEASE_MS);
+    agent_begin_lock(next, "x", DIBS_WAIT_FOREVER);
+    await_waiters(f->rt, "x", 3);
+    process_kill(dead);
+    process_kill(dead_too);
+    begin = now_ms();
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_result(next));
+    assert_true(now_ms() - begin < LIMIT_MS / 2);
+    assert_status(DIBS_OK, agent_unlock(next, "x"));
+    agent_stop(next);
+    process_free(dead);
+    process_free(dead_too);
+}
+
+/* A holder that died: its lease, and no more. */
+static void a_dead_holder_costs_its_lease(void **state)
+{
+    fixture *f = *state;
+    process *holder;
+    int64_t killed;
+
+    fixture_open(f, LONG_LEASE_MS);
+    holder = agent_start(f->server->url, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    process_kill(holder);
+    killed = now_ms();
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_true(now_ms() - killed <= SAFE_LEASE_MS + 10000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    process_free(holder);
+}
+
+static void it_gets_in_when_a_foreign_key_expires(void **state)
+{
+    fixture *f = *state;
+    int64_t begin;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int lease = 50; lease <= 1600; lease *= 2) {
+        begin = now_ms();
+        server_do(f->server, "SET lock:x by-hand PX %d", lease);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_true(now_ms() - begin >= lease - 2);
+        assert_true(now_ms() - begin <= lease + 10000);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+}
+
+/* No push tells of it: it is found by asking again. */
+static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        int64_t begin;
+
+        server_do(f->server, i % 2 ? "SET lock:x by-hand PX 600000" : "SET lock:x by-hand");
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        await_waiters(f->rt, "x", 1);
+        begin = now_ms();
+        server_do(f->server, "DEL lock:x");
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_true(now_ms() - begin <= 10000);
+        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    }
+    actor_end(waiter);
+}
+
+/*
+ * The pushes are lost on the way, though the subscription looks well. What the
+ * store granted meanwhile is found by the waiter's next ask, and it is held
+ * for no longer than the store keeps it.
+ */
+static void a_lost_push_costs_time_and_nothing_else(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *deaf = open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS});
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    script_server_drop_pushes(net, true);
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, deaf, "x", DIBS_WAIT_FOREVER);
+        await_waiters(f->rt, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_check(waiter, deaf, "x"));
+        assert_status(DIBS_OK, actor_unlock(waiter, deaf, "x"));
+    }
+    actor_end(waiter);
+    dibs_close(deaf);
+    script_server_stop(net);
+}
+
+/* And one whose connections break while it waits. */
+static void a_waiter_survives_broken_connections(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt =
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
+        await_waiters(f->rt, "x", 1);
+        script_server_cut(net);
+        /* Whether the grant finds it subscribed again or not: it must come in. */
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+    }
+    actor_end(waiter);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* The waiter gives up just about when it is granted: in the end nobody holds it, or the waiter knows that it does. */
+static void giving_up_and_granting_at_once(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    for (int i = 0; i < 100; i++) {
+        dibs_status status;
+
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, second, "x", 1 + i % 10);
+        pause_ms(i % 12);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        status = actor_result(waiter);
+        if (status == DIBS_OK)
+            assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+        else
+            assert_status(DIBS_TIMEOUT, status);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    await_waiters(f->rt, "x", 0);
+    actor_end(waiter);
+    dibs_close(second);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_timed_wait_ends_in_time),
+        TEST(a_timed_wait_among_threads_ends_in_time),
+        TEST(one_try_does_not_wait),
+        TEST(a_release_in_another_process_wakes_it),
+        TEST(every_waiter_is_served),
+        TEST(a_dead_waiter_is_skipped),
+        TEST(a_dead_holder_costs_its_lease),
+        TEST(it_gets_in_when_a_foreign_key_expires),
+        TEST(it_gets_in_when_a_foreign_key_is_deleted),
+        TEST(a_lost_push_costs_time_and_nothing_else),
+        TEST(a_waiter_survives_broken_connections),
+        TEST(giving_up_and_granting_at_once),
+    };
+
+    return cmocka_run_group_tests_name("waiting", tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/*
+ * A second thread that does what the test's own thread tells it.
+ *
+ * Locks: actor->mutex guards function, arg, leaving and running; the call's own
+ * data belong to whoever has the turn: the thread while running, else the test.
+ */
+#include "support/actor.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+typedef enum call_kind { CALL_LOCK, CALL_UNLOCK, CALL_UNLOCK_ALL, CALL_EXTEND, CALL_HOLD, CALL_CHECK } call_kind;
+
+typedef struct call {
+    call_kind kind;
+    dibs_runtime *rt;
+    const char *name;
+    int64_t wait_ms;
+    uint32_t lease_ms;
+    const dibs_lock_options *options;
+    dibs_status status;
+    dibs_hold hold;
+} call;
+
+struct actor {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t told;
+    actor_function *function; /* NULL: nothing to do */
+    void *arg;
+    bool leaving;
+    bool running; /* from actor_begin until the function has returned */
+    call call;
+};
+
+static void unlock_mutex(void *arg)
+{
+    pthread_mutex_unlock(arg);
+}
+
+/* A cancellation point, which is where actor_cancel finds it. False: it is to leave. */
+static bool next_order(actor *a)
+{
+    bool stays;
+
+    pthread_mutex_lock(&a->mutex);
+    pthread_cleanup_push(unlock_mutex, &a->mutex);
+    while (!a->function && !a->leaving)
+        pthread_cond_wait(&a->told, &a->mutex);
+    stays = !a->leaving;
+    pthread_cleanup_pop(1);
+    return stays;
+}
+
+static void *run(void *arg)
+{
+    actor *a = arg;
+
+    while (next_order(a)) {
+        a->function(a->arg);
+        pthread_mutex_lock(&a->mutex);
+        a->function = NULL;
+        a->running = false;
+        pthread_mutex_unlock(&a->mutex);
+    }
+    return NULL;
+}
+
+actor *actor_start(void)
+{
+    actor *a = calloc(1, sizeof *a);
+
+    assert_true(a != NULL);
+    pthread_mutex_init(&a->mutex, NULL);
+    pthread_cond_init(&a->told, NULL);
+    assert_int_equal(pthread_create(&a->thread, NULL, run, a), 0);
+    return a;
+}
+
+void actor_begin(actor *a, actor_function *function, void *arg)
+{
+    assert_that(!actor_busy(a), "the actor has not finished");
+    pthread_mutex_lock(&a->mutex);
+    a->function = function;
+    a->arg = arg;
+    a->running = true;
+    pthread_cond_signal(&a->told);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+bool actor_busy(actor *a)
+{
+    bool busy;
+
+    pthread_mutex_lock(&a->mutex);
+    busy = a->running;
+    pthread_mutex_unlock(&a->mutex);
+    return busy;
+}
+
+static bool is_idle(void *arg)
+{
+    return !actor_busy(arg);
+}
+
+void actor_finish(actor *a)
+{
+    assert_that(wait_until(is_idle, a, LIMIT_MS), "the actor does not come back from its call");
+}
+
+/* ------------------------------------------------------------------- ends */
+
+void actor_join(actor *a)
+{
+    pthread_join(a->thread, NULL);
+    pthread_mutex_destroy(&a->mutex);
+    pthread_cond_destroy(&a->told);
+    free(a);
+}
+
+void actor_end(actor *a)
+{
+    if (!a)
+        return;
+    actor_finish(a);
+    pthread_mutex_lock(&a->mutex);
+    a->leaving = true;
+    pthread_cond_signal(&a->told);
+    pthread_mutex_unlock(&a->mutex);
+    actor_join(a);
+}
+
+static void exit_thread(void *arg)
+{
+    pthread_exit(arg);
+}
+
+void actor_exit(actor *a)
+{
+    actor_finish(a);
+    actor_begin(a, exit_thread, NULL);
+    actor_join(a);
+}
+
+void actor_cancel_begin(actor *a)
+{
+    assert_int_equal(pthread_cancel(a->thread), 0);
+}
+
+void actor_cancel(actor *a)
+{
+    actor_finish(a);
+    actor_cancel_begin(a);
+    actor_join(a);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+static void make_call(void *arg)
+{
+    call *c = arg;
+
+    switch (c->kind) {
+    case CALL_LOCK:
+        c->status = dibs_lock_with(c->rt, c->name, c->wait_ms, c->options);
+        break;
+    case CALL_UNLOCK:
+        c->status = dibs_unlock(c->rt, c->name);
+        break;
+    case CALL_UNLOCK_ALL:
+        c->status = dibs_unlock_all(c->rt);
+        break;
+    case CALL_EXTEND:
+        c->status = dibs_extend(c->rt, c->name, c->lease_ms);
+        break;
+    case CALL_HOLD:
+        c->status = dibs_hold_of(c->rt, c->name, &c->hold);
+        break;
+    case CALL_CHECK:
+        c->status = dibs_check(c->rt, c->name);
+        break;
+    }
+}
+
+static void begin_call(actor *a, call what)
+{
+    assert_that(!actor_busy(a), "the actor has not finished");
+    a->call = what;
+    actor_begin(a, make_call, &a->call);
+}
+
+static dibs_status full_call(actor *a, call what)
+{
+    begin_call(a, what);
+    return actor_result(a);
+}
+
+dibs_status actor_result(actor *a)
+{
+    actor_finish(a);
+    return a->call.status;
+}
+
+void actor_begin_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms)
+{
+    begin_call(a, (call){.kind = CALL_LOCK, .rt = rt, .name = name, .wait_ms = wait_ms});
+}
+
+dibs_status actor_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms)
+{
+    return actor_lock_with(a, rt, name, wait_ms, NULL);
+}
+
+dibs_status actor_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms,
+                            const dibs_lock_options *options)
+{
+    return full_call(a, (call){.kind = CALL_LOCK, .rt = rt, .name = name, .wait_ms = wait_ms, .options = options});
+}
+
+dibs_status actor_unlock(actor *a, dibs_runtime *rt, const char *name)
+{
+    return full_call(a, (call){.kind = CALL_UNLOCK, .rt = rt, .name = name});
+}
+
+dibs_status actor_unlock_all(actor *a, dibs_runtime *rt)
+{
+    return full_call(a, (call){.kind = CALL_UNLOCK_ALL, .rt = rt});
+}
+
+dibs_status actor_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t lease_ms)
+{
+    return full_call(a, (call){.kind = CALL_EXTEND, .rt = rt, .name = name, .lease_ms = lease_ms});
+}
+
+dibs_status actor_check(actor *a, dibs_runtime *rt, const char *name)
+{
+    return full_call(a, (call){.kind = CALL_CHECK, .rt = rt, .name = name});
+}
+
+dibs_status actor_hold(actor *a, dibs_runtime *rt, const char *name, dibs_hold *out)
+{
+    dibs_status status = full_call(a, (call){.kind = CALL_HOLD, .rt = rt, .name = name});
+
+    *out = a->call.hold;
+    return status;
+}

@@ -1,0 +1,79 @@
+/* Another process with a runtime of its own, by remote control. */
+#include "support/agent.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+/* The status whose name begins the line. */
+static dibs_status parse_status(const char *line)
+{
+    for (int i = DIBS_OK; i <= DIBS_OVERFLOW; i++) {
+        const char *name = dibs_status_name((dibs_status)i);
+        size_t length = strlen(name);
+
+        if (strncmp(line, name, length) == 0 && (line[length] == ' ' || line[length] == '\0'))
+            return (dibs_status)i;
+    }
+    print_error("the agent says: %s\n", line);
+    fail_msg("%s", "that is no status");
+    return DIBS_INVALID;
+}
+
+process *agent_start(const char *url, uint32_t lease_ms)
+{
+    process *agent = process_start((const char *const[]){program_path("agent"), NULL});
+    const char *line = process_ask(agent, "open %s %u", url, lease_ms);
+
+    assert_that(parse_status(line) == DIBS_OK, "%s", line);
+    return agent;
+}
+
+void agent_stop(process *agent)
+{
+    assert_string_equal(process_ask(agent, "close"), "DIBS_OK");
+    assert_int_equal(process_wait(agent, LIMIT_MS), 0);
+    process_free(agent);
+}
+
+dibs_status agent_result(process *agent)
+{
+    return parse_status(process_read(agent));
+}
+
+void agent_begin_lock(process *agent, const char *name, int64_t wait_ms)
+{
+    process_write(agent, "lock %s %" PRId64, name, wait_ms);
+}
+
+void agent_begin_check(process *agent, const char *name)
+{
+    process_write(agent, "check %s", name);
+}
+
+dibs_status agent_lock(process *agent, const char *name, int64_t wait_ms)
+{
+    agent_begin_lock(agent, name, wait_ms);
+    return agent_result(agent);
+}
+
+dibs_status agent_unlock(process *agent, const char *name)
+{
+    return parse_status(process_ask(agent, "unlock %s", name));
+}
+
+dibs_status agent_check(process *agent, const char *name)
+{
+    return parse_status(process_ask(agent, "check %s", name));
+}
+
+uint64_t agent_fence(process *agent, const char *name)
+{
+    const char *line = process_ask(agent, "fence %s", name);
+
+    assert_that(parse_status(line) == DIBS_OK, "%s", line);
+    return strtoull(line + strlen("DIBS_OK"), NULL, 10);
+}

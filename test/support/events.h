@@ -1,0 +1,40 @@
+/* What a runtime told its on_event, kept for the test to look at. */
+#ifndef DIBS_TEST_EVENTS_H
+#define DIBS_TEST_EVENTS_H
+
+#include <dibs.h>
+#include <pthread.h>
+
+enum { EVENTS_MAX = 256 };
+
+typedef struct recorded_event {
+    dibs_event_kind kind;
+    char name[DIBS_NAME_MAX + 1]; /* "" for an event of the store */
+    uint64_t fence;
+    char detail[256];
+    pthread_t thread;
+} recorded_event;
+
+typedef struct events {
+    pthread_mutex_t mutex; /* guards the rest */
+    unsigned count;        /* of all that came; the first EVENTS_MAX are kept */
+    recorded_event list[EVENTS_MAX];
+} events;
+
+void events_init(events *e);
+void events_destroy(events *e);
+
+/* A dibs_event_fn; arg is the events. */
+void events_record(const dibs_event *event, void *arg);
+
+/* The place of the first event of that kind and name (NULL: any) in the order in which they came, -1: none. */
+int events_find(events *e, dibs_event_kind kind, const char *name);
+
+/* How many there are. */
+unsigned events_count(events *e, dibs_event_kind kind, const char *name);
+
+/* Waits for the first one, at most LIMIT_MS, and fails the test if it doesn't come. Its copy; from the test's thread.
+ */
+recorded_event events_await(events *e, dibs_event_kind kind, const char *name);
+
+#endif

@@ -1,0 +1,164 @@
+/* What most tests start from. */
+#include "support/fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+int fixture_setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+
+    assert_true(f != NULL);
+    f->server = server_start(NULL);
+    events_init(&f->events);
+    f->urls[0] = f->server->url;
+    f->config = (dibs_config){.urls = f->urls, .url_count = 1, .on_event = events_record, .on_event_arg = &f->events};
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state, void (*look)(server *s))
+{
+    fixture *f = *state;
+
+    if (f->server->paused)
+        server_resume(f->server);
+    dibs_close(f->rt);
+    look(f->server);
+    server_stop(f->server);
+    events_destroy(&f->events);
+    free(f);
+    return 0;
+}
+
+int fixture_teardown(void **state)
+{
+    return tear_down(state, server_assert_no_locks);
+}
+
+int fixture_teardown_expiring(void **state)
+{
+    return tear_down(state, server_assert_clean);
+}
+
+void fixture_open(fixture *f, uint32_t lease_ms)
+{
+    f->config.lease_ms = lease_ms;
+    assert_status(DIBS_OK, dibs_open(&f->rt, &f->config));
+}
+
+dibs_runtime *open_url(const char *url, const dibs_config *config)
+{
+    dibs_config all = {0};
+    dibs_runtime *rt = NULL;
+
+    if (config)
+        all = *config;
+    all.urls = &url;
+    all.url_count = 1;
+    assert_status(DIBS_OK, dibs_open(&rt, &all));
+    assert_true(rt != NULL);
+    return rt;
+}
+
+dibs_runtime *open_runtime(const server *s, uint32_t lease_ms)
+{
+    return open_url(s->url, &(dibs_config){.lease_ms = lease_ms});
+}
+
+dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime **rt)
+{
+    dibs_config all = {.connect_timeout_ms = 1000, .command_timeout_ms = 1000};
+
+    if (config)
+        all = *config;
+    all.urls = &url;
+    all.url_count = 1;
+    *rt = NULL;
+    return dibs_open(rt, &all);
+}
+
+void expect_works(fixture *f, dibs_runtime *rt, const char *name)
+{
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
+    assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 1);
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+    assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 0);
+}
+
+dibs_hold hold_of(dibs_runtime *rt, const char *name)
+{
+    dibs_hold hold;
+
+    memset(&hold, 0, sizeof hold);
+    assert_status(DIBS_OK, dibs_hold_of(rt, name, &hold));
+    return hold;
+}
+
+uint64_t fence_of(dibs_runtime *rt, const char *name)
+{
+    return hold_of(rt, name).fence;
+}
+
+dibs_stats stats_of(dibs_runtime *rt)
+{
+    dibs_stats stats;
+
+    memset(&stats, 0, sizeof stats);
+    dibs_stats_get(rt, &stats);
+    return stats;
+}
+
+struct watched {
+    dibs_runtime *rt;
+    const char *name;
+    uint64_t count;
+};
+
+static bool waiters_are_there(void *arg)
+{
+    const struct watched *w = arg;
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(w->rt, w->name, &owner));
+    return owner.waiters == w->count;
+}
+
+void await_waiters(dibs_runtime *rt, const char *name, uint32_t count)
+{
+    struct watched w = {rt, name, count};
+
+    assert_that(wait_until(waiters_are_there, &w, LIMIT_MS), "%s never has %u waiters", name, count);
+}
+
+static bool contended_is(void *arg)
+{
+    const struct watched *w = arg;
+
+    return stats_of(w->rt).contended >= w->count;
+}
+
+void await_contended(dibs_runtime *rt, uint64_t count)
+{
+    struct watched w = {rt, NULL, count};
+
+    assert_that(wait_until(contended_is, &w, LIMIT_MS), "contended never is %lu", (unsigned long)count);
+}
+
+static bool is_lost(void *arg)
+{
+    const struct watched *w = arg;
+
+    return dibs_check(w->rt, w->name) == DIBS_LOST;
+}
+
+void await_lost(dibs_runtime *rt, const char *name)
+{
+    struct watched w = {rt, name, 0};
+
+    assert_that(wait_until(is_lost, &w, LIMIT_MS), "%s is never lost: %s", name,
+                dibs_status_name(dibs_check(rt, name)));
+}

@@ -1,0 +1,60 @@
+/*
+ * What most tests start from: a server of their own and a runtime on it whose
+ * events are recorded. As a cmocka setup and teardown:
+ *
+ *     cmocka_unit_test_setup_teardown(a_test, fixture_setup, fixture_teardown)
+ *
+ * The test then opens the runtime with the lease it wants.
+ */
+#ifndef DIBS_TEST_FIXTURE_H
+#define DIBS_TEST_FIXTURE_H
+
+#include <dibs.h>
+
+#include "support/events.h"
+#include "support/server.h"
+
+typedef struct fixture {
+    server *server;
+    events events;
+    const char *urls[1];
+    dibs_config config; /* with url and on_event; to be changed before fixture_open */
+    dibs_runtime *rt;   /* NULL until fixture_open; closed by the teardown */
+} fixture;
+
+/* Starts the server. */
+int fixture_setup(void **state);
+
+/* Closes the runtime and stops the server; fails where a lock, or a key without expiry, is left in it. */
+int fixture_teardown(void **state);
+
+/* The same, but locks may be left, for tests that leave a server without a word. */
+int fixture_teardown_expiring(void **state);
+
+/* Opens f->rt with f->config and this lease (0: the default). */
+void fixture_open(fixture *f, uint32_t lease_ms);
+
+/* Another runtime on a server, or on a URL; NULL in config means the defaults. The caller closes it. */
+dibs_runtime *open_runtime(const server *s, uint32_t lease_ms);
+dibs_runtime *open_url(const char *url, const dibs_config *config);
+
+/* dibs_open of that URL with config (NULL: timeouts of a second), whatever comes of it; *rt is NULL if it failed. */
+dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime **rt);
+
+/* name can be had by rt, is then in the store, and is not there any more after its unlock. */
+void expect_works(fixture *f, dibs_runtime *rt, const char *name);
+
+/* Of the calling thread, which must hold the name. */
+uint64_t fence_of(dibs_runtime *rt, const char *name);
+dibs_hold hold_of(dibs_runtime *rt, const char *name);
+
+/* Waits until the store shows count waiters for name, at most LIMIT_MS; then until local says so in stats.contended. */
+void await_waiters(dibs_runtime *rt, const char *name, uint32_t count);
+void await_contended(dibs_runtime *rt, uint64_t count);
+
+/* Waits until dibs_check by this thread says LOST, at most LIMIT_MS. */
+void await_lost(dibs_runtime *rt, const char *name);
+
+dibs_stats stats_of(dibs_runtime *rt);
+
+#endif

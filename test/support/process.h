@@ -1,0 +1,55 @@
+/*
+ * A program that a test starts and talks to by lines. It dies with the test.
+ * All of these belong to the test's own thread; what goes wrong fails the test.
+ */
+#ifndef DIBS_TEST_PROCESS_H
+#define DIBS_TEST_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct process {
+    pid_t pid; /* 0: it has been waited for */
+    int in;    /* its standard input, -1 once closed */
+    int out;   /* its standard output */
+    bool paused;
+    size_t length; /* of buffer: what was read and is no whole line yet */
+    char buffer[4096];
+    char line[4096]; /* the last line read, without its newline */
+} process;
+
+/* Where test/support/prog/NAME.c was built to. The text lives until the next call. */
+const char *program_path(const char *name);
+
+/* The source tree's file, from its top. The text lives until the next call. */
+const char *source_path(const char *file);
+
+/* arguments: NULL at the end, the first is the program (looked up in PATH). Freed by process_free. */
+process *process_start(const char *const *arguments);
+
+/* Writes a line; reads one (in the process's line) within LIMIT_MS. process_ask does both. */
+void process_write(process *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *process_read(process *p);
+const char *process_ask(process *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether a line can be read now: it then is in the process's line, as after process_read. */
+bool process_try_read(process *p);
+
+/* SIGSTOP, on return it has stopped; SIGCONT. */
+void process_pause(process *p);
+void process_resume(process *p);
+
+/* kill -9, and waits for its end. */
+void process_kill(process *p);
+
+/* Closes its input and waits for its end: the exit status, or 128 + the signal. Later than limit_ms: the test fails. */
+int process_wait(process *p, int64_t limit_ms);
+
+/* Kills it where it still runs. NULL is fine. */
+void process_free(process *p);
+
+/* The exit status (or 128 + the signal) of a forked child of the test; killed, and the test fails, after LIMIT_MS. */
+int child_wait(pid_t pid);
+
+#endif

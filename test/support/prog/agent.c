@@ -1,0 +1,102 @@
+/*
+ * A process by remote control: reads a command a line, answers each with a
+ * line that begins with a status. Names hold no blanks here.
+ *
+ *     open URL LEASE_MS          lock NAME WAIT_MS      unlock NAME
+ *     check NAME                 fence NAME             cycle NAME TIMES
+ *     close
+ *
+ * Ends with its input, as a process that crashed would: without dibs_close.
+ */
+#include <dibs.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dibs_runtime *rt;
+
+static void say(dibs_status status)
+{
+    if (status == DIBS_OK)
+        printf("%s\n", dibs_status_name(status));
+    else
+        printf("%s %s\n", dibs_status_name(status), dibs_last_error());
+}
+
+static dibs_status open_store(const char *url, const char *lease)
+{
+    const char *const urls[] = {url};
+    dibs_config config = {.urls = urls, .url_count = 1, .lease_ms = (uint32_t)strtoul(lease, NULL, 10)};
+
+    return dibs_open(&rt, &config);
+}
+
+static void say_fence(const char *name)
+{
+    dibs_hold hold;
+    dibs_status status = dibs_hold_of(rt, name, &hold);
+
+    if (status == DIBS_OK)
+        printf("%s %" PRIu64 "\n", dibs_status_name(status), hold.fence);
+    else
+        say(status);
+}
+
+static dibs_status cycle(const char *name, long times)
+{
+    dibs_status status = DIBS_OK;
+
+    while (times-- > 0 && status == DIBS_OK) {
+        status = dibs_lock(rt, name);
+        if (status == DIBS_OK)
+            status = dibs_unlock(rt, name);
+    }
+    return status;
+}
+
+/* word[0] is the command. */
+static void obey(char *const word[3])
+{
+    if (strcmp(word[0], "open") == 0)
+        say(open_store(word[1], word[2]));
+    else if (strcmp(word[0], "lock") == 0)
+        say(dibs_timedlock(rt, word[1], strtoll(word[2], NULL, 10)));
+    else if (strcmp(word[0], "unlock") == 0)
+        say(dibs_unlock(rt, word[1]));
+    else if (strcmp(word[0], "check") == 0)
+        say(dibs_check(rt, word[1]));
+    else if (strcmp(word[0], "fence") == 0)
+        say_fence(word[1]);
+    else if (strcmp(word[0], "cycle") == 0)
+        say(cycle(word[1], strtol(word[2], NULL, 10)));
+    else
+        printf("what? %s\n", word[0]);
+}
+
+int main(void)
+{
+    char line[2048];
+
+    while (fgets(line, sizeof line, stdin)) {
+        char *rest = NULL;
+        char *word[3];
+        char empty[] = "";
+
+        word[0] = strtok_r(line, " \n", &rest);
+        for (int i = 1; i < 3; i++)
+            if (!(word[i] = word[i - 1] ? strtok_r(NULL, " \n", &rest) : NULL))
+                word[i] = empty;
+        if (!word[0])
+            continue;
+        if (strcmp(word[0], "close") == 0)
+            break;
+        obey(word);
+        fflush(stdout);
+    }
+    if (feof(stdin))
+        _Exit(0);
+    dibs_close(rt);
+    printf("DIBS_OK\n");
+    return 0;
+}

@@ -1,0 +1,79 @@
+# Runs one test program (or one sh script that prints TAP) and leaves what came of it in a folder.
+#
+#   run_one.sh VARIANT PROGRAM NAME FOLDER    with DIBS_BUILD and DIBS_TOP set, DIBS_LAUNCH in front of the program
+#
+# FOLDER gets `output`, and at last `result`: a line "PASSED FAILED" and the line to print. The program has
+# DIBS_TEST_SECONDS (300) to end; what it leaves running is ended. FOLDER/pid is there while it runs: a TERM to that
+# process ends the program and all it started.
+set -u
+
+variant=$1 program=$2 name=$3 folder=$4
+limit=${DIBS_TEST_SECONDS:-300}
+
+now_ms() {
+    stamp=$(date +%s%N)
+    case $stamp in
+    *[!0-9]*) date +%s000 ;;
+    *) echo "${stamp%??????}" ;;
+    esac
+}
+
+# timeout(1) makes a process group of itself and the program; its id is that of timeout.
+end_group() {
+    kill -s "$1" -- "-$group" 2>/dev/null
+}
+
+group=
+stop() {
+    [ -z "$group" ] || end_group TERM
+    [ -z "$group" ] || { sleep 1 && end_group KILL; }
+    rm -f "$folder/pid"
+    exit 1
+}
+trap stop HUP INT TERM
+
+exec 2>>"$folder/output" # where the shell says how a program died
+echo $$ >"$folder/pid"
+start=$(now_ms)
+case $program in
+*.sh) launch="${DIBS_LAUNCH-} timeout -k 10 $limit sh" ;;
+*) launch="${DIBS_LAUNCH-} timeout -k 10 $limit" ;;
+esac
+# shellcheck disable=SC2086
+CMOCKA_MESSAGE_OUTPUT=TAP $launch "$program" >>"$folder/output" 2>&1 </dev/null &
+group=$!
+wait "$group"
+status=$?
+end_group KILL
+milliseconds=$(($(now_ms) - start))
+
+awk -v status="$status" -v limit="$limit" -v variant="$variant" -v name="$name" -v ms="$milliseconds" '
+    /^1\.\.[0-9]+/ { planned += substr($0, 4) + 0; plans++ }
+    /^ok / && /# *(skip|SKIP|Skip)/ { bad++; next }
+    /^ok / { good++ }
+    /^not ok / { bad++ }
+    END {
+        done = good + bad
+        if (done < planned) {
+            bad += planned - done
+            why = ", " planned - done " without a result"
+        }
+        if (!plans && !bad) {
+            bad = 1
+            why = ", no plan"
+        }
+        if (status && !bad)
+            bad = 1
+        if (status == 124 || status == 137)
+            why = why ", over the time limit of " limit " s"
+        else if (status > 128)
+            why = why ", killed by signal " status - 128
+        else if (status)
+            why = why ", exit status " status
+        printf "%d %d\n", good, bad
+        printf "%s  %-5s  %-36s %3d %-5s  %5.1f s", bad ? "FAIL" : "pass", variant, name, good + bad,
+            good + bad == 1 ? "test" : "tests", ms / 1000
+        print bad ? "  (" bad " failed" why ")" : ""
+    }' "$folder/output" >"$folder/result.new"
+mv "$folder/result.new" "$folder/result"
+rm -f "$folder/pid"

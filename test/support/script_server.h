@@ -1,0 +1,72 @@
+/*
+ * A server that follows a script, to show the library what a network and a
+ * broken server can do. With a backend it stands between the client and a real
+ * server and passes everything on, but for what its rules say; without one it
+ * answers every command with the same bytes.
+ *
+ * It runs on a thread of its own. All functions may be called from any thread
+ * and take effect at once, but for the start and the stop.
+ */
+#ifndef DIBS_TEST_SCRIPT_SERVER_H
+#define DIBS_TEST_SCRIPT_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct script_server script_server;
+
+typedef enum script_action {
+    SCRIPT_REPLACE,       /* not forwarded: bytes are the reply */
+    SCRIPT_REPLACE_CLOSE, /* the same, then the connection is closed */
+    SCRIPT_TRUNCATE,      /* forwarded; the first count bytes of the reply, then the connection is closed */
+    SCRIPT_TRUNCATE_HANG, /* the same, but nothing is closed: the rest never comes */
+    SCRIPT_CLOSE_BEFORE,  /* not forwarded, the connection is closed */
+    SCRIPT_CLOSE_AFTER,   /* forwarded and executed; closed without a reply */
+    SCRIPT_STALL_REPLY,   /* forwarded and executed; its reply and all later ones are held until released */
+    SCRIPT_STALL_REQUEST  /* it and all later commands of the connection are held until released, even if the client
+                             closes meanwhile: they then reach the server late, as from a slow network */
+} script_action;
+
+typedef struct script_rule {
+    const char *match; /* bytes somewhere in the command, as sent; "" matches every command */
+    unsigned nth;      /* only the nth command that matches, from 1; 0: every one */
+    script_action action;
+    const char *bytes; /* of SCRIPT_REPLACE*, with their \r\n; must live as long as the rule */
+    size_t count;      /* of SCRIPT_TRUNCATE* */
+} script_rule;
+
+typedef struct script_options {
+    const char *backend;  /* the path of a real server's Unix socket, NULL: none */
+    bool tcp;             /* listens on 127.0.0.1, not on a Unix socket */
+    const char *greeting; /* without a backend: sent on accept, NULL: nothing */
+    const char *answer;   /* without a backend: the reply to every command, NULL: none ever */
+    bool hang_up;         /* without a backend: closes after the greeting, or after the first answer */
+} script_options;
+
+/* Never NULL: what goes wrong fails the test. The texts must live as long as it. */
+script_server *script_server_start(const script_options *options);
+void script_server_stop(script_server *s);
+
+/* What to put into dibs_config.urls; lives as long as the server. */
+const char *script_server_url(const script_server *s);
+
+/* The first rule that matches a command wins; nth counts from the moment it was added. */
+void script_server_add(script_server *s, script_rule rule);
+void script_server_clear(script_server *s);
+
+/* Lets go what is stalled, on all connections; rules stay. */
+void script_server_release(script_server *s);
+
+/* Closes all connections; while down, new ones are closed as soon as they are made. */
+void script_server_cut(script_server *s);
+void script_server_set_down(script_server *s, bool down);
+
+/* While set, messages of subscriptions are thrown away: the subscription looks well, and is deaf. */
+void script_server_drop_pushes(script_server *s, bool drop);
+
+/* How often a rule fired; the connections accepted; the length of the last reply that SCRIPT_TRUNCATE* cut, whole. */
+unsigned script_server_fired(script_server *s);
+unsigned script_server_accepted(script_server *s);
+size_t script_server_cut_length(script_server *s);
+
+#endif

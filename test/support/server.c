@@ -1,0 +1,458 @@
+/* A real Redis (or Valkey) server of a test's own. */
+#include "support/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { PORT_TRIES = 20, DATABASES = 16 };
+
+/* ---------------------------------------------------------------- its life */
+
+static char *copy_text(const char *text)
+{
+    char *copy = text ? strdup(text) : NULL;
+
+    assert_true(!text || copy);
+    return copy;
+}
+
+/* A port that was free a moment ago: who comes too late asks for another (see start_on_free_port). */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void write_config(const server *s)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/redis.conf", s->folder);
+    file = fopen(path, "we");
+    assert_true(file != NULL);
+    fprintf(file,
+            "port %d\nbind 127.0.0.1\nunixsocket %s\nunixsocketperm 700\ndir %s\nlogfile %s/log\n"
+            "save \"\"\nappendonly no\ndaemonize no\ndatabases %d\n",
+            s->port, s->socket_path, s->folder, s->folder, DATABASES);
+    if (s->options.password)
+        fprintf(file, "requirepass %s\n", s->options.password);
+    if (s->options.config)
+        fprintf(file, "%s\n", s->options.config);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* In the child. Standard output is the test's report: the server must not write there. */
+static void become_server(const server *s, pid_t parent)
+{
+    char path[128];
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127);
+    dup2(null, 0);
+    dup2(null, 1);
+    dup2(null, 2);
+    snprintf(path, sizeof path, "%s/redis.conf", s->folder);
+    execlp("redis-server", "redis-server", path, (char *)NULL);
+    execlp("valkey-server", "valkey-server", path, (char *)NULL);
+    _exit(127);
+}
+
+static void show_log(const server *s)
+{
+    char path[128];
+    char line[512];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/log", s->folder);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        print_error("%s", line);
+    if (file)
+        fclose(file);
+}
+
+static bool has_ended(server *s)
+{
+    if (waitpid(s->pid, NULL, WNOHANG) != s->pid)
+        return false;
+    s->pid = 0;
+    return true;
+}
+
+static redisContext *connect_admin(const server *s)
+{
+    struct timeval timeout = {.tv_sec = LIMIT_MS / 1000};
+    redisContext *context = redisConnectUnixWithTimeout(s->socket_path, timeout);
+    redisReply *reply = NULL;
+
+    if (!context || context->err)
+        goto failed;
+    redisSetTimeout(context, timeout);
+    if (s->options.password && !(reply = redisCommand(context, "AUTH %s", s->options.password)))
+        goto failed;
+    if (reply)
+        freeReplyObject(reply);
+    return context;
+failed:
+    if (context)
+        redisFree(context);
+    return NULL;
+}
+
+static bool answers(void *arg)
+{
+    server *s = arg;
+    redisReply *reply;
+    bool ready = false;
+
+    if (has_ended(s))
+        return true;
+    if (!s->admin && !(s->admin = connect_admin(s)))
+        return false;
+    reply = redisCommand(s->admin, "PING");
+    ready = reply && reply->type == REDIS_REPLY_STATUS;
+    if (reply)
+        freeReplyObject(reply);
+    if (!ready) {
+        redisFree(s->admin);
+        s->admin = NULL;
+    }
+    return ready;
+}
+
+/* False: it ended by itself, as it does where another took the port. */
+static bool launch(server *s)
+{
+    pid_t parent = getpid();
+
+    write_config(s);
+    s->pid = fork();
+    assert_true(s->pid >= 0);
+    if (s->pid == 0)
+        become_server(s, parent);
+    if (!wait_until(answers, s, LIMIT_MS)) {
+        show_log(s);
+        server_kill(s);
+        fail_msg("%s", "the server does not answer");
+    }
+    return s->pid != 0;
+}
+
+static void start_on_free_port(server *s)
+{
+    for (int i = 0; i < PORT_TRIES; i++) {
+        s->port = free_port();
+        snprintf(s->url, sizeof s->url, "redis://127.0.0.1:%d", s->port);
+        if (launch(s))
+            return;
+    }
+    show_log(s);
+    fail_msg("%s", "the server does not start");
+}
+
+server *server_start(const server_options *options)
+{
+    const char *base = getenv("TMPDIR");
+    server *s = calloc(1, sizeof *s);
+
+    assert_true(s != NULL);
+    if (!base || strlen(base) > 32)
+        base = "/tmp"; /* a socket's path holds 107 bytes */
+    snprintf(s->folder, sizeof s->folder, "%s/dibs-XXXXXX", base);
+    assert_true(mkdtemp(s->folder) != NULL);
+    snprintf(s->socket_path, sizeof s->socket_path, "%s/redis.sock", s->folder);
+    snprintf(s->url, sizeof s->url, "unix://%s", s->socket_path);
+    if (options) {
+        s->options.tcp = options->tcp;
+        s->options.config = copy_text(options->config);
+        s->options.password = copy_text(options->password);
+    }
+    if (s->options.tcp) {
+        start_on_free_port(s);
+    } else if (!launch(s)) {
+        show_log(s);
+        fail_msg("%s", "the server does not start");
+    }
+    return s;
+}
+
+static void drop_admin(server *s)
+{
+    if (s->admin)
+        redisFree(s->admin);
+    s->admin = NULL;
+}
+
+static bool ended_predicate(void *arg)
+{
+    return has_ended(arg);
+}
+
+static void end(server *s, int signal, int64_t limit_ms)
+{
+    drop_admin(s);
+    if (s->pid == 0)
+        return;
+    if (s->paused)
+        kill(s->pid, SIGCONT);
+    s->paused = false;
+    kill(s->pid, signal);
+    if (wait_until(ended_predicate, s, limit_ms))
+        return;
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, NULL, 0);
+    s->pid = 0;
+}
+
+void server_kill(server *s)
+{
+    end(s, SIGKILL, LIMIT_MS);
+}
+
+void server_restart(server *s)
+{
+    assert_int_equal(s->pid, 0);
+    assert_that(launch(s), "the server does not start again");
+}
+
+void server_pause(server *s)
+{
+    int status = 0;
+
+    assert_int_equal(kill(s->pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(s->pid, &status, WUNTRACED), s->pid);
+    assert_true(WIFSTOPPED(status));
+    s->paused = true;
+}
+
+void server_resume(server *s)
+{
+    assert_int_equal(kill(s->pid, SIGCONT), 0);
+    s->paused = false;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int flag, struct FTW *position)
+{
+    (void)info;
+    (void)flag;
+    (void)position;
+    return remove(path);
+}
+
+void server_stop(server *s)
+{
+    if (!s)
+        return;
+    end(s, SIGTERM, 10000);
+    nftw(s->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    free((char *)s->options.config);
+    free((char *)s->options.password);
+    free(s);
+}
+
+/* ---------------------------------------------------------------- commands */
+
+static redisReply *send_format(server *s, const char *format, va_list arguments)
+{
+    redisReply *reply;
+
+    if (!s->admin)
+        s->admin = connect_admin(s);
+    assert_that(s->admin != NULL, "no connection to the server");
+    reply = redisvCommand(s->admin, format, arguments);
+    if (!reply) {
+        print_error("%s: %s\n", format, s->admin->errstr);
+        drop_admin(s);
+        fail_msg("%s", "the server does not answer a command of the test");
+    }
+    return reply;
+}
+
+static redisReply *send_strict(server *s, const char *format, va_list arguments)
+{
+    redisReply *reply = send_format(s, format, arguments);
+
+    if (reply->type == REDIS_REPLY_ERROR) {
+        print_error("%s: %s\n", format, reply->str);
+        freeReplyObject(reply);
+        fail_msg("%s", "the server refuses a command of the test");
+    }
+    return reply;
+}
+
+redisReply *server_try(server *s, const char *format, ...)
+{
+    va_list arguments;
+    redisReply *reply;
+
+    va_start(arguments, format);
+    reply = send_format(s, format, arguments);
+    va_end(arguments);
+    return reply;
+}
+
+redisReply *server_command(server *s, const char *format, ...)
+{
+    va_list arguments;
+    redisReply *reply;
+
+    va_start(arguments, format);
+    reply = send_strict(s, format, arguments);
+    va_end(arguments);
+    return reply;
+}
+
+void server_do(server *s, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    freeReplyObject(send_strict(s, format, arguments));
+    va_end(arguments);
+}
+
+long long server_integer(server *s, const char *format, ...)
+{
+    va_list arguments;
+    redisReply *reply;
+    long long value;
+
+    va_start(arguments, format);
+    reply = send_strict(s, format, arguments);
+    va_end(arguments);
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    value = reply->integer;
+    freeReplyObject(reply);
+    return value;
+}
+
+bool server_string(server *s, char *out, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    redisReply *reply;
+    bool found;
+
+    va_start(arguments, format);
+    reply = send_strict(s, format, arguments);
+    va_end(arguments);
+    found = reply->str != NULL;
+    snprintf(out, size, "%s", found ? reply->str : "");
+    freeReplyObject(reply);
+    return found;
+}
+
+bool server_has(server *s, const char *key)
+{
+    return server_integer(s, "EXISTS %s", key) == 1;
+}
+
+struct key_at {
+    server *server;
+    const char *key;
+};
+
+static bool key_is_gone(void *arg)
+{
+    const struct key_at *at = arg;
+
+    return !server_has(at->server, at->key);
+}
+
+bool server_wait_gone(server *s, const char *key, int64_t limit_ms)
+{
+    return wait_until(key_is_gone, &(struct key_at){s, key}, limit_ms);
+}
+
+long long server_info(server *s, const char *section, const char *field)
+{
+    redisReply *reply = server_command(s, "INFO %s", section);
+    char line[80];
+    const char *found;
+    long long value = -1;
+
+    snprintf(line, sizeof line, "\n%s:", field);
+    found = strstr(reply->str, line);
+    if (found)
+        value = atoll(found + strlen(line));
+    freeReplyObject(reply);
+    return value;
+}
+
+/* ------------------------------------------------------------------ clean? */
+
+/* A key that is gone by now (-2) was not left behind. */
+static bool check_expiry(server *s, int database, const redisReply *key)
+{
+    long long left = server_integer(s, "PTTL %b", key->str, key->len);
+
+    if (left != -1)
+        return true;
+    print_error("database %d: %s never expires\n", database, key->str);
+    return false;
+}
+
+static bool check_database(server *s, int database, bool locks_too)
+{
+    redisReply *keys;
+    bool clean = true;
+
+    server_do(s, "SELECT %d", database);
+    keys = server_command(s, "KEYS *");
+    for (size_t i = 0; i < keys->elements; i++) {
+        clean = check_expiry(s, database, keys->element[i]) && clean;
+        if (locks_too && strncmp(keys->element[i]->str, "lock:", 5) == 0) {
+            print_error("database %d: %s is left\n", database, keys->element[i]->str);
+            clean = false;
+        }
+    }
+    freeReplyObject(keys);
+    return clean;
+}
+
+static void check_all(server *s, bool locks_too)
+{
+    bool clean = true;
+
+    if (s->pid == 0)
+        return;
+    if (s->paused)
+        server_resume(s);
+    for (int database = 0; database < DATABASES; database++)
+        clean = check_database(s, database, locks_too) && clean;
+    server_do(s, "SELECT 0");
+    assert_that(clean, "something is left in the server");
+}
+
+void server_assert_clean(server *s)
+{
+    check_all(s, false);
+}
+
+void server_assert_no_locks(server *s)
+{
+    check_all(s, true);
+}

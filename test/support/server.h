@@ -1,0 +1,74 @@
+/*
+ * A real Redis (or Valkey) server of a test's own: in a folder of its own, on
+ * a Unix socket, without persistence, gone when the test's process is gone.
+ * All of these belong to the test's own thread; what goes wrong fails the test.
+ */
+#ifndef DIBS_TEST_SERVER_H
+#define DIBS_TEST_SERVER_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct server_options {
+    bool tcp;             /* also on a free port of 127.0.0.1; url is then redis:// */
+    const char *config;   /* lines for redis.conf, after the default ones */
+    const char *password; /* sets requirepass; the test's own commands use it; not in url */
+} server_options;
+
+typedef struct server {
+    char folder[64];
+    char socket_path[96]; /* of the Unix socket: there is always one */
+    char url[160];
+    int port;  /* 0: no TCP */
+    pid_t pid; /* 0: not running */
+    bool paused;
+    server_options options; /* config and password are copies */
+    redisContext *admin;    /* of server_command, NULL until used */
+} server;
+
+/* Starts one and waits till it answers. options may be NULL. Never NULL; freed by server_stop. */
+server *server_start(const server_options *options);
+
+/* SIGTERM, then SIGKILL; removes the folder. NULL is fine. */
+void server_stop(server *s);
+
+/* kill -9: the data are gone, the folder stays. */
+void server_kill(server *s);
+
+/* Starts it again on the same socket and port, after server_kill; waits till it answers. */
+void server_restart(server *s);
+
+/* SIGSTOP, on return it has stopped; SIGCONT. A paused server accepts connections (the kernel does) and says nothing.
+ */
+void server_pause(server *s);
+void server_resume(server *s);
+
+/*
+ * Sends a command on the test's own connection (hiredis's format). The reply
+ * is the caller's to free; an error reply fails the test, unless it is sent by
+ * server_try, which returns whatever came.
+ */
+redisReply *server_command(server *s, const char *format, ...);
+redisReply *server_try(server *s, const char *format, ...);
+
+/* The same, for the effect alone, for an integer reply, and for a string (copied, cut to size; false: nil). */
+void server_do(server *s, const char *format, ...);
+long long server_integer(server *s, const char *format, ...);
+bool server_string(server *s, char *out, size_t size, const char *format, ...);
+
+/* Whether the key is there; whether it goes away within limit_ms. */
+bool server_has(server *s, const char *key);
+bool server_wait_gone(server *s, const char *key, int64_t limit_ms);
+
+/* The number behind "field:" in INFO's section, -1 where there is none. */
+long long server_info(server *s, const char *section, const char *field);
+
+/*
+ * Fails the test if a key, in any database, has no expiry; the second one also
+ * if any key that begins with "lock:" is left. A killed server is clean.
+ */
+void server_assert_clean(server *s);
+void server_assert_no_locks(server *s);
+
+#endif

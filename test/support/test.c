@@ -1,0 +1,22 @@
+/* Assertions in the terms of dibs. */
+#include "support/test.h"
+
+/*
+ * fork_test starts threads in the children of a program with threads, which
+ * ThreadSanitizer refuses unless told. The name is the sanitizer's.
+ */
+const char *__tsan_default_options(void);
+
+const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
+
+void test_check_status(dibs_status expected, dibs_status actual, const char *call, const char *file, int line)
+{
+    if (actual == expected)
+        return;
+    print_error("%s: %s, should be %s; detail: %s\n", call, dibs_status_name(actual), dibs_status_name(expected),
+                dibs_last_error());
+    _fail(file, line);
+}

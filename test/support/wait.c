@@ -1,0 +1,38 @@
+/* Time, and waiting for a condition with a limit. */
+#include "support/wait.h"
+
+#include <errno.h>
+#include <time.h>
+
+int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void pause_ms(int64_t ms)
+{
+    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    if (ms <= 0)
+        return;
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
+        ;
+}
+
+bool wait_until(wait_predicate *predicate, void *arg, int64_t limit_ms)
+{
+    int64_t end = now_ms() + limit_ms;
+    int64_t step = 1;
+
+    while (!predicate(arg)) {
+        if (now_ms() >= end)
+            return predicate(arg);
+        pause_ms(step);
+        if (step < 10)
+            step++;
+    }
+    return true;
+}

@@ -1,0 +1,29 @@
+/* Time, and waiting for a condition with a limit: what a test does instead of sleeping. */
+#ifndef DIBS_TEST_WAIT_H
+#define DIBS_TEST_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * How long a test waits for what must happen before it calls it a failure.
+ * Nothing takes this long unless it is broken: sanitizers and a loaded machine
+ * slow everything down by 20.
+ */
+#define LIMIT_MS 60000
+
+/* How much later than its bound a bounded call may come back on such a machine. Without the bound: never. */
+#define SLACK_MS 20000
+
+/* Monotonic milliseconds; on the clock that runs through suspend, as the library's. */
+int64_t now_ms(void);
+
+/* Sleeps for ms. Only for the passing of time itself (a lease that must end), never to hope for something. */
+void pause_ms(int64_t ms);
+
+typedef bool wait_predicate(void *arg);
+
+/* Asks predicate(arg) every few milliseconds. True as soon as it says so; false once limit_ms have passed. */
+bool wait_until(wait_predicate *predicate, void *arg, int64_t limit_ms);
+
+#endif
