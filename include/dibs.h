@@ -188,7 +188,7 @@ typedef struct dibs_config {
  *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is not right, and
  * dibs_last_error() names the one at fault; DIBS_UNAVAILABLE: nobody answers;
- * DIBS_DENIED: the credentials, or a right that the scripts need;
+ * DIBS_DENIED: the credentials, or the right to run scripts;
  * DIBS_STORE_ERROR: it answers, but not as Redis does; DIBS_NO_MEMORY (also:
  * no thread or descriptor could be had).
  */

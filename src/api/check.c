@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "core/runtime.h"
 
 size_t dibs__check_name(const dibs_runtime *rt, const char *name)
 {
@@ -15,7 +16,11 @@ size_t dibs__check_name(const dibs_runtime *rt, const char *name)
         dibs__fail(DIBS_INVALID, "name is empty");
     else if (size > DIBS_NAME_MAX)
         dibs__fail(DIBS_INVALID, "name is longer than %d bytes", DIBS_NAME_MAX);
-    return size <= DIBS_NAME_MAX ? size : 0;
+    else if (rt->settings.reserved && strncmp(name, rt->settings.reserved, strlen(rt->settings.reserved)) == 0)
+        dibs__fail(DIBS_INVALID, "name makes a key that begins with \"dibs:\", which is kept for what dibs itself stores");
+    else
+        return size;
+    return 0;
 }
 
 bool dibs__check_lease(const char *field, uint32_t lease_ms)

@@ -10,7 +10,7 @@ static dibs_status check_options(int64_t wait_ms, const dibs_lock_options *optio
         return dibs__fail(DIBS_INVALID, "wait_ms is negative, and not DIBS_WAIT_FOREVER");
     if (!options)
         return DIBS_OK;
-    if (options->flags & ~(DIBS_FAIR | DIBS_FIXED_LEASE))
+    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE))
         return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
     if (options->flags & DIBS_FAIR)
         return dibs__fail(DIBS_INVALID, "DIBS_FAIR is not supported by this version of dibs");

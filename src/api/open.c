@@ -9,6 +9,7 @@
 #include "store/keys.h"
 
 #define LABEL_MAX     48
+#define RESERVED_KEYS "dibs:"
 #define DEFAULT_URL   "redis://127.0.0.1:6379"
 #define STRINGIFY(x)  #x
 #define VERSION(a, b, c) STRINGIFY(a) "." STRINGIFY(b) "." STRINGIFY(c)
@@ -45,7 +46,7 @@ static bool check_label(const char *label)
 
 static bool check_prefix(const char *prefix)
 {
-    if (strncmp(prefix, "dibs:", 5) == 0)
+    if (strncmp(prefix, RESERVED_KEYS, strlen(RESERVED_KEYS)) == 0)
         return invalid("key_prefix begins with \"dibs:\", which is kept for what dibs itself stores");
     return strlen(prefix) <= DIBS__PREFIX_MAX || invalid("key_prefix is longer than 512 bytes");
 }
@@ -63,16 +64,25 @@ static bool check_times(const dibs_config *config)
     return true;
 }
 
+static bool only_with(const char *what, const char *field, const char *value)
+{
+    if (value)
+        dibs__fail(DIBS_INVALID, "%s is set, but there is no %s", field, what);
+    return !value;
+}
+
 static bool check_config(const dibs_config *config)
 {
     for (size_t i = 0; i < sizeof config->reserved / sizeof config->reserved[0]; i++)
         if (config->reserved[i] != 0)
             return invalid("a reserved field of the configuration is not zero");
-    if (config->tls_ca_file || config->tls_cert_file || config->tls_key_file || config->tls_server_name)
-        return invalid("a tls_ field is set, but no URL with TLS");
-    if (config->sentinel_user || config->sentinel_password)
-        return invalid("a sentinel_ field is set, but no redis-sentinel:// URL");
-    return (!config->label || check_label(config->label)) && (!config->key_prefix || check_prefix(config->key_prefix)) &&
+    return only_with("URL with TLS", "tls_ca_file", config->tls_ca_file) &&
+           only_with("URL with TLS", "tls_cert_file", config->tls_cert_file) &&
+           only_with("URL with TLS", "tls_key_file", config->tls_key_file) &&
+           only_with("URL with TLS", "tls_server_name", config->tls_server_name) &&
+           only_with("redis-sentinel:// URL", "sentinel_user", config->sentinel_user) &&
+           only_with("redis-sentinel:// URL", "sentinel_password", config->sentinel_password) &&
+           (!config->label || check_label(config->label)) && (!config->key_prefix || check_prefix(config->key_prefix)) &&
            check_times(config);
 }
 
@@ -155,6 +165,8 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
         return status;
     out->key_prefix = strdup(config->key_prefix ? config->key_prefix : "lock:");
     out->label = config->label ? strdup(config->label) : default_label();
+    if (out->key_prefix && strncmp(RESERVED_KEYS, out->key_prefix, strlen(out->key_prefix)) == 0)
+        out->reserved = &RESERVED_KEYS[strlen(out->key_prefix)];
     out->lease_ms = or_default(config->lease_ms, 30000);
     out->renew_ms = config->renew_ms;
     out->connect_timeout_ms = or_default(config->connect_timeout_ms, 1000);

@@ -40,8 +40,6 @@ dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *to
 
     if (dibs__check_name(rt, name) == 0)
         return DIBS_INVALID;
-    if (token && !*token)
-        return dibs__fail(DIBS_INVALID, "token is empty; NULL stands for any");
     if (!dibs__visit_begin(&visit, rt))
         return dibs__cannot_visit();
     struct dibs__store *store = visit.core->store;

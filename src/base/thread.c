@@ -2,6 +2,8 @@
 
 #include <signal.h>
 #include <stdint.h>
+
+#include "base/fd.h"
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,7 +29,14 @@ bool dibs__thread_start(pthread_t *thread, const char *name, void *(*run)(void *
 unsigned long dibs__thread_number(void)
 {
 #ifdef __linux__
-    return (unsigned long)syscall(SYS_gettid);
+    static _Thread_local unsigned long number;
+    static _Thread_local unsigned generation; /* the thread that forks has another number in the child */
+
+    if (number == 0 || generation != dibs__fork_generation()) {
+        number = (unsigned long)syscall(SYS_gettid);
+        generation = dibs__fork_generation();
+    }
+    return number;
 #else
     return (unsigned long)(uintptr_t)pthread_self();
 #endif

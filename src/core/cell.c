@@ -205,6 +205,8 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     if (dibs__cond_init(&waiter.cond) != 0)
         return DIBS_NO_MEMORY;
     enqueue(cell, &waiter);
+    turn->waited = true;
+    atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
     while (!over(cells, &waiter))
         cells->clock->wait(cells->clock, &waiter.cond, &cell->shard->mutex, turn->deadline);
     pthread_cond_destroy(&waiter.cond);
@@ -229,8 +231,7 @@ dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *t
     if (!cell) {
         status = DIBS_NO_MEMORY;
     } else if (!take_at_once(cells, cell)) {
-        turn->waited = turn->deadline > 0;
-        status = turn->waited ? wait_for_turn(cells, cell, turn) : DIBS_BUSY;
+        status = turn->deadline > 0 ? wait_for_turn(cells, cell, turn) : DIBS_BUSY;
     }
     pthread_mutex_unlock(&shard->mutex);
     *out = cell;

@@ -30,6 +30,7 @@ struct dibs__turn {
     int64_t deadline;
     int64_t patience;           /* until when the caller rides out an unreachable store */
     bool waited;                /* set */
+    atomic_uint_fast64_t *contended; /* where to count that it waits, when it begins to */
     struct dibs__error *outage; /* filled where the outage of the thread before is the caller's */
 };
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__cell **out);

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/random.h"
 #include "base/thread.h"
@@ -31,7 +30,7 @@ static void make_token(struct dibs__core *core, char token[DIBS__TOKEN_MAX])
     uint64_t number = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
 
     snprintf(token, DIBS__TOKEN_MAX, "dibs:%s:%s:%ld:%lu:%s:%" PRIx64, core->runtime->settings.label, core->host,
-             (long)getpid(), dibs__thread_number(), core->id, number);
+             core->pid, dibs__thread_number(), core->id, number);
 }
 
 /* ---------------------------------------------------------------- the asking */
@@ -131,6 +130,8 @@ static dibs_status ask_until_final(struct attempt *attempt, struct dibs__cell *c
             int64_t now = dibs__core_now(core);
             if (now >= attempt->limit)
                 return taken(attempt);
+            if (!attempt->waited)
+                dibs__count(&core->stats.contended);
             attempt->waited = true;
             attempt->taken++;
             attempt->outages = 0;
@@ -153,6 +154,7 @@ static dibs_status take_turn_and_ask(struct attempt *attempt)
         .name_size = attempt->lease->name_size,
         .deadline = attempt->limit,
         .patience = patience(attempt),
+        .contended = &core->stats.contended,
         .outage = &attempt->error,
     };
     dibs_status status = dibs__cell_take_turn(core->cells, &turn, &cell);
@@ -174,10 +176,8 @@ static dibs_status take_turn_and_ask(struct attempt *attempt)
     return status;
 }
 
-static void count_outcome(struct dibs__core *core, const struct attempt *attempt, dibs_status status)
+static void count_outcome(struct dibs__core *core, dibs_status status)
 {
-    if (attempt->waited)
-        dibs__count(&core->stats.contended);
     if (status == DIBS_OK) {
         dibs__count(&core->stats.acquired);
         dibs__count(&core->stats.holds);
@@ -208,7 +208,7 @@ dibs_status dibs__lock_acquire(struct dibs__core *core, const char *name, size_t
     }
     attempt.lease->fixed = fixed;
     dibs_status status = take_turn_and_ask(&attempt);
-    count_outcome(core, &attempt, status);
+    count_outcome(core, status);
     if (status == DIBS_OK) {
         dibs__holds_add(attempt.lease, attempt.lease->store_fence * DIBS__FENCE_STEPS);
         return DIBS_OK;

@@ -20,6 +20,7 @@
 
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
 #define RETRY_MOST_MS  1000
+#define EXTEND_RETRY_MS 10 /* somebody waits for it */
 
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only, as are these */
@@ -33,6 +34,7 @@ struct dibs__renewals {
     size_t heap_count, heap_cap, reserved;
     struct dibs__lease *all; /* all leases that threads hold, lost ones too */
     int64_t planned;
+    int64_t hint; /* what was rung for last: slept until even if it is gone by then, so that the next need not ring */
     bool draining;
     pthread_cond_t changed;
     struct dibs__error last_failure;
@@ -96,8 +98,10 @@ static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease)
         due = lease->renew_at;
     lease->due = due;
     sift(r, lease, lease->heap_place);
-    if (due < r->planned)
+    if (due < r->planned) {
+        r->planned = r->hint = due;
         dibs__wake_ring(&r->wake);
+    }
 }
 
 /* -------------------------------------------------------------------- times */
@@ -246,17 +250,20 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         unschedule(r, lease);
         return true;
     }
+    bool renewal = lease->extending != DIBS__EXTEND_SENT;
     end_extension(r, lease, item, error);
     if (item->result == DIBS__RENEWED) {
-        atomic_fetch_add_explicit(r->config.renewed, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(r->config.renewed, renewal, memory_order_relaxed);
         dibs__lease_move(lease, dibs__lease_deadline(batch->proof, item->lease_ms), false, now);
         set_times(r, lease, batch->proof);
         if (lease->extending == DIBS__EXTEND_ASKED)
             lease->renew_at = 0; /* asked for while this renewal was in flight */
     } else {
-        atomic_fetch_add_explicit(r->config.failed, 1, memory_order_relaxed);
-        lease->renew_at = lease->fixed && lease->extending != DIBS__EXTEND_ASKED ? DIBS__NEVER
-                                                                                : now + retry_pause(lease->lease_ms);
+        atomic_fetch_add_explicit(r->config.failed, renewal, memory_order_relaxed);
+        if (lease->extending == DIBS__EXTEND_ASKED)
+            lease->renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
+        else
+            lease->renew_at = lease->fixed ? DIBS__NEVER : now + retry_pause(lease->lease_ms);
     }
     reschedule(r, lease);
     return false;
@@ -297,6 +304,8 @@ static void sleep_and_attend(struct dibs__renewals *r)
     pthread_mutex_lock(&r->mutex);
     if (r->heap_count > 0 && r->heap[0]->due < until)
         until = r->heap[0]->due;
+    if (r->hint < until && r->hint > dibs__now(r->config.clock))
+        until = r->hint;
     r->planned = until;
     if (r->draining && r->store->ops->unconfirmed(r->store) == 0)
         pthread_cond_broadcast(&r->changed);

@@ -86,6 +86,7 @@ static bool name_core(struct dibs__core *core)
         return false;
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(core->id + 2 * i, 3, "%02x", bits[i]);
+    core->pid = (long)getpid();
     if (gethostname(core->host, sizeof core->host) != 0)
         strcpy(core->host, "localhost");
     core->host[sizeof core->host - 1] = '\0';
@@ -124,22 +125,23 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
 static dibs_status open_store(struct dibs__core *core, bool connect_later, struct dibs__error *error)
 {
     const struct dibs__settings *settings = &core->runtime->settings;
+    dibs__store_opener *open = settings->open_store ? settings->open_store : dibs__store_open;
 
-    return dibs__store_open(&core->store,
-                            &(struct dibs__store_config){
-                                .url = settings->url,
-                                .key_prefix = settings->key_prefix,
-                                .client_name = settings->label,
-                                .connect_timeout_ms = settings->connect_timeout_ms,
-                                .command_timeout_ms = settings->command_timeout_ms,
-                                .min_replicas = settings->min_replicas,
-                                .replica_timeout_ms = settings->replica_timeout_ms,
-                                .connect_later = connect_later,
-                                .clock = core->runtime->clock,
-                                .listener = {core, on_wake, on_maybe_free, on_reachable},
-                                .counters = &core->counters,
-                            },
-                            error);
+    return open(&core->store,
+                &(struct dibs__store_config){
+                    .url = settings->url,
+                    .key_prefix = settings->key_prefix,
+                    .client_name = settings->label,
+                    .connect_timeout_ms = settings->connect_timeout_ms,
+                    .command_timeout_ms = settings->command_timeout_ms,
+                    .min_replicas = settings->min_replicas,
+                    .replica_timeout_ms = settings->replica_timeout_ms,
+                    .connect_later = connect_later,
+                    .clock = core->runtime->clock,
+                    .listener = {core, on_wake, on_maybe_free, on_reachable},
+                    .counters = &core->counters,
+                },
+                error);
 }
 
 /* The parts in the order in which they need each other. */

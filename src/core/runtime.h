@@ -15,14 +15,19 @@
 #include "core/renewal.h"
 #include "store/store.h"
 
+typedef dibs_status dibs__store_opener(struct dibs__store **out, const struct dibs__store_config *config,
+                                       struct dibs__error *error);
+
 /* What dibs_open was told, checked, defaults filled in. Read-only after open. */
 struct dibs__settings {
     char *url, *key_prefix, *label;
+    const char *reserved; /* names may not begin so: with key_prefix before it, it is "dibs:"; NULL: any may */
     uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
     uint32_t connect_timeout_ms, command_timeout_ms, outage_ms;
     uint32_t min_replicas, replica_timeout_ms;
     dibs_event_fn *on_event;
     void *on_event_arg;
+    dibs__store_opener *open_store; /* NULL: dibs__store_open; tests put a store of their own in its place */
 };
 
 void dibs__settings_free(struct dibs__settings *settings);
@@ -47,6 +52,7 @@ struct dibs__core {
     struct dibs__events *events; /* NULL: nobody listens */
     char id[33];                 /* 128 random bits */
     char host[57];
+    long pid;
     atomic_uint_fast64_t sequence; /* of tokens */
     struct dibs__counters counters;
     struct {

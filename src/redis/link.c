@@ -14,7 +14,49 @@
 #define MSG_NOSIGNAL 0 /* SO_NOSIGPIPE does it there */
 #endif
 
-enum ask { ASK_AUTH, ASK_SELECT, ASK_NAME, ASK_ID, ASK_INFO, ASK_MAY_KILL, ASK_TIME, ASK_KILL, ASK_LOAD };
+enum ask { ASK_AUTH, ASK_SELECT, ASK_NAME, ASK_ID, ASK_INFO, ASK_MAY_KILL, ASK_TIME, ASK_KILL, ASK_LOAD, ASK_EVAL };
+
+/* ------------------------------------------------------------------- reader */
+
+/* No reply that is asked for has more; one that claims to would have hiredis allocate it all before it comes. */
+#define ELEMENTS_MAX 4096
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
+static redisReplyObjectFunctions bounded_functions;
+static void *(*create_array)(const redisReadTask *task, element_count count);
+
+static void *create_bounded_array(const redisReadTask *task, element_count count)
+{
+    return count <= ELEMENTS_MAX ? create_array(task, count) : NULL;
+}
+
+static void bound_functions(void)
+{
+    redisReader *reader = redisReaderCreate();
+
+    if (!reader)
+        return;
+    bounded_functions = *reader->fn;
+    create_array = bounded_functions.createArray;
+    bounded_functions.createArray = create_bounded_array;
+    redisReaderFree(reader);
+}
+
+static redisReader *new_reader(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    redisReader *reader = redisReaderCreate();
+
+    pthread_once(&once, bound_functions);
+    if (reader && create_array)
+        reader->fn = &bounded_functions;
+    return reader;
+}
 
 /* ------------------------------------------------------------------- socket */
 
@@ -69,7 +111,7 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, const struc
     if (link) {
         link->endpoint = endpoint;
         link->fd = -1;
-        link->reader = redisReaderCreate();
+        link->reader = new_reader();
     }
     if (!link || !link->reader) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
@@ -136,21 +178,40 @@ static dibs_status greet(struct dibs__link *link, int64_t now, struct dibs__erro
 
     for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
         asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
+    asked = asked && ASK(link, ASK_EVAL, "EVAL", "return 1", "0");
     link->greeted_at = now;
     link->state = DIBS__LINK_GREETING;
     return asked ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
 }
 
-/* The first commands need no right but to be let in, and are refused only where that is. */
-static bool refusal_is_final(enum ask what, const redisReply *reply)
+static bool has_all_shas(const struct dibs__link *link)
 {
-    return what == ASK_AUTH || what == ASK_SELECT || dibs__reply_status(reply->str) != DIBS_STORE_ERROR;
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
+        if (!link->shas[i][0])
+            return false;
+    return true;
 }
 
-/* A right that the greeting can do without: it asks for it in another way, or does without what it is for. */
-static bool can_do_without(enum ask what, const redisReply *reply)
+/*
+ * Whether the connection is of no use because of this refusal. Most of the
+ * greeting is good to have, and done without where a right is missing; but a
+ * script can only be run by its sha, if SCRIPT LOAD told it, or by its text.
+ */
+static bool refusal_is_final(const struct dibs__link *link, enum ask what, const redisReply *reply)
 {
-    return what > ASK_SELECT && dibs__reply_is_error(reply, "NOPERM");
+    bool no_right = dibs__reply_is_error(reply, "NOPERM");
+
+    switch (what) {
+    case ASK_AUTH:
+    case ASK_SELECT:
+        return true;
+    case ASK_LOAD:
+        return !no_right;
+    case ASK_EVAL:
+        return !no_right || !has_all_shas(link);
+    default:
+        return !no_right && dibs__reply_status(reply->str) != DIBS_STORE_ERROR;
+    }
 }
 
 static void take_run_id(struct dibs__link *link, const redisReply *reply)
@@ -172,11 +233,10 @@ static void take_time(struct dibs__link *link, const redisReply *reply)
 
 static dibs_status take_answer(struct dibs__link *link, const redisReply *reply, struct dibs__error *error)
 {
-    unsigned at = link->answered++;
-    enum ask what = (enum ask)link->asks[at];
+    enum ask what = (enum ask)link->asks[link->answered++];
     bool refused = reply->type == REDIS_REPLY_ERROR;
 
-    if (refused && !can_do_without(what, reply) && refusal_is_final(what, reply))
+    if (refused && refusal_is_final(link, what, reply))
         return dibs__reply_error(error, reply, link->endpoint->url.shown, "connecting");
     switch (what) {
     case ASK_ID:
@@ -193,9 +253,10 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
         break;
     case ASK_LOAD:
         if (reply->type == REDIS_REPLY_STRING && reply->len == 40)
-            memcpy(link->shas[at - (link->asked - DIBS__SCRIPT_COUNT)], reply->str, 40);
+            memcpy(link->shas[link->loaded], reply->str, 40);
         else if (!refused)
             return dibs__reply_error(error, reply, link->endpoint->url.shown, "connecting");
+        link->loaded++;
         break;
     default:
         break;

@@ -39,7 +39,8 @@ struct dibs__link {
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
     size_t address_count, address; /* the one being tried */
     unsigned asked, answered;    /* commands of the greeting */
-    unsigned char asks[8 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    unsigned loaded;             /* scripts, or refused to be */
+    unsigned char asks[10 + DIBS__SCRIPT_COUNT]; /* what each of them was */
 };
 
 /*

@@ -30,6 +30,11 @@ static dibs_status decode(char **out, const char *text, size_t length, const cha
     if (!decoded)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
     for (size_t i = 0; i < length; i++) {
+        if ((unsigned char)text[i] <= ' ' || text[i] == 0x7f) {
+            free(decoded);
+            return dibs__error_set(error, DIBS_INVALID, "URL: the %s has a blank or control byte, to be percent-encoded",
+                                   part);
+        }
         if (text[i] != '%') {
             *end++ = text[i];
             continue;
@@ -150,7 +155,7 @@ static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dib
     const char *host = text;
 
     if (*end == '?' || *end == '#')
-        return dibs__error_set(error, DIBS_INVALID, "URL: a redis:// URL takes no ? and no #");
+        return dibs__error_set(error, DIBS_INVALID, "URL: a ? query or # fragment may not follow the host of redis://");
     for (const char *c = text; c < end; c++)
         if (*c == '@')
             host = c + 1;
@@ -184,7 +189,7 @@ static dibs_status parse_unix(struct dibs__url *url, const char *text, struct di
     if (*query == '\0')
         return DIBS_OK;
     if (strncmp(query, "?db=", 4) != 0)
-        return dibs__error_set(error, DIBS_INVALID, "URL: after the ? only db=N may stand");
+        return dibs__error_set(error, DIBS_INVALID, "URL: the query after the path may only be ?db=N");
     return parse_db(url, query + 4, error);
 }
 
@@ -200,27 +205,30 @@ static bool has_scheme(const char **text, const char *scheme)
 
 static dibs_status parse_any(struct dibs__url *url, const char *text, struct dibs__error *error)
 {
-    static const char *const later[] = {"rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"};
-    char scheme[24];
+    static const struct {
+        const char *scheme, *what;
+    } later[] = {
+        {"rediss://", "TLS"},
+        {"redis-sentinel://", "Sentinel"},
+        {"rediss-sentinel://", "Sentinel over TLS"},
+        {"redis-cluster://", "Cluster"},
+        {"rediss-cluster://", "Cluster over TLS"},
+    };
 
     if (has_scheme(&text, "redis://"))
         return parse_tcp(url, text, error);
     if (has_scheme(&text, "unix://"))
         return parse_unix(url, text, error);
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        snprintf(scheme, sizeof scheme, "%s://", later[i]);
-        if (has_scheme(&text, scheme))
-            return dibs__error_set(error, DIBS_INVALID, "URL: %s is not supported by this version of dibs", scheme);
-    }
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
+        if (has_scheme(&text, later[i].scheme))
+            return dibs__error_set(error, DIBS_INVALID, "URL: %s (%s) is not supported by this version of dibs",
+                                   later[i].scheme, later[i].what);
     return dibs__error_set(error, DIBS_INVALID, "URL: the scheme is none of redis://, unix:// and mem:");
 }
 
 dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs__error *error)
 {
     memset(out, 0, sizeof *out);
-    for (const char *c = text; *c; c++)
-        if ((unsigned char)*c <= ' ' || *c == 0x7f)
-            return dibs__error_set(error, DIBS_INVALID, "URL: a blank or control byte must be percent-encoded");
     if (parse_any(out, text, error) == DIBS_OK)
         return DIBS_OK;
     dibs__url_free(out);

@@ -396,7 +396,8 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
     dibs__keys_of(&keys, store->key_prefix, name);
     dibs__call_init(&call, DIBS__SCRIPT_force, 2);
     add_keys(&call, &keys, true);
-    dibs__call_add(&call, token ? token : "", token ? strlen(token) : 0);
+    if (token)
+        dibs__call_add(&call, token, strlen(token));
     dibs_status status = run_shared(store, &call, token != NULL, deadline, &reply, &repeated, error);
     if (status == DIBS_OK) {
         if (reply->type == REDIS_REPLY_INTEGER)

@@ -141,7 +141,7 @@ static void a_late_ask_leaves_nothing(void **state)
         assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
         script_server_clear(net);
         script_server_release(net);
-        await_waiters(f->rt, "cut", 0);
+        await_no_waiters(f->rt, "cut");
         assert_status(DIBS_OK, dibs_unlock(f->rt, "cut"));
         assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
     }

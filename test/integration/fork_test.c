@@ -251,12 +251,14 @@ static void a_childs_runtime_has_its_own_id(void **state)
 static void parent_and_child_exclude_each_other(void **state)
 {
     fixture *f = *state;
+    long long asks;
     uint64_t fence;
     pid_t child;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     fence = fence_of(f->rt, "x");
+    asks = server_asks(f->server);
     child = fork();
     if (child == 0) {
         dibs_hold hold;
@@ -266,7 +268,7 @@ static void parent_and_child_exclude_each_other(void **state)
         CHILD_WANTS(DIBS_OK, dibs_unlock(f->rt, "x"));
         _exit(hold.fence > fence ? 0 : 1);
     }
-    await_waiters(f->rt, "x", 1);
+    server_await_ask(f->server, asks);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -338,11 +340,13 @@ static void fork_while_a_thread_waits(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
+    long long asks;
 
     fixture_open(f, LONG_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX 600000");
+    asks = server_asks(f->server);
     actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
-    await_waiters(f->rt, "x", 1);
+    server_await_ask(f->server, asks);
     for (int i = 0; i < 5; i++) {
         run_child(child_holds_nothing, f->rt);
         assert_true(actor_busy(waiter));
@@ -370,12 +374,14 @@ static void exec_inherits_no_descriptor(void **state)
     fixture *f = *state;
     int before = inherited_descriptors();
     actor *waiter = actor_start();
+    long long asks;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_do(f->server, "SET lock:y by-hand PX 600000");
+    asks = server_asks(f->server);
     actor_begin_lock(waiter, f->rt, "y", DIBS_WAIT_FOREVER);
-    await_waiters(f->rt, "y", 1);
+    server_await_ask(f->server, asks);
     assert_int_equal(inherited_descriptors(), before);
     server_do(f->server, "DEL lock:y");
     assert_status(DIBS_OK, actor_result(waiter));

@@ -126,7 +126,8 @@ static void close_sends_the_waiters_home(void **state)
         waiters[i] = actor_start();
         actor_begin_lock(waiters[i], f->rt, i % 2 ? "local" : "foreign", i % 3 ? DIBS_WAIT_FOREVER : LIMIT_MS * 10);
     }
-    await_contended(f->rt, WAITERS);
+    for (int i = 0; i < WAITERS; i++)
+        actor_await_asleep(waiters[i]);
     dibs_close(f->rt);
     f->rt = NULL;
     for (int i = 0; i < WAITERS; i++) {
@@ -138,7 +139,7 @@ static void close_sends_the_waiters_home(void **state)
     server_do(f->server, "DEL lock:foreign");
     /* Nobody is left in the queue. */
     fixture_open(f, 0);
-    await_waiters(f->rt, "foreign", 0);
+    await_no_waiters(f->rt, "foreign");
 }
 
 static bool renewed_again(void *arg)
@@ -158,7 +159,7 @@ static void shutdown_ends_acquires_only(void **state)
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
-    await_contended(f->rt, 1);
+    actor_await_asleep(waiter);
     dibs_shutdown(f->rt);
     dibs_shutdown(f->rt);
     assert_status(DIBS_CLOSED, actor_result(waiter));

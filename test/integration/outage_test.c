@@ -35,12 +35,14 @@ static void an_outage_in_the_middle_of_a_wait(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
+    long long asks;
 
     f->config.outage_ms = LIMIT_MS;
     fixture_open(f, SAFE_LEASE_MS);
     server_do(f->server, "SET lock:x by-hand PX 5000");
+    asks = server_asks(f->server);
     actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
-    await_waiters(f->rt, "x", 1);
+    server_await_ask(f->server, asks);
     server_kill(f->server);
     pause_ms(200);
     assert_true(actor_busy(waiter));

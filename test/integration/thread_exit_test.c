@@ -101,7 +101,7 @@ static void a_cancel_does_not_break_into_a_wait(void **state)
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     actor_begin_lock(a, f->rt, "x", DIBS_WAIT_FOREVER);
-    await_contended(f->rt, 1);
+    actor_await_asleep(a);
     actor_cancel_begin(a);
     pause_ms(100); /* for a broken library to show itself; a sound one passes whatever the time */
     assert_true(actor_busy(a));
@@ -120,7 +120,6 @@ static void a_waiting_thread_gets_it(void **state)
     for (int i = 0; i < 10; i++) {
         actor *dying = actor_start();
         actor *waiter = actor_start();
-        uint64_t waited = stats_of(f->rt).contended;
         dibs_hold before;
         dibs_hold after;
 
@@ -128,7 +127,7 @@ static void a_waiting_thread_gets_it(void **state)
             assert_status(DIBS_OK, actor_lock(dying, f->rt, "x", LIMIT_MS));
         assert_status(DIBS_OK, actor_hold(dying, f->rt, "x", &before));
         actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
-        await_contended(f->rt, waited + 1);
+        actor_await_asleep(waiter);
         actor_end(dying);
         assert_status(DIBS_OK, actor_result(waiter));
         assert_status(DIBS_OK, actor_hold(waiter, f->rt, "x", &after));

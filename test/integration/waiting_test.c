@@ -29,7 +29,7 @@ static void a_timed_wait_ends_in_time(void **state)
     }
     assert_int_equal(stats_of(f->rt).timed_out, 4);
     /* Nothing of them is left in the queue. */
-    await_waiters(f->rt, "x", 0);
+    await_no_waiters(f->rt, "x");
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     dibs_close(second);
 }
@@ -66,7 +66,7 @@ static void one_try_does_not_wait(void **state)
     }
     assert_int_equal(stats_of(f->rt).busy, 60);
     assert_int_equal(stats_of(f->rt).timed_out, 0);
-    await_waiters(f->rt, "x", 0);
+    await_no_waiters(f->rt, "x");
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -77,14 +77,16 @@ static void one_try_does_not_wait(void **state)
 static void a_release_in_another_process_wakes_it(void **state)
 {
     fixture *f = *state;
+    long long asks;
     process *agent;
 
     fixture_open(f, LONG_LEASE_MS);
     agent = agent_start(f->server->url, LONG_LEASE_MS);
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        asks = server_asks(f->server);
         agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
-        await_waiters(f->rt, "x", 1);
+        server_await_ask(f->server, asks);
         assert_false(process_try_read(agent));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_OK, agent_result(agent));
@@ -97,28 +99,26 @@ static void a_release_in_another_process_wakes_it(void **state)
     agent_stop(agent);
 }
 
-/* In the order in which they came, though nobody asked for DIBS_FAIR: a queue is a queue. */
 static void every_waiter_is_served(void **state)
 {
     enum { AGENTS = 6 };
     fixture *f = *state;
     process *agents[AGENTS];
-    dibs_owner owner;
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < AGENTS; i++) {
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
         agent_begin_lock(agents[i], "x", DIBS_WAIT_FOREVER);
-        await_waiters(f->rt, "x", (uint32_t)i + 1);
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     for (int i = 0; i < AGENTS; i++) {
-        assert_status(DIBS_OK, agent_result(agents[i]));
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
-        assert_int_equal(owner.waiters, AGENTS - 1 - i);
-        assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
+        process *agent = agent_granted(agents, AGENTS);
+
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_unlock(agent, "x"));
     }
+    await_no_waiters(f->rt, "x");
     for (int i = 0; i < AGENTS; i++)
         agent_stop(agents[i]);
 }
@@ -127,6 +127,7 @@ static void every_waiter_is_served(void **state)
 static void a_dead_waiter_is_skipped(void **state)
 {
     fixture *f = *state;
+    long long asks;
     process *dead;
     process *dead_too;
     process *next;
@@ -135,14 +136,17 @@ static void a_dead_waiter_is_skipped(void **state)
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     dead = agent_start(f->server->url, LONG_LEASE_MS);
+    asks = server_asks(f->server);
     agent_begin_lock(dead, "x", DIBS_WAIT_FOREVER);
-    await_waiters(f->rt, "x", 1);
+    server_await_ask(f->server, asks);
     dead_too = agent_start(f->server->url, LONG_LEASE_MS);
+    asks = server_asks(f->server);
     agent_begin_lock(dead_too, "x", DIBS_WAIT_FOREVER);
-    await_waiters(f->rt, "x", 2);
+    server_await_ask(f->server, asks);
     next = agent_start(f->server->url, LONG_LEASE_MS);
+    asks = server_asks(f->server);
     agent_begin_lock(next, "x", DIBS_WAIT_FOREVER);
-    await_waiters(f->rt, "x", 3);
+    server_await_ask(f->server, asks);
     process_kill(dead);
     process_kill(dead_too);
     begin = now_ms();
@@ -193,6 +197,7 @@ static void it_gets_in_when_a_foreign_key_expires(void **state)
 static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
 {
     fixture *f = *state;
+    long long asks;
     actor *waiter = actor_start();
 
     fixture_open(f, LONG_LEASE_MS);
@@ -200,8 +205,9 @@ static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
         int64_t begin;
 
         server_do(f->server, i % 2 ? "SET lock:x by-hand PX 600000" : "SET lock:x by-hand");
+        asks = server_asks(f->server);
         actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
-        await_waiters(f->rt, "x", 1);
+        server_await_ask(f->server, asks);
         begin = now_ms();
         server_do(f->server, "DEL lock:x");
         assert_status(DIBS_OK, actor_result(waiter));
@@ -219,6 +225,7 @@ static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
 static void a_lost_push_costs_time_and_nothing_else(void **state)
 {
     fixture *f = *state;
+    long long asks;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *deaf = open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS});
     actor *waiter = actor_start();
@@ -227,8 +234,9 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
     script_server_drop_pushes(net, true);
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        asks = server_asks(f->server);
         actor_begin_lock(waiter, deaf, "x", DIBS_WAIT_FOREVER);
-        await_waiters(f->rt, "x", 1);
+        server_await_ask(f->server, asks);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_OK, actor_result(waiter));
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
@@ -244,6 +252,7 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
 static void a_waiter_survives_broken_connections(void **state)
 {
     fixture *f = *state;
+    long long asks;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
@@ -252,8 +261,9 @@ static void a_waiter_survives_broken_connections(void **state)
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        asks = server_asks(f->server);
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
-        await_waiters(f->rt, "x", 1);
+        server_await_ask(f->server, asks);
         script_server_cut(net);
         /* Whether the grant finds it subscribed again or not: it must come in. */
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -288,7 +298,7 @@ static void giving_up_and_granting_at_once(void **state)
             assert_status(DIBS_TIMEOUT, status);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
-    await_waiters(f->rt, "x", 0);
+    await_no_waiters(f->rt, "x");
     actor_end(waiter);
     dibs_close(second);
 }

@@ -7,7 +7,11 @@
 #include "support/actor.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "support/test.h"
 #include "support/wait.h"
@@ -33,6 +37,7 @@ struct actor {
     void *arg;
     bool leaving;
     bool running; /* from actor_begin until the function has returned */
+    atomic_int tid;
     call call;
 };
 
@@ -59,6 +64,7 @@ static void *run(void *arg)
 {
     actor *a = arg;
 
+    atomic_store(&a->tid, (int)gettid());
     while (next_order(a)) {
         a->function(a->arg);
         pthread_mutex_lock(&a->mutex);
@@ -109,6 +115,36 @@ static bool is_idle(void *arg)
 void actor_finish(actor *a)
 {
     assert_that(wait_until(is_idle, a, LIMIT_MS), "the actor does not come back from its call");
+}
+
+/* As the kernel sees it: the letter after the name in parentheses. */
+static bool is_asleep(void *arg)
+{
+    actor *a = arg;
+    char path[64];
+    char line[512] = "";
+    const char *state;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)atomic_load(&a->tid));
+    file = fopen(path, "re");
+    if (file && !fgets(line, sizeof line, file))
+        line[0] = '\0';
+    if (file)
+        fclose(file);
+    state = strrchr(line, ')');
+    return state && strncmp(state, ") S", 3) == 0 && actor_busy(a);
+}
+
+void actor_await_asleep(actor *a)
+{
+    /* Several times in a row: it may sleep for a moment on its way there. */
+    for (int in_a_row = 0; in_a_row < 5; in_a_row++) {
+        assert_that(wait_until(is_asleep, a, LIMIT_MS), "the actor does not wait");
+        pause_ms(2);
+        if (!is_asleep(a))
+            in_a_row = 0;
+    }
 }
 
 /* ------------------------------------------------------------------- ends */

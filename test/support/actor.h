@@ -29,6 +29,9 @@ void actor_begin(actor *a, actor_function *function, void *arg);
 void actor_finish(actor *a);
 bool actor_busy(actor *a);
 
+/* Waits until it sleeps inside what it was told: a call that waits does. */
+void actor_await_asleep(actor *a);
+
 /* Calls of dibs: made and finished, the status returned. */
 dibs_status actor_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms);
 dibs_status actor_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms,

@@ -44,6 +44,31 @@ dibs_status agent_result(process *agent)
     return parse_status(process_read(agent));
 }
 
+struct candidates {
+    process *const *agents;
+    size_t count;
+    process *granted;
+};
+
+static bool one_answers(void *arg)
+{
+    struct candidates *c = arg;
+
+    for (size_t i = 0; i < c->count && !c->granted; i++)
+        if (process_try_read(c->agents[i]))
+            c->granted = c->agents[i];
+    return c->granted != NULL;
+}
+
+process *agent_granted(process *const *agents, size_t count)
+{
+    struct candidates c = {agents, count, NULL};
+
+    assert_that(wait_until(one_answers, &c, LIMIT_MS), "no agent gets the lock");
+    assert_that(parse_status(c.granted->line) == DIBS_OK, "%s", c.granted->line);
+    return c.granted;
+}
+
 void agent_begin_lock(process *agent, const char *name, int64_t wait_ms)
 {
     process_write(agent, "lock %s %" PRId64, name, wait_ms);

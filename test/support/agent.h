@@ -27,4 +27,7 @@ void agent_begin_lock(process *agent, const char *name, int64_t wait_ms);
 void agent_begin_check(process *agent, const char *name);
 dibs_status agent_result(process *agent);
 
+/* Of several whose call waits for a lock: the one that gets it first; it must be DIBS_OK. */
+process *agent_granted(process *const *agents, size_t count);
+
 #endif

@@ -115,37 +115,20 @@ dibs_stats stats_of(dibs_runtime *rt)
 struct watched {
     dibs_runtime *rt;
     const char *name;
-    uint64_t count;
 };
 
-static bool waiters_are_there(void *arg)
+static bool nobody_waits(void *arg)
 {
     const struct watched *w = arg;
     dibs_owner owner;
 
     assert_status(DIBS_OK, dibs_query(w->rt, w->name, &owner));
-    return owner.waiters == w->count;
+    return owner.waiters == 0;
 }
 
-void await_waiters(dibs_runtime *rt, const char *name, uint32_t count)
+void await_no_waiters(dibs_runtime *rt, const char *name)
 {
-    struct watched w = {rt, name, count};
-
-    assert_that(wait_until(waiters_are_there, &w, LIMIT_MS), "%s never has %u waiters", name, count);
-}
-
-static bool contended_is(void *arg)
-{
-    const struct watched *w = arg;
-
-    return stats_of(w->rt).contended >= w->count;
-}
-
-void await_contended(dibs_runtime *rt, uint64_t count)
-{
-    struct watched w = {rt, NULL, count};
-
-    assert_that(wait_until(contended_is, &w, LIMIT_MS), "contended never is %lu", (unsigned long)count);
+    assert_that(wait_until(nobody_waits, &(struct watched){rt, name}, LIMIT_MS), "%s still has waiters", name);
 }
 
 static bool is_lost(void *arg)
@@ -157,7 +140,7 @@ static bool is_lost(void *arg)
 
 void await_lost(dibs_runtime *rt, const char *name)
 {
-    struct watched w = {rt, name, 0};
+    struct watched w = {rt, name};
 
     assert_that(wait_until(is_lost, &w, LIMIT_MS), "%s is never lost: %s", name,
                 dibs_status_name(dibs_check(rt, name)));

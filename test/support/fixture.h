@@ -48,9 +48,8 @@ void expect_works(fixture *f, dibs_runtime *rt, const char *name);
 uint64_t fence_of(dibs_runtime *rt, const char *name);
 dibs_hold hold_of(dibs_runtime *rt, const char *name);
 
-/* Waits until the store shows count waiters for name, at most LIMIT_MS; then until local says so in stats.contended. */
-void await_waiters(dibs_runtime *rt, const char *name, uint32_t count);
-void await_contended(dibs_runtime *rt, uint64_t count);
+/* Waits until the store shows nobody in the queue of name, at most LIMIT_MS. */
+void await_no_waiters(dibs_runtime *rt, const char *name);
 
 /* Waits until dibs_check by this thread says LOST, at most LIMIT_MS. */
 void await_lost(dibs_runtime *rt, const char *name);

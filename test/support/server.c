@@ -387,19 +387,42 @@ bool server_wait_gone(server *s, const char *key, int64_t limit_ms)
     return wait_until(key_is_gone, &(struct key_at){s, key}, limit_ms);
 }
 
-long long server_info(server *s, const char *section, const char *field)
+/* The calls of one command since the server began. */
+static long long calls_of(server *s, const char *command)
 {
-    redisReply *reply = server_command(s, "INFO %s", section);
-    char line[80];
+    redisReply *reply = server_command(s, "INFO commandstats");
+    char field[80];
     const char *found;
-    long long value = -1;
+    long long calls = 0;
 
-    snprintf(line, sizeof line, "\n%s:", field);
-    found = strstr(reply->str, line);
+    snprintf(field, sizeof field, "\ncmdstat_%s:calls=", command);
+    found = strstr(reply->str, field);
     if (found)
-        value = atoll(found + strlen(line));
+        calls = atoll(found + strlen(field));
     freeReplyObject(reply);
-    return value;
+    return calls;
+}
+
+long long server_asks(server *s)
+{
+    return calls_of(s, "evalsha") + calls_of(s, "eval") + calls_of(s, "fcall");
+}
+
+struct asks_at {
+    server *server;
+    long long before;
+};
+
+static bool was_asked(void *arg)
+{
+    const struct asks_at *at = arg;
+
+    return server_asks(at->server) > at->before;
+}
+
+void server_await_ask(server *s, long long before)
+{
+    assert_that(wait_until(was_asked, &(struct asks_at){s, before}, LIMIT_MS), "nobody asks the store");
 }
 
 /* ------------------------------------------------------------------ clean? */

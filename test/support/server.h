@@ -61,8 +61,12 @@ bool server_string(server *s, char *out, size_t size, const char *format, ...);
 bool server_has(server *s, const char *key);
 bool server_wait_gone(server *s, const char *key, int64_t limit_ms);
 
-/* The number behind "field:" in INFO's section, -1 where there is none. */
-long long server_info(server *s, const char *section, const char *field);
+/*
+ * How many scripts clients have run so far. server_await_ask waits until there
+ * are more, which is how a test sees that a call that waits has asked the store.
+ */
+long long server_asks(server *s);
+void server_await_ask(server *s, long long before);
 
 /*
  * Fails the test if a key, in any database, has no expiry; the second one also

@@ -1,6 +1,6 @@
 -- Takes the lock from its holder.
 -- KEYS: K the lock, F its fence
--- ARGV: the holder's token, or '' for any
+-- ARGV: the holder's token; none: any
 -- Reply: 1: it is free now, 0: another token holds it
 -- The fence rises, so that a fence of the holder that was ended never is the newest.
 -- @include fence
@@ -10,7 +10,7 @@ local owner = redis.call('GET', K)
 if not owner then
   return 1
 end
-if ARGV[1] ~= '' and owner ~= ARGV[1] then
+if ARGV[1] and owner ~= ARGV[1] then
   return 0
 end
 new_fence(F, now_us(), 0)

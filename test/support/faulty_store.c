@@ -1,0 +1,442 @@
+/*
+ * Lock discipline: the faults' `mutex` is a leaf; the store in memory and the
+ * listener are called without it. `kept` is touched by the schedulers only, but
+ * for the flag that says whether to keep, so answers are told by their thread.
+ */
+#include "support/faulty_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+/* An answer to a batch that is held back. */
+struct kept {
+    struct kept *next;
+    struct dibs__store *store; /* whose scheduler it is to be told by */
+    struct dibs__batch *batch;
+    struct dibs__error error;
+};
+
+struct unconfirmed {
+    struct unconfirmed *next;
+    struct dibs__store *inner;
+    char token[DIBS__TOKEN_MAX];
+    char name[DIBS_NAME_MAX + 1];
+};
+
+struct faulty_store {
+    struct dibs__store store;
+    struct dibs__store *inner;
+    struct faults *faults;
+    void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* of the batch that is renewed now */
+    void *done_context;
+};
+
+static struct faults *current;
+
+static struct faulty_store *of(struct dibs__store *store)
+{
+    return (struct faulty_store *)store;
+}
+
+/* Requires mutex. The status that this call is to have. */
+static dibs_status use(struct fault *fault)
+{
+    if (fault->left == 0)
+        return DIBS_OK;
+    if (fault->left != FOR_EVER)
+        fault->left--;
+    return fault->status;
+}
+
+static dibs_status refuse(struct dibs__error *error, dibs_status status)
+{
+    return dibs__error_set(error, status, "the test wants %s", dibs_status_name(status));
+}
+
+/* ------------------------------------------------------------------ threads */
+
+static dibs_status enter(struct faults *faults)
+{
+    pthread_mutex_lock(&faults->mutex);
+    faults->acquires++;
+    if (++faults->inside > faults->inside_most)
+        faults->inside_most = faults->inside;
+    while (faults->blocked) {
+        faults->blocking = true;
+        pthread_cond_wait(&faults->unblocked, &faults->mutex);
+    }
+    dibs_status status = use(&faults->acquire);
+    pthread_mutex_unlock(&faults->mutex);
+    return status;
+}
+
+static dibs_status acquire(struct dibs__store *base, const struct dibs__ask *ask, struct dibs__answer *answer,
+                           struct dibs__error *error)
+{
+    struct faulty_store *store = of(base);
+    struct faults *faults = store->faults;
+    dibs_status status = enter(faults);
+    bool lose_answer = false;
+
+    if (status == DIBS_BUSY)
+        answer->again_ms = 1000;
+    else if (status != DIBS_OK)
+        refuse(error, status);
+    else
+        status = store->inner->ops->acquire(store->inner, ask, answer, error);
+    pthread_mutex_lock(&faults->mutex);
+    faults->inside--;
+    lose_answer = faults->unanswered && status == DIBS_OK;
+    if (faults->late_proof && status == DIBS_OK)
+        answer->proof -= ask->lease_ms * DIBS__NS_PER_MS;
+    pthread_mutex_unlock(&faults->mutex);
+    if (lose_answer) {
+        store->inner->ops->retract(store->inner, ask->name, ask->token);
+        return refuse(error, DIBS_UNAVAILABLE);
+    }
+    return status;
+}
+
+/* Requires mutex. */
+static void keep_unconfirmed(struct faulty_store *store, const char *name, const char *token)
+{
+    struct unconfirmed *entry = calloc(1, sizeof *entry);
+
+    if (!entry)
+        abort();
+    entry->inner = store->inner;
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    snprintf(entry->token, sizeof entry->token, "%s", token);
+    entry->next = store->faults->unconfirmed;
+    store->faults->unconfirmed = entry;
+}
+
+static dibs_status release(struct dibs__store *base, const char *name, const char *token, int64_t deadline, bool *again,
+                           struct dibs__error *error)
+{
+    struct faulty_store *store = of(base);
+    struct faults *faults = store->faults;
+
+    *again = false;
+    pthread_mutex_lock(&faults->mutex);
+    faults->releases++;
+    dibs_status status = use(&faults->release);
+    bool sent_twice = faults->released_again;
+    if (status != DIBS_OK && status != DIBS_NOT_HELD)
+        keep_unconfirmed(store, name, token);
+    pthread_mutex_unlock(&faults->mutex);
+    if (status != DIBS_OK && status != DIBS_NOT_HELD)
+        return refuse(error, status);
+    if (status == DIBS_OK)
+        status = store->inner->ops->release(store->inner, name, token, deadline, again, error);
+    *again = sent_twice;
+    return sent_twice ? DIBS_NOT_HELD : status;
+}
+
+static void retract(struct dibs__store *base, const char *name, const char *token)
+{
+    struct faulty_store *store = of(base);
+
+    pthread_mutex_lock(&store->faults->mutex);
+    store->faults->retractions++;
+    pthread_mutex_unlock(&store->faults->mutex);
+    store->inner->ops->retract(store->inner, name, token);
+}
+
+static dibs_status query(struct dibs__store *base, const char *name, int64_t deadline, dibs_owner *owner,
+                         struct dibs__error *error)
+{
+    return of(base)->inner->ops->query(of(base)->inner, name, deadline, owner, error);
+}
+
+static dibs_status force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                struct dibs__error *error)
+{
+    return of(base)->inner->ops->force_unlock(of(base)->inner, name, token, deadline, error);
+}
+
+/* ------------------------------------------------------------ the scheduler */
+
+/* Requires mutex. */
+static void record(struct faults *faults, const struct dibs__batch *batch)
+{
+    faults->batches++;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct renewal_record *r = &faults->records[faults->renewals++ % RENEWALS_MAX];
+        r->at = dibs__now(faults->clock);
+        r->batch = faults->batches;
+        r->lease_ms = batch->items[i].lease_ms;
+        snprintf(r->name, sizeof r->name, "%.31s", batch->items[i].name);
+    }
+}
+
+/* Tells the answer, or keeps it. */
+static void answer(struct faulty_store *store, struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct faults *faults = store->faults;
+    struct kept *kept = NULL;
+
+    pthread_mutex_lock(&faults->mutex);
+    if (faults->held_back) {
+        kept = calloc(1, sizeof *kept);
+        if (!kept)
+            abort();
+        *kept = (struct kept){.store = &store->store, .batch = batch, .error = *error};
+        *faults->kept_end = kept;
+        faults->kept_end = &kept->next;
+    }
+    pthread_mutex_unlock(&faults->mutex);
+    if (!kept)
+        batch->done(batch, error);
+}
+
+static void on_renewed(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct faulty_store *store = batch->context;
+    struct faults *faults = store->faults;
+
+    batch->done = store->done;
+    batch->context = store->done_context;
+    pthread_mutex_lock(&faults->mutex);
+    for (size_t i = 0; i < batch->count; i++)
+        if (strcmp(batch->items[i].name, faults->gone) == 0)
+            batch->items[i].result = DIBS__GONE;
+    pthread_mutex_unlock(&faults->mutex);
+    answer(store, batch, error);
+}
+
+static void renew(struct dibs__store *base, struct dibs__batch *batch)
+{
+    struct faulty_store *store = of(base);
+    struct dibs__error error = {DIBS_OK, ""};
+
+    pthread_mutex_lock(&store->faults->mutex);
+    record(store->faults, batch);
+    dibs_status status = use(&store->faults->renewal);
+    pthread_mutex_unlock(&store->faults->mutex);
+    if (status == DIBS_OK) {
+        store->done = batch->done;
+        store->done_context = batch->context;
+        batch->done = on_renewed;
+        batch->context = store;
+        store->inner->ops->renew(store->inner, batch);
+        return;
+    }
+    batch->proof = dibs__now(store->faults->clock);
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i].result = DIBS__UNANSWERED;
+    refuse(&error, status);
+    answer(store, batch, &error);
+}
+
+/* The first kept answer of this store that may be told now, taken out. */
+static struct kept *take_kept(struct faulty_store *store, bool even_if_held_back)
+{
+    struct faults *faults = store->faults;
+    struct kept *found = NULL;
+
+    pthread_mutex_lock(&faults->mutex);
+    if (even_if_held_back || !faults->held_back) {
+        struct kept **at = &faults->kept;
+        while (*at && (*at)->store != &store->store)
+            at = &(*at)->next;
+        found = *at;
+        if (found) {
+            *at = found->next;
+            if (!*at)
+                faults->kept_end = at;
+        }
+    }
+    pthread_mutex_unlock(&faults->mutex);
+    return found;
+}
+
+static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
+{
+    return of(base)->inner->ops->interest(of(base)->inner, fds, deadline);
+}
+
+static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
+{
+    struct faulty_store *store = of(base);
+    struct kept *kept;
+
+    while ((kept = take_kept(store, false))) {
+        kept->batch->done(kept->batch, &kept->error);
+        free(kept);
+    }
+    store->inner->ops->attend(store->inner, fds, count);
+}
+
+static size_t unconfirmed(struct dibs__store *base)
+{
+    struct faults *faults = of(base)->faults;
+    size_t count = 0;
+
+    pthread_mutex_lock(&faults->mutex);
+    for (struct unconfirmed *at = faults->unconfirmed; at; at = at->next)
+        count += at->inner == of(base)->inner;
+    pthread_mutex_unlock(&faults->mutex);
+    return count;
+}
+
+/* The contract: batches that are out are done, unanswered. */
+static void close_faulty(struct dibs__store *base)
+{
+    struct faulty_store *store = of(base);
+    struct kept *kept;
+    struct dibs__error error;
+
+    while ((kept = take_kept(store, true))) {
+        for (size_t i = 0; i < kept->batch->count; i++)
+            kept->batch->items[i].result = DIBS__UNANSWERED;
+        refuse(&error, DIBS_CLOSED);
+        kept->batch->done(kept->batch, &error);
+        free(kept);
+    }
+    faults_confirm(store->faults);
+    store->inner->ops->close(store->inner);
+    free(store);
+}
+
+dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store_config *config,
+                              struct dibs__error *error)
+{
+    static const struct dibs__store_ops ops = {
+        acquire, release, retract, query, force_unlock, renew, interest, attend, unconfirmed, close_faulty,
+    };
+    struct faulty_store *store = calloc(1, sizeof *store);
+
+    if (!store)
+        abort();
+    if (dibs__store_open(&store->inner, config, error) != DIBS_OK) {
+        free(store);
+        return error->status;
+    }
+    store->store = (struct dibs__store){&ops, store->inner->fd_max};
+    store->faults = current;
+    *out = &store->store;
+    return DIBS_OK;
+}
+
+/* ----------------------------------------------------------------- the test */
+
+void faults_init(struct faults *faults, const struct dibs__clock *clock)
+{
+    memset(faults, 0, sizeof *faults);
+    pthread_mutex_init(&faults->mutex, NULL);
+    pthread_cond_init(&faults->unblocked, NULL);
+    faults->clock = clock;
+    faults->kept_end = &faults->kept;
+    current = faults;
+}
+
+void faults_destroy(struct faults *faults)
+{
+    current = NULL;
+    pthread_cond_destroy(&faults->unblocked);
+    pthread_mutex_destroy(&faults->mutex);
+}
+
+static void set_fault(struct faults *faults, struct fault *fault, dibs_status status, unsigned count)
+{
+    pthread_mutex_lock(&faults->mutex);
+    *fault = (struct fault){status, status == DIBS_OK ? 0 : count};
+    pthread_mutex_unlock(&faults->mutex);
+}
+
+void faults_acquire(struct faults *faults, dibs_status status, unsigned count)
+{
+    set_fault(faults, &faults->acquire, status, count);
+}
+
+void faults_release(struct faults *faults, dibs_status status, unsigned count)
+{
+    set_fault(faults, &faults->release, status, count);
+}
+
+void faults_renewal(struct faults *faults, dibs_status status, unsigned count)
+{
+    set_fault(faults, &faults->renewal, status, count);
+}
+
+void faults_renewal_gone(struct faults *faults, const char *name)
+{
+    pthread_mutex_lock(&faults->mutex);
+    snprintf(faults->gone, sizeof faults->gone, "%s", name);
+    pthread_mutex_unlock(&faults->mutex);
+}
+
+void faults_set(struct faults *faults, bool *flag, bool value)
+{
+    pthread_mutex_lock(&faults->mutex);
+    *flag = value;
+    pthread_mutex_unlock(&faults->mutex);
+}
+
+void faults_hold_renewals(struct faults *faults)
+{
+    faults_set(faults, &faults->held_back, true);
+}
+
+void faults_let_renewals_go(struct faults *faults)
+{
+    faults_set(faults, &faults->held_back, false);
+}
+
+void faults_block_acquires(struct faults *faults)
+{
+    pthread_mutex_lock(&faults->mutex);
+    faults->blocked = true;
+    faults->blocking = false;
+    pthread_mutex_unlock(&faults->mutex);
+}
+
+static bool one_is_blocked(void *arg)
+{
+    struct faults *faults = arg;
+
+    pthread_mutex_lock(&faults->mutex);
+    bool blocking = faults->blocking;
+    pthread_mutex_unlock(&faults->mutex);
+    return blocking;
+}
+
+void faults_await_blocked(struct faults *faults)
+{
+    assert_that(wait_until(one_is_blocked, faults, LIMIT_MS), "nobody asks the store");
+}
+
+void faults_unblock_acquires(struct faults *faults)
+{
+    pthread_mutex_lock(&faults->mutex);
+    faults->blocked = false;
+    pthread_cond_broadcast(&faults->unblocked);
+    pthread_mutex_unlock(&faults->mutex);
+}
+
+void faults_confirm(struct faults *faults)
+{
+    pthread_mutex_lock(&faults->mutex);
+    struct unconfirmed *list = faults->unconfirmed;
+    faults->unconfirmed = NULL;
+    pthread_mutex_unlock(&faults->mutex);
+    while (list) {
+        struct unconfirmed *next = list->next;
+        list->inner->ops->retract(list->inner, list->name, list->token);
+        free(list);
+        list = next;
+    }
+}
+
+unsigned faults_count(struct faults *faults, const unsigned *counter)
+{
+    pthread_mutex_lock(&faults->mutex);
+    unsigned count = *counter;
+    pthread_mutex_unlock(&faults->mutex);
+    return count;
+}

@@ -1,0 +1,206 @@
+/*
+ * Lock discipline: `mutex` guards the list of sleepers. A thread comes to
+ * wait() with a mutex of the library's held, so those come before `mutex`; who
+ * wakes sleepers holds `mutex` already and only tries for theirs. A sleeper
+ * leaves the list under `mutex`, so while it is held the cond and the mutex of
+ * each on the list exist. A sleeper in poll() wakes by itself, every
+ * millisecond, and looks at the time.
+ */
+#include "support/moved_clock.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+#define START    INT64_C(1000000000000)
+#define FDS_MOST 32
+
+struct sleeper {
+    struct sleeper *next;
+    int64_t deadline;
+    pthread_cond_t *cond; /* NULL: in poll() */
+    pthread_mutex_t *mutex;
+    struct pollfd fds[FDS_MOST];
+    nfds_t count;
+};
+
+static struct moved_clock *of(const struct dibs__clock *clock)
+{
+    return (struct moved_clock *)(uintptr_t)clock; /* the first member of what the test made */
+}
+
+static int64_t now(const struct dibs__clock *clock)
+{
+    return atomic_load(&of(clock)->time);
+}
+
+/* False: it need not sleep, the deadline has come. */
+static bool enter(struct moved_clock *c, struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool early = atomic_load(&c->time) < sleeper->deadline;
+    if (early) {
+        sleeper->next = c->sleepers;
+        c->sleepers = sleeper;
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return early;
+}
+
+static void leave(struct moved_clock *c, struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&c->mutex);
+    struct sleeper **at = &c->sleepers;
+    while (*at != sleeper)
+        at = &(*at)->next;
+    *at = sleeper->next;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+{
+    struct sleeper sleeper = {.deadline = deadline, .cond = cond, .mutex = mutex};
+
+    if (!enter(of(clock), &sleeper))
+        return;
+    pthread_cond_wait(cond, mutex);
+    leave(of(clock), &sleeper);
+}
+
+static int poll_on(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    struct sleeper sleeper = {.deadline = deadline, .count = count};
+    int ready = poll(fds, count, 0);
+
+    if (count > FDS_MOST)
+        abort();
+    memcpy(sleeper.fds, fds, count * sizeof *fds);
+    if (ready > 0 || !enter(of(clock), &sleeper))
+        return ready > 0 ? ready : 0;
+    do {
+        ready = poll(fds, count, 1);
+    } while (ready <= 0 && now(clock) < deadline);
+    leave(of(clock), &sleeper);
+    return ready > 0 ? ready : 0;
+}
+
+void moved_clock_init(struct moved_clock *c)
+{
+    memset(c, 0, sizeof *c);
+    c->clock = (struct dibs__clock){now, wait_on, poll_on};
+    atomic_init(&c->time, START);
+    pthread_mutex_init(&c->mutex, NULL);
+}
+
+void moved_clock_destroy(struct moved_clock *c)
+{
+    pthread_mutex_destroy(&c->mutex);
+}
+
+int64_t moved_clock_now(const struct moved_clock *c)
+{
+    return atomic_load(&c->time);
+}
+
+/* Requires mutex. Wakes who is due; how many of those are still on the list. */
+static size_t wake_due(struct moved_clock *c)
+{
+    int64_t time = atomic_load(&c->time);
+    size_t due = 0;
+
+    for (struct sleeper *at = c->sleepers; at; at = at->next) {
+        if (at->deadline > time)
+            continue;
+        due++;
+        if (at->cond && pthread_mutex_trylock(at->mutex) == 0) { /* got: so it is in pthread_cond_wait */
+            pthread_cond_broadcast(at->cond);
+            pthread_mutex_unlock(at->mutex);
+        }
+    }
+    return due;
+}
+
+static bool nobody_is_due(void *arg)
+{
+    struct moved_clock *c = arg;
+
+    pthread_mutex_lock(&c->mutex);
+    size_t due = wake_due(c);
+    pthread_mutex_unlock(&c->mutex);
+    sched_yield();
+    return due == 0;
+}
+
+void moved_clock_set(struct moved_clock *c, int64_t time)
+{
+    pthread_mutex_lock(&c->mutex);
+    assert_true(time >= atomic_load(&c->time));
+    atomic_store(&c->time, time);
+    pthread_mutex_unlock(&c->mutex);
+    assert_that(wait_until(nobody_is_due, c, LIMIT_MS), "a sleeper does not wake at its deadline");
+}
+
+void moved_clock_advance(struct moved_clock *c, int64_t ns)
+{
+    moved_clock_set(c, moved_clock_now(c) + ns);
+}
+
+struct wanted {
+    struct moved_clock *clock;
+    size_t count;
+};
+
+size_t moved_clock_waiting(struct moved_clock *c)
+{
+    size_t count = 0;
+
+    pthread_mutex_lock(&c->mutex);
+    for (struct sleeper *at = c->sleepers; at; at = at->next)
+        count += at->cond != NULL;
+    pthread_mutex_unlock(&c->mutex);
+    return count;
+}
+
+static bool that_many_wait(void *arg)
+{
+    struct wanted *wanted = arg;
+
+    return moved_clock_waiting(wanted->clock) == wanted->count;
+}
+
+void moved_clock_await_waiting(struct moved_clock *c, size_t count)
+{
+    struct wanted wanted = {c, count};
+
+    assert_that(wait_until(that_many_wait, &wanted, LIMIT_MS), "never do %zu threads wait", count);
+}
+
+static bool has_nothing_to_do(struct moved_clock *c, const struct sleeper *sleeper)
+{
+    struct pollfd fds[FDS_MOST];
+
+    memcpy(fds, sleeper->fds, sleeper->count * sizeof *fds);
+    return sleeper->deadline > atomic_load(&c->time) && poll(fds, sleeper->count, 0) == 0;
+}
+
+static bool that_many_are_idle(void *arg)
+{
+    struct wanted *wanted = arg;
+    size_t count = 0;
+
+    pthread_mutex_lock(&wanted->clock->mutex);
+    for (struct sleeper *at = wanted->clock->sleepers; at; at = at->next)
+        count += !at->cond && has_nothing_to_do(wanted->clock, at);
+    pthread_mutex_unlock(&wanted->clock->mutex);
+    return count == wanted->count;
+}
+
+void moved_clock_settle(struct moved_clock *c, size_t schedulers)
+{
+    struct wanted wanted = {c, schedulers};
+
+    assert_that(wait_until(that_many_are_idle, &wanted, LIMIT_MS), "the schedulers never come to rest");
+}

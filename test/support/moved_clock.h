@@ -1,0 +1,46 @@
+/*
+ * A clock that stands still until the test moves it. Who sleeps by it sleeps
+ * really, and is woken when the test has moved it past the deadline; so a test
+ * of a lease of an hour takes no time, and knows each moment to the nanosecond.
+ */
+#ifndef DIBS_TEST_MOVED_CLOCK_H
+#define DIBS_TEST_MOVED_CLOCK_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "base/clock.h"
+
+#define MS(n) ((int64_t)(n) * DIBS__NS_PER_MS)
+
+struct moved_clock {
+    struct dibs__clock clock; /* to be given to the library */
+    _Atomic int64_t time;     /* ns; written under mutex */
+    pthread_mutex_t mutex;    /* guards the list; the library's mutexes come before it */
+    struct sleeper *sleepers;
+};
+
+void moved_clock_init(struct moved_clock *clock); /* at 1,000 s */
+void moved_clock_destroy(struct moved_clock *clock);
+
+int64_t moved_clock_now(const struct moved_clock *clock);
+
+/*
+ * Moves it on, and wakes those whose deadline this is: they have left their
+ * sleep when it returns. Any thread but one that holds a mutex of the library.
+ */
+void moved_clock_advance(struct moved_clock *clock, int64_t ns);
+void moved_clock_set(struct moved_clock *clock, int64_t time); /* not before now */
+
+/* How many threads sleep in wait(); then waits until there are that many. Takes too long: the test fails. */
+size_t moved_clock_waiting(struct moved_clock *clock);
+void moved_clock_await_waiting(struct moved_clock *clock, size_t count);
+
+/*
+ * Waits until that many threads sleep in poll() with nothing to do: no
+ * descriptor of theirs is ready and their deadlines are to come. As long as no
+ * other thread is inside the library, the schedulers have done all there was.
+ */
+void moved_clock_settle(struct moved_clock *clock, size_t schedulers);
+
+#endif

@@ -1,0 +1,84 @@
+/* A runtime on a clock that the test moves and a store that fails when it is told to. */
+#include "support/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+
+int stage_setup(void **state)
+{
+    stage *s = calloc(1, sizeof *s);
+
+    assert_true(s != NULL);
+    moved_clock_init(&s->clock);
+    faults_init(&s->faults, &s->clock.clock);
+    events_init(&s->events);
+    s->url = "mem:";
+    s->settings = (struct dibs__settings){
+        .connect_timeout_ms = 1000,
+        .command_timeout_ms = 1000,
+        .outage_ms = 5000,
+        .replica_timeout_ms = 500,
+        .on_event = events_record,
+        .on_event_arg = &s->events,
+        .open_store = faulty_store_open,
+    };
+    *state = s;
+    return 0;
+}
+
+int stage_teardown(void **state)
+{
+    stage *s = *state;
+
+    faults_release(&s->faults, DIBS_OK, 0);
+    faults_confirm(&s->faults);
+    dibs_close(s->rt);
+    events_destroy(&s->events);
+    faults_destroy(&s->faults);
+    moved_clock_destroy(&s->clock);
+    free(s);
+    return 0;
+}
+
+dibs_runtime *stage_open_another(stage *s, uint32_t lease_ms)
+{
+    struct dibs__settings settings = s->settings;
+    struct dibs__error error;
+    dibs_runtime *rt = NULL;
+
+    settings.url = strdup(s->url);
+    settings.key_prefix = strdup("lock:");
+    settings.label = strdup("stage");
+    settings.lease_ms = lease_ms ? lease_ms : 30000;
+    assert_status(DIBS_OK, dibs__runtime_open(&rt, &settings, &s->clock.clock, &error));
+    return rt;
+}
+
+void stage_open(stage *s, uint32_t lease_ms)
+{
+    s->rt = stage_open_another(s, lease_ms);
+}
+
+void stage_settle(stage *s)
+{
+    moved_clock_settle(&s->clock, 1);
+}
+
+void stage_advance(stage *s, int64_t ns)
+{
+    stage_settle(s);
+    moved_clock_advance(&s->clock, ns);
+    stage_settle(s);
+}
+
+int64_t believed(uint32_t lease_ms)
+{
+    return MS(lease_ms) - MS(lease_ms) / 100 - MS(2);
+}
+
+void stage_await_waiting(stage *s, size_t count)
+{
+    moved_clock_await_waiting(&s->clock, count);
+}

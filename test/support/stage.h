@@ -1,0 +1,45 @@
+/*
+ * A runtime on a clock that the test moves and a store that fails when it is
+ * told to. As a cmocka setup and teardown:
+ *
+ *     cmocka_unit_test_setup_teardown(a_test, stage_setup, stage_teardown)
+ *
+ * The test changes `settings` and opens the runtime.
+ */
+#ifndef DIBS_TEST_STAGE_H
+#define DIBS_TEST_STAGE_H
+
+#include "core/runtime.h"
+#include "support/events.h"
+#include "support/faulty_store.h"
+#include "support/moved_clock.h"
+
+typedef struct stage {
+    struct moved_clock clock;
+    struct faults faults;
+    events events;
+    struct dibs__settings settings; /* of the next to be opened, but for its strings; on_event records to events */
+    const char *url;                /* "mem:" */
+    dibs_runtime *rt;               /* NULL until stage_open; closed by the teardown */
+} stage;
+
+int stage_setup(void **state);
+int stage_teardown(void **state);
+
+/* Opens s->rt, with this lease (0: 30 s). */
+void stage_open(stage *s, uint32_t lease_ms);
+
+/* One more runtime on the same clock and the same faults; the caller closes it. */
+dibs_runtime *stage_open_another(stage *s, uint32_t lease_ms);
+
+/* Lets its scheduler do what it has to do now; the second moves the clock before. With s->rt alone open. */
+void stage_settle(stage *s);
+void stage_advance(stage *s, int64_t ns);
+
+/* How long a lease is believed in: less 1 % and 2 ms. */
+int64_t believed(uint32_t lease_ms);
+
+/* Waits until exactly that many threads wait for a lock, or ask for one again and again, in s->rt. */
+void stage_await_waiting(stage *s, size_t count);
+
+#endif

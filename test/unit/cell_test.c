@@ -1,0 +1,610 @@
+/* Waiting: turns among the threads of a process, and the one of them that asks the store. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE  30000
+#define CROWD  12
+#define FOREVER DIBS_WAIT_FOREVER
+
+static unsigned acquires(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.acquires);
+}
+
+/* Begins that call in each of CROWD threads, one after another, each sleeping before the next begins. */
+static void begin_crowd(stage *s, actor **crowd, size_t asleep, int64_t wait_ms)
+{
+    for (size_t i = 0; i < CROWD; i++) {
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, "a", wait_ms);
+        stage_await_waiting(s, asleep + i + 1);
+    }
+}
+
+static void end_crowd(actor **crowd)
+{
+    for (size_t i = 0; i < CROWD; i++)
+        actor_end(crowd[i]);
+}
+
+/* -------------------------------------------------------------- how it ends */
+
+static void one_try_is_busy_and_asks_nobody_where_the_process_holds_it(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
+    assert_int_equal(acquires(s), 1);
+    assert_int_equal(stats_of(s->rt).busy, 1);
+    assert_int_equal(stats_of(s->rt).contended, 0);
+    actor_end(other);
+}
+
+static void one_try_is_busy_where_another_process_holds_it(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_int_equal(acquires(s), 1);
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+/* Where this process holds it, and where another does. */
+static void a_wait_ends_at_its_limit_and_not_before(void **state)
+{
+    static const int64_t limits[] = {1, 10, 999, 5000, 3600000};
+    stage *s = *state;
+    actor *other = actor_start();
+    const dibs_lock_options a_day = {.lease_ms = 86400000};
+
+    stage_open(s, LEASE);
+    for (int by_another = 0; by_another < 2; by_another++) {
+        if (by_another)
+            faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+        else
+            assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &a_day));
+        for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+            int64_t start = moved_clock_now(&s->clock);
+            actor_begin_lock(other, s->rt, by_another ? "b" : "a", limits[i]);
+            stage_await_waiting(s, 1);
+            moved_clock_set(&s->clock, start + MS(limits[i]) - 1);
+            stage_await_waiting(s, 1);
+            assert_true(actor_busy(other));
+            moved_clock_advance(&s->clock, 1);
+            assert_status(DIBS_TIMEOUT, actor_result(other));
+        }
+    }
+    assert_int_equal(stats_of(s->rt).timed_out, 2 * sizeof limits / sizeof limits[0]);
+    assert_int_equal(stats_of(s->rt).leases, 1);
+    actor_end(other);
+}
+
+static void for_ever_is_longer_than_a_year(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(INT64_C(366) * 86400000));
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    moved_clock_advance(&s->clock, MS(1000));
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+/* ------------------------------------------------------------------- order */
+
+static void local_waiters_get_it_in_the_order_in_which_they_came(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    begin_crowd(s, crowd, 0, FOREVER);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    for (size_t i = 0; i < CROWD; i++) {
+        assert_status(DIBS_OK, actor_result(crowd[i]));
+        stage_await_waiting(s, CROWD - 1 - i);
+        for (size_t later = i + 1; later < CROWD; later++)
+            assert_true(actor_busy(crowd[later]));
+        assert_status(DIBS_OK, actor_unlock(crowd[i], s->rt, "a"));
+    }
+    assert_int_equal(stats_of(s->rt).contended, CROWD);
+    end_crowd(crowd);
+}
+
+static void who_gives_up_leaves_the_order_of_the_others_alone(void **state)
+{
+    static const int64_t waits[] = {5000, FOREVER, 5000, FOREVER, 5000};
+    enum { COUNT = sizeof waits / sizeof waits[0] };
+    stage *s = *state;
+    actor *crowd[COUNT];
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    for (size_t i = 0; i < COUNT; i++) {
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, "a", waits[i]);
+        stage_await_waiting(s, i + 1);
+    }
+    moved_clock_advance(&s->clock, MS(5000));
+    for (size_t i = 0; i < COUNT; i += 2)
+        assert_status(DIBS_TIMEOUT, actor_result(crowd[i]));
+    stage_await_waiting(s, 2);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(crowd[1]));
+    assert_status(DIBS_BUSY, actor_lock(crowd[0], s->rt, "a", 0));
+    assert_status(DIBS_OK, actor_unlock(crowd[1], s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(crowd[3]));
+    assert_status(DIBS_OK, actor_unlock(crowd[3], s->rt, "a"));
+    for (size_t i = 0; i < COUNT; i++)
+        actor_end(crowd[i]);
+}
+
+static void one_thread_at_a_time_asks_for_a_name(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER); /* "taken", ask again in a second */
+    begin_crowd(s, crowd, 0, 10500);
+    assert_int_equal(acquires(s), 1);
+    for (unsigned second = 1; second <= 10; second++) {
+        moved_clock_advance(&s->clock, MS(1000));
+        stage_await_waiting(s, CROWD);
+        assert_int_equal(acquires(s), second + 1);
+    }
+    moved_clock_advance(&s->clock, MS(500));
+    for (size_t i = 0; i < CROWD; i++)
+        assert_status(DIBS_TIMEOUT, actor_result(crowd[i]));
+    assert_int_equal(s->faults.inside_most, 1);
+    end_crowd(crowd);
+}
+
+static void other_names_do_not_wait_for_it(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+
+    stage_open(s, LEASE);
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(asker, s->rt, "a", FOREVER);
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* being asked for: nobody else waits for that answer */
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "b"));
+    faults_unblock_acquires(&s->faults);
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "b"));
+    assert_int_equal(acquires(s), 2);
+    actor_end(asker);
+}
+
+/* ------------------------------------------------------------------- hints */
+
+static void a_hint_wakes_the_asker_at_once(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    s->url = "mem:hints";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    assert_status(DIBS_OK, dibs_unlock(second, "a"));
+    assert_status(DIBS_OK, actor_result(other)); /* the clock has not moved */
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+    dibs_close(second);
+}
+
+static void without_a_hint_the_asker_asks_when_the_other_lease_ends(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+    const dibs_lock_options fixed = {.lease_ms = 7000, .flags = DIBS_FIXED_LEASE};
+
+    s->url = "mem:hints";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    int64_t start = moved_clock_now(&s->clock);
+    assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &fixed));
+    faults_set(&s->faults, &s->faults.held_back, true);
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    moved_clock_settle(&s->clock, 2);
+    moved_clock_set(&s->clock, start + believed(7000)); /* its holder knows; what it held is retracted: a hint */
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_LOST, dibs_unlock(second, "a"));
+    actor_end(other);
+    dibs_close(second);
+}
+
+/* ------------------------------------------------------------------ outage */
+
+static void an_outage_is_ridden_out_until_the_store_answers(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    for (int i = 0; i < 16; i++) {
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(200));
+    }
+    assert_that(acquires(s) >= 16, "%u", acquires(s));
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(200));
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+/* Moves the clock until the actor has come back; how long that was. */
+static int64_t ride(stage *s, actor *a, size_t asleep)
+{
+    int64_t start = moved_clock_now(&s->clock);
+
+    while (actor_busy(a)) {
+        assert_true(moved_clock_now(&s->clock) - start < MS(3600000));
+        moved_clock_advance(&s->clock, MS(1));
+        for (int i = 0; i < 50 && actor_busy(a); i++) { /* it comes back, or all sleep again */
+            if (moved_clock_waiting(&s->clock) == asleep)
+                break;
+            pause_ms(1);
+        }
+    }
+    return moved_clock_now(&s->clock) - start;
+}
+
+static void one_try_does_not_ride_out_anything(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
+    assert_int_equal(acquires(s), 1);
+}
+
+static void an_outage_is_ridden_out_for_outage_ms(void **state)
+{
+    static const struct {
+        uint32_t outage_ms;
+        int64_t wait_ms, least, most; /* ms; an ask comes at most 200 ms after the one before */
+    } cases[] = {{1000, FOREVER, 1000, 1200}, {50, FOREVER, 50, 250}, {1000, 300, 300, 300}, {1, FOREVER, 1, 201}};
+    stage *s = *state;
+    actor *other = actor_start();
+
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        s->settings.outage_ms = cases[i].outage_ms;
+        stage_open(s, LEASE);
+        actor_begin_lock(other, s->rt, "a", cases[i].wait_ms);
+        stage_await_waiting(s, 1);
+        int64_t time = ride(s, other, 1);
+        assert_status(DIBS_UNAVAILABLE, actor_result(other));
+        assert_that(time >= MS(cases[i].least) && time <= MS(cases[i].most), "%ld ns", (long)time);
+        dibs_close(s->rt);
+        s->rt = NULL;
+    }
+    actor_end(other);
+}
+
+static void the_outage_counts_from_when_the_store_was_heard_last(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    s->settings.outage_ms = 1000;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    for (int i = 0; i < 20; i++) {
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(500));
+        dibs_owner owner;
+        assert_status(DIBS_OK, dibs_query(s->rt, "b", &owner)); /* heard */
+    }
+    stage_await_waiting(s, 1);
+    int64_t time = ride(s, other, 1);
+    assert_status(DIBS_UNAVAILABLE, actor_result(other));
+    assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
+    actor_end(other);
+}
+
+static void all_who_waited_out_an_outage_give_up_together(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    s->settings.outage_ms = 1000;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    begin_crowd(s, crowd, 0, FOREVER);
+    int64_t time = ride(s, crowd[0], CROWD);
+    assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
+    unsigned asked = acquires(s);
+    for (size_t i = 0; i < CROWD; i++)
+        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i])); /* the clock does not move any more */
+    assert_int_equal(acquires(s), asked);
+    end_crowd(crowd);
+}
+
+/* Later than those who gave up, so it has patience left: it asks on, in their place. */
+static void who_came_later_has_patience_left(void **state)
+{
+    stage *s = *state;
+    actor *early = actor_start(), *late = actor_start();
+
+    s->settings.outage_ms = 1000;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    actor_begin_lock(early, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(700));
+    stage_await_waiting(s, 1);
+    actor_begin_lock(late, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 2);
+    ride(s, early, 2);
+    assert_status(DIBS_UNAVAILABLE, actor_result(early));
+    assert_true(actor_busy(late));
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    moved_clock_advance(&s->clock, MS(200));
+    assert_status(DIBS_OK, actor_result(late));
+    assert_status(DIBS_OK, actor_unlock(late, s->rt, "a"));
+    actor_end(early);
+    actor_end(late);
+}
+
+/* What waiting can't mend comes back at once, to the one that asked; the next asks for itself. */
+static void a_refusal_comes_back_at_once(void **state)
+{
+    static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        faults_block_acquires(&s->faults);
+        faults_acquire(&s->faults, refusals[i], 1);
+        actor_begin_lock(other, s->rt, "a", FOREVER);
+        faults_await_blocked(&s->faults);
+        faults_unblock_acquires(&s->faults);
+        assert_status(refusals[i], actor_result(other));
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    }
+    actor_end(other);
+}
+
+static void a_grant_that_comes_when_its_lease_is_over_is_none(void **state)
+{
+    stage *s = *state;
+    dibs_owner owner;
+
+    stage_open(s, LEASE);
+    faults_set(&s->faults, &s->faults.late_proof, true);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    assert_false(owner.held);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+static void an_acquire_without_an_answer_leaves_nothing_behind(void **state)
+{
+    stage *s = *state;
+    dibs_owner owner;
+
+    stage_open(s, LEASE);
+    faults_set(&s->faults, &s->faults.unanswered, true);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    assert_false(owner.held);
+    faults_set(&s->faults, &s->faults.unanswered, false);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
+/* ------------------------------------------------------------- the cells alone */
+
+struct alone {
+    struct moved_clock *clock;
+    struct dibs__cells *cells;
+    atomic_bool closing;
+    atomic_int status; /* of the waiter; -1: it still waits */
+    struct dibs__cell *cell;
+    atomic_uint_fast64_t contended;
+};
+
+static void wait_alone(void *arg)
+{
+    struct alone *alone = arg;
+    struct dibs__error outage = {DIBS_OK, ""};
+    struct dibs__turn turn = {
+        .name = "a",
+        .name_size = 1,
+        .deadline = DIBS__NEVER,
+        .patience = DIBS__NEVER,
+        .contended = &alone->contended,
+        .outage = &outage,
+    };
+
+    atomic_store(&alone->status, (int)dibs__cell_take_turn(alone->cells, &turn, &alone->cell));
+}
+
+static bool waiter_is_back(void *arg)
+{
+    return atomic_load(&((struct alone *)arg)->status) >= 0;
+}
+
+/*
+ * The scheduler may find a lease lost between the grant and the word of it to
+ * the cell (the process was stopped there). Its "end" then comes first, and
+ * finds nothing to end; whoever waits must have the turn all the same.
+ */
+static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting(void **state)
+{
+    stage *s = *state;
+    struct alone alone = {.clock = &s->clock, .status = -1};
+    struct dibs__turn turn = {.name = "a", .name_size = 1};
+    struct dibs__cell *cell;
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+    actor *waiter = actor_start();
+
+    alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing);
+    assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn, &cell));
+    actor_begin(waiter, wait_alone, &alone);
+    stage_await_waiting(s, 1);
+    dibs__lease_lose(lease);
+    atomic_store(&lease->loss_told, true);
+    dibs__cells_end(alone.cells, lease);
+    dibs__cell_granted(alone.cells, cell, lease);
+    bool woken = wait_until(waiter_is_back, &alone, 5000);
+    atomic_store(&alone.closing, true); /* so that the thread ends, whatever came of it */
+    dibs__cells_wake_all(alone.cells);
+    actor_finish(waiter);
+    actor_end(waiter);
+    if (atomic_load(&alone.status) == DIBS_OK)
+        dibs__cell_give_up(alone.cells, alone.cell, NULL);
+    dibs__cells_free(alone.cells);
+    dibs__lease_unref(lease);
+    assert_true(woken);
+}
+
+static void cells_come_and_go_with_their_names(void **state)
+{
+    enum { NAMES = 20000 };
+    stage *s = *state;
+    atomic_bool closing = false;
+    struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing);
+    struct dibs__cell **all = calloc(NAMES, sizeof(struct dibs__cell *));
+    char name[16];
+
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < NAMES; i++) {
+            struct dibs__turn turn = {.name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i)};
+            assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn, &all[i]));
+            assert_status(DIBS_BUSY, dibs__cell_take_turn(cells, &turn, &(struct dibs__cell *){NULL}));
+        }
+        for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
+            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL);
+    }
+    dibs__cells_maybe_free(cells, "7"); /* no such cell any more */
+    dibs__cells_free(cells);
+    free(all);
+}
+
+/* ------------------------------------------------------------------- stress */
+
+#define THREADS 8
+#define ROUNDS  2000
+
+struct contest {
+    dibs_runtime *rt;
+    const char *name;
+    uint64_t fence;       /* of the last holder; guarded by the lock of dibs that is tested */
+    unsigned inside, done;
+    atomic_uint errors;
+};
+
+static void contend(void *arg)
+{
+    struct contest *contest = arg;
+    dibs_hold hold;
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        dibs_status status = dibs_timedlock(contest->rt, contest->name, i % 3 ? LIMIT_MS : i % 2);
+        if (status == DIBS_BUSY || status == DIBS_TIMEOUT)
+            continue;
+        bool good = status == DIBS_OK && contest->inside++ == 0;
+        good = good && dibs_hold_of(contest->rt, contest->name, &hold) == DIBS_OK && hold.fence > contest->fence;
+        contest->fence = hold.fence;
+        contest->done++;
+        contest->inside--;
+        good = dibs_unlock(contest->rt, contest->name) == DIBS_OK && good;
+        if (!good)
+            atomic_fetch_add(&contest->errors, 1);
+    }
+}
+
+/* On the real clock: threads of two runtimes exclude each other, and each fence is larger than the one before. */
+static void threads_exclude_each_other(void **state)
+{
+    const char *url = "mem:contest";
+    const dibs_config config = {.urls = &url, .url_count = 1};
+    struct contest one = {.name = "a"};
+    actor *actors[THREADS];
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&one.rt, &config));
+    for (int i = 0; i < THREADS; i++) {
+        actors[i] = actor_start();
+        actor_begin(actors[i], contend, &one);
+    }
+    for (int i = 0; i < THREADS; i++)
+        actor_end(actors[i]);
+    assert_int_equal(atomic_load(&one.errors), 0);
+    assert_true(one.done > 0);
+    assert_int_equal(stats_of(one.rt).acquired, one.done);
+    assert_int_equal(stats_of(one.rt).holds, 0);
+    assert_int_equal(stats_of(one.rt).leases, 0);
+    dibs_close(one.rt);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(one_try_is_busy_and_asks_nobody_where_the_process_holds_it),
+        TEST(one_try_is_busy_where_another_process_holds_it),
+        TEST(a_wait_ends_at_its_limit_and_not_before),
+        TEST(for_ever_is_longer_than_a_year),
+        TEST(local_waiters_get_it_in_the_order_in_which_they_came),
+        TEST(who_gives_up_leaves_the_order_of_the_others_alone),
+        TEST(one_thread_at_a_time_asks_for_a_name),
+        TEST(other_names_do_not_wait_for_it),
+        TEST(a_hint_wakes_the_asker_at_once),
+        TEST(without_a_hint_the_asker_asks_when_the_other_lease_ends),
+        TEST(an_outage_is_ridden_out_until_the_store_answers),
+        TEST(one_try_does_not_ride_out_anything),
+        TEST(an_outage_is_ridden_out_for_outage_ms),
+        TEST(the_outage_counts_from_when_the_store_was_heard_last),
+        TEST(all_who_waited_out_an_outage_give_up_together),
+        TEST(who_came_later_has_patience_left),
+        TEST(a_refusal_comes_back_at_once),
+        TEST(a_grant_that_comes_when_its_lease_is_over_is_none),
+        TEST(an_acquire_without_an_answer_leaves_nothing_behind),
+        TEST(a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting),
+        TEST(cells_come_and_go_with_their_names),
+        cmocka_unit_test(threads_exclude_each_other),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

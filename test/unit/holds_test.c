@@ -1,0 +1,280 @@
+/* The table of what a thread holds: against a model, to ten thousand holds and back, and at a thread's end. */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/holds.h"
+#include "support/actor.h"
+#include "support/test.h"
+
+#define MANY 10000
+
+static atomic_uint orphaned_count, forgotten_count;
+
+static void orphaned(struct dibs__lease *lease)
+{
+    atomic_fetch_add(&orphaned_count, 1);
+    dibs__lease_unref(lease);
+}
+
+static void forgotten(struct dibs__lease *lease)
+{
+    atomic_fetch_add(&forgotten_count, 1);
+    dibs__lease_unref(lease);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    dibs__holds_on_end(orphaned, forgotten);
+    return 0;
+}
+
+static struct dibs__hold *add(uint64_t runtime, const char *name)
+{
+    assert_true(dibs__holds_reserve());
+    return dibs__holds_add(dibs__lease_new(runtime, name, strlen(name)), 77);
+}
+
+static struct dibs__hold *find(uint64_t runtime, const char *name)
+{
+    return dibs__holds_find(runtime, name, strlen(name));
+}
+
+static void take_out(uint64_t runtime, const char *name)
+{
+    struct dibs__hold *hold = find(runtime, name);
+
+    assert_non_null(hold);
+    dibs__lease_unref(dibs__holds_remove(hold));
+}
+
+static void a_hold_is_found_by_runtime_and_name(void **state)
+{
+    struct dibs__hold *hold = add(1, "a");
+
+    (void)state;
+    assert_int_equal(hold->count, 1);
+    assert_int_equal(hold->fence, 77);
+    assert_ptr_equal(find(1, "a"), hold);
+    assert_null(find(2, "a"));
+    assert_null(find(1, "b"));
+    assert_null(find(1, "aa"));
+    assert_null(dibs__holds_find(1, "a", 0));
+    assert_ptr_equal(dibs__holds_any(1), hold);
+    assert_null(dibs__holds_any(2));
+    take_out(1, "a");
+    assert_null(find(1, "a"));
+    assert_null(dibs__holds_any(1));
+}
+
+/* ------------------------------------------------------------------ a model */
+
+static unsigned next_random(unsigned *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return *seed >> 8;
+}
+
+/* What must be there is found with its own name and count, what must not is not. */
+static void compare_with_model(const bool *held, unsigned names)
+{
+    char name[16];
+
+    for (unsigned i = 0; i < names; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        struct dibs__hold *hold = find(1 + i % 3, name);
+        assert_int_equal(hold != NULL, held[i]);
+        if (hold) {
+            assert_string_equal(hold->lease->name, name);
+            assert_int_equal(hold->count, i + 1);
+        }
+    }
+}
+
+static void it_agrees_with_a_model_in_random_order(void **state)
+{
+    static const unsigned sizes[] = {3, 8, 9, 16, 17, 100, 1000}; /* around the sizes where the index comes and goes */
+    bool held[1000];
+    unsigned seed = 1;
+    char name[16];
+
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        memset(held, 0, sizeof held);
+        for (unsigned step = 0; step < sizes[s] * 30; step++) {
+            unsigned i = next_random(&seed) % sizes[s];
+            snprintf(name, sizeof name, "%u", i);
+            if (held[i])
+                take_out(1 + i % 3, name);
+            else
+                add(1 + i % 3, name)->count = i + 1;
+            held[i] = !held[i];
+            if (step % (sizes[s] / 2) == 0)
+                compare_with_model(held, sizes[s]);
+        }
+        for (unsigned runtime = 1; runtime <= 3; runtime++)
+            for (struct dibs__hold *hold; (hold = dibs__holds_any(runtime));)
+                dibs__lease_unref(dibs__holds_remove(hold));
+        memset(held, 0, sizeof held);
+        compare_with_model(held, sizes[s]);
+    }
+}
+
+/* --------------------------------------------------------------------- many */
+
+/* Forwards, backwards, from the middle: each leaves another trail of gaps in the index. */
+static unsigned place_of(unsigned order, unsigned i)
+{
+    switch (order) {
+    case 0:
+        return i;
+    case 1:
+        return MANY - 1 - i;
+    default:
+        return (i * 7919) % MANY; /* a prime that MANY is no multiple of: each number once */
+    }
+}
+
+static void ten_thousand_holds_come_and_go(void **state)
+{
+    char name[16];
+
+    (void)state;
+    for (unsigned order = 0; order < 3; order++) {
+        for (unsigned i = 0; i < MANY; i++) {
+            snprintf(name, sizeof name, "%u", i);
+            add(1, name);
+        }
+        for (unsigned i = 0; i < MANY; i++) {
+            snprintf(name, sizeof name, "%u", place_of(order, i));
+            take_out(1, name);
+            assert_null(find(1, name));
+            snprintf(name, sizeof name, "%u", place_of(order, MANY - 1)); /* the last to go */
+            assert_int_equal(find(1, name) != NULL, i < MANY - 1);
+        }
+        assert_null(dibs__holds_any(1));
+    }
+}
+
+#if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#define CAN_MEASURE_MEMORY 1
+static size_t memory_in_use(void)
+{
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+static void the_memory_goes_with_the_holds(void **state)
+{
+    size_t before = memory_in_use();
+    char name[16];
+
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        add(1, name);
+    }
+    size_t most = memory_in_use() - before;
+    for (unsigned i = 0; i < MANY - 10; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        take_out(1, name);
+    }
+    assert_that(memory_in_use() - before < most / 100, "ten holds take %zu bytes", memory_in_use() - before);
+    for (unsigned i = MANY - 10; i < MANY; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        take_out(1, name);
+    }
+    assert_that(memory_in_use() <= before + 4096, "none takes %zu bytes", memory_in_use() - before); /* malloc's caches */
+}
+#endif
+
+/* ------------------------------------------------------------- a thread's end */
+
+static void hold_three(void *arg)
+{
+    (void)arg;
+    add(1, "a");
+    add(1, "b");
+    add(2, "a");
+}
+
+static void what_a_thread_holds_at_its_end_is_orphaned(void **state)
+{
+    unsigned before = atomic_load(&orphaned_count);
+    actor *thread = actor_start();
+
+    (void)state;
+    actor_begin(thread, hold_three, NULL);
+    actor_finish(thread);
+    assert_null(find(1, "a")); /* it is that thread's */
+    assert_int_equal(atomic_load(&orphaned_count), before);
+    actor_end(thread);
+    assert_int_equal(atomic_load(&orphaned_count), before + 3);
+}
+
+static void add_and_take_out(void *arg)
+{
+    (void)arg;
+    add(1, "a");
+    take_out(1, "a");
+}
+
+static void a_thread_that_holds_nothing_orphans_nothing(void **state)
+{
+    unsigned before = atomic_load(&orphaned_count);
+    actor *thread = actor_start();
+
+    (void)state;
+    actor_begin(thread, add_and_take_out, NULL);
+    actor_end(thread);
+    assert_int_equal(atomic_load(&orphaned_count), before);
+}
+
+static void reserve_only(void *arg)
+{
+    (void)arg;
+    assert_true(dibs__holds_reserve());
+}
+
+/* Each thread that tried a lock in vain and ended would leave some bytes behind: a leak that grows with the threads. */
+static void a_thread_that_reserved_and_got_nothing_leaves_no_memory(void **state)
+{
+    (void)state;
+#ifdef CAN_MEASURE_MEMORY
+    enum { THREADS = 200 };
+    size_t before = 0;
+    for (int i = 0; i < 2 * THREADS; i++) {
+        if (i == THREADS) /* the first ones warm up what the C library keeps for threads */
+            before = memory_in_use();
+        actor *thread = actor_start();
+        actor_begin(thread, reserve_only, NULL);
+        actor_end(thread);
+    }
+    assert_that(memory_in_use() < before + THREADS * 16, "%d threads left %zu bytes", THREADS,
+                memory_in_use() - before);
+#else /* here the leak checker is the judge */
+    actor *thread = actor_start();
+    actor_begin(thread, reserve_only, NULL);
+    actor_end(thread);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hold_is_found_by_runtime_and_name),
+        cmocka_unit_test(it_agrees_with_a_model_in_random_order),
+        cmocka_unit_test(ten_thousand_holds_come_and_go),
+#ifdef CAN_MEASURE_MEMORY
+        cmocka_unit_test(the_memory_goes_with_the_holds),
+#endif
+        cmocka_unit_test(what_a_thread_holds_at_its_end_is_orphaned),
+        cmocka_unit_test(a_thread_that_holds_nothing_orphans_nothing),
+        cmocka_unit_test(a_thread_that_reserved_and_got_nothing_leaves_no_memory),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,226 @@
+/* A lease: the arithmetic of its deadline, and the one atomic on which all threads agree. */
+#include <pthread.h>
+#include <string.h>
+
+#include "core/lease.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+
+#define START INT64_C(5000000000)
+
+static struct dibs__lease *lease_until(int64_t deadline)
+{
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+
+    assert_non_null(lease);
+    atomic_store(&lease->deadline, deadline);
+    return lease;
+}
+
+static void a_new_lease_is_not_granted(void **state)
+{
+    struct dibs__lease *lease = dibs__lease_new(9, "name", 4);
+
+    (void)state;
+    assert_int_equal(lease->runtime, 9);
+    assert_string_equal(lease->name, "name");
+    assert_int_equal(lease->name_size, 4);
+    assert_int_equal(lease->heap_place, DIBS__NOT_SCHEDULED);
+    assert_true(dibs__lease_is_lost(lease, START));
+    dibs__lease_ref(lease);
+    dibs__lease_unref(lease);
+    assert_string_equal(lease->name, "name");
+    dibs__lease_unref(lease);
+    dibs__lease_unref(NULL);
+}
+
+static void the_deadline_is_one_percent_and_two_ms_early(void **state)
+{
+    static const struct {
+        uint32_t lease_ms;
+        int64_t believed; /* ns */
+    } rows[] = {
+        {20, 17800000},
+        {100, MS(97)},
+        {1000, MS(988)},
+        {30000, MS(29698)},
+        {86400000, MS(85535998)},
+        {UINT32_MAX, MS(UINT32_MAX) - MS(UINT32_MAX) / 100 - MS(2)}, /* no overflow of 32 bits */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(dibs__lease_deadline(START, rows[i].lease_ms) - START, rows[i].believed);
+}
+
+static void it_is_lost_at_its_deadline_and_for_ever(void **state)
+{
+    struct dibs__lease *lease = lease_until(START);
+
+    (void)state;
+    assert_false(dibs__lease_is_lost(lease, START - 1));
+    assert_true(dibs__lease_is_lost(lease, START));
+    assert_true(dibs__lease_is_lost(lease, START - 1)); /* whoever looked at an older time */
+    assert_false(dibs__lease_move(lease, START + MS(1000), false, START - 1));
+    assert_true(dibs__lease_is_lost(lease, START - 1));
+    assert_int_equal(dibs__lease_remaining_ms(lease, START - 1), 0);
+    dibs__lease_unref(lease);
+}
+
+static void losing_it_needs_no_deadline(void **state)
+{
+    struct dibs__lease *lease = lease_until(START);
+
+    (void)state;
+    dibs__lease_lose(lease);
+    assert_true(dibs__lease_is_lost(lease, 0));
+    assert_false(dibs__lease_move(lease, START, false, 0));
+    dibs__lease_unref(lease);
+}
+
+static void moving_it(void **state)
+{
+    static const struct {
+        int64_t to;
+        bool earlier_only;
+        int64_t now;
+        bool moved;
+        int64_t then; /* the deadline */
+    } rows[] = {
+        {START + 5, false, START - 1, true, START + 5},
+        {START - 5, false, START - 9, true, START - 5},
+        {START + 5, true, START - 1, true, START}, /* never to a later time */
+        {START - 5, true, START - 9, true, START - 5},
+        {START, true, START - 1, true, START},
+        {START + 5, false, START, false, DIBS__LEASE_LOST}, /* over already */
+        {START + 5, true, START, false, DIBS__LEASE_LOST},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dibs__lease *lease = lease_until(START);
+        assert_int_equal(dibs__lease_move(lease, rows[i].to, rows[i].earlier_only, rows[i].now), rows[i].moved);
+        assert_int_equal(atomic_load(&lease->deadline), rows[i].then);
+        dibs__lease_unref(lease);
+    }
+}
+
+static void what_remains_is_rounded_down(void **state)
+{
+    static const struct {
+        int64_t before; /* ns before the deadline */
+        int64_t ms;
+    } rows[] = {{MS(5), 5}, {MS(5) - 1, 4}, {MS(1), 1}, {MS(1) - 1, 0}, {0, 0}, {-MS(5), 0}};
+    struct dibs__lease *lease = lease_until(START);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(dibs__lease_remaining_ms(lease, START - rows[i].before), rows[i].ms);
+    dibs__lease_unref(lease);
+}
+
+/* -------------------------------------------------------------------- races */
+
+#define ROUNDS 3000
+
+struct race {
+    struct dibs__lease *lease;
+    pthread_barrier_t start, end;
+    bool moved, looked, lost; /* of this round; read after its end */
+};
+
+/* One prolongs the lease at the moment at which it ends, as it sees the clock. */
+static void *prolong(void *arg)
+{
+    struct race *race = arg;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&race->start);
+        race->moved = dibs__lease_move(race->lease, START + MS(1), false, START - 1);
+        pthread_barrier_wait(&race->end);
+    }
+    return NULL;
+}
+
+/* The other's clock says that it has ended. */
+static void *look(void *arg)
+{
+    struct race *race = arg;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&race->start);
+        race->looked = dibs__lease_is_lost(race->lease, START);
+        pthread_barrier_wait(&race->end);
+    }
+    return NULL;
+}
+
+/* One of them wins, and from then on both agree: prolonged and good, or lost and not to be prolonged. */
+static void a_renewal_races_with_the_deadline(void **state)
+{
+    struct race race = {.lease = lease_until(START)};
+    pthread_t threads[2];
+
+    (void)state;
+    pthread_barrier_init(&race.start, NULL, 3);
+    pthread_barrier_init(&race.end, NULL, 3);
+    pthread_create(&threads[0], NULL, prolong, &race);
+    pthread_create(&threads[1], NULL, look, &race);
+    for (int i = 0; i < ROUNDS; i++) {
+        atomic_store(&race.lease->deadline, START);
+        pthread_barrier_wait(&race.start);
+        pthread_barrier_wait(&race.end);
+        assert_int_equal(race.moved, !race.looked);
+        assert_int_equal(dibs__lease_is_lost(race.lease, START), race.looked);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&race.start);
+    pthread_barrier_destroy(&race.end);
+    dibs__lease_unref(race.lease);
+}
+
+static void *use_and_drop(void *arg)
+{
+    struct dibs__lease *lease = arg;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        dibs__lease_ref(lease);
+        dibs__lease_move(lease, START + i, false, START - 1);
+        dibs__lease_is_lost(lease, START - 1);
+        dibs__lease_unref(lease);
+    }
+    dibs__lease_unref(lease);
+    return NULL;
+}
+
+static void the_last_reference_frees_it(void **state)
+{
+    struct dibs__lease *lease = lease_until(START);
+    pthread_t threads[4];
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        dibs__lease_ref(lease);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, use_and_drop, lease);
+    dibs__lease_unref(lease); /* the leak checker and the race detector look on */
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_lease_is_not_granted),
+        cmocka_unit_test(the_deadline_is_one_percent_and_two_ms_early),
+        cmocka_unit_test(it_is_lost_at_its_deadline_and_for_ever),
+        cmocka_unit_test(losing_it_needs_no_deadline),
+        cmocka_unit_test(moving_it),
+        cmocka_unit_test(what_remains_is_rounded_down),
+        cmocka_unit_test(a_renewal_races_with_the_deadline),
+        cmocka_unit_test(the_last_reference_frees_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,584 @@
+/* The doors of acquire, unlock, extend and check, and what stands behind them for one lock. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/holds.h"
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "support/process.h"
+#endif
+
+#define LEASE 30000
+
+static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
+
+/* -------------------------------------------------------------- reentrancy */
+
+static void each_acquire_adds_one_and_each_unlock_takes_one_off(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    for (unsigned i = 1; i <= 1000; i++) {
+        assert_status(DIBS_OK, i % 2 ? dibs_lock(s->rt, "a") : dibs_trylock(s->rt, "a"));
+        assert_int_equal(hold_of(s->rt, "a").count, i);
+    }
+    for (unsigned i = 999; i >= 1; i--) {
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        assert_int_equal(hold_of(s->rt, "a").count, i);
+    }
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), 1);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
+    assert_int_equal(stats_of(s->rt).reentered, 999);
+    assert_int_equal(stats_of(s->rt).acquired, 1);
+    assert_int_equal(stats_of(s->rt).released, 1);
+}
+
+static void a_nested_acquire_takes_no_option_and_keeps_the_fence(void **state)
+{
+    stage *s = *state;
+    const dibs_lock_options other = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    uint64_t fence = fence_of(s->rt, "a");
+    assert_true(fence > 0 && fence < UINT64_C(1) << 63);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &other));
+    assert_int_equal(fence_of(s->rt, "a"), fence);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_true(fence_of(s->rt, "a") > fence);
+}
+
+static void the_count_does_not_overflow(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX - 1;
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OVERFLOW, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OVERFLOW, dibs_trylock(s->rt, "a"));
+    assert_int_equal(hold_of(s->rt, "a").count, UINT32_MAX);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).reentered, 2);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+static void the_owner_is_a_thread_of_a_runtime(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+    dibs_hold hold = {.count = 7, .lost = true};
+
+    s->url = "mem:owners";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
+    assert_status(DIBS_NOT_HELD, actor_unlock(other, s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, actor_hold(other, s->rt, "a", &hold));
+    assert_int_equal(hold.count, 0);
+    assert_false(hold.lost);
+    assert_status(DIBS_BUSY, dibs_trylock(second, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_check(second, "a"));
+    assert_int_equal(hold_of(s->rt, "a").count, 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_trylock(second, "a"));
+    actor_end(other);
+    dibs_close(second);
+}
+
+static void names_are_told_apart(void **state)
+{
+    static const char *const names[] = {"a", "b", "aa", "A", "a ", " a", "\xff", "{a}", "a:b", "-"};
+    stage *s = *state;
+    char longest[DIBS_NAME_MAX + 2];
+
+    stage_open(s, LEASE);
+    memset(longest, 'x', sizeof longest);
+    longest[DIBS_NAME_MAX + 1] = '\0';
+    assert_status(DIBS_INVALID, dibs_lock(s->rt, longest));
+    longest[DIBS_NAME_MAX] = '\0';
+    assert_status(DIBS_OK, dibs_lock(s->rt, longest));
+    longest[DIBS_NAME_MAX - 1] = 'y';
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, longest));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_status(DIBS_NOT_HELD, dibs_check(s->rt, names[i]));
+        assert_status(DIBS_OK, dibs_lock(s->rt, names[i]));
+        assert_int_equal(hold_of(s->rt, names[i]).count, 1);
+    }
+    assert_int_equal(stats_of(s->rt).holds, sizeof names / sizeof names[0] + 1);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_int_equal(stats_of(s->rt).holds, 0);
+}
+
+/* ------------------------------------------------------------------- loss */
+
+static void every_unlock_of_a_lost_lock_says_so(void **state)
+{
+    stage *s = *state;
+    dibs_hold hold;
+
+    stage_open(s, LEASE);
+    for (int i = 0; i < 3; i++)
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    uint64_t fence = fence_of(s->rt, "a");
+    stage_advance(s, believed(LEASE));
+    assert_status(DIBS_LOST, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_extend(s->rt, "a", LEASE));
+    for (uint32_t count = 3; count > 0; count--) {
+        assert_status(DIBS_LOST, dibs_hold_of(s->rt, "a", &hold));
+        assert_int_equal(hold.count, count);
+        assert_int_equal(hold.remaining_ms, 0);
+        assert_int_equal(hold.fence, fence);
+        assert_true(hold.lost);
+        assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    }
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_true(fence_of(s->rt, "a") > fence);
+}
+
+/* dibs_check alone finds the loss: the scheduler need not have run. */
+static void check_turns_lost_at_the_deadline_before_the_store_does(void **state)
+{
+    static const uint32_t leases[] = {20, 21, 100, 1000, LEASE, 86400000};
+    stage *s = *state;
+    dibs_owner owner;
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
+        const dibs_lock_options options = {.lease_ms = leases[i], .flags = DIBS_FIXED_LEASE};
+        int64_t start = moved_clock_now(&s->clock);
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &options));
+        moved_clock_set(&s->clock, start + believed(leases[i]) - 1);
+        assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+        assert_int_equal(hold_of(s->rt, "a").remaining_ms, 0);
+        assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+        assert_true(owner.held);
+        moved_clock_set(&s->clock, start + believed(leases[i]));
+        assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+        assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+        stage_settle(s); /* until it is retracted the store has it for the margin, and the next try is busy */
+    }
+}
+
+static void a_lost_lock_keeps_no_thread_of_the_process_waiting(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    actor_begin_lock(other, s->rt, "a", DIBS_WAIT_FOREVER);
+    stage_await_waiting(s, 1);
+    stage_advance(s, believed(LEASE));
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_check(other, s->rt, "a"));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+/* ---------------------------------------------------------------- release */
+
+/* What the store answers to the last unlock, what dibs_unlock says, and whether the hold is told as lost. */
+static const struct {
+    dibs_status store, says;
+    bool again, lost;
+} releases[] = {
+    {DIBS_OK, DIBS_OK, false, false},
+    {DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, false, false},
+    {DIBS_DENIED, DIBS_DENIED, false, false},
+    {DIBS_STORE_ERROR, DIBS_STORE_ERROR, false, false},
+    {DIBS_NOT_HELD, DIBS_LOST, false, true},
+    {DIBS_NOT_HELD, DIBS_OK, true, false}, /* sent twice: the first sending did it */
+};
+
+static void an_unlock_says_what_the_store_says(void **state)
+{
+    stage *s = *state;
+    uint64_t lost = 0;
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof releases / sizeof releases[0]; i++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        faults_set(&s->faults, &s->faults.released_again, releases[i].again);
+        faults_release(&s->faults, releases[i].store, 1);
+        assert_status(releases[i].says, dibs_unlock(s->rt, "a"));
+        lost += releases[i].lost;
+        assert_int_equal(stats_of(s->rt).lost, lost);
+        assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
+        assert_int_equal(stats_of(s->rt).holds, 0);
+        assert_int_equal(stats_of(s->rt).leases, 0);
+        faults_confirm(&s->faults);
+        assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+    }
+}
+
+static void unlock_all_gives_up_everything_and_says_the_first_trouble(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+    char name[8];
+
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_lock(second, "0"));
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "others", 0));
+    for (unsigned i = 0; i < 30; i++) {
+        snprintf(name, sizeof name, "%u", i % 10);
+        assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    }
+    faults_release(&s->faults, DIBS_DENIED, 1);
+    assert_status(DIBS_DENIED, dibs_unlock_all(s->rt));
+    assert_int_equal(stats_of(s->rt).holds, 1);
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "0"));
+    assert_status(DIBS_OK, dibs_check(second, "0"));
+    assert_status(DIBS_OK, actor_check(other, s->rt, "others"));
+    faults_confirm(&s->faults);
+    actor_end(other);
+    dibs_close(second);
+}
+
+/* --------------------------------------------------------------- arguments */
+
+static dibs_status lock_with(stage *s, int64_t wait_ms, uint32_t lease_ms, uint32_t flags)
+{
+    const dibs_lock_options options = {lease_ms, flags};
+
+    return dibs_lock_with(s->rt, "a", wait_ms, &options);
+}
+
+static void arguments_are_checked_before_anything_else(void **state)
+{
+    stage *s = *state;
+    dibs_hold hold;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_INVALID, lock_with(s, -2, 0, 0));
+    assert_status(DIBS_INVALID, lock_with(s, INT64_MIN, 0, 0));
+    assert_status(DIBS_INVALID, lock_with(s, 0, 19, 0));
+    assert_status(DIBS_INVALID, lock_with(s, 0, 86400001, 0));
+    assert_status(DIBS_INVALID, lock_with(s, 0, 0, 4));
+    assert_status(DIBS_INVALID, lock_with(s, 0, 0, 0x80000000));
+    assert_status(DIBS_INVALID, dibs_lock(NULL, "a"));
+    assert_status(DIBS_INVALID, dibs_lock(s->rt, NULL));
+    assert_status(DIBS_INVALID, dibs_lock(s->rt, ""));
+    assert_status(DIBS_INVALID, dibs_unlock(NULL, "a"));
+    assert_status(DIBS_INVALID, dibs_unlock(s->rt, ""));
+    assert_status(DIBS_INVALID, dibs_unlock_all(NULL));
+    assert_status(DIBS_INVALID, dibs_extend(s->rt, "a", 19));
+    assert_status(DIBS_INVALID, dibs_extend(s->rt, "a", 86400001));
+    assert_status(DIBS_INVALID, dibs_check(NULL, "a"));
+    assert_status(DIBS_INVALID, dibs_hold_of(s->rt, "a", NULL));
+    assert_status(DIBS_INVALID, dibs_hold_of(NULL, "a", &hold));
+    assert_status(DIBS_NOT_HELD, dibs_extend(s->rt, "a", 20));
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), 0);
+    assert_status(DIBS_OK, lock_with(s, INT64_MAX, 86400000, DIBS_FIXED_LEASE));
+    assert_status(DIBS_INVALID, lock_with(s, 0, 19, 0)); /* a nested one too */
+}
+
+/* ----------------------------------------------------------------- extend */
+
+static void extend_begin(void *arg)
+{
+    stage *s = arg;
+
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(5000));
+}
+
+/* The lease of an extension, and what a later renewal asks for. */
+static void a_lease_is_extended_longer_and_shorter(void **state)
+{
+    static const uint32_t leases[] = {60000, 30000, 1000, 20, 86400000};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    extend_begin(s);
+    for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
+        assert_status(DIBS_OK, dibs_extend(s->rt, "a", leases[i]));
+        assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(leases[i]) / MS(1));
+        unsigned before = faults_count(&s->faults, &s->faults.renewals);
+        stage_advance(s, MS(leases[i]) / 3 - 1);
+        assert_int_equal(faults_count(&s->faults, &s->faults.renewals), before);
+        stage_advance(s, 1);
+        assert_int_equal(faults_count(&s->faults, &s->faults.renewals), before + 1);
+        assert_int_equal(s->faults.records[before].lease_ms, leases[i]);
+        assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(leases[i]) / MS(1));
+    }
+}
+
+static void a_fixed_lease_is_extended_this_once(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, MS(20000));
+    assert_status(DIBS_OK, dibs_extend(s->rt, "a", LEASE));
+    stage_advance(s, believed(LEASE) - 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    stage_advance(s, 1);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
+}
+
+struct extension {
+    dibs_runtime *rt;
+    uint32_t lease_ms;
+    atomic_int lock, extend, check; /* statuses; -1: not yet */
+    dibs_hold hold;
+    atomic_bool may_extend;
+};
+
+static void lock_and_extend(void *arg)
+{
+    struct extension *e = arg;
+
+    atomic_store(&e->lock, (int)dibs_lock(e->rt, "a"));
+    while (!atomic_load(&e->may_extend))
+        pause_ms(1);
+    atomic_store(&e->extend, (int)dibs_extend(e->rt, "a", e->lease_ms));
+    atomic_store(&e->check, (int)dibs_hold_of(e->rt, "a", &e->hold));
+    dibs_unlock_all(e->rt);
+}
+
+static bool is_locked(void *arg)
+{
+    return atomic_load(&((struct extension *)arg)->lock) == DIBS_OK;
+}
+
+/* An actor holds the lock, and has asked for an extension whose answer does not come. */
+static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
+{
+    actor *a = actor_start();
+
+    *e = (struct extension){.rt = s->rt, .lease_ms = lease_ms, .lock = -1, .extend = -1, .check = -1};
+    actor_begin(a, lock_and_extend, e);
+    assert_true(wait_until(is_locked, e, LIMIT_MS));
+    faults_hold_renewals(&s->faults);
+    atomic_store(&e->may_extend, true);
+    stage_await_waiting(s, 1);
+    stage_settle(s);
+    return a;
+}
+
+static void an_extension_that_is_not_answered_in_time(void **state)
+{
+    static const struct {
+        uint32_t lease_ms;
+        int64_t left; /* the shorter of both ends */
+    } cases[] = {{60000, LEASE}, {5000, 5000}};
+    stage *s = *state;
+    struct extension e;
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        actor *a = begin_extension(s, &e, cases[i].lease_ms);
+        moved_clock_advance(&s->clock, MS(999));
+        assert_true(actor_busy(a));
+        moved_clock_advance(&s->clock, MS(1));
+        actor_finish(a);
+        assert_int_equal(atomic_load(&e.extend), DIBS_UNAVAILABLE);
+        assert_int_equal(atomic_load(&e.check), DIBS_OK);
+        assert_int_equal(e.hold.remaining_ms, (believed((uint32_t)cases[i].left) - MS(1000)) / MS(1));
+        faults_let_renewals_go(&s->faults);
+        dibs__renewals_wake(s->rt->core->renewals);
+        stage_settle(s);
+        actor_end(a);
+    }
+}
+
+static void an_extension_that_failed_is_tried_again_until_its_time_is_over(void **state)
+{
+    stage *s = *state;
+    struct extension e = {.rt = NULL};
+    actor *a = actor_start();
+
+    stage_open(s, 2000); /* tried again every 100 ms */
+    e = (struct extension){.rt = s->rt, .lease_ms = LEASE, .may_extend = true, .lock = -1};
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
+    actor_begin(a, lock_and_extend, &e);
+    stage_await_waiting(s, 1);
+    for (int i = 0; i < 3; i++)
+        stage_advance(s, MS(100));
+    actor_finish(a);
+    assert_int_equal(atomic_load(&e.extend), DIBS_OK);
+    assert_int_equal(e.hold.remaining_ms, believed(LEASE) / MS(1));
+    actor_end(a);
+}
+
+static void an_extension_that_is_refused_says_so_at_once(void **state)
+{
+    static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        faults_renewal(&s->faults, refusals[i], 1);
+        assert_status(refusals[i], dibs_extend(s->rt, "a", 60000));
+        assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
+    }
+    faults_renewal_gone(&s->faults, "a");
+    assert_status(DIBS_LOST, dibs_extend(s->rt, "a", 60000));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+}
+
+static void lock_extend_in_flight(stage *s, struct extension *e, actor *a)
+{
+    *e = (struct extension){.rt = s->rt, .lease_ms = 60000, .lock = -1, .extend = -1, .check = -1};
+    actor_begin(a, lock_and_extend, e);
+    assert_true(wait_until(is_locked, e, LIMIT_MS));
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000)); /* a renewal is in flight, with the old length */
+    atomic_store(&e->may_extend, true);
+    stage_await_waiting(s, 1);
+    stage_settle(s);
+}
+
+/* It is sent when that renewal is answered, so it is what the store hears last. */
+static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **state)
+{
+    stage *s = *state;
+    struct extension e;
+    actor *a = actor_start();
+
+    stage_open(s, LEASE);
+    lock_extend_in_flight(s, &e, a);
+    assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    actor_finish(a);
+    assert_int_equal(atomic_load(&e.extend), DIBS_OK);
+    assert_int_equal(e.hold.remaining_ms, believed(60000) / MS(1));
+    assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 2);
+    assert_int_equal(s->faults.records[0].lease_ms, LEASE);
+    assert_int_equal(s->faults.records[1].lease_ms, 60000);
+    actor_end(a);
+}
+
+/* The answer comes in the round in which the lease ends: what dibs_extend says, dibs_check must say too. */
+static void an_extension_answered_after_the_deadline_is_not_called_good(void **state)
+{
+    stage *s = *state;
+    struct extension e;
+
+    s->settings.command_timeout_ms = LEASE * 2;
+    stage_open(s, LEASE);
+    actor *a = begin_extension(s, &e, 60000);
+    faults_let_renewals_go(&s->faults);
+    moved_clock_advance(&s->clock, believed(LEASE));
+    actor_finish(a);
+    assert_int_equal(atomic_load(&e.check), DIBS_LOST);
+    assert_int_equal(atomic_load(&e.extend), DIBS_LOST);
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    actor_end(a);
+}
+
+/* ----------------------------------------------------------- no system call */
+
+#if defined(__linux__) && defined(__x86_64__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+static bool forbid_system_calls(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ALLOW(clock_gettime), /* where the kernel offers no vDSO */
+        ALLOW(write),
+        ALLOW(exit_group),
+        ALLOW(exit),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* In a child: the filter is for this thread alone, and not to be had off again. */
+static int nest(const char *held)
+{
+    const char *url = "mem:";
+    const dibs_config config = {.urls = &url, .url_count = 1};
+    dibs_runtime *rt;
+    dibs_hold hold;
+
+    if (dibs_open(&rt, &config) != DIBS_OK || dibs_lock(rt, "a") != DIBS_OK)
+        return 2;
+    for (const char *c = held; *c; c++)
+        if (dibs_lock(rt, (char[]){*c, '\0'}) != DIBS_OK)
+            return 3;
+    if (!forbid_system_calls())
+        return 4;
+    for (int i = 0; i < 100000; i++)
+        if (dibs_lock(rt, "a") != DIBS_OK || dibs_check(rt, "a") != DIBS_OK ||
+            dibs_hold_of(rt, "a", &hold) != DIBS_OK || dibs_unlock(rt, "a") != DIBS_OK)
+            return 5;
+    return 0;
+}
+
+static void a_nested_pair_makes_no_system_call(void **state)
+{
+    static const char *const helds[] = {"", "bcdefghijklmnopqrstuvwxyz"}; /* without and with an index */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof helds / sizeof helds[0]; i++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit(nest(helds[i]));
+        assert_int_equal(child_wait(pid), 0);
+    }
+}
+#endif
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(each_acquire_adds_one_and_each_unlock_takes_one_off),
+        TEST(a_nested_acquire_takes_no_option_and_keeps_the_fence),
+        TEST(the_count_does_not_overflow),
+        TEST(the_owner_is_a_thread_of_a_runtime),
+        TEST(names_are_told_apart),
+        TEST(every_unlock_of_a_lost_lock_says_so),
+        TEST(check_turns_lost_at_the_deadline_before_the_store_does),
+        TEST(a_lost_lock_keeps_no_thread_of_the_process_waiting),
+        TEST(an_unlock_says_what_the_store_says),
+        TEST(unlock_all_gives_up_everything_and_says_the_first_trouble),
+        TEST(arguments_are_checked_before_anything_else),
+        TEST(a_lease_is_extended_longer_and_shorter),
+        TEST(a_fixed_lease_is_extended_this_once),
+        TEST(an_extension_that_is_not_answered_in_time),
+        TEST(an_extension_that_failed_is_tried_again_until_its_time_is_over),
+        TEST(an_extension_that_is_refused_says_so_at_once),
+        TEST(an_extension_while_a_renewal_is_in_flight_comes_after_it),
+        TEST(an_extension_answered_after_the_deadline_is_not_called_good),
+#ifdef ALLOW
+        cmocka_unit_test(a_nested_pair_makes_no_system_call),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

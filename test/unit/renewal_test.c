@@ -1,0 +1,429 @@
+/* The scheduler: what is renewed, exactly when, and what becomes of a lease that can't be. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE 30000 /* ms; a third: 10 s */
+
+static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
+
+static unsigned renewals(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.renewals);
+}
+
+static unsigned batches(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.batches);
+}
+
+static struct renewal_record last_renewal(stage *s)
+{
+    unsigned count = renewals(s);
+
+    assert_true(count > 0);
+    return s->faults.records[count - 1];
+}
+
+/* ---------------------------------------------------------------- when */
+
+/* With lease_ms and renew_ms, each renewal is sent exactly `period` ns after the one before, and none earlier. */
+static const struct pace {
+    uint32_t lease_ms, renew_ms;
+    int64_t period;
+} paces[] = {
+    {30000, 0, MS(10000)},
+    {20, 0, MS(20) / 3},
+    {1000, 0, MS(1000) / 3},
+    {30000, 5000, MS(5000)},
+    {30000, 15000, MS(10000)}, /* a third is sooner */
+    {86400000, 0, MS(28800000)},
+    {86400000, 1, MS(1)},
+};
+
+static void renewal_comes_exactly_at_its_time(void **state)
+{
+    stage *s = *state;
+
+    for (size_t i = 0; i < sizeof paces / sizeof paces[0]; i++) {
+        const struct pace *pace = &paces[i];
+        s->settings.renew_ms = pace->renew_ms;
+        stage_open(s, pace->lease_ms);
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        for (unsigned round = 0; round < 4; round++) {
+            unsigned before = renewals(s);
+            stage_advance(s, pace->period - 1);
+            assert_int_equal(renewals(s), before);
+            stage_advance(s, 1);
+            assert_int_equal(renewals(s), before + 1);
+            assert_int_equal(last_renewal(s).lease_ms, pace->lease_ms);
+            assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+        }
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        dibs_close(s->rt);
+        s->rt = NULL;
+    }
+}
+
+static void a_lease_of_its_own_is_renewed_at_its_own_third(void **state)
+{
+    stage *s = *state;
+    const dibs_lock_options short_lease = {.lease_ms = 300};
+
+    s->settings.renew_ms = 5000;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "long"));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "short", 0, &short_lease));
+    stage_advance(s, MS(100));
+    assert_int_equal(renewals(s), 1);
+    assert_string_equal(last_renewal(s).name, "short");
+    assert_int_equal(last_renewal(s).lease_ms, 300);
+}
+
+static void a_nested_acquire_with_a_shorter_lease_shortens_nothing(void **state)
+{
+    stage *s = *state;
+    const dibs_lock_options short_and_fixed = {.lease_ms = 20, .flags = DIBS_FIXED_LEASE};
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &short_and_fixed));
+    assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
+    stage_advance(s, MS(10000));
+    assert_int_equal(last_renewal(s).lease_ms, LEASE);
+    assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
+}
+
+static void nothing_is_renewed_after_the_unlock(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    stage_advance(s, MS(LEASE) * 3);
+    assert_int_equal(renewals(s), 0);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+/* ---------------------------------------------------------------- many */
+
+#define MANY 1000
+
+static void lock_many(stage *s, unsigned count)
+{
+    char name[32];
+
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "many-%u", i);
+        assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    }
+}
+
+static void many_leases_are_renewed_once_a_period_in_few_batches(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, MANY);
+    for (unsigned period = 1; period <= 3; period++) {
+        stage_advance(s, MS(10000));
+        assert_int_equal(renewals(s), period * MANY);
+        assert_int_equal(batches(s), period * ((MANY + DIBS__BATCH_MAX - 1) / DIBS__BATCH_MAX));
+    }
+    assert_int_equal(stats_of(s->rt).renewed, 3 * MANY);
+    for (unsigned i = 0; i < 3 * MANY; i++) /* in the order in which they fell due: a round ends before the next */
+        assert_int_equal(s->faults.records[i].at - s->faults.records[0].at, MS(10000) * (i / MANY));
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+static void six_that_are_due_make_six(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 6);
+    for (int i = 0; i < 1000; i++)
+        stage_advance(s, MS(10)); /* awake a thousand times, due once */
+    assert_int_equal(renewals(s), 6);
+}
+
+static void the_earliest_is_renewed_first(void **state)
+{
+    stage *s = *state;
+    char name[32];
+
+    stage_open(s, LEASE);
+    for (unsigned i = 0; i < 50; i++) { /* the last has the shortest lease */
+        snprintf(name, sizeof name, "%u", i);
+        const dibs_lock_options options = {.lease_ms = 3000 - 30 * i};
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, name, 0, &options));
+    }
+    for (unsigned ms = 500; ms <= 1000; ms += 10)
+        stage_advance(s, ms == 500 ? MS(500) : MS(10));
+    for (unsigned i = 0; i < 50; i++) {
+        snprintf(name, sizeof name, "%u", 49 - i);
+        assert_string_equal(s->faults.records[i].name, name);
+    }
+}
+
+/* ------------------------------------------------------------- failing */
+
+static void a_batch_that_failed_is_tried_again(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 300);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
+    stage_advance(s, MS(10000));
+    assert_int_equal(stats_of(s->rt).renew_failed, 300);
+    stage_advance(s, MS(1000)); /* a twentieth of the lease, but a second at most */
+    assert_int_equal(stats_of(s->rt).renewed, 300 - DIBS__BATCH_MAX);
+    stage_advance(s, MS(1000));
+    assert_int_equal(stats_of(s->rt).renewed, 300);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    assert_int_equal(hold_of(s->rt, "many-0").remaining_ms / 10, believed(LEASE) / MS(10));
+}
+
+/* However the store refuses, the lease goes on until its deadline, and not a nanosecond longer. */
+static void what_can_not_be_renewed_is_lost_at_its_deadline(void **state)
+{
+    static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
+    stage *s = *state;
+    char name[32];
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        snprintf(name, sizeof name, "refused-%zu", i);
+        faults_renewal(&s->faults, refusals[i], FOR_EVER);
+        assert_status(DIBS_OK, dibs_lock(s->rt, name));
+        uint64_t fence = fence_of(s->rt, name);
+        stage_advance(s, believed(LEASE) - 1);
+        assert_status(DIBS_OK, dibs_check(s->rt, name));
+        assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, name), 0);
+        stage_advance(s, 1);
+        assert_status(DIBS_LOST, dibs_check(s->rt, name));
+        recorded_event lost = events_await(&s->events, DIBS_EVENT_LOST, name);
+        assert_non_null(strstr(lost.detail, dibs_status_name(refusals[i])));
+        assert_int_equal(lost.fence, fence);
+        assert_int_equal(stats_of(s->rt).lost, i + 1);
+        assert_int_equal(faults_count(&s->faults, &s->faults.retractions), i + 1);
+        assert_status(DIBS_LOST, dibs_unlock(s->rt, name));
+    }
+}
+
+static void what_the_store_says_is_gone_is_lost_at_once(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 3);
+    faults_renewal_gone(&s->faults, "many-1");
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_OK, dibs_check(s->rt, "many-0"));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "many-1"));
+    assert_status(DIBS_OK, dibs_check(s->rt, "many-2"));
+    events_await(&s->events, DIBS_EVENT_LOST, "many-1");
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
+    assert_int_equal(stats_of(s->rt).leases, 2);
+    stage_advance(s, MS(10000));
+    assert_int_equal(renewals(s), 5);
+}
+
+static void a_key_taken_by_another_hand_is_found_gone(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a")); /* not to be known without I/O */
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+static void at_risk_is_told_once_at_half_of_the_lease(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    stage_advance(s, MS(LEASE / 2) - 1);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    stage_advance(s, 1);
+    recorded_event risk = events_await(&s->events, DIBS_EVENT_AT_RISK, "a");
+    assert_int_equal(risk.fence, fence_of(s->rt, "a"));
+    stage_advance(s, believed(LEASE) - MS(LEASE / 2) - 1);
+    faults_renewal(&s->faults, DIBS_OK, 0);
+    for (int i = 0; i < 6; i++)
+        stage_advance(s, MS(5000) - (i == 0));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 1);
+}
+
+static void at_risk_is_told_again_after_a_renewal_that_succeeded(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    for (unsigned i = 1; i <= 2; i++) {
+        faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+        stage_advance(s, MS(16000));
+        faults_renewal(&s->faults, DIBS_OK, 0);
+        stage_advance(s, MS(1000));
+        assert_int_equal(stats_of(s->rt).renewed, i);
+    }
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    dibs_close(s->rt); /* all events are told by then */
+    s->rt = NULL;
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, "a"), 2);
+}
+
+/* ------------------------------------------------------------- late answers */
+
+static void an_answer_counts_from_when_its_request_was_sent(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    stage_advance(s, MS(19000));
+    assert_int_equal(renewals(s), 1); /* in flight: not sent again */
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    assert_int_equal(hold_of(s->rt, "a").remaining_ms, (believed(LEASE) - MS(19000)) / MS(1));
+    assert_int_equal(renewals(s), 2); /* the next third had passed meanwhile */
+}
+
+/* The request reached the store in time and its answer did not: the holder was told LOST, and stays told. */
+static void an_answer_after_the_deadline_heals_nothing(void **state)
+{
+    stage *s = *state;
+    dibs_owner owner;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    faults_let_renewals_go(&s->faults); /* told when the scheduler wakes: at the deadline */
+    moved_clock_advance(&s->clock, believed(LEASE) - MS(10000));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    stage_settle(s);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner)); /* the store had prolonged it: retracted */
+    assert_false(owner.held);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+static void an_answer_for_a_lock_that_was_released_is_thrown_away(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 2);
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "many-0")); /* a new lease of the same name */
+    faults_renewal_gone(&s->faults, "many-0");
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    assert_int_equal(stats_of(s->rt).renewed, 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "many-0"));
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+static void closing_while_a_renewal_is_in_flight(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 300);
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
+}
+
+/* ------------------------------------------------------------------ fixed */
+
+static void a_fixed_lease_is_never_renewed_and_ends_on_time(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, believed(LEASE) - 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    stage_advance(s, 1);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    assert_int_equal(renewals(s), 0);
+}
+
+/* ---------------------------------------------------------------- suspend */
+
+static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 300);
+    stage_advance(s, MS(INT64_C(8) * 3600 * 1000));
+    assert_int_equal(renewals(s), 0);
+    assert_int_equal(stats_of(s->rt).lost, 300);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    assert_int_equal(stats_of(s->rt).holds, 300);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "many-0"));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "many-299"));
+    assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "many-0"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(renewal_comes_exactly_at_its_time),
+        TEST(a_lease_of_its_own_is_renewed_at_its_own_third),
+        TEST(a_nested_acquire_with_a_shorter_lease_shortens_nothing),
+        TEST(nothing_is_renewed_after_the_unlock),
+        TEST(many_leases_are_renewed_once_a_period_in_few_batches),
+        TEST(six_that_are_due_make_six),
+        TEST(the_earliest_is_renewed_first),
+        TEST(a_batch_that_failed_is_tried_again),
+        TEST(what_can_not_be_renewed_is_lost_at_its_deadline),
+        TEST(what_the_store_says_is_gone_is_lost_at_once),
+        TEST(a_key_taken_by_another_hand_is_found_gone),
+        TEST(at_risk_is_told_once_at_half_of_the_lease),
+        TEST(at_risk_is_told_again_after_a_renewal_that_succeeded),
+        TEST(an_answer_counts_from_when_its_request_was_sent),
+        TEST(an_answer_after_the_deadline_heals_nothing),
+        TEST(an_answer_for_a_lock_that_was_released_is_thrown_away),
+        TEST(closing_while_a_renewal_is_in_flight),
+        TEST(a_fixed_lease_is_never_renewed_and_ends_on_time),
+        TEST(after_hours_of_suspend_everything_is_lost_and_nothing_renewed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

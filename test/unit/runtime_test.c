@@ -1,0 +1,419 @@
+/* A runtime as a whole: opening, shutting down, closing, threads that end, and forks. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE 30000
+#define CROWD 6
+
+static unsigned acquires(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.acquires);
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static void what_cannot_be_opened_leaves_nothing(void **state)
+{
+    static const char *const urls[] = {"redis://", "nonsense", "unix://relative", "redis://127.0.0.1:1"};
+    static const dibs_status statuses[] = {DIBS_INVALID, DIBS_INVALID, DIBS_INVALID, DIBS_UNAVAILABLE};
+    stage *s = *state;
+    struct dibs__error error;
+
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        struct dibs__settings settings = s->settings;
+        settings.open_store = NULL;
+        settings.url = strdup(urls[i]);
+        settings.key_prefix = strdup("");
+        settings.label = strdup("x");
+        dibs_runtime *rt = NULL;
+        assert_status(statuses[i], dibs__runtime_open(&rt, &settings, &dibs__system_clock, &error));
+        assert_null(rt);
+        assert_null(settings.url); /* taken over all the same */
+        assert_true(error.detail[0] != '\0');
+    }
+}
+
+/* ----------------------------------------------------------------- shutdown */
+
+static void shutdown_ends_all_waits_and_nothing_else(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "held"));
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    for (size_t i = 0; i < CROWD; i++) { /* of each name one asks and one waits for it; and two for a holder here */
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, i < 4 ? (i % 2 ? "a" : "b") : "held", DIBS_WAIT_FOREVER);
+        stage_await_waiting(s, i + 1);
+    }
+    dibs_shutdown(s->rt);
+    for (size_t i = 0; i < CROWD; i++)
+        assert_status(DIBS_CLOSED, actor_result(crowd[i]));
+    unsigned asked = acquires(s);
+    assert_status(DIBS_CLOSED, actor_lock(crowd[0], s->rt, "c", 0));
+    assert_status(DIBS_CLOSED, dibs_lock(s->rt, "held")); /* a nested one is an acquire too */
+    assert_int_equal(acquires(s), asked);
+    assert_status(DIBS_OK, dibs_check(s->rt, "held"));
+    stage_advance(s, MS(10000)); /* still renewed */
+    assert_int_equal(stats_of(s->rt).renewed, 1);
+    assert_status(DIBS_OK, dibs_extend(s->rt, "held", LEASE));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "held"));
+    dibs_shutdown(s->rt);
+    dibs_shutdown(NULL);
+    for (size_t i = 0; i < CROWD; i++)
+        actor_end(crowd[i]);
+}
+
+static void a_grant_in_flight_at_the_shutdown_is_kept_or_closed(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+
+    stage_open(s, LEASE);
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(asker, s->rt, "a", DIBS_WAIT_FOREVER);
+    faults_await_blocked(&s->faults);
+    dibs_shutdown(s->rt);
+    faults_unblock_acquires(&s->faults);
+    dibs_status status = actor_result(asker);
+    assert_true(status == DIBS_OK || status == DIBS_CLOSED);
+    assert_status(status == DIBS_OK ? DIBS_OK : DIBS_NOT_HELD, actor_unlock(asker, s->rt, "a"));
+    actor_end(asker);
+}
+
+/* ------------------------------------------------------------------- close */
+
+static void closing_releases_what_other_threads_hold(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start(), *waiter = actor_start();
+
+    s->url = "mem:closing";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "b", 0));
+    assert_status(DIBS_OK, actor_lock(holder, second, "c", 0));
+    actor_begin_lock(waiter, s->rt, "a", DIBS_WAIT_FOREVER);
+    stage_await_waiting(s, 1);
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_status(DIBS_CLOSED, actor_result(waiter));
+    assert_status(DIBS_OK, dibs_trylock(second, "a"));
+    assert_status(DIBS_OK, dibs_trylock(second, "b"));
+    assert_status(DIBS_OK, actor_check(holder, second, "c"));
+    assert_status(DIBS_OK, actor_unlock(holder, second, "c"));
+    actor_end(holder); /* with two holds of a runtime that is no more */
+    actor_end(waiter);
+    dibs_close(second);
+}
+
+static void a_new_runtime_at_an_old_address_is_not_the_old_one(void **state)
+{
+    stage *s = *state;
+
+    for (int i = 0; i < 20; i++) { /* the allocator gives the same memory again, sooner or later */
+        stage_open(s, LEASE);
+        assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        dibs_close(s->rt);
+        s->rt = NULL;
+    }
+}
+
+static void close_in_actor(void *arg)
+{
+    dibs_close(((stage *)arg)->rt);
+}
+
+/* Releases that the store did not confirm: closing waits for them, connect_timeout + command_timeout at most. */
+static void closing_waits_for_retractions_and_not_for_ever(void **state)
+{
+    static const bool confirms[] = {true, false};
+    stage *s = *state;
+    actor *closer = actor_start();
+
+    for (size_t i = 0; i < sizeof confirms / sizeof confirms[0]; i++) {
+        stage_open(s, LEASE);
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+        assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
+        actor_begin(closer, close_in_actor, s);
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(1999));
+        stage_await_waiting(s, 1);
+        assert_true(actor_busy(closer));
+        if (confirms[i]) {
+            faults_confirm(&s->faults);
+            dibs__renewals_wake(s->rt->core->renewals);
+        } else {
+            moved_clock_advance(&s->clock, MS(1));
+        }
+        actor_finish(closer);
+    }
+    s->rt = NULL;
+    actor_end(closer);
+}
+
+static void closing_waits_for_a_call_that_is_inside(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start(), *closer = actor_start();
+
+    stage_open(s, LEASE);
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(asker, s->rt, "a", 0);
+    faults_await_blocked(&s->faults);
+    actor_begin(closer, close_in_actor, s);
+    while (!atomic_load(&s->rt->closing))
+        pause_ms(1);
+    assert_true(actor_busy(closer));
+    faults_unblock_acquires(&s->faults);
+    actor_result(asker);
+    actor_finish(closer);
+    s->rt = NULL;
+    actor_end(asker);
+    actor_end(closer);
+}
+
+/* ------------------------------------------------------------- a thread's end */
+
+static void a_thread_that_ends_gives_up_its_locks(void **state)
+{
+    static void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        actor *holder = actor_start(), *waiter = actor_start();
+        dibs_hold hold;
+        assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+        assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+        assert_status(DIBS_OK, actor_hold(holder, s->rt, "a", &hold));
+        actor_begin_lock(waiter, s->rt, "a", DIBS_WAIT_FOREVER);
+        stage_await_waiting(s, 1);
+        ends[i](holder);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_int_equal(stats_of(s->rt).orphaned, i + 1);
+        assert_int_equal(stats_of(s->rt).leases, 1);
+        assert_int_equal(stats_of(s->rt).holds, 1);
+        assert_int_equal(events_await(&s->events, DIBS_EVENT_ORPHANED, "a").fence <= hold.fence, 1);
+        assert_status(DIBS_OK, actor_unlock(waiter, s->rt, "a"));
+        actor_end(waiter);
+    }
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_ORPHANED, "a"), 3);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
+}
+
+static void a_thread_that_ends_with_a_lost_lock_orphans_nothing(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock_with(holder, s->rt, "a", 0, &fixed));
+    stage_advance(s, believed(LEASE));
+    actor_end(holder);
+    assert_int_equal(stats_of(s->rt).orphaned, 0);
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    assert_int_equal(stats_of(s->rt).holds, 0);
+}
+
+/* -------------------------------------------------------------------- fork */
+
+#ifndef TEST_UNDER_TSAN /* which allows no thread in a child at the place of one that its parent had */
+#define CAN_FORK 1
+
+/* In the child: nothing is held, the store is its own, the same handle works, also closing it. */
+static int use_in_child(dibs_runtime *rt, dibs_runtime *unused)
+{
+    dibs_owner owner;
+
+    if (dibs_check(rt, "a") != DIBS_NOT_HELD || dibs_unlock(rt, "a") != DIBS_NOT_HELD)
+        return 2;
+    if (dibs_query(rt, "a", &owner) != DIBS_OK || owner.held)
+        return 3;
+    if (dibs_trylock(rt, "a") != DIBS_OK || dibs_trylock(rt, "a") != DIBS_OK)
+        return 4;
+    if (dibs_unlock_all(rt) != DIBS_OK)
+        return 5;
+    dibs_close(unused);
+    dibs_close(rt);
+    return 0;
+}
+
+static void a_child_holds_nothing_and_has_a_store_of_its_own(void **state)
+{
+    const char *url = "mem:forked";
+    const dibs_config config = {.urls = &url, .url_count = 1};
+    dibs_runtime *rt, *unused;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    assert_status(DIBS_OK, dibs_open(&unused, &config));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(use_in_child(rt, unused));
+    assert_int_equal(child_wait(pid), 0);
+    assert_status(DIBS_OK, dibs_check(rt, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(unused, "a"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(unused);
+    dibs_close(rt);
+}
+
+/*
+ * In a child the first use of a runtime makes it anew, with the list of
+ * runtimes locked. A fork by another thread at that moment locks all of the
+ * library's lists: in the same order, or both threads stop for ever.
+ *
+ * The opener of the store is the place to stand between the two. Handlers
+ * before a fork run the last registered first. The one that the opener
+ * registers comes after that of the descriptors and of the runtimes and before
+ * that of the store in memory, so when it runs the list of that one is locked,
+ * unless the library has another order. (This must be the first runtime of the
+ * program.) How long to wait for it is bounded: in another order it may not run.
+ */
+static struct {
+    atomic_bool in_child, begun, between, opening;
+} crossing;
+
+static void fork_begins(void)
+{
+    atomic_store(&crossing.begun, true);
+}
+
+static void fork_is_half_way(void)
+{
+    atomic_store(&crossing.between, true);
+}
+
+static bool is_set(void *flag)
+{
+    return atomic_load((atomic_bool *)flag);
+}
+
+static dibs_status open_between(struct dibs__store **out, const struct dibs__store_config *config,
+                                struct dibs__error *error)
+{
+    if (atomic_load(&crossing.in_child)) {
+        atomic_store(&crossing.opening, true);
+        wait_until(is_set, &crossing.begun, LIMIT_MS);
+        wait_until(is_set, &crossing.between, 1000);
+    } else {
+        pthread_atfork(fork_is_half_way, NULL, NULL);
+    }
+    return dibs__store_open(out, config, error);
+}
+
+static void *fork_while_it_opens(void *arg)
+{
+    (void)arg;
+    wait_until(is_set, &crossing.opening, LIMIT_MS);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    return (void *)(intptr_t)(pid > 0 && child_wait(pid) == 0);
+}
+
+static int revive_and_fork(dibs_runtime *rt)
+{
+    pthread_t forker;
+    void *good;
+
+    alarm(30); /* two threads that wait for each other would wait for ever */
+    atomic_store(&crossing.in_child, true);
+    pthread_create(&forker, NULL, fork_while_it_opens, NULL);
+    if (dibs_trylock(rt, "a") != DIBS_OK)
+        return 2;
+    pthread_join(forker, &good);
+    return good ? 0 : 3;
+}
+
+static void a_fork_while_a_child_revives_its_runtime(void **state)
+{
+    struct dibs__error error;
+    struct dibs__settings settings = {.lease_ms = LEASE, .command_timeout_ms = 1000, .open_store = open_between};
+    dibs_runtime *rt;
+
+    (void)state;
+    settings.url = strdup("mem:");
+    settings.key_prefix = strdup("");
+    settings.label = strdup("x");
+    assert_status(DIBS_OK, dibs__runtime_open(&rt, &settings, &dibs__system_clock, &error));
+    pthread_atfork(fork_begins, NULL, NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        atomic_store(&crossing.begun, false);
+        atomic_store(&crossing.between, false);
+        _exit(revive_and_fork(rt));
+    }
+    assert_int_equal(child_wait(pid), 0);
+    dibs_close(rt);
+}
+
+#endif
+
+/* ------------------------------------------------------------ two runtimes */
+
+static void two_runtimes_on_one_thread_are_two_owners(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:two";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    s->url = "mem:three";
+    dibs_runtime *elsewhere = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(second, "a"));
+    assert_status(DIBS_OK, dibs_trylock(elsewhere, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_trylock(second, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
+    dibs_close(second);
+    assert_status(DIBS_OK, dibs_check(elsewhere, "a"));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    dibs_close(elsewhere);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+#ifdef CAN_FORK
+        cmocka_unit_test(a_fork_while_a_child_revives_its_runtime), /* must be the first */
+        cmocka_unit_test(a_child_holds_nothing_and_has_a_store_of_its_own),
+#endif
+        TEST(what_cannot_be_opened_leaves_nothing),
+        TEST(shutdown_ends_all_waits_and_nothing_else),
+        TEST(a_grant_in_flight_at_the_shutdown_is_kept_or_closed),
+        TEST(closing_releases_what_other_threads_hold),
+        TEST(a_new_runtime_at_an_old_address_is_not_the_old_one),
+        TEST(closing_waits_for_retractions_and_not_for_ever),
+        TEST(closing_waits_for_a_call_that_is_inside),
+        TEST(a_thread_that_ends_gives_up_its_locks),
+        TEST(a_thread_that_ends_with_a_lost_lock_orphans_nothing),
+        TEST(two_runtimes_on_one_thread_are_two_owners),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
