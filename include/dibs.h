@@ -244,7 +244,7 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * command_timeout_ms.
  *
  * DIBS_OK: held, dibs_unlock it once for each time; DIBS_BUSY: wait_ms was 0
- * and somebody else holds it; DIBS_TIMEOUT: still so after wait_ms;
+ * and somebody else holds it; DIBS_TIMEOUT: not granted within wait_ms;
  * DIBS_LOST: the thread held it and lost the lease, it must first unlock;
  * DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR: the store refuses in a way
  * that waiting can't mend; DIBS_INVALID; DIBS_NO_MEMORY; DIBS_CLOSED;

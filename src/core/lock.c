@@ -51,6 +51,16 @@ static dibs_status taken(struct attempt *attempt)
                            attempt->wait_ms);
 }
 
+/* The wait ended before the store had its own time to answer: that it can't be reached is not known. */
+static dibs_status out_of_time(struct attempt *attempt)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    return dibs__error_set(&attempt->error, DIBS_TIMEOUT,
+                           "the store had not answered for %s when %" PRId64 " ms had passed",
+                           dibs__quote(quoted, attempt->lease->name), attempt->wait_ms);
+}
+
 static dibs_status ask(struct attempt *attempt, struct dibs__answer *answer)
 {
     struct dibs__core *core = attempt->core;
@@ -62,15 +72,18 @@ static dibs_status ask(struct attempt *attempt, struct dibs__answer *answer)
                         : DIBS__NEVER;
 
     make_token(core, lease->token);
-    return core->store->ops->acquire(core->store,
-                                     &(struct dibs__ask){
-                                         .name = lease->name,
-                                         .token = lease->token,
-                                         .lease_ms = attempt->lease_ms,
-                                         .deadline = deadline < grace ? deadline : grace,
-                                         .tries = attempt->taken,
-                                     },
-                                     answer, &attempt->error);
+    dibs_status status = core->store->ops->acquire(core->store,
+                                                   &(struct dibs__ask){
+                                                       .name = lease->name,
+                                                       .token = lease->token,
+                                                       .lease_ms = attempt->lease_ms,
+                                                       .deadline = deadline < grace ? deadline : grace,
+                                                       .tries = attempt->taken,
+                                                   },
+                                                   answer, &attempt->error);
+    if (status == DIBS_UNAVAILABLE && attempt->outages == 0 && grace < deadline && dibs__core_now(core) >= grace)
+        return out_of_time(attempt);
+    return status;
 }
 
 /* The store granted it: a lease from now on, unless the grant came so late that nothing is left of it. */

@@ -439,7 +439,7 @@ static const struct url_case {
     {"unix:///tmp/sock?db=", "database", "db"},
     {"unix:///tmp/sock?db=x", "database", "db"},
     {"unix:///tmp/sock?db=-1", "database", "db"},
-    {"unix:///tmp/sock?other=1", "other", "query"},
+    {"unix:///tmp/sock?other=1", "db", "query"},
     /* A socket's path holds 107 bytes. */
     {"unix:///0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/"
      "0123456789",

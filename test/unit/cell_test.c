@@ -219,7 +219,7 @@ static void a_hint_wakes_the_asker_at_once(void **state)
     dibs_close(second);
 }
 
-static void without_a_hint_the_asker_asks_when_the_other_lease_ends(void **state)
+static void the_end_of_a_lease_elsewhere_in_the_process_is_a_hint(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -230,7 +230,6 @@ static void without_a_hint_the_asker_asks_when_the_other_lease_ends(void **state
     dibs_runtime *second = stage_open_another(s, LEASE);
     int64_t start = moved_clock_now(&s->clock);
     assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &fixed));
-    faults_set(&s->faults, &s->faults.held_back, true);
     actor_begin_lock(other, s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     moved_clock_settle(&s->clock, 2);
@@ -554,7 +553,7 @@ static void contend(void *arg)
     }
 }
 
-/* On the real clock: threads of two runtimes exclude each other, and each fence is larger than the one before. */
+/* On the real clock: threads exclude each other, and each fence is larger than the one before. */
 static void threads_exclude_each_other(void **state)
 {
     const char *url = "mem:contest";
@@ -591,7 +590,7 @@ int main(void)
         TEST(one_thread_at_a_time_asks_for_a_name),
         TEST(other_names_do_not_wait_for_it),
         TEST(a_hint_wakes_the_asker_at_once),
-        TEST(without_a_hint_the_asker_asks_when_the_other_lease_ends),
+        TEST(the_end_of_a_lease_elsewhere_in_the_process_is_a_hint),
         TEST(an_outage_is_ridden_out_until_the_store_answers),
         TEST(one_try_does_not_ride_out_anything),
         TEST(an_outage_is_ridden_out_for_outage_ms),

@@ -1,0 +1,106 @@
+/* The clock: arithmetic that does not overflow, and sleeping by the real one. */
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+
+static const struct dibs__clock *const real = &dibs__system_clock;
+
+static void adding_ms_never_overflows(void **state)
+{
+    static const struct {
+        int64_t base, ms, sum;
+    } rows[] = {
+        {0, 0, 0},
+        {5, 1, 1000005},
+        {5, -1, -999995},
+        {0, INT64_MAX, DIBS__NEVER},
+        {1, INT64_MAX / DIBS__NS_PER_MS, DIBS__NEVER - INT64_MAX % DIBS__NS_PER_MS + 1},
+        {INT64_MAX - MS(1), 1, INT64_MAX},
+        {INT64_MAX - MS(1) + 1, 1, DIBS__NEVER},
+        {INT64_MAX, 0, DIBS__NEVER},
+        {INT64_MAX, 1, DIBS__NEVER},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(dibs__after_ms(rows[i].base, rows[i].ms), rows[i].sum);
+}
+
+static void what_is_left_is_rounded_up(void **state)
+{
+    static const struct {
+        int64_t deadline, now, ms;
+    } rows[] = {
+        {0, 0, 0},     {5, 6, 0},           {6, 5, 1},
+        {MS(1), 0, 1}, {MS(1) + 1, 0, 2},   {MS(7), MS(3), 4},
+        {MS(3), MS(7), 0}, {DIBS__NEVER, 0, INT64_MAX / DIBS__NS_PER_MS + 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(dibs__ms_until(rows[i].deadline, rows[i].now), rows[i].ms);
+}
+
+static void it_never_goes_back(void **state)
+{
+    int64_t last = dibs__now(real);
+
+    (void)state;
+    assert_true(last > 0);
+    for (int i = 0; i < 100000; i++) {
+        int64_t now = dibs__now(real);
+        assert_true(now >= last);
+        last = now;
+    }
+}
+
+static void waiting_ends_at_the_deadline_and_not_before(void **state)
+{
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond;
+
+    (void)state;
+    assert_int_equal(dibs__cond_init(&cond), 0);
+    pthread_mutex_lock(&mutex);
+    int64_t deadline = dibs__after_ms(dibs__now(real), 20);
+    while (dibs__now(real) < deadline) /* it may wake for no reason */
+        real->wait(real, &cond, &mutex, deadline);
+    real->wait(real, &cond, &mutex, deadline); /* in the past: returns at once */
+    real->wait(real, &cond, &mutex, 0);
+    pthread_mutex_unlock(&mutex);
+    pthread_cond_destroy(&cond);
+}
+
+static void polling_ends_when_something_is_ready_or_at_the_deadline(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(dibs__fd_pipe(ends), 0);
+    struct pollfd fd = {.fd = ends[0], .events = POLLIN};
+    int64_t deadline = dibs__after_ms(dibs__now(real), 20);
+    while (dibs__now(real) < deadline)
+        assert_int_equal(real->poll(real, &fd, 1, deadline), 0);
+    assert_int_equal(real->poll(real, &fd, 1, 0), 0);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(real->poll(real, &fd, 1, DIBS__NEVER), 1);
+    assert_true(fd.revents & POLLIN);
+    dibs__fd_close(ends[0]);
+    dibs__fd_close(ends[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adding_ms_never_overflows),
+        cmocka_unit_test(what_is_left_is_rounded_up),
+        cmocka_unit_test(it_never_goes_back),
+        cmocka_unit_test(waiting_ends_at_the_deadline_and_not_before),
+        cmocka_unit_test(polling_ends_when_something_is_ready_or_at_the_deadline),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+/* Events: in order, on one thread, from a bounded queue whose overflow is counted. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/events.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define QUEUE 1024 /* that may wait for the callback */
+
+/* A callback that can be stopped, and keeps the fences of the events, which here are their numbers. */
+struct gate {
+    pthread_mutex_t mutex; /* guards the rest */
+    pthread_cond_t changed;
+    bool closed, inside;
+    uint64_t fences[4096];
+    unsigned count;
+    bool other_thread; /* it was called by two */
+    pthread_t thread;
+};
+
+static void gate_init(struct gate *gate, bool closed)
+{
+    memset(gate, 0, sizeof *gate);
+    pthread_mutex_init(&gate->mutex, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+    gate->closed = closed;
+}
+
+static void gate_destroy(struct gate *gate)
+{
+    pthread_cond_destroy(&gate->changed);
+    pthread_mutex_destroy(&gate->mutex);
+}
+
+static void gate_open(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->mutex);
+    gate->closed = false;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+static void on_event(const dibs_event *event, void *arg)
+{
+    struct gate *gate = arg;
+
+    pthread_mutex_lock(&gate->mutex);
+    gate->inside = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (gate->closed)
+        pthread_cond_wait(&gate->changed, &gate->mutex);
+    gate->other_thread = gate->other_thread || (gate->count > 0 && !pthread_equal(gate->thread, pthread_self()));
+    gate->thread = pthread_self();
+    gate->fences[gate->count++] = event->fence;
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+static void await_inside(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->mutex);
+    while (!gate->inside)
+        pthread_cond_wait(&gate->changed, &gate->mutex);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+static void emit(struct dibs__events *queue, uint64_t number)
+{
+    dibs__events_emit(queue, DIBS_EVENT_LOST, "a", number, "number %d", (int)number);
+}
+
+static void they_come_in_order_on_one_thread(void **state)
+{
+    static struct gate gate;
+    atomic_uint_fast64_t dropped = 0;
+
+    (void)state;
+    gate_init(&gate, false);
+    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
+    for (uint64_t i = 0; i < 1000; i++)
+        emit(queue, i);
+    dibs__events_stop(queue); /* tells what is queued first */
+    assert_int_equal(gate.count, 1000);
+    for (uint64_t i = 0; i < gate.count; i++)
+        assert_int_equal(gate.fences[i], i);
+    assert_false(gate.other_thread);
+    assert_false(pthread_equal(gate.thread, pthread_self()));
+    assert_int_equal(atomic_load(&dropped), 0);
+    emit(queue, 7); /* after the end */
+    assert_int_equal(atomic_load(&dropped), 1);
+    dibs__events_stop(queue);
+    dibs__events_free(queue);
+    assert_int_equal(gate.count, 1000);
+    gate_destroy(&gate);
+}
+
+static void what_does_not_fit_is_counted_and_the_order_kept(void **state)
+{
+    static struct gate gate;
+    atomic_uint_fast64_t dropped = 0;
+
+    (void)state;
+    gate_init(&gate, true);
+    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
+    emit(queue, 0);
+    await_inside(&gate); /* one is with the callback, the queue is empty */
+    for (uint64_t i = 1; i <= QUEUE + 100; i++)
+        emit(queue, i);
+    assert_int_equal(atomic_load(&dropped), 100);
+    gate_open(&gate);
+    dibs__events_free(queue);
+    assert_int_equal(gate.count, QUEUE + 1);
+    for (uint64_t i = 0; i < gate.count; i++)
+        assert_int_equal(gate.fences[i], i);
+    gate_destroy(&gate);
+}
+
+static void without_a_listener_nothing_happens(void **state)
+{
+    (void)state;
+    emit(NULL, 1);
+    dibs__events_stop(NULL);
+    dibs__events_free(NULL);
+}
+
+static dibs_event_kind seen_kind;
+static char seen_detail[1024], seen_name[600];
+
+static void copy_event(const dibs_event *event, void *arg)
+{
+    (void)arg;
+    seen_kind = event->kind;
+    snprintf(seen_detail, sizeof seen_detail, "%s", event->detail);
+    snprintf(seen_name, sizeof seen_name, "%s", event->name ? event->name : "(null)");
+}
+
+static void the_strings_are_copies_and_whole(void **state)
+{
+    atomic_uint_fast64_t dropped = 0;
+    char name[DIBS_NAME_MAX + 1], text[1000];
+
+    (void)state;
+    memset(name, 'n', sizeof name - 1);
+    name[DIBS_NAME_MAX] = '\0';
+    memset(text, 't', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    struct dibs__events *queue = dibs__events_new(copy_event, NULL, &dropped);
+    dibs__events_emit(queue, DIBS_EVENT_AT_RISK, name, 1, "%s", text);
+    memset(name, 'x', DIBS_NAME_MAX);
+    dibs__events_free(queue);
+    assert_int_equal(seen_kind, DIBS_EVENT_AT_RISK);
+    assert_int_equal(strspn(seen_name, "n"), DIBS_NAME_MAX);
+    assert_int_equal(strlen(seen_detail), DIBS__DETAIL_MAX - 1);
+    queue = dibs__events_new(copy_event, NULL, &dropped);
+    dibs__events_emit(queue, DIBS_EVENT_STORE_DOWN, NULL, 0, "gone");
+    dibs__events_free(queue);
+    assert_string_equal(seen_name, "(null)");
+    assert_string_equal(seen_detail, "gone");
+}
+
+/* ------------------------------------------------------ a callback that locks */
+
+struct user {
+    _Atomic(dibs_runtime *) rt;
+    atomic_int status, calls;
+};
+
+/* Unlocking, locking and asking inside the callback of a loss: other libraries stop for ever here. */
+static void use_dibs(const dibs_event *event, void *arg)
+{
+    struct user *user = arg;
+    dibs_runtime *rt = atomic_load(&user->rt);
+    dibs_owner owner;
+    dibs_stats stats;
+
+    if (event->kind != DIBS_EVENT_LOST)
+        return;
+    dibs_status status = dibs_trylock(rt, "from-the-callback");
+    if (status == DIBS_OK)
+        status = dibs_check(rt, "from-the-callback");
+    if (status == DIBS_OK)
+        status = dibs_unlock(rt, "from-the-callback");
+    if (status == DIBS_OK)
+        status = dibs_query(rt, event->name, &owner);
+    if (status == DIBS_OK)
+        status = dibs_force_unlock(rt, event->name, NULL);
+    dibs_stats_get(rt, &stats);
+    atomic_store(&user->status, (int)status);
+    atomic_fetch_add(&user->calls, 1);
+}
+
+static bool was_called(void *arg)
+{
+    return atomic_load(&((struct user *)arg)->calls) > 0;
+}
+
+static void a_callback_may_use_the_runtime(void **state)
+{
+    stage *s = *state;
+    struct user user = {.status = -1};
+    const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
+
+    s->settings.on_event = use_dibs;
+    s->settings.on_event_arg = &user;
+    stage_open(s, 30000);
+    atomic_store(&user.rt, s->rt);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, believed(30000));
+    assert_true(wait_until(was_called, &user, LIMIT_MS));
+    assert_int_equal(atomic_load(&user.status), DIBS_OK);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+/* The queue fills while the callback stands still; locks, losses and the scheduler go on all the same. */
+static void a_callback_that_stands_still_holds_up_nobody(void **state)
+{
+    stage *s = *state;
+    static struct gate gate;
+    const dibs_lock_options fixed = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
+    char name[16];
+
+    gate_init(&gate, true);
+    s->settings.on_event = on_event;
+    s->settings.on_event_arg = &gate;
+    stage_open(s, 30000);
+    for (unsigned i = 0; i < QUEUE + 50; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, name, 0, &fixed));
+    }
+    stage_advance(s, MS(100));
+    assert_int_equal(stats_of(s->rt).lost, QUEUE + 50);
+    uint64_t dropped = stats_of(s->rt).events_dropped; /* one may be with the callback */
+    assert_true(dropped == 50 || dropped == 49);
+    assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    gate_open(&gate);
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_int_equal(gate.count + dropped, QUEUE + 50);
+    gate_destroy(&gate);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(they_come_in_order_on_one_thread),
+        cmocka_unit_test(what_does_not_fit_is_counted_and_the_order_kept),
+        cmocka_unit_test(without_a_listener_nothing_happens),
+        cmocka_unit_test(the_strings_are_copies_and_whole),
+        TEST(a_callback_may_use_the_runtime),
+        TEST(a_callback_that_stands_still_holds_up_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,262 @@
+/* Descriptors, the pipe that wakes, threads, random bits and hashes: what the rest stands on. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/hash.h"
+#include "base/random.h"
+#include "base/thread.h"
+#include "base/wake.h"
+#include "support/process.h"
+#include "support/test.h"
+
+static bool is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void assert_flags(int fd)
+{
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+}
+
+static void descriptors_do_not_block_and_close_on_exec(void **state)
+{
+    int ends[2], sock = dibs__fd_socket(AF_UNIX);
+
+    (void)state;
+    assert_int_equal(dibs__fd_pipe(ends), 0);
+    assert_flags(sock);
+    assert_flags(ends[0]);
+    assert_flags(ends[1]);
+    dibs__fd_close(sock);
+    dibs__fd_close(ends[0]);
+    dibs__fd_close(ends[1]);
+    assert_false(is_open(sock) || is_open(ends[0]) || is_open(ends[1]));
+}
+
+static void only_its_own_are_closed(void **state)
+{
+    int foreign = open("/dev/null", O_RDONLY), sock = dibs__fd_socket(AF_UNIX);
+
+    (void)state;
+    assert_true(foreign >= 0 && sock >= 0);
+    dibs__fd_close(foreign);
+    dibs__fd_close(-1);
+    assert_true(is_open(foreign));
+    dibs__fd_close(sock);
+    int again = dup(foreign); /* the number that was its own may be another's now */
+    dibs__fd_close(again);
+    assert_true(is_open(again));
+    close(again);
+    close(foreign);
+}
+
+static void an_impossible_socket_is_an_error(void **state)
+{
+    (void)state;
+    errno = 0;
+    assert_int_equal(dibs__fd_socket(-1), -1);
+    assert_int_not_equal(errno, 0);
+}
+
+static void a_child_has_none_of_its_parents(void **state)
+{
+    enum { MANY = 100 };
+    int fds[MANY];
+    unsigned generation = dibs__fork_generation();
+
+    (void)state;
+    for (int i = 0; i < MANY; i++)
+        assert_true((fds[i] = dibs__fd_socket(AF_UNIX)) >= 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int open = dibs__fork_generation() != generation + 1;
+        for (int i = 0; i < MANY; i++)
+            open += is_open(fds[i]);
+        int own = dibs__fd_socket(AF_UNIX);
+        dibs__fd_close(fds[MANY - 1] == own ? -1 : fds[MANY - 1]);
+        _exit(open || !is_open(own));
+    }
+    assert_int_equal(child_wait(pid), 0);
+    assert_int_equal(dibs__fork_generation(), generation);
+    for (int i = 0; i < MANY; i++) {
+        assert_true(is_open(fds[i]));
+        dibs__fd_close(fds[i]);
+    }
+}
+
+/* ---------------------------------------------------------------- the pipe */
+
+static bool is_ready(const struct dibs__wake *wake)
+{
+    struct pollfd fd = {.fd = wake->fds[0], .events = POLLIN};
+
+    return poll(&fd, 1, 0) == 1;
+}
+
+static void a_ring_wakes_once_and_may_come_again(void **state)
+{
+    struct dibs__wake wake;
+
+    (void)state;
+    assert_true(dibs__wake_init(&wake));
+    for (int i = 0; i < 3; i++) {
+        assert_false(is_ready(&wake));
+        for (int j = 0; j < 100000; j++) /* more than a pipe holds: never blocks */
+            dibs__wake_ring(&wake);
+        assert_true(is_ready(&wake));
+        dibs__wake_quiet(&wake);
+    }
+    assert_false(is_ready(&wake));
+    dibs__wake_quiet(&wake);
+    dibs__wake_free(&wake);
+}
+
+struct counted {
+    struct dibs__wake wake;
+    atomic_uint given;
+};
+
+static void *give(void *arg)
+{
+    struct counted *counted = arg;
+
+    for (int i = 0; i < 20000; i++) {
+        atomic_fetch_add(&counted->given, 1);
+        dibs__wake_ring(&counted->wake);
+    }
+    return NULL;
+}
+
+/* Whatever the threads' order: after the last ring there is either a wake-up to come, or all has been seen. */
+static void no_ring_is_lost(void **state)
+{
+    struct counted counted = {.given = 0};
+    pthread_t givers[2];
+    unsigned seen = 0;
+
+    (void)state;
+    assert_true(dibs__wake_init(&counted.wake));
+    for (int i = 0; i < 2; i++)
+        pthread_create(&givers[i], NULL, give, &counted);
+    while (seen < 40000) {
+        struct pollfd fd = {.fd = counted.wake.fds[0], .events = POLLIN};
+        assert_int_equal(poll(&fd, 1, 60000), 1);
+        dibs__wake_quiet(&counted.wake);
+        seen = atomic_load(&counted.given);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(givers[i], NULL);
+    dibs__wake_free(&counted.wake);
+}
+
+/* --------------------------------------------------------- threads and the rest */
+
+static void *look_at_thread(void *arg)
+{
+    sigset_t blocked;
+    bool *all = arg;
+
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    *all = true;
+    for (int i = 1; i <= 31; i++)
+        *all = *all && (i == SIGKILL || i == SIGSTOP || sigismember(&blocked, i) == 1);
+    return (void *)dibs__thread_number();
+}
+
+static void threads_block_all_signals_and_the_starter_does_not(void **state)
+{
+    sigset_t before, after;
+    pthread_t thread;
+    bool all = false;
+    void *number;
+
+    (void)state;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    assert_true(dibs__thread_start(&thread, "a-name", look_at_thread, &all));
+    pthread_join(thread, &number);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    assert_true(all);
+    for (int i = 1; i <= 31; i++)
+        assert_int_equal(sigismember(&before, i), sigismember(&after, i));
+    assert_true((unsigned long)number != 0 && (unsigned long)number != dibs__thread_number());
+    assert_int_equal(dibs__thread_number(), dibs__thread_number());
+}
+
+static void a_forked_thread_has_a_number_of_its_own(void **state)
+{
+    unsigned long number = dibs__thread_number();
+
+    (void)state;
+    dibs__fd_close(dibs__fd_socket(AF_UNIX)); /* forks are watched from the first descriptor on */
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(dibs__thread_number() == number);
+    assert_int_equal(child_wait(pid), 0);
+}
+
+static void jitter_stays_within_its_bounds_and_reaches_them(void **state)
+{
+    static const int64_t bounds[][2] = {{0, 0}, {5, 5}, {0, 1}, {10, 20}, {-3, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        int64_t low = INT64_MAX, high = INT64_MIN;
+        for (int n = 0; n < 2000; n++) {
+            int64_t value = dibs__jitter(bounds[i][0], bounds[i][1]);
+            low = value < low ? value : low;
+            high = value > high ? value : high;
+        }
+        assert_int_equal(low, bounds[i][0]);
+        assert_int_equal(high, bounds[i][1]);
+    }
+}
+
+static void random_bytes_differ(void **state)
+{
+    unsigned char one[256], two[256];
+
+    (void)state;
+    assert_true(dibs__random_bytes(one, sizeof one));
+    assert_true(dibs__random_bytes(two, sizeof two));
+    assert_memory_not_equal(one, two, sizeof one);
+}
+
+static void the_hash_is_fnv_1a_with_its_halves_folded(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t fnv; /* the published values */
+    } rows[] = {
+        {"", 0xcbf29ce484222325}, {"a", 0xaf63dc4c8601ec8c}, {"foobar", 0x85944171f73967e8}, {"\xff", 0xaf64724c8602eb6e}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(dibs__hash(rows[i].text, strlen(rows[i].text)), rows[i].fnv ^ (rows[i].fnv >> 32));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(descriptors_do_not_block_and_close_on_exec),
+        cmocka_unit_test(only_its_own_are_closed),
+        cmocka_unit_test(an_impossible_socket_is_an_error),
+        cmocka_unit_test(a_child_has_none_of_its_parents),
+        cmocka_unit_test(a_ring_wakes_once_and_may_come_again),
+        cmocka_unit_test(no_ring_is_lost),
+        cmocka_unit_test(threads_block_all_signals_and_the_starter_does_not),
+        cmocka_unit_test(a_forked_thread_has_a_number_of_its_own),
+        cmocka_unit_test(jitter_stays_within_its_bounds_and_reaches_them),
+        cmocka_unit_test(random_bytes_differ),
+        cmocka_unit_test(the_hash_is_fnv_1a_with_its_halves_folded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

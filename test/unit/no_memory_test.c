@@ -1,0 +1,167 @@
+/*
+ * Memory that runs out at the worst moment: each allocation of a run through
+ * the library fails once, the run says DIBS_NO_MEMORY (or goes on, where memory
+ * is not what it needs), nothing is left behind, and the next run is a good one.
+ *
+ * The allocator of the C library is called by way of the functions below, which
+ * stand in front of it. Where a sanitizer has put its own there, the runs go
+ * without failures.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+
+static atomic_long fail_at;                 /* the allocation that is to fail, counted from now; 0: none */
+static atomic_long living;                  /* allocations that were not freed */
+static _Thread_local bool counted_here;     /* the failing ones are the test's own thread's */
+
+#if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#define CAN_FAIL 1
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void __libc_free(void *memory);
+
+static bool is_to_fail(void)
+{
+    if (!counted_here || atomic_load(&fail_at) == 0 || atomic_fetch_sub(&fail_at, 1) != 1)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+static void *counted(void *memory)
+{
+    if (memory)
+        atomic_fetch_add(&living, 1);
+    return memory;
+}
+
+void *malloc(size_t size)
+{
+    return is_to_fail() ? NULL : counted(__libc_malloc(size));
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return is_to_fail() ? NULL : counted(__libc_calloc(count, size));
+}
+
+void *realloc(void *memory, size_t size)
+{
+    if (is_to_fail())
+        return NULL;
+    void *grown = __libc_realloc(memory, size);
+    return memory ? grown : counted(grown);
+}
+
+void free(void *memory)
+{
+    if (memory)
+        atomic_fetch_sub(&living, 1);
+    __libc_free(memory);
+}
+#else
+#define CAN_FAIL 0
+#endif
+
+static void ignore(const dibs_event *event, void *arg)
+{
+    (void)event;
+    (void)arg;
+}
+
+/* Opens, locks many names (tables grow), nests, extends, asks, unlocks. The first status that is not DIBS_OK. */
+static dibs_status run_through(void)
+{
+    static const char *const urls[] = {"mem:exhausted"};
+    const dibs_config config = {.urls = urls, .url_count = 1, .on_event = ignore};
+    char name[3] = "aa";
+    dibs_runtime *rt;
+    dibs_owner owner;
+    dibs_status status = dibs_open(&rt, &config);
+
+    for (int i = 0; i < 40 && status == DIBS_OK; i++) {
+        name[0] = (char)('a' + i % 26);
+        name[1] = (char)('a' + i / 26);
+        status = dibs_timedlock(rt, name, i % 2 ? 1000 : 0);
+    }
+    if (status == DIBS_OK)
+        status = dibs_lock(rt, name);
+    if (status == DIBS_OK)
+        status = dibs_extend(rt, name, 10000);
+    if (status == DIBS_OK)
+        status = dibs_query(rt, name, &owner);
+    if (status == DIBS_OK)
+        status = dibs_force_unlock(rt, "other", NULL);
+    if (rt) {
+        dibs_status last = dibs_unlock_all(rt);
+        status = status == DIBS_OK ? last : status;
+    }
+    dibs_close(rt);
+    return status;
+}
+
+/* On a thread that ends, so that what it kept for itself goes, too. */
+struct attempt {
+    long fail_at;
+    dibs_status status;
+    bool failed; /* one allocation did */
+};
+
+static void attempt(void *arg)
+{
+    struct attempt *a = arg;
+
+    counted_here = true;
+    atomic_store(&fail_at, a->fail_at);
+    a->status = run_through();
+    a->failed = atomic_load(&fail_at) <= 0;
+    atomic_store(&fail_at, 0);
+    counted_here = false;
+}
+
+static struct attempt try_with(long nth)
+{
+    struct attempt a = {.fail_at = nth};
+    actor *thread = actor_start();
+
+    actor_begin(thread, attempt, &a);
+    actor_end(thread);
+    return a;
+}
+
+static void each_allocation_fails_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) /* what the C library allocates once, it has allocated */
+        assert_status(DIBS_OK, try_with(0).status);
+    long before = atomic_load(&living);
+    for (long nth = 1; nth < 10000 && CAN_FAIL; nth++) {
+        struct attempt a = try_with(nth);
+        if (!a.failed) {
+            assert_true(nth > 100);
+            break;
+        }
+        assert_that(a.status == DIBS_NO_MEMORY || a.status == DIBS_OK, "allocation %ld: %s", nth,
+                    dibs_status_name(a.status));
+        assert_that(atomic_load(&living) <= before, "allocation %ld left %ld behind", nth,
+                    atomic_load(&living) - before);
+    }
+    assert_status(DIBS_OK, try_with(0).status);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_allocation_fails_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

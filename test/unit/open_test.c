@@ -1,0 +1,226 @@
+/* dibs_open: what it takes and refuses; the owner and the numbers that a runtime shows. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/test.h"
+
+static const char *const mem[] = {"mem:", "mem:", "mem:"};
+static const char fifty[] = "12345678901234567890123456789012345678901234567890";
+
+#define BAD(word_, ...) {{.urls = mem, .url_count = 1, __VA_ARGS__}, word_}
+
+/* Each with a word of the sentence: the field at fault. */
+static const struct {
+    dibs_config config;
+    const char *word;
+} bads[] = {
+    {{.urls = mem}, "urls"},
+    {{.url_count = 1}, "urls"},
+    {{.urls = mem, .url_count = 2}, "2 URLs"},
+    {{.urls = mem, .url_count = 3}, "3 URLs"},
+    {{.urls = (const char *const[]){NULL}, .url_count = 1}, "urls[0]"},
+    {{.urls = (const char *const[]){"memory:"}, .url_count = 1}, "scheme"},
+    BAD("lease_ms", .lease_ms = 19),
+    BAD("lease_ms", .lease_ms = 86400001),
+    BAD("renew_ms", .renew_ms = 15001),
+    BAD("renew_ms", .lease_ms = 1000, .renew_ms = 501),
+    BAD("label", .label = ""),
+    BAD("label", .label = fifty),
+    BAD("label", .label = "tab\t"),
+    BAD("label", .label = "\xc3\xa9"),
+    BAD("key_prefix", .key_prefix = "dibs:x"),
+    BAD("min_replicas", .min_replicas = 1),
+    BAD("tls_", .tls_ca_file = "x"),
+    BAD("tls_", .tls_cert_file = "x"),
+    BAD("tls_", .tls_key_file = "x"),
+    BAD("tls_", .tls_server_name = "x"),
+    BAD("sentinel_", .sentinel_user = "x"),
+    BAD("sentinel_", .sentinel_password = "x"),
+    BAD("reserved", .reserved = {[7] = 1}),
+};
+
+static void what_is_wrong_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
+        dibs_runtime *rt = (dibs_runtime *)&rt;
+        dibs_status status = dibs_open(&rt, &bads[i].config);
+        assert_that(status == DIBS_INVALID, "row %zu: %s", i, dibs_status_name(status));
+        assert_that(strstr(dibs_last_error(), bads[i].word), "%s: %s", bads[i].word, dibs_last_error());
+        assert_null(rt);
+    }
+    assert_status(DIBS_INVALID, dibs_open(NULL, NULL));
+}
+
+static void the_limits_themselves_are_allowed(void **state)
+{
+    static const dibs_config goods[] = {
+        {.urls = mem, .url_count = 1, .lease_ms = 20, .renew_ms = 10},
+        {.urls = mem, .url_count = 1, .lease_ms = 86400000, .renew_ms = 43200000},
+        {.urls = mem, .url_count = 1, .key_prefix = ""},
+        {.urls = mem, .url_count = 1, .key_prefix = "dibs"},
+        {.urls = mem, .url_count = 1, .label = "x"},
+        {.urls = mem, .url_count = 1, .label = fifty + 2},
+        {.urls = mem, .url_count = 1, .handoff_ms = DIBS_NO_HANDOFF},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
+        dibs_runtime *rt;
+        dibs_owner owner;
+        assert_status(DIBS_OK, dibs_open(&rt, &goods[i]));
+        assert_status(DIBS_OK, dibs_lock(rt, "a"));
+        assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
+        assert_true(strlen(owner.token) < sizeof owner.token && owner.held);
+        if (goods[i].label)
+            assert_non_null(strstr(owner.token, goods[i].label));
+        dibs_close(rt);
+    }
+    dibs_close(NULL);
+    dibs_shutdown(NULL);
+}
+
+static void the_environment_says_where(void **state)
+{
+    static const struct {
+        const char *value;
+        dibs_status status;
+    } rows[] = {
+        {"mem:", DIBS_OK},
+        {"  mem:x\t\n", DIBS_OK},
+        {"mem: mem:", DIBS_INVALID},
+        {"nonsense", DIBS_INVALID},
+    };
+    dibs_runtime *rt;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        setenv("DIBS_URL", rows[i].value, 1);
+        assert_status(rows[i].status, dibs_open(&rt, NULL));
+        dibs_close(rt);
+    }
+    setenv("DIBS_URL", "nonsense", 1);
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = mem, .url_count = 1})); /* not asked */
+    dibs_close(rt);
+    unsetenv("DIBS_URL");
+}
+
+static void strings_are_copied(void **state)
+{
+    char url[] = "mem:copied", prefix[] = "p:", label[] = "label";
+    const char *urls[] = {url};
+    dibs_config config = {.urls = urls, .url_count = 1, .key_prefix = prefix, .label = label};
+    dibs_runtime *rt;
+    dibs_owner owner;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    memset(url, 'x', sizeof url - 1);
+    memset(prefix, 'x', sizeof prefix - 1);
+    memset(label, 'x', sizeof label - 1);
+    memset(&config, 0xff, sizeof config);
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
+    assert_non_null(strstr(owner.token, ":label:"));
+    dibs_close(rt);
+}
+
+static void the_version_is_that_of_the_header(void **state)
+{
+    char version[32];
+
+    (void)state;
+    snprintf(version, sizeof version, "%d.%d.%d", DIBS_VERSION_MAJOR, DIBS_VERSION_MINOR, DIBS_VERSION_PATCH);
+    assert_string_equal(dibs_version(), version);
+}
+
+/* --------------------------------------------------------- owner and stats */
+
+static void the_owner_and_force_unlock(void **state)
+{
+    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_owner owner;
+
+    (void)state;
+    memset(&owner, 0xff, sizeof owner);
+    assert_status(DIBS_INVALID, dibs_query(rt, "", &owner));
+    assert_false(owner.held);
+    assert_int_equal(owner.fence, 0);
+    assert_status(DIBS_INVALID, dibs_query(NULL, "a", &owner));
+    assert_status(DIBS_INVALID, dibs_query(rt, "a", NULL));
+    assert_status(DIBS_INVALID, dibs_force_unlock(rt, NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_force_unlock(NULL, "a", NULL));
+    assert_status(DIBS_OK, dibs_force_unlock(rt, "a", NULL));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
+    assert_int_equal(owner.fence, fence_of(rt, "a"));
+    assert_true(owner.remaining_ms > 0 && owner.remaining_ms <= 30000);
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(rt, "a", "another"));
+    assert_status(DIBS_OK, dibs_force_unlock(rt, "a", owner.token));
+    assert_status(DIBS_LOST, dibs_unlock(rt, "a")); /* found out by the release */
+    assert_int_equal(stats_of(rt).lost, 1);
+    dibs_close(rt);
+}
+
+static void each_attempt_has_a_token_of_its_own(void **state)
+{
+    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_owner one, two;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_query(rt, "a", &one));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_query(rt, "a", &two));
+    assert_string_not_equal(one.token, two.token);
+    for (const char *c = two.token; *c; c++)
+        assert_true(*c >= ' ' && *c <= '~');
+    dibs_close(rt);
+}
+
+static void the_numbers_are_right(void **state)
+{
+    dibs_runtime *rt = open_url("mem:", NULL);
+    dibs_stats stats;
+
+    (void)state;
+    dibs_stats_get(NULL, &stats);
+    dibs_stats_get(rt, NULL);
+    for (int i = 0; i < 3; i++)
+        assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(rt, "b"));
+    dibs_stats_get(rt, &stats);
+    assert_int_equal(stats.acquired, 2);
+    assert_int_equal(stats.reentered, 2);
+    assert_int_equal(stats.holds, 2);
+    assert_int_equal(stats.leases, 2);
+    assert_int_equal(stats.released, 0);
+    assert_int_equal(stats.store_commands, 2);
+    assert_status(DIBS_OK, dibs_unlock_all(rt));
+    dibs_stats_get(rt, &stats);
+    assert_int_equal(stats.released, 2);
+    assert_int_equal(stats.reentered, 2); /* of leases that are no more, too */
+    assert_int_equal(stats.holds, 0);
+    assert_int_equal(stats.leases, 0);
+    assert_int_equal(stats.store_commands, 4);
+    dibs_close(rt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(the_limits_themselves_are_allowed),
+        cmocka_unit_test(the_environment_says_where),
+        cmocka_unit_test(strings_are_copied),
+        cmocka_unit_test(the_version_is_that_of_the_header),
+        cmocka_unit_test(the_owner_and_force_unlock),
+        cmocka_unit_test(each_attempt_has_a_token_of_its_own),
+        cmocka_unit_test(the_numbers_are_right),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

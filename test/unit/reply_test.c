@@ -1,0 +1,250 @@
+/* What replies mean, how commands are written, which keys a lock has. */
+#include <hiredis/hiredis.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/buffer.h"
+#include "redis/call.h"
+#include "redis/reply.h"
+#include "redis/scripts.h"
+#include "store/keys.h"
+#include "support/test.h"
+
+/* The reply of those bytes, to be freed. */
+static redisReply *parsed(const char *bytes)
+{
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+
+    redisReaderFeed(reader, bytes, strlen(bytes));
+    assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
+    assert_non_null(reply);
+    redisReaderFree(reader);
+    return reply;
+}
+
+static void errors_have_statuses(void **state)
+{
+    static const struct {
+        const char *text;
+        dibs_status status;
+    } rows[] = {
+        {"NOAUTH Authentication required.", DIBS_DENIED},
+        {"WRONGPASS invalid username-password pair", DIBS_DENIED},
+        {"NOPERM this user has no permissions", DIBS_DENIED},
+        {"DENIED Redis is running in protected mode", DIBS_DENIED},
+        {"ERR AUTH <password> called without any password configured", DIBS_DENIED},
+        {"ERR invalid password", DIBS_DENIED},
+        {"LOADING Redis is loading the dataset in memory", DIBS_UNAVAILABLE},
+        {"READONLY You can't write against a read only replica.", DIBS_UNAVAILABLE},
+        {"MASTERDOWN Link with MASTER is down", DIBS_UNAVAILABLE},
+        {"CLUSTERDOWN The cluster is down", DIBS_UNAVAILABLE},
+        {"TRYAGAIN Multiple keys request during rehashing of slot", DIBS_UNAVAILABLE},
+        {"BUSY Redis is busy running a script.", DIBS_UNAVAILABLE},
+        {"ERR max number of clients reached", DIBS_UNAVAILABLE},
+        {"OOM command not allowed when used memory > 'maxmemory'.", DIBS_STORE_ERROR},
+        {"MISCONF Redis is configured to save RDB snapshots", DIBS_STORE_ERROR},
+        {"WRONGTYPE Operation against a key", DIBS_STORE_ERROR},
+        {"ERR unknown command", DIBS_STORE_ERROR},
+        {"NOSCRIPT No matching script.", DIBS_STORE_ERROR},
+        {"BUSYKEY Target key name already exists.", DIBS_STORE_ERROR},
+        {"", DIBS_STORE_ERROR},
+        {"ERR Error running script (call to f_x): @user_script:5: READONLY You can't write", DIBS_UNAVAILABLE},
+        {"ERR Error running script (call to f_x): @user_script:5: NOPERM no", DIBS_DENIED},
+        {"ERR the word READONLY somewhere else", DIBS_STORE_ERROR},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_that(dibs__reply_status(rows[i].text) == rows[i].status, "%s", rows[i].text);
+}
+
+static void a_reply_that_is_no_error_is_called_strange(void **state)
+{
+    struct dibs__error error;
+    redisReply *wrong = parsed("-NOPERM you\r\n"), *strange = parsed("+OK\r\n");
+
+    (void)state;
+    assert_status(DIBS_DENIED, dibs__reply_error(&error, wrong, "h:1", "locking"));
+    assert_string_equal(error.detail, "locking: h:1 answered: NOPERM you");
+    assert_true(dibs__reply_is_error(wrong, "NOPERM"));
+    assert_false(dibs__reply_is_error(wrong, "NOSCRIPT"));
+    assert_status(DIBS_STORE_ERROR, dibs__reply_error(&error, strange, "h:1", "locking"));
+    assert_false(dibs__reply_is_error(strange, "OK"));
+    freeReplyObject(wrong);
+    freeReplyObject(strange);
+}
+
+static void integers_are_taken_only_from_where_they_are(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t at;
+        bool good;
+        int64_t value;
+    } rows[] = {
+        {"*2\r\n:1\r\n:-7\r\n", 0, true, 1},
+        {"*2\r\n:1\r\n:-7\r\n", 1, true, -7},
+        {"*2\r\n:1\r\n:-7\r\n", 2, false, 0},
+        {"*1\r\n$1\r\n1\r\n", 0, false, 0},
+        {"*0\r\n", 0, false, 0},
+        {"*-1\r\n", 0, false, 0},
+        {":5\r\n", 0, false, 0},
+        {"*1\r\n:9223372036854775807\r\n", 0, true, INT64_MAX},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        redisReply *reply = parsed(rows[i].bytes);
+        int64_t value = 0;
+        assert_int_equal(dibs__reply_integer(reply, rows[i].at, &value), rows[i].good);
+        assert_int_equal(value, rows[i].value);
+        freeReplyObject(reply);
+    }
+}
+
+/* ------------------------------------------------------------------ buffer */
+
+static void a_buffer_keeps_what_it_is_given_in_order(void **state)
+{
+    struct dibs__buffer buffer = {0};
+    char bytes[100];
+    unsigned written = 0, read = 0;
+
+    (void)state;
+    for (unsigned round = 1; round <= 2000; round++) {
+        size_t size = (round * 37) % sizeof bytes;
+        for (size_t i = 0; i < size; i++)
+            bytes[i] = (char)(written++ % 251);
+        assert_true(dibs__buffer_append(&buffer, bytes, size));
+        size_t drop = round % 3 == 0 ? buffer.used : buffer.used / 2;
+        for (size_t i = 0; i < drop; i++)
+            assert_int_equal((unsigned char)buffer.bytes[i], read++ % 251);
+        dibs__buffer_drop(&buffer, drop);
+        assert_int_equal(buffer.used, written - read);
+    }
+    dibs__buffer_free(&buffer);
+    assert_null(buffer.bytes);
+    dibs__buffer_free(&buffer);
+}
+
+static void a_command_is_written_as_redis_wants_it(void **state)
+{
+    static const char expected[] = "*3\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$0\r\n\r\n";
+    const char *words[] = {"SET", "a\0b", ""};
+    const size_t sizes[] = {3, 3, 0};
+    struct dibs__buffer buffer = {0};
+
+    (void)state;
+    assert_true(dibs__buffer_command(&buffer, 3, words, sizes));
+    assert_int_equal(buffer.used, sizeof expected - 1);
+    assert_memory_equal(buffer.bytes, expected, sizeof expected - 1);
+    dibs__buffer_free(&buffer);
+}
+
+/* -------------------------------------------------------- keys and scripts */
+
+static void keys_are_in_the_slot_of_the_lock(void **state)
+{
+    static const struct {
+        const char *prefix, *name, *lock, *fence;
+    } rows[] = {
+        {"lock:", "a", "lock:a", "dibs:fence:{lock:a}"},
+        {"", "a", "a", "dibs:fence:{a}"},
+        {"lock:", "{u}a", "lock:{u}a", "dibs:fencet:lock:{u}a"},
+        {"{p}:", "a", "{p}:a", "dibs:fencet:{p}:a"},
+        {"lock:", "{}a", "lock:{}a", "dibs:fence:{lock:{}a}"}, /* an empty tag is none */
+        {"lock:", "{}{u}", "lock:{}{u}", "dibs:fence:{lock:{}{u}}"},
+        {"lock:", "a{", "lock:a{", "dibs:fence:{lock:a{}"},
+    };
+    struct dibs__keys keys;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dibs__keys_of(&keys, rows[i].prefix, rows[i].name);
+        assert_string_equal(keys.lock, rows[i].lock);
+        assert_string_equal(keys.fence, rows[i].fence);
+        assert_int_equal(keys.lock_size, strlen(rows[i].lock));
+        assert_int_equal(keys.fence_size, strlen(rows[i].fence));
+    }
+}
+
+static void the_longest_keys_fit(void **state)
+{
+    char prefix[DIBS__PREFIX_MAX + 1], name[DIBS_NAME_MAX + 1];
+    struct dibs__keys keys;
+
+    (void)state;
+    memset(prefix, 'p', sizeof prefix - 1);
+    memset(name, 'n', sizeof name - 1);
+    prefix[sizeof prefix - 1] = name[sizeof name - 1] = '\0';
+    dibs__keys_of(&keys, prefix, name);
+    assert_int_equal(strlen(keys.lock), DIBS__PREFIX_MAX + DIBS_NAME_MAX);
+    assert_int_equal(keys.fence[keys.fence_size - 1], '}');
+}
+
+static void scripts_are_bare_code_without_comments(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
+        const char *text = dibs__script_text((enum dibs__script)i);
+        assert_true(strlen(text) > 20);
+        assert_non_null(strstr(text, "redis.call"));
+        assert_null(strstr(text, "--"));
+        assert_null(strstr(text, "@include"));
+    }
+}
+
+static void a_call_goes_by_sha_where_it_is_known(void **state)
+{
+    struct dibs__link_view view = {.serial = 1};
+    const char *words[2];
+    size_t sizes[2];
+
+    (void)state;
+    dibs__script_words(DIBS__SCRIPT_release, &view, false, words, sizes);
+    assert_string_equal(words[0], "EVAL");
+    assert_ptr_equal(words[1], dibs__script_text(DIBS__SCRIPT_release));
+    memset(view.shas[DIBS__SCRIPT_release], 'f', 40);
+    dibs__script_words(DIBS__SCRIPT_release, &view, false, words, sizes);
+    assert_string_equal(words[0], "EVALSHA");
+    assert_int_equal(sizes[1], 40);
+    dibs__script_words(DIBS__SCRIPT_release, &view, true, words, sizes);
+    assert_string_equal(words[0], "EVAL");
+}
+
+static void a_call_has_its_keys_and_arguments_in_order(void **state)
+{
+    struct dibs__call call;
+
+    (void)state;
+    dibs__call_init(&call, DIBS__SCRIPT_acquire, 2);
+    dibs__call_add(&call, "k", 1);
+    dibs__call_add(&call, "f", 1);
+    dibs__call_add_number(&call, INT64_MIN);
+    dibs__call_add_number(&call, INT64_MAX);
+    assert_int_equal(call.count, 7);
+    assert_string_equal(call.words[2], "2");
+    assert_string_equal(call.words[3], "k");
+    assert_string_equal(call.words[4], "f");
+    assert_string_equal(call.words[5], "-9223372036854775808");
+    assert_string_equal(call.words[6], "9223372036854775807");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_have_statuses),
+        cmocka_unit_test(a_reply_that_is_no_error_is_called_strange),
+        cmocka_unit_test(integers_are_taken_only_from_where_they_are),
+        cmocka_unit_test(a_buffer_keeps_what_it_is_given_in_order),
+        cmocka_unit_test(a_command_is_written_as_redis_wants_it),
+        cmocka_unit_test(keys_are_in_the_slot_of_the_lock),
+        cmocka_unit_test(the_longest_keys_fit),
+        cmocka_unit_test(scripts_are_bare_code_without_comments),
+        cmocka_unit_test(a_call_goes_by_sha_where_it_is_known),
+        cmocka_unit_test(a_call_has_its_keys_and_arguments_in_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

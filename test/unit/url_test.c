@@ -1,0 +1,189 @@
+/* URLs taken apart, and each way in which they can be wrong. */
+#include <stdio.h>
+#include <string.h>
+
+#include "redis/url.h"
+#include "support/test.h"
+
+#define LONG_PATH_10 "/123456789"
+
+static const struct good {
+    const char *text, *user, *password, *host, *path;
+    unsigned port, db;
+    const char *shown;
+} goods[] = {
+    {"redis://h", NULL, NULL, "h", NULL, 6379, 0, "h:6379"},
+    {"REDIS://Host.Example", NULL, NULL, "Host.Example", NULL, 6379, 0, "Host.Example:6379"},
+    {"redis://h:1", NULL, NULL, "h", NULL, 1, 0, "h:1"},
+    {"redis://h:65535/", NULL, NULL, "h", NULL, 65535, 0, "h:65535"},
+    {"redis://h/15", NULL, NULL, "h", NULL, 6379, 15, "h:6379"},
+    {"redis://h:7/0", NULL, NULL, "h", NULL, 7, 0, "h:7"},
+    {"redis://u:p@h", "u", "p", "h", NULL, 6379, 0, "h:6379"},
+    {"redis://:p@h", NULL, "p", "h", NULL, 6379, 0, "h:6379"},
+    {"redis://u@h", "u", "", "h", NULL, 6379, 0, "h:6379"},
+    {"redis://u:@h", "u", "", "h", NULL, 6379, 0, "h:6379"},
+    {"redis://u:p:q@h", "u", "p:q", "h", NULL, 6379, 0, "h:6379"},
+    {"redis://u:p@q@h", "u", "p@q", "h", NULL, 6379, 0, "h:6379"}, /* the last @ counts */
+    {"redis://%75%20x:%70%2f%3F%40@h:2/3", "u x", "p/?@", "h", NULL, 2, 3, "h:2"},
+    {"redis://:%c3%A9@h", NULL, "\xc3\xa9", "h", NULL, 6379, 0, "h:6379"},
+    {"redis://[::1]", NULL, NULL, "::1", NULL, 6379, 0, "[::1]:6379"},
+    {"redis://u:p@[2001:db8::7]:6380/2", "u", "p", "2001:db8::7", NULL, 6380, 2, "[2001:db8::7]:6380"},
+    {"redis://127.0.0.1", NULL, NULL, "127.0.0.1", NULL, 6379, 0, "127.0.0.1:6379"},
+    {"unix:///run/r.sock", NULL, NULL, NULL, "/run/r.sock", 0, 0, "/run/r.sock"},
+    {"unix:///a%20b%3f", NULL, NULL, NULL, "/a b?", 0, 0, "/a b?"},
+    {"unix://u:p@/s?db=4", "u", "p", NULL, "/s", 0, 4, "/s"},
+    {"unix://:p@/s", NULL, "p", NULL, "/s", 0, 0, "/s"},
+};
+
+static void assert_same(const char *expected, const char *actual)
+{
+    if (expected)
+        assert_string_equal(actual, expected);
+    else
+        assert_null(actual);
+}
+
+static void good_urls(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
+        const struct good *good = &goods[i];
+        struct dibs__url url;
+        struct dibs__error error = {DIBS_OK, ""};
+        assert_that(dibs__url_parse(&url, good->text, &error) == DIBS_OK, "%s: %s", good->text, error.detail);
+        assert_same(good->user, url.user);
+        assert_same(good->password, url.password);
+        assert_same(good->host, url.host);
+        assert_same(good->path, url.path);
+        assert_int_equal(url.port, good->port);
+        assert_int_equal(url.db, good->db);
+        assert_string_equal(url.shown, good->shown);
+        dibs__url_free(&url);
+        assert_null(url.host);
+        dibs__url_free(&url);
+    }
+}
+
+/* Each with the word that the sentence must have: the part at fault. */
+static const struct {
+    const char *text, *word;
+} bads[] = {
+    {"", "scheme"},
+    {"h:6379", "scheme"},
+    {"http://h", "scheme"},
+    {"redis:/h", "scheme"},
+    {"redis:h", "scheme"},
+    {" redis://h", "scheme"},
+    {"redis://h ", "host"},
+    {"redis://h\n", "host"},
+    {"redis://u:se cret@h", "blank"},
+    {"redis://", "host is missing"},
+    {"redis://:secret@", "host is missing"},
+    {"redis://:6379", "host is missing"},
+    {"redis:///3", "host is missing"},
+    {"redis://a/b:1", "database"},
+    {"redis://a_b!c", "host"},
+    {"redis://::1", "host"}, /* an IPv6 address without its brackets */
+    {"redis://h%20x", "host"},
+    {"redis://[::1", "["},
+    {"redis://[h]", "IPv6"},
+    {"redis://[]", "host"},
+    {"redis://[::1]x", "port"},
+    {"redis://h:", "port"},
+    {"redis://h:0", "port"},
+    {"redis://h:65536", "port"},
+    {"redis://h:-1", "port"},
+    {"redis://h:+1", "port"},
+    {"redis://h:0x10", "port"},
+    {"redis://h:99999999999999999999", "port"},
+    {"redis://h/x", "database"},
+    {"redis://h/-1", "database"},
+    {"redis://h/1/2", "database"},
+    {"redis://h/99999999999", "database"},
+    {"redis://h?db=1", "?"},
+    {"redis://h#x", "#"},
+    {"redis://@h", "user"},
+    {"redis://%zz:secret@h", "user"},
+    {"redis://u:secret%4@h", "password"},
+    {"redis://u:secret%@h", "password"},
+    {"redis://u:secret%00@h", "password"},
+    {"unix://", "path"},
+    {"unix://relative", "path"},
+    {"unix://host/path", "host"},
+    {"unix:///s?x=1", "db=N"},
+    {"unix:///s?db=", "database"},
+    {"unix:///s?db=1x", "database"},
+    {"unix:///s%", "path"},
+    {"unix://" LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10
+             LONG_PATH_10 LONG_PATH_10 LONG_PATH_10,
+     "too long"},
+    {"rediss://u:secret@h", "rediss://"},
+    {"redis-sentinel://u:secret@h/m", "redis-sentinel://"},
+    {"redis-cluster://u:secret@h", "redis-cluster://"},
+};
+
+static void bad_urls_name_the_part_at_fault_and_no_password(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
+        struct dibs__url url;
+        struct dibs__error error = {DIBS_OK, ""};
+        assert_that(dibs__url_parse(&url, bads[i].text, &error) == DIBS_INVALID, "\"%s\" passes", bads[i].text);
+        assert_that(strstr(error.detail, bads[i].word), "\"%s\": %s", bads[i].text, error.detail);
+        assert_null(strstr(error.detail, "secret"));
+        assert_null(url.user);
+        assert_null(url.password);
+        assert_null(url.host);
+        assert_null(url.path);
+    }
+}
+
+/* Whatever is cut off or put in somewhere: no crash, and nothing left behind on failure. */
+static void mutilated_urls_do_no_harm(void **state)
+{
+    static const char odd[] = "%@:/?#[]\x01 0\xff";
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
+        size_t size = strlen(goods[i].text);
+        for (size_t at = 0; at < size; at++) {
+            for (size_t c = 0; c < sizeof odd; c++) { /* the NUL cuts it off */
+                struct dibs__url url;
+                struct dibs__error error = {DIBS_OK, ""};
+                memcpy(text, goods[i].text, size + 1);
+                text[at] = odd[c];
+                dibs_status status = dibs__url_parse(&url, text, &error);
+                assert_true(status == DIBS_OK || status == DIBS_INVALID);
+                dibs__url_free(&url);
+            }
+        }
+    }
+}
+
+static void a_long_host_is_cut_only_where_it_is_shown(void **state)
+{
+    char text[300] = "redis://";
+    struct dibs__url url;
+    struct dibs__error error;
+
+    (void)state;
+    memset(text + 8, 'h', 250);
+    assert_status(DIBS_OK, dibs__url_parse(&url, text, &error));
+    assert_int_equal(strlen(url.host), 250);
+    assert_true(strlen(url.shown) < sizeof url.shown);
+    assert_non_null(strstr(url.shown, ":6379"));
+    dibs__url_free(&url);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_urls),
+        cmocka_unit_test(bad_urls_name_the_part_at_fault_and_no_password),
+        cmocka_unit_test(mutilated_urls_do_no_harm),
+        cmocka_unit_test(a_long_host_is_cut_only_where_it_is_shown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
