@@ -59,11 +59,16 @@ static bool reserve(size_t more)
     return true;
 }
 
-static void lock_list(void)
+void dibs__fd_watch_forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, watch_forks);
+}
+
+static void lock_list(void)
+{
+    dibs__fd_watch_forks();
     pthread_mutex_lock(&mutex);
 }
 

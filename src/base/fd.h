@@ -15,6 +15,13 @@ int dibs__fd_pipe(int ends[2]);
 /* Closes one of those; a number that is none of them, as all the parent's are in a forked child, is left alone. */
 void dibs__fd_close(int fd);
 
+/*
+ * Registers what a fork needs here, if nobody did yet. Whoever holds a mutex of
+ * its own across forks, and opens descriptors under it, calls this before its
+ * own pthread_atfork: that makes the fork take its mutex before this list's.
+ */
+void dibs__fd_watch_forks(void);
+
 /* How many forks lie between this process and the one that loaded the library. */
 unsigned dibs__fork_generation(void);
 

@@ -251,12 +251,18 @@ void dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, int64_
 
 void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
 {
+    struct shard *shard = cell->shard;
+
     (void)cells;
-    dibs__lease_ref(lease);
-    pthread_mutex_lock(&cell->shard->mutex);
-    cell->held = lease;
-    cell->turn_taken = false;
-    pthread_mutex_unlock(&cell->shard->mutex);
+    pthread_mutex_lock(&shard->mutex);
+    if (atomic_load(&lease->loss_told)) {
+        pass_on(cell); /* its end came before this */
+    } else {
+        dibs__lease_ref(lease);
+        cell->held = lease;
+        cell->turn_taken = false;
+    }
+    pthread_mutex_unlock(&shard->mutex);
 }
 
 /* Those whose patience with the store is over leave with the outage of the thread that found it. */
@@ -357,6 +363,7 @@ void dibs__cells_free(struct dibs__cells *cells)
             dibs__lease_unref(shard->buckets[bucket]->held);
             remove_cell(shard->buckets[bucket]);
         }
+        free(shard->buckets); /* there without a cell where memory ran out */
         pthread_mutex_destroy(&shard->mutex);
     }
     free(cells);

@@ -207,6 +207,7 @@ static void thread_ends(void *unused)
     (void)unused;
     while (table.count > 0)
         on_orphaned(dibs__holds_remove(&table.holds[table.count - 1]));
+    shrink(&table); /* what was reserved for an acquire that failed */
 }
 
 static void forget_in_child(void)

@@ -122,7 +122,7 @@ static bool ride_out(struct attempt *attempt, int64_t *until)
     if (attempt->limit == 0 || attempt->out_of_patience || now >= attempt->limit)
         return false;
     for (unsigned i = 0; i < attempt->outages && ms < OUTAGE_LAST_MS; i++)
-        ms *= 2;
+        ms = ms * 2 < OUTAGE_LAST_MS ? ms * 2 : OUTAGE_LAST_MS;
     attempt->outages++;
     *until = dibs__after_ms(now, dibs__jitter(ms / 2, ms));
     return true;

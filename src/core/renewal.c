@@ -250,6 +250,10 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         unschedule(r, lease);
         return true;
     }
+    if (dibs__lease_is_lost(lease, now)) { /* the answer came too late: the next round tells of the loss */
+        reschedule(r, lease);
+        return false;
+    }
     bool renewal = lease->extending != DIBS__EXTEND_SENT;
     end_extension(r, lease, item, error);
     if (item->result == DIBS__RENEWED) {

@@ -256,9 +256,12 @@ static void after_fork(void)
     pthread_mutex_unlock(&registry_mutex);
 }
 
+/* What is prepared for a fork last is locked last: the registry, which revive holds while it makes a core, comes first. */
 static void set_up(void)
 {
     dibs__holds_on_end(on_orphaned, dibs__lease_unref);
+    dibs__fd_watch_forks();
+    dibs__store_watch_forks();
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 

@@ -66,6 +66,13 @@ static void watch_forks(void)
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
+void dibs__memory_watch_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+}
+
 static struct space *space_new(const char *name)
 {
     struct space *space = calloc(1, sizeof *space);
@@ -85,10 +92,9 @@ static struct space *space_new(const char *name)
 /* The space of that name, a new one where there is none or the name is "". NULL: no memory. */
 static struct space *space_get(const char *name)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct space *space = NULL;
 
-    pthread_once(&once, watch_forks);
+    dibs__memory_watch_forks();
     pthread_mutex_lock(&named_mutex);
     for (space = *name ? named_spaces : NULL; space && strcmp(space->name, name) != 0; space = space->next)
         continue;

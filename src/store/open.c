@@ -13,3 +13,8 @@ dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_
         return dibs__memory_open(out, config, error);
     return dibs__redis_open(out, config, error);
 }
+
+void dibs__store_watch_forks(void)
+{
+    dibs__memory_watch_forks();
+}

@@ -79,10 +79,10 @@ static int calls_under_signals(dibs_runtime *rt, dibs_runtime *second)
     dibs_owner owner;
     int wrong = 0;
 
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 30; i++) {
         wrong += differs(DIBS_OK, dibs_lock(rt, "x"));
         wrong += differs(DIBS_BUSY, dibs_trylock(second, "x"));
-        wrong += differs(DIBS_TIMEOUT, dibs_timedlock(second, "x", 8));
+        wrong += differs(DIBS_TIMEOUT, dibs_timedlock(second, "x", 60));
         wrong += differs(DIBS_OK, dibs_extend(rt, "x", 60000));
         wrong += differs(DIBS_OK, dibs_query(rt, "x", &owner));
         wrong += differs(DIBS_OK, dibs_unlock(rt, "x"));

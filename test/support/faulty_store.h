@@ -11,7 +11,7 @@
 
 #include "store/store.h"
 
-#define FOR_EVER     UINT_MAX /* a fault that does not end by itself */
+#define FOR_EVER UINT_MAX /* a fault that does not end by itself */
 #define RENEWALS_MAX 8192
 
 struct renewal_record {
@@ -30,17 +30,17 @@ struct faults {
     pthread_mutex_t mutex; /* guards the rest */
     const struct dibs__clock *clock;
     struct fault acquire, release, renewal;
-    bool unanswered;          /* acquires are done all the same; their answers get lost */
-    bool released_again;      /* a release answers that it was sent twice, and found nothing */
-    bool late_proof;          /* grants come when their lease is over */
-    bool blocked, blocking;   /* acquires are to wait; one does */
+    bool unanswered;        /* acquires are done all the same; their answers get lost */
+    bool released_again;    /* a release answers that it was sent twice, and found nothing */
+    bool late_proof;        /* grants come when their lease is over */
+    bool blocked, blocking; /* acquires are to wait; one does */
     pthread_cond_t unblocked;
-    bool held_back;           /* answers to renewals are not told */
-    char gone[32];            /* renewals of that name find it gone */
+    bool held_back;                /* answers to renewals are not told */
+    char gone[32];                 /* renewals of that name find it gone */
     struct kept *kept, **kept_end; /* answers that are held back */
     struct unconfirmed *unconfirmed;
     unsigned acquires, releases, retractions, batches, renewals; /* how often it was asked; renewals: of leases */
-    unsigned inside, inside_most; /* acquires at the same time */
+    unsigned inside, inside_most;                                /* acquires at the same time */
     struct renewal_record records[RENEWALS_MAX];
 };
 

@@ -15,7 +15,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-#define START    INT64_C(1000000000000)
+#define START INT64_C(1000000000000)
 #define FDS_MOST 32
 
 struct sleeper {

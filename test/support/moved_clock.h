@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 
-#define MS(n) ((int64_t)(n) * DIBS__NS_PER_MS)
+#define MS(n) ((int64_t)(n)*DIBS__NS_PER_MS)
 
 struct moved_clock {
     struct dibs__clock clock; /* to be given to the library */

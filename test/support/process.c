@@ -225,15 +225,22 @@ void process_free(process *p)
     free(p);
 }
 
-int child_wait(pid_t pid)
+int child_wait_for(pid_t pid, int64_t limit_ms)
 {
     struct ending e = {.pid = pid};
 
     assert_true(pid > 0);
-    if (!wait_until(has_ended, &e, LIMIT_MS)) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-        fail_msg("%s", "a forked child does not end");
-    }
-    return status_code(e.status);
+    if (wait_until(has_ended, &e, limit_ms))
+        return status_code(e.status);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return -1;
+}
+
+int child_wait(pid_t pid)
+{
+    int status = child_wait_for(pid, LIMIT_MS);
+
+    assert_that(status != -1, "a forked child does not end");
+    return status;
 }

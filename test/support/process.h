@@ -49,7 +49,11 @@ int process_wait(process *p, int64_t limit_ms);
 /* Kills it where it still runs. NULL is fine. */
 void process_free(process *p);
 
-/* The exit status (or 128 + the signal) of a forked child of the test; killed, and the test fails, after LIMIT_MS. */
+/*
+ * The exit status (or 128 + the signal) of a forked child of the test; killed
+ * after limit_ms, which is then -1. child_wait fails the test after LIMIT_MS.
+ */
+int child_wait_for(pid_t pid, int64_t limit_ms);
 int child_wait(pid_t pid);
 
 #endif

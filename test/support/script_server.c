@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "support/test.h"
+#include "support/wait.h"
 
 enum { RULES_MAX = 16, CONNECTIONS_MAX = 128, CHUNK = 16384 };
 
@@ -81,6 +82,7 @@ struct script_server {
     bool cut;
     bool down;
     bool drop_pushes;
+    unsigned delay_ms;
 };
 
 /* ------------------------------------------------------------------- bytes */
@@ -403,6 +405,8 @@ static void give_replies(script_server *s, connection *c)
 
         if (forwarded && length == 0)
             return;
+        if (forwarded && s->delay_ms)
+            pause_ms(s->delay_ms); /* one after the other: a long way, and a narrow one */
         if (c->first->pass)
             send_all(c->client, c->reply.data, length);
         else if (!give_scripted(s, c, length))
@@ -653,6 +657,13 @@ void script_server_set_down(script_server *s, bool down)
 void script_server_drop_pushes(script_server *s, bool drop)
 {
     set(s, &s->drop_pushes, drop);
+}
+
+void script_server_delay(script_server *s, unsigned ms)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->delay_ms = ms;
+    pthread_mutex_unlock(&s->mutex);
 }
 
 static unsigned get(script_server *s, const unsigned *number)

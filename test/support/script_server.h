@@ -61,6 +61,9 @@ void script_server_release(script_server *s);
 void script_server_cut(script_server *s);
 void script_server_set_down(script_server *s, bool down);
 
+/* Every reply takes so much longer, from now on: a store that is far away. */
+void script_server_delay(script_server *s, unsigned ms);
+
 /* While set, messages of subscriptions are thrown away: the subscription looks well, and is deaf. */
 void script_server_drop_pushes(script_server *s, bool drop);
 

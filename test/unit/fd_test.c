@@ -235,7 +235,11 @@ static void the_hash_is_fnv_1a_with_its_halves_folded(void **state)
         const char *text;
         uint64_t fnv; /* the published values */
     } rows[] = {
-        {"", 0xcbf29ce484222325}, {"a", 0xaf63dc4c8601ec8c}, {"foobar", 0x85944171f73967e8}, {"\xff", 0xaf64724c8602eb6e}};
+        {"", 0xcbf29ce484222325},
+        {"a", 0xaf63dc4c8601ec8c},
+        {"foobar", 0x85944171f73967e8},
+        {"\xff", 0xaf64724c8602eb6e},
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -108,7 +108,11 @@ static void be_inside(const char *name, size_t place, int64_t me)
         complain("somebody else came inside", name);
 }
 
-/* By each way in turn; the tries and the short waits are repeated until they have it. */
+/*
+ * By each way in turn; the tries and the short waits are repeated until they
+ * have it. A wait that is shorter than the store takes to answer may say that
+ * it is out of reach.
+ */
 static dibs_status acquire(const char *name, long turn)
 {
     dibs_status status;
@@ -119,8 +123,9 @@ static dibs_status acquire(const char *name, long turn)
             usleep(1000);
         return status;
     case 5:
-        while ((status = dibs_timedlock(rt, name, 3)) == DIBS_TIMEOUT)
-            ;
+        do
+            status = dibs_timedlock(rt, name, 3);
+        while (status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
         return status;
     default:
         return dibs_lock(rt, name);
@@ -174,7 +179,13 @@ int main(int argc, char **argv)
 {
     struct worker workers[THREADS_MAX];
     int threads = argc == 6 ? atoi(argv[3]) : 0;
-    dibs_config config = {.urls = (const char *const *)&argv[1], .url_count = 1, .label = "exclusion"};
+    /* The machine may be slow: that is not what this is about. */
+    dibs_config config = {.urls = (const char *const *)&argv[1],
+                          .url_count = 1,
+                          .label = "exclusion",
+                          .connect_timeout_ms = 30000,
+                          .command_timeout_ms = 30000,
+                          .outage_ms = 60000};
 
     if (threads < 1 || threads > THREADS_MAX)
         return 2;
