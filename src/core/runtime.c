@@ -153,14 +153,15 @@ static dibs_status make_parts(struct dibs__core *core, bool connect_later, struc
     if (!name_core(core) || !(core->cells = dibs__cells_new(core->runtime->clock, &core->runtime->closing)) ||
         !(core->renewals = make_renewals(core)))
         return error->status;
-    if (settings->on_event &&
-        !(core->events = dibs__events_new(settings->on_event, settings->on_event_arg, &core->stats.events_dropped)))
-        return error->status;
-    struct dibs__error store_error = *error;
+    struct dibs__error store_error;
     if (open_store(core, connect_later, &store_error) != DIBS_OK) {
         *error = store_error;
         return error->status;
     }
+    /* Only now: a runtime that could not be opened calls nobody back. */
+    if (settings->on_event &&
+        !(core->events = dibs__events_new(settings->on_event, settings->on_event_arg, &core->stats.events_dropped)))
+        return error->status;
     return dibs__renewals_start(core->renewals, core->store) ? DIBS_OK : error->status;
 }
 

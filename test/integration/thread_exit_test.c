@@ -54,7 +54,7 @@ static void all_its_names_are_released(void **state)
     enum { NAMES = 20 };
     fixture *f = *state;
     actor *a = actor_start();
-    char name[NAMES][16];
+    char name[NAMES][24];
     char key[400];
 
     fixture_open(f, LONG_LEASE_MS);
