@@ -35,6 +35,7 @@ struct dibs__cell {
     bool hinted;
     struct dibs__lease *held;
     struct waiter *first, *last;
+    struct dibs__error *outage; /* that the thread with the turn rides out; NULL: none */
     pthread_cond_t asker; /* the thread with the turn sleeps here */
     size_t name_size;
     char name[];
@@ -118,6 +119,7 @@ static void remove_cell(struct dibs__cell *cell)
         at = &(*at)->next;
     *at = cell->next;
     pthread_cond_destroy(&cell->asker);
+    free(cell->outage);
     free(cell);
     if (--shard->count == 0) {
         free(shard->buckets);
@@ -197,6 +199,14 @@ static bool over(const struct dibs__cells *cells, const struct waiter *waiter)
            dibs__now(cells->clock) >= waiter->turn->deadline;
 }
 
+static dibs_status not_by_the_deadline(const struct dibs__cell *cell, struct dibs__turn *turn)
+{
+    if (!cell->outage)
+        return DIBS_BUSY;
+    *turn->outage = *cell->outage;
+    return turn->outage->status;
+}
+
 /* Lets go of the mutex while it sleeps. */
 static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
 {
@@ -215,7 +225,7 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     if (waiter.failed)
         return turn->outage->status;
     dequeue(cell, &waiter);
-    return atomic_load(cells->closing) ? DIBS_CLOSED : DIBS_BUSY;
+    return atomic_load(cells->closing) ? DIBS_CLOSED : not_by_the_deadline(cell, turn);
 }
 
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__cell **out)
@@ -231,18 +241,33 @@ dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *t
     if (!cell) {
         status = DIBS_NO_MEMORY;
     } else if (!take_at_once(cells, cell)) {
-        status = turn->deadline > 0 ? wait_for_turn(cells, cell, turn) : DIBS_BUSY;
+        status = turn->deadline > 0 ? wait_for_turn(cells, cell, turn) : not_by_the_deadline(cell, turn);
     }
     pthread_mutex_unlock(&shard->mutex);
     *out = cell;
     return status;
 }
 
-void dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t deadline)
+/* Where memory for it is out, others take the name for taken. */
+static void note_outage(struct dibs__cell *cell, const struct dibs__error *outage)
+{
+    if (outage && !cell->outage)
+        cell->outage = malloc(sizeof *cell->outage);
+    if (outage && cell->outage)
+        *cell->outage = *outage;
+    if (!outage) {
+        free(cell->outage);
+        cell->outage = NULL;
+    }
+}
+
+void dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t deadline,
+                      const struct dibs__error *outage)
 {
     pthread_mutex_t *mutex = &cell->shard->mutex;
 
     pthread_mutex_lock(mutex);
+    note_outage(cell, outage);
     while (!cell->hinted && !atomic_load(cells->closing) && dibs__now(cells->clock) < deadline)
         cells->clock->wait(cells->clock, &cell->asker, mutex, deadline);
     cell->hinted = false;
@@ -255,6 +280,7 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
 
     (void)cells;
     pthread_mutex_lock(&shard->mutex);
+    note_outage(cell, NULL);
     if (atomic_load(&lease->loss_told)) {
         pass_on(cell); /* its end came before this */
     } else {

@@ -19,9 +19,9 @@ void dibs__cells_free(struct dibs__cells *cells); /* nobody is inside; NULL is f
  * Waits until the calling thread has the turn for name, at most until the
  * deadline (0: does not wait). DIBS_OK: *out is to be given to
  * dibs__cell_granted or dibs__cell_give_up. DIBS_BUSY: not by the deadline;
- * DIBS_CLOSED; DIBS_NO_MEMORY; or the status with which the thread before gave
- * up because the store can't be reached, if `patience` has passed as well: then
- * every waiter gives up, rather than one after the other.
+ * DIBS_CLOSED; DIBS_NO_MEMORY; or the status of the outage that the thread with
+ * the turn rides out: at the deadline, or when that thread gives up and
+ * `patience` has passed as well (so all give up, not one after the other).
  * *waited: it could not have it at once.
  */
 struct dibs__turn {
@@ -31,15 +31,18 @@ struct dibs__turn {
     int64_t patience;           /* until when the caller rides out an unreachable store */
     bool waited;                /* set */
     atomic_uint_fast64_t *contended; /* where to count that it waits, when it begins to */
-    struct dibs__error *outage; /* filled where the outage of the thread before is the caller's */
+    struct dibs__error *outage; /* filled where that is the status */
 };
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__cell **out);
 
 /*
- * The thread with the turn sleeps, for the store said "taken": until the
- * deadline, until dibs__cells_maybe_free, or until acquires are to end.
+ * The thread with the turn sleeps before it asks again: until the deadline,
+ * until dibs__cells_maybe_free, or until acquires are to end. outage: why the
+ * store could not be asked, which others whose time ends meanwhile are told;
+ * NULL: it said "taken".
  */
-void dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t deadline);
+void dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t deadline,
+                      const struct dibs__error *outage);
 
 /* The store granted the lease: the name is held, the turn ends. Takes a reference. */
 void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease);

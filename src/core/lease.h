@@ -15,7 +15,8 @@
 
 #define DIBS__FENCE_STEPS 1024 /* fences within one grant of the store's */
 
-enum dibs__extending { DIBS__NOT_EXTENDING, DIBS__EXTEND_ASKED, DIBS__EXTEND_SENT, DIBS__EXTEND_DONE };
+/* LEFT: sent, and its call did not wait for the answer. */
+enum dibs__extending { DIBS__NOT_EXTENDING, DIBS__EXTEND_ASKED, DIBS__EXTEND_SENT, DIBS__EXTEND_LEFT, DIBS__EXTEND_DONE };
 
 struct dibs__lease {
     atomic_uint references;
@@ -35,7 +36,8 @@ struct dibs__lease {
     enum dibs__extending extending;
     uint32_t extend_ms;         /* to this length */
     dibs_status extend_status;  /* when done */
-    struct dibs__lease *next, *previous; /* all leases that threads hold */
+    bool listed;                         /* among all leases that threads hold */
+    struct dibs__lease *next, *previous; /* in that list */
 
     size_t name_size; /* read-only; without the NUL */
     char name[];

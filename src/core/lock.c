@@ -134,7 +134,7 @@ static dibs_status ask_until_final(struct attempt *attempt, struct dibs__cell *c
     struct dibs__core *core = attempt->core;
     int64_t until;
 
-    for (;;) {
+    while (!atomic_load(&core->runtime->closing)) {
         struct dibs__answer answer = {0};
         dibs_status status = ask(attempt, &answer);
         if (status == DIBS_OK)
@@ -152,10 +152,10 @@ static dibs_status ask_until_final(struct attempt *attempt, struct dibs__cell *c
         } else if (status != DIBS_UNAVAILABLE || !ride_out(attempt, &until)) {
             return status;
         }
-        dibs__cell_sleep(core->cells, cell, until < attempt->limit ? until : attempt->limit);
-        if (atomic_load(&core->runtime->closing))
-            return closed(attempt);
+        dibs__cell_sleep(core->cells, cell, until < attempt->limit ? until : attempt->limit,
+                         attempt->outages > 0 ? &attempt->error : NULL);
     }
+    return closed(attempt);
 }
 
 static dibs_status take_turn_and_ask(struct attempt *attempt)

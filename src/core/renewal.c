@@ -70,6 +70,16 @@ static bool scheduled(const struct dibs__lease *lease)
     return lease->heap_place != DIBS__NOT_SCHEDULED;
 }
 
+static bool extending(const struct dibs__lease *lease)
+{
+    return lease->extending != DIBS__NOT_EXTENDING && lease->extending != DIBS__EXTEND_DONE;
+}
+
+static bool extension_sent(const struct dibs__lease *lease)
+{
+    return lease->extending == DIBS__EXTEND_SENT || lease->extending == DIBS__EXTEND_LEFT;
+}
+
 /* Requires mutex. The lease is not kept alive any more; whoever extends it learns that it is lost. */
 static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
 {
@@ -80,7 +90,7 @@ static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
     lease->heap_place = DIBS__NOT_SCHEDULED;
     if (last != lease)
         sift(r, last, at);
-    if (lease->extending == DIBS__EXTEND_ASKED || lease->extending == DIBS__EXTEND_SENT) {
+    if (extending(lease)) {
         lease->extending = DIBS__EXTEND_DONE;
         lease->extend_status = DIBS_LOST;
         pthread_cond_broadcast(&r->changed);
@@ -152,7 +162,8 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
         round->batch->context = r;
     }
     uint32_t lease_ms = lease->lease_ms;
-    if (lease->extending == DIBS__EXTEND_ASKED) {
+    bool extension = lease->extending == DIBS__EXTEND_ASKED;
+    if (extension) {
         lease->extending = DIBS__EXTEND_SENT;
         lease_ms = lease->extend_ms;
         dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
@@ -162,6 +173,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
         .token = lease->token,
         .lease_ms = lease_ms,
         .fence = lease->store_fence,
+        .extension = extension,
         .context = lease,
     };
     dibs__lease_ref(lease);
@@ -225,10 +237,12 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
 static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, const struct dibs__renewal *item,
                           const struct dibs__error *error)
 {
-    if (lease->extending != DIBS__EXTEND_SENT)
+    bool left = lease->extending == DIBS__EXTEND_LEFT;
+
+    if (!extension_sent(lease))
         return;
-    if (item->result == DIBS__UNANSWERED && error->status == DIBS_UNAVAILABLE) {
-        lease->extending = DIBS__EXTEND_ASKED;
+    if (item->result == DIBS__UNANSWERED && (error->status == DIBS_UNAVAILABLE || error->status == DIBS_OK)) {
+        lease->extending = left ? DIBS__NOT_EXTENDING : DIBS__EXTEND_ASKED;
         return;
     }
     lease->extending = DIBS__EXTEND_DONE;
@@ -254,7 +268,7 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         reschedule(r, lease);
         return false;
     }
-    bool renewal = lease->extending != DIBS__EXTEND_SENT;
+    bool renewal = !item->extension;
     end_extension(r, lease, item, error);
     if (item->result == DIBS__RENEWED) {
         atomic_fetch_add_explicit(r->config.renewed, renewal, memory_order_relaxed);
@@ -379,6 +393,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     if (r->all)
         r->all->previous = lease;
     r->all = lease;
+    lease->listed = true;
     lease->heap_place = r->heap_count++;
     place(r, lease, lease->heap_place);
     lease->due = DIBS__NEVER;
@@ -386,9 +401,12 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* Requires mutex. */
-static void take_out(struct dibs__renewals *r, struct dibs__lease *lease)
+/* Requires mutex. True: the list's reference is the caller's now. False: it was taken out before. */
+static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease)
 {
+    if (!lease->listed)
+        return false;
+    lease->listed = false;
     unschedule(r, lease);
     if (lease->next)
         lease->next->previous = lease->previous;
@@ -398,14 +416,16 @@ static void take_out(struct dibs__renewals *r, struct dibs__lease *lease)
         r->all = lease->next;
     atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
                               memory_order_relaxed);
+    return true;
 }
 
 void dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     pthread_mutex_lock(&r->mutex);
-    take_out(r, lease);
+    bool taken = take_out(r, lease);
     pthread_mutex_unlock(&r->mutex);
-    dibs__lease_unref(lease);
+    if (taken)
+        dibs__lease_unref(lease);
 }
 
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
@@ -421,7 +441,7 @@ struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 /* Requires mutex; lets go of it while it sleeps. False: the deadline came first. */
 static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
 {
-    while (lease->extending == DIBS__EXTEND_ASKED || lease->extending == DIBS__EXTEND_SENT) {
+    while (extending(lease)) {
         if (dibs__now(r->config.clock) >= deadline)
             return false;
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
@@ -445,7 +465,9 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
     reschedule(r, lease);
     if (wait_for_extension(r, lease, deadline))
         return lease->extend_status;
-    if (lease->extending == DIBS__EXTEND_ASKED) {
+    if (lease->extending == DIBS__EXTEND_SENT) {
+        lease->extending = DIBS__EXTEND_LEFT;
+    } else if (lease->extending == DIBS__EXTEND_ASKED) {
         lease->extending = DIBS__NOT_EXTENDING;
         if (lease->fixed)
             lease->renew_at = DIBS__NEVER;

@@ -39,7 +39,7 @@ void dibs__renewals_unreserve(struct dibs__renewals *renewals);
 /* A lease that was granted to a request sent at proof. Takes a reference. */
 void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof);
 
-/* Its thread gives it up. Afterwards nothing is renewed and no callback for it begins. */
+/* Its thread gives it up: afterwards no renewal of it begins. A callback that was due may still come. */
 void dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
 /* As dibs_extend, for the thread that holds the lease: waits for the store at most until the deadline. */

@@ -188,7 +188,6 @@ static dibs_status core_new(struct dibs__core **out, dibs_runtime *runtime, bool
 static void enter(struct dibs__visit *visit, struct dibs__core *core)
 {
     visit->core = core;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
     pthread_mutex_lock(&core->mutex);
     core->inside++;
     pthread_mutex_unlock(&core->mutex);
@@ -212,12 +211,15 @@ static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
 {
     dibs_runtime *runtime;
 
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
     pthread_mutex_lock(&registry_mutex);
     for (runtime = runtimes; runtime && runtime->serial != serial; runtime = runtime->next)
         continue;
     if (runtime)
         enter(visit, runtime->core); /* a thread that holds something made sure that the core is of this process */
     pthread_mutex_unlock(&registry_mutex);
+    if (!runtime)
+        pthread_setcancelstate(visit->cancel_state, NULL);
     return runtime != NULL;
 }
 
@@ -257,7 +259,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&registry_mutex);
 }
 
-/* What is prepared for a fork last is locked last: the registry, which revive holds while it makes a core, comes first. */
+/* A fork locks last what was registered first: so the registry, which revive holds while it makes a core, comes first. */
 static void set_up(void)
 {
     dibs__holds_on_end(on_orphaned, dibs__lease_unref);
@@ -287,6 +289,7 @@ bool dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime)
 {
     bool revived = true;
 
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
     if (atomic_load(&runtime->generation) != dibs__fork_generation()) {
         pthread_mutex_lock(&registry_mutex);
         revived = revive(runtime);
@@ -294,6 +297,8 @@ bool dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime)
     }
     if (revived)
         enter(visit, runtime->core);
+    else
+        pthread_setcancelstate(visit->cancel_state, NULL);
     return revived;
 }
 
@@ -390,11 +395,11 @@ static void close_core(struct dibs__core *core)
     while (core->inside > 0)
         pthread_cond_wait(&core->empty, &core->mutex);
     pthread_mutex_unlock(&core->mutex);
+    dibs__events_stop(core->events); /* first: the callback may use the runtime until it has returned */
     release_all(core);
     dibs__renewals_drain(core->renewals,
                          dibs__after_ms(dibs__core_now(core), (int64_t)settings->connect_timeout_ms +
                                                                   settings->command_timeout_ms));
-    dibs__events_stop(core->events); /* while the callback may still call the runtime */
     dibs__renewals_stop(core->renewals);
     core_free(core);
 }

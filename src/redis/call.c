@@ -1,5 +1,6 @@
 #include "redis/call.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,53 +39,40 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
     sizes[1] = strlen(words[1]);
 }
 
-static struct dibs__request *send_wait(struct dibs__call *call, struct dibs__channel *channel, uint64_t serial,
-                                       int64_t deadline, struct dibs__error *error)
+uint32_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
+                         int64_t deadline)
 {
-    char replicas[12], timeout[12];
+    char replicas[12], timeout[24];
     const char *words[] = {"WAIT", replicas, timeout};
     size_t sizes[] = {4, 0, 0};
-
-    sizes[1] = (size_t)snprintf(replicas, sizeof replicas, "%u", call->replicas_wanted);
-    sizes[2] = (size_t)snprintf(timeout, sizeof timeout, "%u", call->replicas_ms);
-    return dibs__channel_send(channel, serial, &(struct dibs__command){3, words, sizes}, deadline, error);
-}
-
-/* WAIT's answer counts only where it came: else no replica is known to have acknowledged. */
-static void count_replicas(struct dibs__call *call, struct dibs__channel *channel, struct dibs__request *request,
-                           int64_t deadline)
-{
     struct dibs__error unused;
     redisReply *reply;
     bool unknown;
+    uint32_t count = 0;
 
-    call->replicas = 0;
+    sizes[1] = (size_t)snprintf(replicas, sizeof replicas, "%" PRIu32, wanted);
+    sizes[2] = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, timeout_ms);
+    struct dibs__request *request =
+        dibs__channel_send(channel, serial, &(struct dibs__command){3, words, sizes}, deadline, &unused);
     if (!request || dibs__channel_wait(channel, request, deadline, &reply, &unknown, &unused) != DIBS_OK)
-        return;
+        return 0;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0)
-        call->replicas = (uint32_t)reply->integer;
+        count = (uint32_t)reply->integer;
     freeReplyObject(reply);
+    return count;
 }
 
 static dibs_status run_once(struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,
                             bool with_text, int64_t deadline, redisReply **reply, bool *unknown,
                             struct dibs__error *error)
 {
-    struct dibs__error wait_error;
-    struct dibs__request *wait_request = NULL;
-
     *unknown = false;
     dibs__script_words(call->script, view, with_text, call->words, call->sizes);
     struct dibs__request *request = dibs__channel_send(
         channel, view->serial, &(struct dibs__command){call->count, call->words, call->sizes}, deadline, error);
     if (!request)
         return error->status;
-    if (call->replicas_wanted > 0)
-        wait_request = send_wait(call, channel, view->serial, deadline, &wait_error);
-    dibs_status status = dibs__channel_wait(channel, request, deadline, reply, unknown, error);
-    if (call->replicas_wanted > 0)
-        count_replicas(call, channel, wait_request, dibs__after_ms(deadline, call->replicas_ms));
-    return status;
+    return dibs__channel_wait(channel, request, deadline, reply, unknown, error);
 }
 
 dibs_status dibs__call_run(struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,

@@ -13,8 +13,6 @@ struct dibs__call {
     const char *words[DIBS__CALL_WORDS]; /* the first two are filled when it is sent */
     size_t sizes[DIBS__CALL_WORDS];
     char numbers[DIBS__CALL_NUMBERS][24];
-    uint32_t replicas_wanted, replicas_ms; /* not 0: a WAIT goes behind the script, on the same connection */
-    uint32_t replicas;                     /* that acknowledged */
 };
 
 /* The call keeps pointers to what is added, not copies. First the keys, of that number, then the arguments. */
@@ -35,5 +33,13 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
  */
 dibs_status dibs__call_run(struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,
                            int64_t deadline, redisReply **reply, bool *unknown, struct dibs__error *error);
+
+/*
+ * How many replicas acknowledge what was written on that connection, waiting
+ * for `wanted` at most timeout_ms. Nothing else may be in flight on the
+ * channel: it would wait as well.
+ */
+uint32_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
+                         int64_t deadline);
 
 #endif

@@ -52,13 +52,15 @@ struct dibs__channel {
 
     struct dibs__link *link; /* the rest is guarded by mutex, but for what the roles own */
     bool broken, reading, writing, opening;
+    bool in_send; /* some of `sending` may have been sent */
     uint64_t serial;               /* of the link; of the last one where there is none */
     unsigned attempts;             /* that have ended */
     struct dibs__error open_error; /* of the last attempt; DIBS_OK: it succeeded */
     pthread_cond_t changed;
     struct dibs__link_id last_id;  /* of the link before */
-    struct dibs__link *half_open;  /* the scheduler's attempt; only its thread touches it */
-    int64_t half_open_until, reopen_at, reopen_ms; /* the scheduler thread's */
+    struct dibs__link *half_open;  /* the scheduler's attempt: set under mutex, then only its thread touches the link */
+    int64_t half_open_until;
+    int64_t reopen_at, reopen_ms; /* the scheduler thread's */
 
     struct dibs__buffer out, sending;
     uint64_t queued, handed_out; /* bytes appended, and moved to sending, since the link stands */
@@ -174,11 +176,12 @@ static void break_link(struct dibs__channel *channel, const struct dibs__error *
 {
     if (!channel->link || channel->broken)
         return;
+    uint64_t sent = channel->in_send ? channel->handed_out : channel->handed_out - channel->sending.used;
     channel->broken = true;
     shutdown(channel->link->fd, SHUT_RDWR);
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
-        request->unknown = request->begin < channel->handed_out;
+        request->unknown = request->begin < sent;
         if (request->waited_for)
             *request->error = *why;
         complete(channel, request);
@@ -218,6 +221,7 @@ static void write_out(struct dibs__channel *channel, int64_t deadline)
             channel->out = empty;
             channel->handed_out = channel->queued;
         }
+        channel->in_send = true;
         pthread_mutex_unlock(&channel->mutex);
         long sent = dibs__link_send(link, channel->sending.bytes, channel->sending.used, &error);
         if (sent == 0 && deadline > 0) {
@@ -226,6 +230,7 @@ static void write_out(struct dibs__channel *channel, int64_t deadline)
         }
         bool late = sent == 0 && dibs__now(channel->clock) >= deadline;
         pthread_mutex_lock(&channel->mutex);
+        channel->in_send = false;
         if (sent < 0)
             break_link(channel, &error);
         else
@@ -353,6 +358,16 @@ static void end_opening(struct dibs__channel *channel, struct dibs__link *link, 
     pthread_mutex_lock(&channel->mutex);
 }
 
+/* Requires mutex and the opening role; lets go of the mutex. The caller's time is over, the attempt's is not. */
+static void leave_to_scheduler(struct dibs__channel *channel, struct dibs__link *link, int64_t until)
+{
+    channel->half_open = link;
+    channel->half_open_until = until;
+    pthread_mutex_unlock(&channel->mutex);
+    channel->hooks.unattended(channel->hooks.context);
+    pthread_mutex_lock(&channel->mutex);
+}
+
 /* Requires mutex and the opening role; lets go of the mutex while it connects. */
 static void open_link(struct dibs__channel *channel, int64_t deadline)
 {
@@ -362,12 +377,20 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
     pthread_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
     struct dibs__link *link = dibs__link_start(channel->endpoint, &before, &error);
-    if (link && dibs__link_finish(link, channel->clock, until < deadline ? until : deadline, &error) != DIBS_OK) {
+    dibs_status status = error.status;
+    if (link)
+        status = dibs__link_finish(link, channel->clock, until < deadline ? until : deadline, until, &error);
+    if (status == DIBS_TIMEOUT && until <= deadline)
+        status = dibs__link_give_up(link, &error);
+    if (status != DIBS_OK && status != DIBS_TIMEOUT) {
         dibs__link_free(link);
         link = NULL;
     }
     pthread_mutex_lock(&channel->mutex);
-    end_opening(channel, link, &error);
+    if (status == DIBS_TIMEOUT)
+        leave_to_scheduler(channel, link, until);
+    else
+        end_opening(channel, link, &error);
 }
 
 static bool stands(const struct dibs__channel *channel)
@@ -515,6 +538,8 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
 
     *reply = NULL;
     pthread_mutex_lock(&channel->mutex);
+    if (request->done && !request->reply && request->error != error)
+        *error = *request->error;
     request->error = error;
     done = wait_until_done(channel, request, deadline < request->expires ? deadline : request->expires);
     if (!done && dibs__now(channel->clock) >= request->expires) {
@@ -571,9 +596,9 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     *deadline = DIBS__NEVER;
     pthread_mutex_lock(&channel->mutex);
     if (channel->half_open) {
-        fd->fd = channel->half_open->fd;
-        fd->events = dibs__link_events(channel->half_open);
-        *deadline = channel->half_open_until;
+        *fd = dibs__link_interest(channel->half_open, dibs__now(channel->clock), deadline);
+        if (channel->half_open_until < *deadline)
+            *deadline = channel->half_open_until;
     } else if (stands(channel)) {
         bool pending = channel->first != NULL;
         if (!channel->reading && (pending || keep_open))
@@ -582,7 +607,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
             fd->events |= POLLOUT;
         if (fd->events)
             fd->fd = channel->link->fd;
-        if (!channel->reading && pending)
+        if (pending)
             *deadline = channel->first->expires;
     } else if (keep_open && !channel->link && !channel->opening) {
         *deadline = channel->reopen_at;
@@ -627,13 +652,14 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
 static void go_on_opening(struct dibs__channel *channel, int64_t now)
 {
     struct dibs__error error = {DIBS_OK, ""};
+    int64_t until = channel->half_open_until;
 
     pthread_mutex_unlock(&channel->mutex);
-    dibs_status status = dibs__link_step(channel->half_open, now, &error);
+    dibs_status status = dibs__link_step(channel->half_open, now, until, &error);
     pthread_mutex_lock(&channel->mutex);
     bool ready = status == DIBS_OK && channel->half_open->state == DIBS__LINK_READY;
-    if (status == DIBS_OK && !ready && now >= channel->half_open_until)
-        status = dibs__error_set(&error, DIBS_UNAVAILABLE, "%s does not answer", channel->endpoint->url.shown);
+    if (status == DIBS_OK && !ready && now >= until)
+        status = dibs__link_give_up(channel->half_open, &error);
     if (ready || status != DIBS_OK)
         end_half_open(channel, ready, &error, now);
 }
@@ -647,7 +673,7 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
         read_in(channel, 0);
         pass_reading_on(channel);
     }
-    if (stands(channel) && !channel->reading && channel->first && now >= channel->first->expires)
+    if (stands(channel) && channel->first && now >= channel->first->expires)
         time_out(channel);
 }
 

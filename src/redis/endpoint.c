@@ -30,18 +30,13 @@ static size_t resolve_unix(const char *path, struct dibs__address *out)
 
 static size_t resolve_host(const struct dibs__url *url, struct dibs__address *out, struct dibs__error *error)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     char port[8];
     size_t count = 0;
 
     snprintf(port, sizeof port, "%u", url->port);
-    hints.ai_flags = AI_NUMERICHOST; /* a literal address needs no resolver, and no interface that has its like */
     int failure = getaddrinfo(url->host, port, &hints, &found);
-    if (failure == EAI_NONAME) {
-        hints.ai_flags = AI_ADDRCONFIG;
-        failure = getaddrinfo(url->host, port, &hints, &found);
-    }
     if (failure) {
         dibs__error_set(error, DIBS_UNAVAILABLE, "the host of %s can't be resolved: %s", url->shown, gai_strerror(failure));
         return 0;
@@ -57,25 +52,29 @@ static size_t resolve_host(const struct dibs__url *url, struct dibs__address *ou
 dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dibs__address *out, size_t *count,
                                      struct dibs__error *error)
 {
+    struct dibs__address found[DIBS__ADDRESSES_MAX] = {0};
+
     pthread_mutex_lock(&endpoint->mutex);
     *count = endpoint->address_count;
-    memcpy(out, endpoint->addresses, sizeof endpoint->addresses);
+    size_t first = endpoint->failures;
+    memcpy(found, endpoint->addresses, sizeof found);
     pthread_mutex_unlock(&endpoint->mutex);
-    if (*count > 0)
-        return DIBS_OK;
-    *count = endpoint->url.path ? resolve_unix(endpoint->url.path, out) : resolve_host(&endpoint->url, out, error);
-    if (*count == 0)
-        return DIBS_UNAVAILABLE;
-    pthread_mutex_lock(&endpoint->mutex);
-    memcpy(endpoint->addresses, out, sizeof endpoint->addresses);
-    endpoint->address_count = *count;
-    pthread_mutex_unlock(&endpoint->mutex);
-    return DIBS_OK;
+    if (*count == 0) {
+        *count = endpoint->url.path ? resolve_unix(endpoint->url.path, found) : resolve_host(&endpoint->url, found, error);
+        pthread_mutex_lock(&endpoint->mutex);
+        memcpy(endpoint->addresses, found, sizeof found);
+        endpoint->address_count = *count;
+        pthread_mutex_unlock(&endpoint->mutex);
+    }
+    for (size_t i = 0; i < *count; i++)
+        out[i] = found[(first + i) % *count];
+    return *count > 0 ? DIBS_OK : DIBS_UNAVAILABLE;
 }
 
-void dibs__endpoint_forget(struct dibs__endpoint *endpoint)
+void dibs__endpoint_failed(struct dibs__endpoint *endpoint)
 {
     pthread_mutex_lock(&endpoint->mutex);
     endpoint->address_count = 0;
+    endpoint->failures++;
     pthread_mutex_unlock(&endpoint->mutex);
 }

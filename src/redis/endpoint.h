@@ -22,6 +22,7 @@ struct dibs__endpoint {
     pthread_mutex_t mutex;   /* a leaf; never held while the resolver is asked */
     struct dibs__address addresses[DIBS__ADDRESSES_MAX]; /* guarded by mutex; what the host name meant when it was asked last */
     size_t address_count;    /* guarded by mutex; 0: to be resolved */
+    size_t failures;         /* guarded by mutex; the address to begin with moves on by one with each */
     atomic_uint_fast64_t *commands, *errors; /* where to count what is sent, and error replies */
 };
 
@@ -32,13 +33,16 @@ void dibs__endpoint_free(struct dibs__endpoint *endpoint);
 /*
  * Copies the addresses of the server to out (room for DIBS__ADDRESSES_MAX) and
  * their number to *count. A host name is resolved the first time, and again
- * after dibs__endpoint_forget: only then does this block, as long as the
+ * after dibs__endpoint_failed: only then does this block, as long as the
  * resolver does. DIBS_OK or DIBS_UNAVAILABLE.
  */
 dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dibs__address *out, size_t *count,
                                      struct dibs__error *error);
 
-/* None of the addresses answered: the name may mean others by now. */
-void dibs__endpoint_forget(struct dibs__endpoint *endpoint);
+/*
+ * A connection could not be made: the name may mean other addresses by now, and
+ * the one that was tried first may be the one that is silent.
+ */
+void dibs__endpoint_failed(struct dibs__endpoint *endpoint);
 
 #endif

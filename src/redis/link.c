@@ -73,34 +73,49 @@ static void set_options(int fd, int family)
 #endif
 }
 
-/* Begins to connect to the address that is tried now. False with errno set. */
-static bool begin_connect(struct dibs__link *link)
+/* 0: connected or about to be; else why not. */
+static int try_to_connect(struct dibs__link *link)
 {
     struct dibs__address *address = &link->addresses[link->address];
-    int family = address->name.ss_family;
+    int reason = connect(link->fd, (struct sockaddr *)&address->name, address->length) == 0 ? 0 : errno;
+
+    link->backlog_full = reason == EAGAIN && address->name.ss_family == AF_UNIX;
+    return link->backlog_full || reason == EINPROGRESS || reason == EINTR ? 0 : reason;
+}
+
+/* With the address that is tried now. */
+static int begin_to_connect(struct dibs__link *link)
+{
+    int family = link->addresses[link->address].name.ss_family;
 
     dibs__fd_close(link->fd);
+    link->address_until = 0;
     link->fd = dibs__fd_socket(family);
     if (link->fd < 0)
-        return false;
+        return errno;
     set_options(link->fd, family);
-    return connect(link->fd, (struct sockaddr *)&address->name, address->length) == 0 || errno == EINPROGRESS ||
-           errno == EINTR;
+    return try_to_connect(link);
 }
 
 /* From the address that is tried now on, the first that can be begun. `reason`: why the one before could not. */
 static dibs_status connect_next(struct dibs__link *link, int reason, struct dibs__error *error)
 {
     for (; link->address < link->address_count; link->address++) {
-        if (begin_connect(link))
+        reason = begin_to_connect(link);
+        if (reason == 0)
             return DIBS_OK;
-        reason = errno;
     }
     if (reason == EMFILE || reason == ENFILE || reason == ENOMEM)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no descriptor for a connection: %s", strerror(reason));
-    dibs__endpoint_forget(link->endpoint);
+    dibs__endpoint_failed(link->endpoint);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "can't connect to %s: %s", link->endpoint->url.shown,
                            strerror(reason));
+}
+
+dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error)
+{
+    dibs__endpoint_failed(link->endpoint);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", link->endpoint->url.shown);
 }
 
 struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, const struct dibs__link_id *before,
@@ -304,17 +319,39 @@ static dibs_status take_answers(struct dibs__link *link, struct dibs__error *err
 
 /* ------------------------------------------------------------------ driving */
 
-/* Still connecting: whether the connection stands by now. */
-static dibs_status check_connected(struct dibs__link *link, int64_t now, struct dibs__error *error)
+#define BACKLOG_PAUSE_MS 5
+
+/* True: *reason says what came of it. False: not known yet. */
+static bool has_connected(struct dibs__link *link, int *reason)
 {
     struct pollfd fd = {.fd = link->fd, .events = POLLOUT};
-    int reason = 0;
-    socklen_t size = sizeof reason;
+    socklen_t size = sizeof *reason;
 
+    *reason = 0;
+    if (link->backlog_full) {
+        *reason = try_to_connect(link);
+        return !link->backlog_full;
+    }
     if (poll(&fd, 1, 0) <= 0)
-        return DIBS_OK;
-    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &reason, &size) != 0)
-        reason = errno;
+        return false;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, reason, &size) != 0)
+        *reason = errno;
+    return true;
+}
+
+/* Still connecting: goes on when the connection stands, or to the next address. */
+static dibs_status go_on_connecting(struct dibs__link *link, int64_t now, int64_t until, struct dibs__error *error)
+{
+    size_t left = link->address_count - link->address;
+    int reason;
+
+    if (link->address_until == 0)
+        link->address_until = left > 1 ? now + (until - now) / (int64_t)left : until;
+    if (!has_connected(link, &reason)) {
+        if (left == 1 || now < link->address_until)
+            return DIBS_OK;
+        reason = ETIMEDOUT;
+    }
     if (reason == 0)
         return greet(link, now, error);
     link->address++;
@@ -331,9 +368,9 @@ static dibs_status say_what_it_said(struct dibs__link *link, struct dibs__error 
     return error->status;
 }
 
-dibs_status dibs__link_step(struct dibs__link *link, int64_t now, struct dibs__error *error)
+dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until, struct dibs__error *error)
 {
-    if (link->state == DIBS__LINK_CONNECTING && check_connected(link, now, error) != DIBS_OK)
+    if (link->state == DIBS__LINK_CONNECTING && go_on_connecting(link, now, until, error) != DIBS_OK)
         return error->status;
     if (link->state == DIBS__LINK_CONNECTING)
         return DIBS_OK;
@@ -356,26 +393,37 @@ dibs_status dibs__link_step(struct dibs__link *link, int64_t now, struct dibs__e
     return DIBS_OK;
 }
 
-short dibs__link_events(const struct dibs__link *link)
+struct pollfd dibs__link_interest(const struct dibs__link *link, int64_t now, int64_t *deadline)
 {
-    if (link->state == DIBS__LINK_CONNECTING)
-        return POLLOUT;
-    return link->out.used > 0 ? POLLIN | POLLOUT : POLLIN;
+    struct pollfd fd = {.fd = link->fd, .events = POLLIN};
+
+    *deadline = DIBS__NEVER;
+    if (link->state != DIBS__LINK_CONNECTING) {
+        fd.events = link->out.used > 0 ? POLLIN | POLLOUT : POLLIN;
+        return fd;
+    }
+    fd.events = POLLOUT;
+    *deadline = link->address_until; /* 0: at once, to have it settled */
+    if (link->backlog_full) {
+        fd.fd = -1;
+        *deadline = dibs__after_ms(now, BACKLOG_PAUSE_MS);
+    }
+    return fd;
 }
 
 dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline,
-                              struct dibs__error *error)
+                              int64_t until, struct dibs__error *error)
 {
     for (;;) {
-        int64_t now = dibs__now(clock);
-        if (dibs__link_step(link, now, error) != DIBS_OK)
+        int64_t now = dibs__now(clock), again;
+        if (dibs__link_step(link, now, until, error) != DIBS_OK)
             return error->status;
         if (link->state == DIBS__LINK_READY)
             return DIBS_OK;
         if (now >= deadline)
-            return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", link->endpoint->url.shown);
-        struct pollfd fd = {.fd = link->fd, .events = dibs__link_events(link)};
-        clock->poll(clock, &fd, 1, deadline);
+            return DIBS_TIMEOUT;
+        struct pollfd fd = dibs__link_interest(link, now, &again);
+        clock->poll(clock, &fd, 1, again < deadline ? again : deadline);
     }
 }
 

@@ -38,6 +38,8 @@ struct dibs__link {
     struct dibs__buffer out;
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
     size_t address_count, address; /* the one being tried */
+    int64_t address_until;       /* then the next one's turn comes; 0: not settled yet */
+    bool backlog_full;           /* of the Unix socket: it is to be tried again */
     unsigned asked, answered;    /* commands of the greeting */
     unsigned loaded;             /* scripts, or refused to be */
     unsigned char asks[10 + DIBS__SCRIPT_COUNT]; /* what each of them was */
@@ -52,16 +54,25 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, const struc
 void dibs__link_free(struct dibs__link *link); /* NULL is fine */
 
 /*
- * Goes on as far as it can without blocking. DIBS_OK: look at state; while it
- * isn't DIBS__LINK_READY, call again when dibs__link_events() are ready.
- * Anything else: it failed, free it.
+ * Goes on as far as it can without blocking. until: when the whole attempt is
+ * to be given up; each address has its share of that time. DIBS_OK: look at
+ * state; while it isn't DIBS__LINK_READY, call again when dibs__link_interest
+ * says so. Anything else: it failed, free it.
  */
-dibs_status dibs__link_step(struct dibs__link *link, int64_t now, struct dibs__error *error);
-short dibs__link_events(const struct dibs__link *link); /* for poll(2) */
+dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until, struct dibs__error *error);
 
-/* Blocks until it is ready. DIBS_OK, or it failed. */
+/* What to poll for, and until when at the latest. */
+struct pollfd dibs__link_interest(const struct dibs__link *link, int64_t now, int64_t *deadline);
+
+/*
+ * Blocks until it is ready, at most until the deadline. DIBS_OK;
+ * DIBS_TIMEOUT: the deadline passed, it may go on; anything else: it failed.
+ */
 dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline,
-                              struct dibs__error *error);
+                              int64_t until, struct dibs__error *error);
+
+/* The whole attempt took too long: fills the error. */
+dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error);
 
 /*
  * Whether a later connection can prove that this one is at its end, so that

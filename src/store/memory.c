@@ -342,7 +342,9 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal)
     struct lock *lock = find(memory, probe);
     renewal->result = DIBS__GONE;
     if (lock && strcmp(lock->token, renewal->token) == 0) {
-        lock->expires = dibs__after_ms(dibs__now(memory->clock), renewal->lease_ms);
+        int64_t expires = dibs__after_ms(dibs__now(memory->clock), renewal->lease_ms);
+        if (renewal->extension || expires > lock->expires)
+            lock->expires = expires;
         renewal->result = DIBS__RENEWED;
     }
     pthread_mutex_unlock(&memory->space->mutex);

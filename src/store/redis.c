@@ -27,6 +27,8 @@
 #define EXCLUSIVE 8 /* only with min_replicas */
 #define RESENDS   2 /* how often a command is sent again because its connection broke */
 
+#define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
+
 #define POLL_FIRST_MS 4 /* a waiter asks again after this time, later after up to the other */
 #define POLL_LAST_MS  64
 
@@ -180,8 +182,8 @@ static int64_t again_ms(const struct dibs__ask *ask, int64_t pttl)
 
 /* What acquire.lua answered on that connection. */
 static dibs_status read_answer(struct redis_store *store, size_t channel, const struct dibs__link_view *view,
-                               const struct dibs__ask *ask, const redisReply *reply, struct dibs__answer *answer,
-                               struct dibs__error *error)
+                               const struct dibs__ask *ask, const redisReply *reply, bool *decided,
+                               struct dibs__answer *answer, struct dibs__error *error)
 {
     int64_t code, number;
 
@@ -195,16 +197,41 @@ static dibs_status read_answer(struct redis_store *store, size_t channel, const 
         answer->fence = (uint64_t)number;
         return DIBS_OK;
     }
-    /* Too late, as the server's clock has it: that was set since this connection began. */
+    /* Too late, as the server's clock has it: that was set since this connection began. By its new time, once more. */
+    *decided = false;
     dibs__channel_set_clock(store->channels[channel], view->serial, number - dibs__now(store->config.clock) / 1000);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
                            store->endpoint.url.shown);
 }
 
+static void retract(struct dibs__store *base, const char *name, const char *token)
+{
+    dibs__retractions_add(of(base)->retractions, name, token, &(struct dibs__route){.channel = NULL});
+}
+
 /* Where an ask went whose outcome is not known; channel NULL: there is none. */
 typedef struct dibs__route doubt;
 
-/* One ask on the connection that view shows. *sent: the reply decided, sending it again would not help. */
+/* It was granted on that connection: enough replicas must have heard of it, or it is given back. */
+static dibs_status wait_for_replicas(struct redis_store *store, size_t channel, const struct dibs__link_view *view,
+                                     const struct dibs__ask *ask, struct dibs__error *error)
+{
+    uint32_t wanted = store->config.min_replicas;
+    int64_t left = dibs__ms_until(ask->deadline, dibs__now(store->config.clock));
+    int64_t timeout_ms = left < store->config.replica_timeout_ms ? left : store->config.replica_timeout_ms;
+    uint32_t count = 0;
+
+    if (timeout_ms > 0) /* to WAIT, 0 is for ever */
+        count = dibs__call_wait(store->channels[channel], view->serial, wanted, timeout_ms,
+                                dibs__after_ms(ask->deadline, WAIT_GRACE_MS));
+    if (count >= wanted)
+        return DIBS_OK;
+    retract(&store->store, ask->name, ask->token);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count, wanted,
+                           timeout_ms);
+}
+
+/* One ask on the connection that view shows. *decided: by a reply, so that sending it again would not help. */
 static dibs_status ask_once(struct redis_store *store, size_t channel, const struct dibs__link_view *view,
                             const struct dibs__ask *ask, doubt *doubtful, bool *decided, struct dibs__answer *answer,
                             struct dibs__error *error)
@@ -222,8 +249,6 @@ static dibs_status ask_once(struct redis_store *store, size_t channel, const str
     dibs__call_add(&call, ask->token, strlen(ask->token));
     dibs__call_add_number(&call, ask->lease_ms);
     dibs__call_add_number(&call, not_after);
-    call.replicas_wanted = store->config.min_replicas;
-    call.replicas_ms = store->config.replica_timeout_ms;
     dibs_status status = dibs__call_run(&call, store->channels[channel], view, ask->deadline, &reply, &unknown, error);
     *decided = status == DIBS_OK;
     if (!*decided) {
@@ -232,14 +257,10 @@ static dibs_status ask_once(struct redis_store *store, size_t channel, const str
         return status;
     }
     doubtful->channel = NULL;
-    status = read_answer(store, channel, view, ask, reply, answer, error);
+    status = read_answer(store, channel, view, ask, reply, decided, answer, error);
     freeReplyObject(reply);
-    if (status == DIBS_OK && call.replicas < store->config.min_replicas) {
-        dibs__retractions_add(store->retractions, ask->name, ask->token, &(struct dibs__route){.channel = NULL});
-        return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %u ms", call.replicas,
-                               store->config.min_replicas, store->config.replica_timeout_ms);
-    }
-    return status;
+    return status == DIBS_OK && store->config.min_replicas > 0 ? wait_for_replicas(store, channel, view, ask, error)
+                                                               : status;
 }
 
 /*
@@ -336,13 +357,21 @@ static dibs_status release(struct dibs__store *base, const char *name, const cha
     }
     heard(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD)
-        dibs__retractions_add(store->retractions, name, token, &(struct dibs__route){.channel = NULL});
+        retract(base, name, token);
     return status;
 }
 
-static void retract(struct dibs__store *base, const char *name, const char *token)
+/* As it is, so that dibs_force_unlock takes it, unless it does not print or does not fit. */
+static void show_token(char *out, size_t size, const redisReply *token)
 {
-    dibs__retractions_add(of(base)->retractions, name, token, &(struct dibs__route){.channel = NULL});
+    bool prints = token->len < size;
+
+    for (size_t i = 0; i < token->len; i++)
+        prints = prints && token->str[i] >= ' ' && token->str[i] <= '~';
+    if (prints)
+        memcpy(out, token->str, token->len + 1);
+    else
+        dibs__escape(out, size, token->str, token->len);
 }
 
 /* What query.lua answered. */
@@ -353,7 +382,7 @@ static bool read_owner(const redisReply *reply, dibs_owner *owner)
     const redisReply *token = reply->element[0], *fence = reply->element[2];
     if (token->type == REDIS_REPLY_STRING) {
         owner->held = true;
-        dibs__escape(owner->token, sizeof owner->token, token->str, token->len);
+        show_token(owner->token, sizeof owner->token, token);
         owner->remaining_ms = reply->element[1]->integer;
     }
     if (fence->type == REDIS_REPLY_STRING)
@@ -417,9 +446,10 @@ struct renewal_call {
     struct redis_store *store;
     struct dibs__batch *batch;
     size_t count;
-    const char *words[3 + DIBS__BATCH_MAX * 5];
-    size_t sizes[3 + DIBS__BATCH_MAX * 5];
+    const char *words[3 + DIBS__BATCH_MAX * 6];
+    size_t sizes[3 + DIBS__BATCH_MAX * 6];
     char key_count[12];
+    char not_after[24]; /* of the extensions */
     struct {
         struct dibs__keys keys;
         char lease[12], fence[24];
@@ -432,11 +462,12 @@ static void add_word(struct renewal_call *call, const char *word, size_t size)
     call->sizes[call->count++] = size;
 }
 
-static void build_renewal(struct renewal_call *call)
+static void build_renewal(struct renewal_call *call, int64_t not_after)
 {
     const struct dibs__batch *batch = call->batch;
 
     call->count = 2;
+    snprintf(call->not_after, sizeof call->not_after, "%" PRId64, not_after);
     add_word(call, call->key_count, (size_t)snprintf(call->key_count, sizeof call->key_count, "%zu", batch->count * 2));
     for (size_t i = 0; i < batch->count; i++) {
         struct dibs__keys *keys = &call->items[i].keys;
@@ -450,6 +481,7 @@ static void build_renewal(struct renewal_call *call)
         add_word(call, item->token, strlen(item->token));
         add_word(call, lease, (size_t)snprintf(lease, sizeof call->items[i].lease, "%u", item->lease_ms));
         add_word(call, fence, (size_t)snprintf(fence, sizeof call->items[i].fence, "%" PRIu64, item->fence));
+        add_word(call, item->extension ? call->not_after : "", item->extension ? strlen(call->not_after) : 0);
     }
 }
 
@@ -462,8 +494,9 @@ static bool send_renewal(struct renewal_call *call, bool with_text)
 
     if (!dibs__channel_view(store->background, &view))
         return false;
-    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, call->words, call->sizes);
     call->batch->proof = dibs__now(store->config.clock);
+    build_renewal(call, ask_not_after(store, &view, call->batch->proof));
+    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, call->words, call->sizes);
     return dibs__channel_submit(store->background, view.serial,
                                 &(struct dibs__command){(int)call->count, call->words, call->sizes}, on_renewed, call);
 }
@@ -486,7 +519,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == batch->count) {
         int64_t result;
         for (size_t i = 0; i < batch->count; i++)
-            if (dibs__reply_integer(reply, i, &result))
+            if (dibs__reply_integer(reply, i, &result) && result >= 0)
                 batch->items[i].result = result == 1 ? DIBS__RENEWED : DIBS__GONE;
         failed.status = DIBS_OK;
     } else if (reply) {
@@ -510,7 +543,6 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
     }
     call->store = store;
     call->batch = batch;
-    build_renewal(call);
     if (send_renewal(call, false))
         return;
     dibs__error_set(&error, DIBS_UNAVAILABLE, "there is no connection to %s", store->endpoint.url.shown);
@@ -589,10 +621,8 @@ static bool make_parts(struct redis_store *store)
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {
-        uint32_t wait_ms = store->channel_count < SHARED ? 0 : config->replica_timeout_ms;
-        struct dibs__channel *channel = dibs__channel_new(&store->endpoint, config->clock, &hooks,
-                                                          config->connect_timeout_ms,
-                                                          config->command_timeout_ms + wait_ms);
+        struct dibs__channel *channel = dibs__channel_new(
+            &store->endpoint, config->clock, &hooks, config->connect_timeout_ms, config->command_timeout_ms);
         if (!channel)
             return false;
         store->channels[store->channel_count] = channel;

@@ -1,6 +1,6 @@
 /*
  * Lock discipline: `mutex` guards the list and each entry, but for what is
- * read-only after dibs__retractions_add. It is a leaf: no command is sent while
+ * read-only after dibs__retractions_add. A channel's mutex comes after it; no command is sent while
  * it is held, so an entry that is being sent is marked `busy`, and only the
  * scheduler (which sends) and the answer to it (of which there is one) touch it then.
  */
@@ -262,7 +262,10 @@ void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channe
             if (send_one(due[i], background))
                 continue;
             pthread_mutex_lock(&all->mutex);
-            put_off(due[i], DIBS__NEVER);
+            if (dibs__channel_view(background, &view))
+                back_off(due[i]);
+            else
+                put_off(due[i], DIBS__NEVER);
             pthread_mutex_unlock(&all->mutex);
         }
     }

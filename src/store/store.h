@@ -44,6 +44,7 @@ struct dibs__batch {
         const char *name, *token;
         uint32_t lease_ms;
         uint64_t fence;
+        bool extension; /* sets the lease to lease_ms; else it is never made shorter */
         enum dibs__renewed result;
         void *context;
     } items[DIBS__BATCH_MAX];

@@ -55,7 +55,7 @@ static void all_its_names_are_released(void **state)
     fixture *f = *state;
     actor *a = actor_start();
     char name[NAMES][24];
-    char key[400];
+    char key[600];
 
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < NAMES; i++) {
