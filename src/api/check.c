@@ -17,7 +17,8 @@ size_t dibs__check_name(const dibs_runtime *rt, const char *name)
     else if (size > DIBS_NAME_MAX)
         dibs__fail(DIBS_INVALID, "name is longer than %d bytes", DIBS_NAME_MAX);
     else if (rt->settings.reserved && strncmp(name, rt->settings.reserved, strlen(rt->settings.reserved)) == 0)
-        dibs__fail(DIBS_INVALID, "name makes a key that begins with \"dibs:\", which is kept for what dibs itself stores");
+        dibs__fail(DIBS_INVALID,
+                   "name makes a key that begins with \"dibs:\", which is kept for what dibs itself stores");
     else
         return size;
     return 0;

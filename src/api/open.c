@@ -8,10 +8,10 @@
 #include "core/runtime.h"
 #include "store/keys.h"
 
-#define LABEL_MAX     48
+#define LABEL_MAX 48
 #define RESERVED_KEYS "dibs:"
-#define DEFAULT_URL   "redis://127.0.0.1:6379"
-#define STRINGIFY(x)  #x
+#define DEFAULT_URL "redis://127.0.0.1:6379"
+#define STRINGIFY(x) #x
 #define VERSION(a, b, c) STRINGIFY(a) "." STRINGIFY(b) "." STRINGIFY(c)
 
 const char *dibs_version(void)
@@ -82,8 +82,8 @@ static bool check_config(const dibs_config *config)
            only_with("URL with TLS", "tls_server_name", config->tls_server_name) &&
            only_with("redis-sentinel:// URL", "sentinel_user", config->sentinel_user) &&
            only_with("redis-sentinel:// URL", "sentinel_password", config->sentinel_password) &&
-           (!config->label || check_label(config->label)) && (!config->key_prefix || check_prefix(config->key_prefix)) &&
-           check_times(config);
+           (!config->label || check_label(config->label)) &&
+           (!config->key_prefix || check_prefix(config->key_prefix)) && check_times(config);
 }
 
 static bool check_url_count(const char *where, size_t count)
@@ -130,7 +130,8 @@ static dibs_status find_url(char **out, const dibs_config *config)
     if (!config->urls && config->url_count == 0)
         return url_from_environment(out);
     if (!config->urls || config->url_count == 0)
-        return dibs__fail(DIBS_INVALID, config->urls ? "url_count is 0, but urls is set" : "urls is NULL, but url_count is not 0");
+        return dibs__fail(DIBS_INVALID,
+                          config->urls ? "url_count is 0, but urls is set" : "urls is NULL, but url_count is not 0");
     if (!check_url_count("urls", config->url_count))
         return DIBS_INVALID;
     if (!config->urls[0])

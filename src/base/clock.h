@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define DIBS__NS_PER_MS INT64_C(1000000)
-#define DIBS__NEVER     INT64_MAX /* the deadline that does not come */
+#define DIBS__NEVER INT64_MAX /* the deadline that does not come */
 
 /*
  * now:  nanoseconds since some start, running on while the machine sleeps.

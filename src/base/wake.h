@@ -12,7 +12,7 @@ struct dibs__wake {
 
 bool dibs__wake_init(struct dibs__wake *wake); /* false with errno set */
 void dibs__wake_free(struct dibs__wake *wake);
-void dibs__wake_ring(struct dibs__wake *wake); /* any thread; never blocks */
+void dibs__wake_ring(struct dibs__wake *wake);  /* any thread; never blocks */
 void dibs__wake_quiet(struct dibs__wake *wake); /* the polling thread, before it looks at what it was woken for */
 
 #endif

@@ -36,7 +36,7 @@ struct dibs__cell {
     struct dibs__lease *held;
     struct waiter *first, *last;
     struct dibs__error *outage; /* that the thread with the turn rides out; NULL: none */
-    pthread_cond_t asker; /* the thread with the turn sleeps here */
+    pthread_cond_t asker;       /* the thread with the turn sleeps here */
     size_t name_size;
     char name[];
 };

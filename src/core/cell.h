@@ -28,10 +28,10 @@ struct dibs__turn {
     const char *name;
     size_t name_size;
     int64_t deadline;
-    int64_t patience;           /* until when the caller rides out an unreachable store */
-    bool waited;                /* set */
+    int64_t patience;                /* until when the caller rides out an unreachable store */
+    bool waited;                     /* set */
     atomic_uint_fast64_t *contended; /* where to count that it waits, when it begins to */
-    struct dibs__error *outage; /* filled where that is the status */
+    struct dibs__error *outage;      /* filled where that is the status */
 };
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__cell **out);
 
@@ -50,7 +50,8 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
 /* The thread with the turn got nothing: the next has it. outage: why, where the store can't be reached, else NULL. */
 void dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, const struct dibs__error *outage);
 
-/* The lease is no more, released or lost: the next waiter has the turn. Only the first call for a lease does anything. */
+/* The lease is no more, released or lost: the next waiter has the turn. Only the first call for a lease does anything.
+ */
 void dibs__cells_end(struct dibs__cells *cells, struct dibs__lease *lease);
 
 /* The store has a hint that name may be free: its asker is to ask. */

@@ -6,9 +6,9 @@
 
 #include "base/hash.h"
 
-#define LINEAR   8 /* up to so many holds there is no index */
+#define LINEAR 8   /* up to so many holds there is no index */
 #define SMALLEST 4 /* room for so many at least, once there is one */
-#define NOTHING  UINT32_MAX
+#define NOTHING UINT32_MAX
 
 /*
  * `index` has a power of two of places, at least twice as many as there are

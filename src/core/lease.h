@@ -16,7 +16,13 @@
 #define DIBS__FENCE_STEPS 1024 /* fences within one grant of the store's */
 
 /* LEFT: sent, and its call did not wait for the answer. */
-enum dibs__extending { DIBS__NOT_EXTENDING, DIBS__EXTEND_ASKED, DIBS__EXTEND_SENT, DIBS__EXTEND_LEFT, DIBS__EXTEND_DONE };
+enum dibs__extending {
+    DIBS__NOT_EXTENDING,
+    DIBS__EXTEND_ASKED,
+    DIBS__EXTEND_SENT,
+    DIBS__EXTEND_LEFT,
+    DIBS__EXTEND_DONE
+};
 
 struct dibs__lease {
     atomic_uint references;
@@ -34,8 +40,8 @@ struct dibs__lease {
     bool in_flight;    /* being renewed now */
     size_t heap_place; /* DIBS__NOT_SCHEDULED: not among those that are kept alive */
     enum dibs__extending extending;
-    uint32_t extend_ms;         /* to this length */
-    dibs_status extend_status;  /* when done */
+    uint32_t extend_ms;                  /* to this length */
+    dibs_status extend_status;           /* when done */
     bool listed;                         /* among all leases that threads hold */
     struct dibs__lease *next, *previous; /* in that list */
 
@@ -43,7 +49,7 @@ struct dibs__lease {
     char name[];
 };
 
-#define DIBS__LEASE_LOST   INT64_C(0)
+#define DIBS__LEASE_LOST INT64_C(0)
 #define DIBS__NOT_SCHEDULED SIZE_MAX
 
 /* With one reference, the caller's, and not granted yet. NULL: no memory. */

@@ -8,8 +8,8 @@
 #include "base/thread.h"
 
 #define OUTAGE_FIRST_MS 10 /* a waiting call asks an unreachable store again after this, later up to the other */
-#define OUTAGE_LAST_MS  200
-#define GRACE_MS        3 /* an ask that is under way when the wait ends has so long to come back */
+#define OUTAGE_LAST_MS 200
+#define GRACE_MS 3 /* an ask that is under way when the wait ends has so long to come back */
 
 /* One call of dibs_lock_with. */
 struct attempt {
@@ -209,7 +209,9 @@ dibs_status dibs__lock_acquire(struct dibs__core *core, const char *name, size_t
         .core = core,
         .wait_ms = wait_ms,
         .started = now,
-        .limit = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms),
+        .limit = wait_ms < 0    ? DIBS__NEVER
+                 : wait_ms == 0 ? 0
+                                : dibs__after_ms(now, wait_ms),
         .lease_ms = lease_ms,
     };
 

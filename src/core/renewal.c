@@ -19,7 +19,7 @@
 #include "base/wake.h"
 
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
-#define RETRY_MOST_MS  1000
+#define RETRY_MOST_MS 1000
 #define EXTEND_RETRY_MS 10 /* somebody waits for it */
 
 struct dibs__renewals {

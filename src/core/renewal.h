@@ -17,7 +17,8 @@ struct dibs__renewal_config {
     void *context;     /* of these two, which are called by the scheduler's thread with no lock held */
     void (*lost)(void *context, struct dibs__lease *lease, bool gone, const char *why); /* gone: the store said so */
     void (*at_risk)(void *context, struct dibs__lease *lease, const char *why);
-    atomic_uint_fast64_t *renewed, *failed; /* where to count, and how often the leases that are no more were reentered */
+    atomic_uint_fast64_t *renewed,
+        *failed; /* where to count, and how often the leases that are no more were reentered */
     atomic_uint_fast64_t *reentered;
 };
 

@@ -15,7 +15,7 @@
 #include "core/holds.h"
 
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
-static dibs_runtime *runtimes;          /* guarded by registry_mutex, as are these two */
+static dibs_runtime *runtimes; /* guarded by registry_mutex, as are these two */
 static uint64_t last_serial;
 static struct dibs__core *all_abandoned; /* of runtimes that a child closed; kept only to be found by leak checkers */
 
@@ -259,7 +259,8 @@ static void after_fork(void)
     pthread_mutex_unlock(&registry_mutex);
 }
 
-/* A fork locks last what was registered first: so the registry, which revive holds while it makes a core, comes first. */
+/* A fork locks last what was registered first: so the registry, which revive holds while it makes a core, comes first.
+ */
 static void set_up(void)
 {
     dibs__holds_on_end(on_orphaned, dibs__lease_unref);
@@ -397,9 +398,8 @@ static void close_core(struct dibs__core *core)
     pthread_mutex_unlock(&core->mutex);
     dibs__events_stop(core->events); /* first: the callback may use the runtime until it has returned */
     release_all(core);
-    dibs__renewals_drain(core->renewals,
-                         dibs__after_ms(dibs__core_now(core), (int64_t)settings->connect_timeout_ms +
-                                                                  settings->command_timeout_ms));
+    dibs__renewals_drain(core->renewals, dibs__after_ms(dibs__core_now(core), (int64_t)settings->connect_timeout_ms +
+                                                                                  settings->command_timeout_ms));
     dibs__renewals_stop(core->renewals);
     core_free(core);
 }

@@ -21,7 +21,7 @@ typedef dibs_status dibs__store_opener(struct dibs__store **out, const struct di
 /* What dibs_open was told, checked, defaults filled in. Read-only after open. */
 struct dibs__settings {
     char *url, *key_prefix, *label;
-    const char *reserved; /* names may not begin so: with key_prefix before it, it is "dibs:"; NULL: any may */
+    const char *reserved;        /* names may not begin so: with key_prefix before it, it is "dibs:"; NULL: any may */
     uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
     uint32_t connect_timeout_ms, command_timeout_ms, outage_ms;
     uint32_t min_replicas, replica_timeout_ms;
@@ -39,9 +39,9 @@ struct dibs_runtime {
     struct dibs__settings settings;
     const struct dibs__clock *clock;
     atomic_bool closing;
-    atomic_uint generation;          /* of the process that core belongs to */
-    struct dibs__core *core;         /* written under the registry's mutex, before generation */
-    struct dibs_runtime *next;       /* guarded by the registry's mutex */
+    atomic_uint generation;    /* of the process that core belongs to */
+    struct dibs__core *core;   /* written under the registry's mutex, before generation */
+    struct dibs_runtime *next; /* guarded by the registry's mutex */
 };
 
 struct dibs__core {
@@ -60,8 +60,8 @@ struct dibs__core {
             renew_failed, lost, orphaned, holds, events_dropped;
     } stats;
     pthread_mutex_t mutex;
-    pthread_cond_t empty; /* inside fell to 0 */
-    size_t inside;        /* threads in a call; guarded by mutex */
+    pthread_cond_t empty;         /* inside fell to 0 */
+    size_t inside;                /* threads in a call; guarded by mutex */
     struct dibs__core *abandoned; /* the core of the parent process, and so on */
 };
 

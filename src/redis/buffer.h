@@ -10,7 +10,8 @@ struct dibs__buffer { /* all zero: empty */
     size_t used, cap;
 };
 
-bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size); /* false: no memory, nothing done */
+bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes,
+                         size_t size); /* false: no memory, nothing done */
 
 /* One command as Redis wants it, formatted by hiredis. False: no memory, nothing done. */
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes);

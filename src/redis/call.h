@@ -4,7 +4,7 @@
 
 #include "redis/channel.h"
 
-#define DIBS__CALL_WORDS   10
+#define DIBS__CALL_WORDS 10
 #define DIBS__CALL_NUMBERS 3
 
 struct dibs__call {

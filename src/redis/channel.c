@@ -27,7 +27,7 @@
 #include "base/random.h"
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
-#define REOPEN_LAST_MS  500
+#define REOPEN_LAST_MS 500
 
 struct dibs__request {
     struct dibs__request *next; /* in flight, or finished */
@@ -52,20 +52,20 @@ struct dibs__channel {
 
     struct dibs__link *link; /* the rest is guarded by mutex, but for what the roles own */
     bool broken, reading, writing, opening;
-    bool in_send; /* some of `sending` may have been sent */
+    bool in_send;                  /* some of `sending` may have been sent */
     uint64_t serial;               /* of the link; of the last one where there is none */
     unsigned attempts;             /* that have ended */
     struct dibs__error open_error; /* of the last attempt; DIBS_OK: it succeeded */
     pthread_cond_t changed;
-    struct dibs__link_id last_id;  /* of the link before */
-    struct dibs__link *half_open;  /* the scheduler's attempt: set under mutex, then only its thread touches the link */
+    struct dibs__link_id last_id; /* of the link before */
+    struct dibs__link *half_open; /* the scheduler's attempt: set under mutex, then only its thread touches the link */
     int64_t half_open_until;
     int64_t reopen_at, reopen_ms; /* the scheduler thread's */
 
     struct dibs__buffer out, sending;
     uint64_t queued, handed_out; /* bytes appended, and moved to sending, since the link stands */
     struct dibs__request *first, *last;
-    atomic_uint in_flight; /* written under mutex */
+    atomic_uint in_flight;                          /* written under mutex */
     struct dibs__request *finished, **finished_end; /* with a done_fn to be called, in the order of the replies */
 };
 
@@ -254,7 +254,8 @@ static void flush(struct dibs__channel *channel, int64_t deadline)
 #define REPLIES_AT_ONCE 64
 
 /* Requires the reading role, not the mutex. Takes complete replies from the reader. False: the bytes are no replies. */
-static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE], size_t *count, struct dibs__error *error)
+static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE], size_t *count,
+                  struct dibs__error *error)
 {
     for (*count = 0; *count < REPLIES_AT_ONCE; ++*count) {
         if (dibs__link_next_reply(link, &replies[*count], error) != DIBS_OK)
@@ -523,7 +524,8 @@ static bool wait_until_done(struct dibs__channel *channel, struct dibs__request 
     return true;
 }
 
-/* Requires mutex. Nobody waits for the request any more; its reply will be thrown away. True: the scheduler is to be told. */
+/* Requires mutex. Nobody waits for the request any more; its reply will be thrown away. True: the scheduler is to be
+ * told. */
 static bool abandon(struct dibs__channel *channel, struct dibs__request *request)
 {
     request->waited_for = false;

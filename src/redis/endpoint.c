@@ -38,7 +38,8 @@ static size_t resolve_host(const struct dibs__url *url, struct dibs__address *ou
     snprintf(port, sizeof port, "%u", url->port);
     int failure = getaddrinfo(url->host, port, &hints, &found);
     if (failure) {
-        dibs__error_set(error, DIBS_UNAVAILABLE, "the host of %s can't be resolved: %s", url->shown, gai_strerror(failure));
+        dibs__error_set(error, DIBS_UNAVAILABLE, "the host of %s can't be resolved: %s", url->shown,
+                        gai_strerror(failure));
         return 0;
     }
     for (struct addrinfo *at = found; at && count < DIBS__ADDRESSES_MAX; at = at->ai_next, count++) {
@@ -60,7 +61,8 @@ dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dib
     memcpy(found, endpoint->addresses, sizeof found);
     pthread_mutex_unlock(&endpoint->mutex);
     if (*count == 0) {
-        *count = endpoint->url.path ? resolve_unix(endpoint->url.path, found) : resolve_host(&endpoint->url, found, error);
+        *count =
+            endpoint->url.path ? resolve_unix(endpoint->url.path, found) : resolve_host(&endpoint->url, found, error);
         pthread_mutex_lock(&endpoint->mutex);
         memcpy(endpoint->addresses, found, sizeof found);
         endpoint->address_count = *count;

@@ -17,12 +17,13 @@ struct dibs__address {
 };
 
 struct dibs__endpoint {
-    struct dibs__url url;    /* read-only after init */
-    char client_name[64];    /* read-only after init; what CLIENT LIST shows */
-    pthread_mutex_t mutex;   /* a leaf; never held while the resolver is asked */
-    struct dibs__address addresses[DIBS__ADDRESSES_MAX]; /* guarded by mutex; what the host name meant when it was asked last */
-    size_t address_count;    /* guarded by mutex; 0: to be resolved */
-    size_t failures;         /* guarded by mutex; the address to begin with moves on by one with each */
+    struct dibs__url url;  /* read-only after init */
+    char client_name[64];  /* read-only after init; what CLIENT LIST shows */
+    pthread_mutex_t mutex; /* a leaf; never held while the resolver is asked */
+    struct dibs__address
+        addresses[DIBS__ADDRESSES_MAX];      /* guarded by mutex; what the host name meant when it was asked last */
+    size_t address_count;                    /* guarded by mutex; 0: to be resolved */
+    size_t failures;                         /* guarded by mutex; the address to begin with moves on by one with each */
     atomic_uint_fast64_t *commands, *errors; /* where to count what is sent, and error replies */
 };
 

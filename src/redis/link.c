@@ -411,8 +411,8 @@ struct pollfd dibs__link_interest(const struct dibs__link *link, int64_t now, in
     return fd;
 }
 
-dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline,
-                              int64_t until, struct dibs__error *error)
+dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline, int64_t until,
+                              struct dibs__error *error)
 {
     for (;;) {
         int64_t now = dibs__now(clock), again;

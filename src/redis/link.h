@@ -18,9 +18,9 @@
 
 /* What of a connection must be known to have the server end it later. */
 struct dibs__link_id {
-    int64_t client;   /* CLIENT ID; 0: not known */
-    char run_id[41];  /* of the server; "": not known */
-    bool may_kill;    /* the server lets us use CLIENT KILL */
+    int64_t client;  /* CLIENT ID; 0: not known */
+    char run_id[41]; /* of the server; "": not known */
+    bool may_kill;   /* the server lets us use CLIENT KILL */
 };
 
 enum dibs__link_state { DIBS__LINK_CONNECTING, DIBS__LINK_GREETING, DIBS__LINK_KILLING, DIBS__LINK_READY };
@@ -31,17 +31,17 @@ struct dibs__link {
     redisReader *reader;
     enum dibs__link_state state;
     struct dibs__link_id id;
-    struct dibs__link_id before; /* the connection that this one replaces */
+    struct dibs__link_id before;       /* the connection that this one replaces */
     char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */
-    int64_t server_ahead_us;     /* the server's clock less ours, too large by one round trip at most */
-    int64_t greeted_at;          /* ours, ns, when the greeting was sent */
+    int64_t server_ahead_us;           /* the server's clock less ours, too large by one round trip at most */
+    int64_t greeted_at;                /* ours, ns, when the greeting was sent */
     struct dibs__buffer out;
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];
-    size_t address_count, address; /* the one being tried */
-    int64_t address_until;       /* then the next one's turn comes; 0: not settled yet */
-    bool backlog_full;           /* of the Unix socket: it is to be tried again */
-    unsigned asked, answered;    /* commands of the greeting */
-    unsigned loaded;             /* scripts, or refused to be */
+    size_t address_count, address;               /* the one being tried */
+    int64_t address_until;                       /* then the next one's turn comes; 0: not settled yet */
+    bool backlog_full;                           /* of the Unix socket: it is to be tried again */
+    unsigned asked, answered;                    /* commands of the greeting */
+    unsigned loaded;                             /* scripts, or refused to be */
     unsigned char asks[10 + DIBS__SCRIPT_COUNT]; /* what each of them was */
 };
 
@@ -68,8 +68,8 @@ struct pollfd dibs__link_interest(const struct dibs__link *link, int64_t now, in
  * Blocks until it is ready, at most until the deadline. DIBS_OK;
  * DIBS_TIMEOUT: the deadline passed, it may go on; anything else: it failed.
  */
-dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline,
-                              int64_t until, struct dibs__error *error);
+dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline, int64_t until,
+                              struct dibs__error *error);
 
 /* The whole attempt took too long: fills the error. */
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error);

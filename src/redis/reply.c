@@ -53,7 +53,8 @@ dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply
 {
     if (reply->type == REDIS_REPLY_ERROR)
         return dibs__error_set(error, dibs__reply_status(reply->str), "%s: %s answered: %s", doing, shown, reply->str);
-    return dibs__error_set(error, DIBS_STORE_ERROR, "%s: %s answered something that no Redis server answers", doing, shown);
+    return dibs__error_set(error, DIBS_STORE_ERROR, "%s: %s answered something that no Redis server answers", doing,
+                           shown);
 }
 
 bool dibs__reply_integer(const redisReply *reply, size_t i, int64_t *out)

@@ -8,7 +8,7 @@ enum dibs__script {
 #define DIBS__SCRIPT_ENUM(name) DIBS__SCRIPT_##name,
     DIBS__SCRIPT_MAP(DIBS__SCRIPT_ENUM)
 #undef DIBS__SCRIPT_ENUM
-    DIBS__SCRIPT_COUNT
+        DIBS__SCRIPT_COUNT
 };
 
 #define DIBS__SCRIPT_EXTERN(name) extern const char dibs__lua_##name[];

@@ -32,8 +32,8 @@ static dibs_status decode(char **out, const char *text, size_t length, const cha
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)text[i] <= ' ' || text[i] == 0x7f) {
             free(decoded);
-            return dibs__error_set(error, DIBS_INVALID, "URL: the %s has a blank or control byte, to be percent-encoded",
-                                   part);
+            return dibs__error_set(error, DIBS_INVALID,
+                                   "URL: the %s has a blank or control byte, to be percent-encoded", part);
         }
         if (text[i] != '%') {
             *end++ = text[i];
@@ -43,8 +43,8 @@ static dibs_status decode(char **out, const char *text, size_t length, const cha
         int low = i + 2 < length ? hex_digit(text[i + 2]) : -1;
         if (high < 0 || low < 0 || high + low == 0) {
             free(decoded);
-            return dibs__error_set(error, DIBS_INVALID, "URL: the %s has a %% that two hex digits don't follow (%%00 is none)",
-                                   part);
+            return dibs__error_set(error, DIBS_INVALID,
+                                   "URL: the %s has a %% that two hex digits don't follow (%%00 is none)", part);
         }
         *end++ = (char)(high * 16 + low);
         i += 2;
@@ -138,7 +138,9 @@ static dibs_status parse_host(struct dibs__url *url, const char *text, const cha
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
     if (bracketed ? !ipv6_is_good(url->host) : !host_name_is_good(url->host))
         return dibs__error_set(error, DIBS_INVALID, "URL: the host is %s",
-                               !*url->host ? "missing" : bracketed ? "not an IPv6 address" : "not a host name");
+                               !*url->host ? "missing"
+                               : bracketed ? "not an IPv6 address"
+                                           : "not a host name");
     return parse_port(url, host_end + bracketed, end, error);
 }
 

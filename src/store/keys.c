@@ -17,5 +17,6 @@ void dibs__keys_of(struct dibs__keys *out, const char *prefix, const char *name)
 {
     out->lock_size = (size_t)snprintf(out->lock, sizeof out->lock, "%s%s", prefix, name);
     bool tagged = has_hash_tag(out->lock);
-    out->fence_size = (size_t)snprintf(out->fence, sizeof out->fence, tagged ? "dibs:fencet:%s" : "dibs:fence:{%s}", out->lock);
+    out->fence_size =
+        (size_t)snprintf(out->fence, sizeof out->fence, tagged ? "dibs:fencet:%s" : "dibs:fence:{%s}", out->lock);
 }

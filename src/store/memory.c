@@ -33,7 +33,7 @@ struct space {
 
 struct memory {
     struct dibs__store store;
-    struct space *space;                /* these are read-only after open */
+    struct space *space; /* these are read-only after open */
     const struct dibs__clock *clock;
     struct dibs__listener listener;
     struct dibs__counters *counters;
@@ -277,8 +277,8 @@ static dibs_status take_away(struct memory *memory, const char *name, const char
     return status;
 }
 
-static dibs_status release(struct dibs__store *store, const char *name, const char *token, int64_t deadline, bool *again,
-                           struct dibs__error *error)
+static dibs_status release(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
+                           bool *again, struct dibs__error *error)
 {
     bool was_held;
     dibs_status status = take_away(of(store), name, token, &was_held, error);

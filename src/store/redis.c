@@ -23,14 +23,14 @@
 #include "store/keys.h"
 #include "store/retractions.h"
 
-#define SHARED    4
+#define SHARED 4
 #define EXCLUSIVE 8 /* only with min_replicas */
-#define RESENDS   2 /* how often a command is sent again because its connection broke */
+#define RESENDS 2   /* how often a command is sent again because its connection broke */
 
 #define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
 
 #define POLL_FIRST_MS 4 /* a waiter asks again after this time, later after up to the other */
-#define POLL_LAST_MS  64
+#define POLL_LAST_MS 64
 
 struct redis_store {
     struct dibs__store store;
@@ -43,7 +43,7 @@ struct redis_store {
     struct dibs__retractions *retractions;
     atomic_bool down;
     pthread_mutex_t mutex;
-    pthread_cond_t exclusive_freed; /* an exclusive channel is not in use any more */
+    pthread_cond_t exclusive_freed;  /* an exclusive channel is not in use any more */
     bool in_use[SHARED + EXCLUSIVE]; /* guarded by mutex */
 };
 
@@ -227,8 +227,8 @@ static dibs_status wait_for_replicas(struct redis_store *store, size_t channel, 
     if (count >= wanted)
         return DIBS_OK;
     retract(&store->store, ask->name, ask->token);
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count, wanted,
-                           timeout_ms);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count,
+                           wanted, timeout_ms);
 }
 
 /* One ask on the connection that view shows. *decided: by a reply, so that sending it again would not help. */
@@ -621,8 +621,8 @@ static bool make_parts(struct redis_store *store)
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {
-        struct dibs__channel *channel = dibs__channel_new(
-            &store->endpoint, config->clock, &hooks, config->connect_timeout_ms, config->command_timeout_ms);
+        struct dibs__channel *channel = dibs__channel_new(&store->endpoint, config->clock, &hooks,
+                                                          config->connect_timeout_ms, config->command_timeout_ms);
         if (!channel)
             return false;
         store->channels[store->channel_count] = channel;

@@ -17,7 +17,7 @@
 #include "store/store.h"
 
 #define AGAIN_FIRST_MS 20
-#define AGAIN_LAST_MS  5000
+#define AGAIN_LAST_MS 5000
 
 struct retraction {
     struct retraction *next;
@@ -34,10 +34,10 @@ struct retraction {
 
 struct dibs__retractions {
     pthread_mutex_t mutex;
-    struct retraction *first;     /* guarded by mutex */
-    atomic_size_t count;          /* written under mutex */
-    uint64_t background_serial;   /* the scheduler thread's */
-    const char *key_prefix;       /* these are read-only */
+    struct retraction *first;   /* guarded by mutex */
+    atomic_size_t count;        /* written under mutex */
+    uint64_t background_serial; /* the scheduler thread's */
+    const char *key_prefix;     /* these are read-only */
     const struct dibs__clock *clock;
     void (*wake)(void *context);
     void *context;
@@ -141,7 +141,8 @@ static void confirmed(struct retraction *retraction, int64_t server_us)
     if (retraction->settled || (route->not_after > 0 && server_us > route->not_after))
         remove_entry(retraction->all, retraction);
     else if (route->not_after > 0)
-        put_off(retraction, dibs__after_ms(dibs__now(retraction->all->clock), (route->not_after - server_us) / 1000 + 1));
+        put_off(retraction,
+                dibs__after_ms(dibs__now(retraction->all->clock), (route->not_after - server_us) / 1000 + 1));
     else
         back_off(retraction);
 }
@@ -177,7 +178,8 @@ static bool send_release(struct retraction *retraction, struct dibs__channel *ch
     dibs__keys_of(&keys, retraction->all->key_prefix, retraction->name);
     sizes[3] = keys.lock_size;
     dibs__script_words(DIBS__SCRIPT_release, view, retraction->with_text, words, sizes);
-    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){5, words, sizes}, on_release, retraction);
+    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){5, words, sizes}, on_release,
+                                retraction);
 }
 
 static bool send_kill(struct retraction *retraction, struct dibs__channel *channel, const struct dibs__link_view *view)
@@ -206,8 +208,8 @@ static bool send_one(struct retraction *retraction, struct dibs__channel *backgr
     }
     if (!dibs__channel_view(background, &view))
         return false;
-    bool same_server = route->channel && dibs__link_can_be_ended(&route->link) &&
-                       strcmp(route->link.run_id, view.id.run_id) == 0;
+    bool same_server =
+        route->channel && dibs__link_can_be_ended(&route->link) && strcmp(route->link.run_id, view.id.run_id) == 0;
     retraction->settled = !route->channel || (dibs__link_can_be_ended(&route->link) && !same_server);
     if (same_server && !send_kill(retraction, background, &view))
         return false;

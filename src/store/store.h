@@ -56,8 +56,9 @@ struct dibs__batch {
 /* What a store tells. From any thread, with no lock of the store's held but where said. */
 struct dibs__listener {
     void *context;
-    void (*wake)(void *context);                        /* call interest again */
-    void (*maybe_free)(void *context, const char *name); /* a waiter may ask; memory.c: its list of listeners is locked */
+    void (*wake)(void *context); /* call interest again */
+    void (*maybe_free)(void *context,
+                       const char *name); /* a waiter may ask; memory.c: its list of listeners is locked */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
 };
 
@@ -83,8 +84,8 @@ struct dibs__store_ops {
      * first may have done it. Otherwise the store goes on by itself, as if
      * retract had been called.
      */
-    dibs_status (*release)(struct dibs__store *store, const char *name, const char *token, int64_t deadline, bool *again,
-                           struct dibs__error *error);
+    dibs_status (*release)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
+                           bool *again, struct dibs__error *error);
 
     /* Releases in the background, until it is confirmed. Never blocks, never fails the caller. */
     void (*retract)(struct dibs__store *store, const char *name, const char *token);
@@ -105,7 +106,8 @@ struct dibs__store_ops {
     /* How many retractions the store has not confirmed yet. */
     size_t (*unconfirmed)(struct dibs__store *store);
 
-    void (*close)(struct dibs__store *store); /* nobody is inside; frees it; batches that are out are done, unanswered */
+    void (*close)(
+        struct dibs__store *store); /* nobody is inside; frees it; batches that are out are done, unanswered */
 };
 
 struct dibs__store {
