@@ -17,7 +17,8 @@ static const struct {
     {"NOPERM", DIBS_DENIED},
     {"DENIED", DIBS_DENIED},
     {"ERR AUTH ", DIBS_DENIED},
-    {"ERR The user executing the script", DIBS_DENIED}, /* Redis 7.0, where a script lacks a right */
+    {"ERR The user executing the script", DIBS_DENIED}, /* a script lacks a right: Redis 7.0 */
+    {"ERR ACL failure in script", DIBS_DENIED},         /* and since 7.2 */
     {"ERR invalid password", DIBS_DENIED},
     {"ERR Client sent AUTH", DIBS_DENIED},
     {"LOADING", DIBS_UNAVAILABLE},

@@ -1,0 +1,197 @@
+/* What reaches the store late: a renewal that was stuck, an ask or an extension whose time is over. It changes nothing. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "redis/scripts.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FAR_MS 300000 /* more than any lease of these tests but LONG_LEASE_MS */
+
+/* --------------------------------------------------- through a slow network */
+
+static bool renewal_is_stuck(void *arg)
+{
+    return script_server_fired(arg) > 0;
+}
+
+static bool is_extended(void *arg)
+{
+    return dibs_extend(arg, "x", LONG_LEASE_MS) == DIBS_OK;
+}
+
+/* An account that may not end its old connections: what is stuck in one arrives whenever it likes. */
+static void open_without_client_kill(fixture *f, script_server *net, const char **url)
+{
+    static char text[256];
+
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
+    snprintf(text, sizeof text, "unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
+    *url = text;
+    f->config.urls = url;
+    f->config.command_timeout_ms = 500;
+    fixture_open(f, 3 * SAFE_LEASE_MS);
+}
+
+static void a_stuck_renewal_does_not_undo_an_extension(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    const char *url;
+    long long asks;
+
+    open_without_client_kill(f, net, &url);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    assert_true(wait_until(renewal_is_stuck, net, LIMIT_MS));
+    script_server_clear(net);
+    /* The scheduler gives that connection up, and extends over another. */
+    assert_that(wait_until(is_extended, f->rt, LIMIT_MS), "%s", dibs_last_error());
+    assert_true(server_integer(f->server, "PTTL lock:x") > FAR_MS);
+    asks = server_asks(f->server);
+    script_server_release(net);
+    server_await_ask(f->server, asks);
+    assert_true(server_integer(f->server, "PTTL lock:x") > FAR_MS);
+    assert_true(hold_of(f->rt, "x").remaining_ms > FAR_MS);
+    /* Until the proxy is gone, the runtime has to be reached through it. */
+    while (dibs_check(f->rt, "x") == DIBS_OK)
+        dibs_unlock(f->rt, "x");
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+/* ------------------------------------------------------ the scripts themselves */
+
+static long long server_us(server *s)
+{
+    redisReply *reply = server_command(s, "TIME");
+    long long seconds;
+    long long us;
+
+    assert_int_equal(reply->elements, 2);
+    assert_int_equal(sscanf(reply->element[0]->str, "%lld", &seconds), 1);
+    assert_int_equal(sscanf(reply->element[1]->str, "%lld", &us), 1);
+    freeReplyObject(reply);
+    return seconds * 1000000 + us;
+}
+
+/* One lock of renew.lua: its answer. */
+static long long renew(server *s, const char *token, const char *lease, const char *set)
+{
+    redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s %s 77 %s",
+                                       dibs__script_text(DIBS__SCRIPT_renew), token, lease, set);
+    long long result;
+
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    assert_int_equal(reply->elements, 1);
+    result = reply->element[0]->integer;
+    freeReplyObject(reply);
+    return result;
+}
+
+static long long pttl(server *s)
+{
+    return server_integer(s, "PTTL lock:x");
+}
+
+static void only_an_extension_shortens(void **state)
+{
+    fixture *f = *state;
+    server *s = f->server;
+
+    server_do(s, "SET lock:x mine PX 200000");
+    assert_int_equal(renew(s, "mine", "100000", ""), 1);
+    assert_in_range(pttl(s), 100001, 200000);
+    assert_int_equal(renew(s, "mine", "400000", ""), 1);
+    assert_in_range(pttl(s), 200001, 400000);
+    assert_int_equal(renew(s, "mine", "100000", "0"), 1);
+    assert_in_range(pttl(s), 1, 100000);
+    assert_int_equal(renew(s, "mine", "400000", "0"), 1);
+    assert_in_range(pttl(s), 200001, 400000);
+    assert_int_equal(renew(s, "another's", "500000", ""), 0);
+    assert_int_equal(renew(s, "another's", "500000", "0"), 0);
+    assert_in_range(pttl(s), 200001, 400000);
+    server_do(s, "DEL lock:x");
+}
+
+static void an_extension_has_its_time(void **state)
+{
+    fixture *f = *state;
+    server *s = f->server;
+    char past[32];
+    char future[32];
+
+    snprintf(past, sizeof past, "%lld", server_us(s) - 1);
+    snprintf(future, sizeof future, "%lld", server_us(s) + 1000000LL * LIMIT_MS);
+    server_do(s, "SET lock:x mine PX 200000");
+    assert_int_equal(renew(s, "mine", "100000", past), -1);
+    assert_in_range(pttl(s), 100001, 200000);
+    assert_int_equal(renew(s, "mine", "400000", past), -1);
+    assert_in_range(pttl(s), 100001, 200000);
+    assert_int_equal(renew(s, "mine", "100000", future), 1);
+    assert_in_range(pttl(s), 1, 100000);
+    server_do(s, "DEL lock:x");
+}
+
+/* acquire.lua's two numbers. */
+static void acquire(server *s, const char *token, const char *not_after, long long out[2])
+{
+    redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s 100000 %s",
+                                       dibs__script_text(DIBS__SCRIPT_acquire), token, not_after);
+
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    assert_int_equal(reply->elements, 2);
+    out[0] = reply->element[0]->integer;
+    out[1] = reply->element[1]->integer;
+    freeReplyObject(reply);
+}
+
+/* Which is also how an ask looks to a server whose clock has jumped ahead. */
+static void an_ask_has_its_time(void **state)
+{
+    fixture *f = *state;
+    server *s = f->server;
+    char past[32];
+    char future[32];
+    long long answer[2];
+    long long before = server_us(s);
+
+    snprintf(past, sizeof past, "%lld", before - 1);
+    snprintf(future, sizeof future, "%lld", before + 1000000LL * LIMIT_MS);
+    acquire(s, "mine", past, answer);
+    assert_int_equal(answer[0], -1);
+    assert_true(answer[1] >= before);
+    assert_true(answer[1] <= server_us(s));
+    assert_int_equal(server_integer(s, "DBSIZE"), 0);
+    acquire(s, "mine", future, answer);
+    assert_int_equal(answer[0], 1);
+    assert_true(answer[1] >= before);
+    /* Sent again too late by its owner: nothing is renewed. Another is told that it is taken. */
+    server_do(s, "PEXPIRE lock:x 50000");
+    acquire(s, "mine", past, answer);
+    assert_int_equal(answer[0], -1);
+    assert_in_range(pttl(s), 1, 50000);
+    acquire(s, "another's", past, answer);
+    assert_int_equal(answer[0], 0);
+    assert_in_range(answer[1], 1, 50000);
+    server_do(s, "DEL lock:x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_stuck_renewal_does_not_undo_an_extension),
+        TEST(only_an_extension_shortens),
+        TEST(an_extension_has_its_time),
+        TEST(an_ask_has_its_time),
+    };
+
+    return cmocka_run_group_tests_name("late", tests, NULL, NULL);
+}
