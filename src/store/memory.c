@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-struct lock {
+struct lock { /* guarded by the space's mutex */
     int64_t expires;
     uint64_t fence;
     char token[DIBS__TOKEN_MAX];

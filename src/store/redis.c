@@ -33,7 +33,7 @@
 #define POLL_LAST_MS 64
 
 struct redis_store {
-    struct dibs__store store;
+    struct dibs__store store; /* read-only after open, but for what says otherwise */
     struct dibs__store_config config;
     char *key_prefix;
     struct dibs__endpoint endpoint;

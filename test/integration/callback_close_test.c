@@ -1,0 +1,100 @@
+/* An on_event that is busy while dibs_close runs: what it holds is its own until it has returned. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* What the callback shares with the test. */
+struct callback {
+    fixture *fixture;
+    dibs_runtime *looker; /* another runtime, to look into the store */
+    bool unlocks;
+    atomic_bool holds; /* it has taken the lock */
+    dibs_status locked, closing, checked, queried, unlocked; /* set by the callback; read when dibs_close has returned */
+    bool gone;                                                /* the store lost the lock under it */
+};
+
+static bool is_closing(void *arg)
+{
+    return dibs_trylock(arg, "other") == DIBS_CLOSED;
+}
+
+static bool is_gone(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "callback", &owner) == DIBS_OK && !owner.held;
+}
+
+static void hold_during_the_close(const dibs_event *event, void *arg)
+{
+    struct callback *c = arg;
+    dibs_runtime *rt = c->fixture->rt;
+    dibs_owner owner;
+
+    if (event->kind != DIBS_EVENT_ORPHANED)
+        return;
+    c->locked = dibs_lock(rt, "callback");
+    atomic_store(&c->holds, true);
+    c->closing = wait_until(is_closing, rt, LIMIT_MS) ? DIBS_CLOSED : DIBS_OK;
+    c->gone = wait_until(is_gone, c->looker, 300); /* must not happen: dibs_close would have released it */
+    c->checked = dibs_check(rt, "callback");
+    c->queried = dibs_query(rt, "callback", &owner);
+    c->unlocked = c->unlocks ? dibs_unlock(rt, "callback") : DIBS_OK;
+}
+
+static bool callback_holds(void *arg)
+{
+    return atomic_load(&((struct callback *)arg)->holds);
+}
+
+static void close_under_the_callback(fixture *f, bool unlocks)
+{
+    struct callback c = {.fixture = f, .looker = open_runtime(f->server, 0), .unlocks = unlocks};
+    actor *orphan = actor_start();
+
+    f->config.on_event = hold_during_the_close;
+    f->config.on_event_arg = &c;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "before"));
+    assert_status(DIBS_OK, actor_lock(orphan, f->rt, "orphan", DIBS_WAIT_FOREVER));
+    actor_end(orphan);
+    assert_true(wait_until(callback_holds, &c, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "meanwhile"));
+    dibs_close(f->rt);
+    f->rt = NULL;
+    assert_status(DIBS_OK, c.locked);
+    assert_status(DIBS_CLOSED, c.closing);
+    assert_false(c.gone);
+    assert_status(DIBS_OK, c.checked);
+    assert_status(DIBS_OK, c.queried);
+    assert_status(DIBS_OK, c.unlocked);
+    /* dibs_close released what was left, the callback's as well as ours. */
+    server_assert_no_locks(f->server);
+    dibs_close(c.looker);
+}
+
+static void it_unlocks_what_it_holds(void **state)
+{
+    close_under_the_callback(*state, true);
+}
+
+static void it_leaves_what_it_holds(void **state)
+{
+    close_under_the_callback(*state, false);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_unlocks_what_it_holds),
+        TEST(it_leaves_what_it_holds),
+    };
+
+    return cmocka_run_group_tests_name("callback close", tests, NULL, NULL);
+}

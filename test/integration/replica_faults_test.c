@@ -1,0 +1,78 @@
+/* min_replicas where it goes wrong: no replica, and connections that break before WAIT is answered. */
+#include <inttypes.h>
+
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* A server of ours has no replica: a grant is never acknowledged. */
+static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)
+{
+    unsigned fired = script_server_fired(net);
+
+    script_server_add(net, rule);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
+    assert_true(script_server_fired(net) > fired);
+    script_server_clear(net);
+    assert_status(DIBS_NOT_HELD, dibs_check(rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+static void a_connection_that_breaks_after_the_grant(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {
+        .lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 200, .command_timeout_ms = LIMIT_MS / 4};
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+
+    fixture_open(f, 0);
+    for (int i = 0; i < 5; i++) {
+        /* The whole grant comes, and the connection is gone when WAIT is to be sent; or when it has been. */
+        expect_taken_back(f, rt, net,
+                          (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_TRUNCATE, .count = 1000});
+        expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_CLOSE_BEFORE});
+        expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_CLOSE_AFTER});
+        expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_TRUNCATE, .count = 1});
+        expect_taken_back(f, rt, net,
+                          (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR no\r\n"});
+    }
+    expect_works(f, f->rt, "x");
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* Nothing was written, so there is nothing for replicas to acknowledge. */
+static void a_taken_lock_is_busy_at_once(void **state)
+{
+    fixture *f = *state;
+
+    f->config.min_replicas = 1;
+    f->config.replica_timeout_ms = LIMIT_MS;
+    f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, 0);
+    server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        int64_t begin = now_ms();
+        int64_t took;
+
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        took = now_ms() - begin;
+        assert_that(took < LIMIT_MS / 2, "%" PRId64 " ms", took);
+    }
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", 50));
+    server_do(f->server, "DEL lock:x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_connection_that_breaks_after_the_grant),
+        TEST(a_taken_lock_is_busy_at_once),
+    };
+
+    return cmocka_run_group_tests_name("replica faults", tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* A local queue while the store can't be reached: nobody is told that somebody else holds the lock. */
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+
+#define CROWD 4
+
+/* One asks in vain and rides it out. */
+static actor *asker_in_an_outage(stage *s)
+{
+    actor *asker = actor_start();
+
+    stage_open(s, 0);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
+    stage_await_waiting(s, 1);
+    return asker;
+}
+
+static void who_does_not_wait_is_told_of_it(void **state)
+{
+    stage *s = *state;
+    actor *asker = asker_in_an_outage(s);
+
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "x"));
+    assert_true(dibs_last_error()[0] != '\0');
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "y")); /* which nobody asks for meanwhile */
+    assert_int_equal(stats_of(s->rt).busy, 0);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    stage_advance(s, MS(200));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    actor_end(asker);
+}
+
+static void who_waits_in_line_is_told_of_it(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+    actor *asker;
+
+    s->settings.outage_ms = 3600000;
+    asker = asker_in_an_outage(s);
+    for (size_t i = 0; i < CROWD; i++) {
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, "x", 400);
+        stage_await_waiting(s, i + 2);
+    }
+    moved_clock_advance(&s->clock, MS(400));
+    for (size_t i = 0; i < CROWD; i++) {
+        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
+        actor_end(crowd[i]);
+    }
+    assert_int_equal(stats_of(s->rt).timed_out, 0);
+    dibs_shutdown(s->rt);
+    assert_status(DIBS_CLOSED, actor_result(asker));
+    actor_end(asker);
+}
+
+/* Once the store says "taken", that is what the others hear. */
+static void the_end_of_an_outage_is_noticed(void **state)
+{
+    stage *s = *state;
+    actor *asker = asker_in_an_outage(s);
+    actor *waiter = actor_start();
+
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "x"));
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    unsigned asked = faults_count(&s->faults, &s->faults.acquires);
+    moved_clock_advance(&s->clock, MS(200));
+    stage_await_waiting(s, 1);
+    assert_true(faults_count(&s->faults, &s->faults.acquires) > asked);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
+    actor_begin_lock(waiter, s->rt, "x", 400);
+    stage_await_waiting(s, 2);
+    moved_clock_advance(&s->clock, MS(400));
+    assert_status(DIBS_TIMEOUT, actor_result(waiter));
+    actor_end(waiter);
+    dibs_shutdown(s->rt);
+    assert_status(DIBS_CLOSED, actor_result(asker));
+    actor_end(asker);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_does_not_wait_is_told_of_it),
+        TEST(who_waits_in_line_is_told_of_it),
+        TEST(the_end_of_an_outage_is_noticed),
+    };
+
+    return cmocka_run_group_tests_name("outage", tests, NULL, NULL);
+}
