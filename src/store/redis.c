@@ -445,6 +445,7 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
 struct renewal_call {
     struct redis_store *store;
     struct dibs__batch *batch;
+    uint64_t serial; /* of the connection that it went over */
     size_t count;
     const char *words[3 + DIBS__BATCH_MAX * 6];
     size_t sizes[3 + DIBS__BATCH_MAX * 6];
@@ -494,6 +495,7 @@ static bool send_renewal(struct renewal_call *call, bool with_text)
 
     if (!dibs__channel_view(store->background, &view))
         return false;
+    call->serial = view.serial;
     call->batch->proof = dibs__now(store->config.clock);
     build_renewal(call, ask_not_after(store, &view, call->batch->proof));
     dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, call->words, call->sizes);
@@ -508,6 +510,22 @@ static void end_renewal(struct renewal_call *call, const struct dibs__error *err
     free(call);
 }
 
+/* What renew.lua answered. "Too late" also tells the server's time, by which the extension is sent again. */
+static void take_results(struct renewal_call *call, const redisReply *reply)
+{
+    struct redis_store *store = call->store;
+    int64_t result;
+
+    for (size_t i = 0; i < call->batch->count; i++) {
+        if (!dibs__reply_integer(reply, i, &result))
+            continue;
+        if (result >= 0)
+            call->batch->items[i].result = result == 1 ? DIBS__RENEWED : DIBS__GONE;
+        else
+            dibs__channel_set_clock(store->background, call->serial, -result - dibs__now(store->config.clock) / 1000);
+    }
+}
+
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct renewal_call *call = arg;
@@ -517,10 +535,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     if (reply && dibs__reply_is_error(reply, "NOSCRIPT") && send_renewal(call, true))
         return;
     if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == batch->count) {
-        int64_t result;
-        for (size_t i = 0; i < batch->count; i++)
-            if (dibs__reply_integer(reply, i, &result) && result >= 0)
-                batch->items[i].result = result == 1 ? DIBS__RENEWED : DIBS__GONE;
+        take_results(call, reply);
         failed.status = DIBS_OK;
     } else if (reply) {
         dibs__reply_error(&failed, reply, call->store->endpoint.url.shown, "renewing leases");

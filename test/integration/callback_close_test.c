@@ -13,8 +13,9 @@ struct callback {
     dibs_runtime *looker; /* another runtime, to look into the store */
     bool unlocks;
     atomic_bool holds; /* it has taken the lock */
-    dibs_status locked, closing, checked, queried, unlocked; /* set by the callback; read when dibs_close has returned */
-    bool gone;                                                /* the store lost the lock under it */
+    dibs_status locked, closing, checked, queried,
+        unlocked; /* set by the callback; read when dibs_close has returned */
+    bool gone;    /* the store lost the lock under it */
 };
 
 static bool is_closing(void *arg)

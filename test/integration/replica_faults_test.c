@@ -1,6 +1,7 @@
 /* min_replicas where it goes wrong: no replica, and connections that break before WAIT is answered. */
 #include <inttypes.h>
 
+#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
 #include "support/test.h"
@@ -19,7 +20,7 @@ static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, 
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
-static void a_connection_that_breaks_after_the_grant(void **state)
+static void a_connection_that_breaks_before_the_replicas_answer(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -28,7 +29,10 @@ static void a_connection_that_breaks_after_the_grant(void **state)
     dibs_runtime *rt = open_url(script_server_url(net), &config);
 
     fixture_open(f, 0);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 2; i++) {
+        /* What became of the ask is not known at first. */
+        expect_taken_back(f, rt, net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+        expect_taken_back(f, rt, net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
         /* The whole grant comes, and the connection is gone when WAIT is to be sent; or when it has been. */
         expect_taken_back(f, rt, net,
                           (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_TRUNCATE, .count = 1000});
@@ -41,6 +45,27 @@ static void a_connection_that_breaks_after_the_grant(void **state)
     expect_works(f, f->rt, "x");
     dibs_close(rt);
     script_server_stop(net);
+}
+
+/* The same with the server itself: it stands still, then it is gone. */
+static void a_server_that_dies_meanwhile(void **state)
+{
+    fixture *f = *state;
+    actor *asker = actor_start();
+
+    f->config.min_replicas = 1;
+    f->config.outage_ms = LIMIT_MS;
+    f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x")); /* that connection stands */
+    server_pause(f->server);
+    actor_begin_lock(asker, f->rt, "x", 0);
+    actor_await_asleep(asker);
+    server_kill(f->server);
+    assert_status(DIBS_UNAVAILABLE, actor_result(asker));
+    actor_end(asker);
+    server_restart(f->server);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
 /* Nothing was written, so there is nothing for replicas to acknowledge. */
@@ -70,7 +95,8 @@ static void a_taken_lock_is_busy_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_connection_that_breaks_after_the_grant),
+        TEST(a_connection_that_breaks_before_the_replicas_answer),
+        TEST(a_server_that_dies_meanwhile),
         TEST(a_taken_lock_is_busy_at_once),
     };
 

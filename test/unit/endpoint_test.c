@@ -8,7 +8,8 @@
 #include "support/test.h"
 
 /* The resolver of this program: the same answer to every name. */
-static const char *answer; /* the last numbers of addresses in 127.0.0.0/24, one digit each; NULL: the name is unknown */
+static const char
+    *answer; /* the last numbers of addresses in 127.0.0.0/24, one digit each; NULL: the name is unknown */
 static unsigned asked;
 
 int getaddrinfo(const char *restrict name, const char *restrict port, const struct addrinfo *restrict hints,
@@ -153,10 +154,8 @@ static void more_addresses_than_there_is_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_resolver_is_asked_once),
-        TEST(a_failure_asks_again_and_rotates),
-        TEST(a_name_that_moves_is_followed),
-        TEST(a_name_that_is_unknown_is_asked_for_again),
+        TEST(the_resolver_is_asked_once),        TEST(a_failure_asks_again_and_rotates),
+        TEST(a_name_that_moves_is_followed),     TEST(a_name_that_is_unknown_is_asked_for_again),
         TEST(more_addresses_than_there_is_room),
     };
 

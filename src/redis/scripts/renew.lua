@@ -1,7 +1,8 @@
 -- Renews many leases.
 -- KEYS: K F, K F, ... the locks and their fences
 -- ARGV: token, lease in ms, fence, set; for each lock
--- Reply: an array, for each lock 1: done, 0: no longer the token's, -1: too late, nothing was done
+-- Reply: an array, for each lock 1: done; 0: no longer the token's; less: too late, nothing was done, and it is the
+-- server's time (us) with its sign turned round
 -- A renewal (set is '') never shortens: one that was stuck on its way must not undo an extension. An extension sets the
 -- lease to its length; set is then the time (us of the server's clock; 0: any) after which it is too late for it.
 -- The fence key lives on with its lock, and is put back where it was evicted.
@@ -14,8 +15,9 @@ local function set_lease(K, lease, set)
     end
     return 1
   end
-  if tonumber(set) > 0 and now_us() > tonumber(set) then
-    return -1
+  local now = now_us()
+  if tonumber(set) > 0 and now > tonumber(set) then
+    return -now
   end
   redis.call('PEXPIRE', K, lease)
   return 1

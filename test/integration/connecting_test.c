@@ -1,0 +1,304 @@
+/* Connections that take their time: a caller in a hurry, a full backlog, a name with an address that is silent. */
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* -------------------------------------------------------- short deadlines */
+
+/* The greeting has many replies: it takes much longer than one ask. */
+#define DELAY_MS 20
+#define SHORT_MS 150
+
+static bool is_extended(void *arg)
+{
+    return dibs_extend(arg, "held", LONG_LEASE_MS) == DIBS_OK;
+}
+
+/*
+ * Its connections are all lost, once: to lose one that is just being made anew
+ * would be an outage. New ones take long. "held" is held.
+ */
+static script_server *open_and_cut(fixture *f)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    f->urls[0] = script_server_url(net);
+    f->config.connect_timeout_ms = LIMIT_MS;
+    f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    assert_true(wait_until(is_extended, f->rt, LIMIT_MS)); /* the scheduler's connection stands as well */
+    script_server_delay(net, DELAY_MS);
+    script_server_cut(net);
+    return net;
+}
+
+static void close_uncut(fixture *f, script_server *net)
+{
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
+    script_server_delay(net, 0);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
+    script_server_stop(net);
+}
+
+static bool short_call_succeeds(void *arg)
+{
+    fixture *f = arg;
+
+    return dibs_timedlock(f->rt, "x", SHORT_MS) == DIBS_OK;
+}
+
+/* No one of them has the time to connect; together they do. */
+static void short_calls_get_there_at_last(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 3; i++) {
+        script_server *net = open_and_cut(f);
+
+        assert_that(wait_until(short_call_succeeds, f, LIMIT_MS), "%s", dibs_last_error());
+        script_server_delay(net, 0);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        close_uncut(f, net);
+    }
+}
+
+struct hurry {
+    dibs_runtime *rt;
+    atomic_bool end;
+    atomic_uint calls;
+};
+
+static void be_in_a_hurry(void *arg)
+{
+    struct hurry *hurry = arg;
+
+    while (!atomic_load(&hurry->end)) {
+        if (dibs_timedlock(hurry->rt, "short", 1) == DIBS_OK)
+            dibs_unlock(hurry->rt, "short");
+        atomic_fetch_add(&hurry->calls, 1);
+    }
+}
+
+static bool some_calls_were_made(void *arg)
+{
+    return atomic_load(&((struct hurry *)arg)->calls) >= 2;
+}
+
+/* Its time is over, the time of others that wait for the same connection is not. */
+static void a_short_call_does_not_fail_others(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 3; i++) {
+        script_server *net = open_and_cut(f);
+        struct hurry hurry = {.rt = f->rt};
+        actor *other = actor_start();
+
+        actor_begin(other, be_in_a_hurry, &hurry);
+        assert_true(wait_until(some_calls_were_made, &hurry, LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+        atomic_store(&hurry.end, true);
+        script_server_delay(net, 0);
+        actor_end(other);
+        close_uncut(f, net);
+    }
+}
+
+/* ------------------------------------------------------------ full backlogs */
+
+enum { FILLERS = 64 };
+
+struct fillers {
+    int fds[FILLERS];
+    size_t count;
+};
+
+/* Connects until there is no more room, in the queue of somebody who does not accept. */
+static void fill(struct fillers *fillers, const struct sockaddr *address, socklen_t size, int wait_ms)
+{
+    bool room = true;
+
+    for (fillers->count = 0; room; fillers->count++) {
+        int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+        assert_true(fd >= 0 && fillers->count < FILLERS);
+        fillers->fds[fillers->count] = fd;
+        if (connect(fd, address, size) != 0) {
+            struct pollfd writable = {.fd = fd, .events = POLLOUT};
+
+            assert_true(errno == EAGAIN || errno == EINPROGRESS);
+            room = errno == EINPROGRESS && poll(&writable, 1, wait_ms) > 0;
+        }
+    }
+}
+
+static void empty(struct fillers *fillers)
+{
+    while (fillers->count > 0)
+        close(fillers->fds[--fillers->count]);
+}
+
+/* A Unix server that stands still, with no room for another connection. */
+static server *stand_still(struct fillers *fillers)
+{
+    server *s = server_start(&(server_options){.config = "tcp-backlog 2"});
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    assert_true(strlen(s->socket_path) < sizeof address.sun_path);
+    strcpy(address.sun_path, s->socket_path);
+    server_pause(s);
+    fill(fillers, (struct sockaddr *)&address, sizeof address, 0);
+    return s;
+}
+
+struct opening {
+    const char *url;
+    uint32_t connect_timeout_ms;
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void open_it(void *arg)
+{
+    struct opening *opening = arg;
+    dibs_config config = {.connect_timeout_ms = opening->connect_timeout_ms, .command_timeout_ms = LIMIT_MS};
+
+    opening->status = open_status(opening->url, &config, &opening->rt);
+}
+
+static void a_full_backlog_is_waited_for(void **state)
+{
+    struct fillers fillers;
+    server *s = stand_still(&fillers);
+    struct opening opening = {.url = s->url, .connect_timeout_ms = LIMIT_MS};
+    actor *opener = actor_start();
+
+    (void)state;
+    actor_begin(opener, open_it, &opening);
+    pause_ms(100); /* several times no room */
+    assert_true(actor_busy(opener));
+    server_resume(s);
+    actor_finish(opener);
+    actor_end(opener);
+    assert_status(DIBS_OK, opening.status);
+    assert_status(DIBS_OK, dibs_trylock(opening.rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(opening.rt, "x"));
+    dibs_close(opening.rt);
+    empty(&fillers);
+    server_stop(s);
+}
+
+static void a_backlog_that_stays_full(void **state)
+{
+    struct fillers fillers;
+    server *s = stand_still(&fillers);
+    dibs_config config = {.connect_timeout_ms = 300};
+    int64_t begin = now_ms();
+    int64_t took;
+    dibs_runtime *rt;
+
+    (void)state;
+    assert_status(DIBS_UNAVAILABLE, open_status(s->url, &config, &rt));
+    took = now_ms() - begin;
+    assert_that(took >= 300 - 1 && took <= 300 + SLACK_MS, "%" PRId64 " ms", took);
+    server_resume(s);
+    empty(&fillers);
+    server_stop(s);
+}
+
+/* -------------------------------------------------------- silent addresses */
+
+/* The resolver of this program: each name means 127.0.0.2, and then 127.0.0.1. */
+int getaddrinfo(const char *restrict name, const char *restrict port, const struct addrinfo *restrict hints,
+                struct addrinfo **restrict found)
+{
+    struct addrinfo **end = found;
+
+    (void)name;
+    (void)hints;
+    for (in_addr_t host = INADDR_LOOPBACK + 1; host >= INADDR_LOOPBACK; host--) {
+        struct sockaddr_in *address = calloc(1, sizeof *address);
+        struct addrinfo *item = calloc(1, sizeof *item);
+
+        assert_true(address && item);
+        address->sin_family = AF_INET;
+        address->sin_port = htons((uint16_t)atoi(port));
+        address->sin_addr.s_addr = htonl(host);
+        item->ai_family = AF_INET;
+        item->ai_addr = (struct sockaddr *)address;
+        item->ai_addrlen = sizeof *address;
+        *end = item;
+        end = &item->ai_next;
+    }
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *list)
+{
+    while (list) {
+        struct addrinfo *next = list->ai_next;
+
+        free(list->ai_addr);
+        free(list);
+        list = next;
+    }
+}
+
+/* A name's first address takes packets and never answers: its queue is full. */
+static void the_second_address_has_its_share(void **state)
+{
+    server *s = server_start(&(server_options){.tcp = true});
+    struct sockaddr_in silent = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->port)};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    dibs_config config = {.connect_timeout_ms = 4000};
+    struct fillers fillers;
+    dibs_runtime *rt;
+    char url[64];
+
+    (void)state;
+    silent.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    assert_int_equal(bind(listener, (struct sockaddr *)&silent, sizeof silent), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    fill(&fillers, (struct sockaddr *)&silent, sizeof silent, 200);
+    snprintf(url, sizeof url, "redis://two.example:%d", s->port);
+    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    dibs_close(rt);
+    empty(&fillers);
+    close(listener);
+    server_stop(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(short_calls_get_there_at_last),
+        TEST(a_short_call_does_not_fail_others),
+        cmocka_unit_test(a_full_backlog_is_waited_for),
+        cmocka_unit_test(a_backlog_that_stays_full),
+        cmocka_unit_test(the_second_address_has_its_share),
+    };
+
+    return cmocka_run_group_tests_name("connecting", tests, NULL, NULL);
+}
