@@ -53,6 +53,7 @@ struct dibs__channel {
     struct dibs__link *link; /* the rest is guarded by mutex, but for what the roles own */
     bool broken, reading, writing, opening;
     bool in_send;                  /* some of `sending` may have been sent */
+    struct dibs__error broken_by;  /* why the last link that broke did */
     uint64_t serial;               /* of the link; of the last one where there is none */
     unsigned attempts;             /* that have ended */
     struct dibs__error open_error; /* of the last attempt; DIBS_OK: it succeeded */
@@ -111,12 +112,12 @@ static void call_finished(struct dibs__channel *channel)
 {
     while (channel->finished) {
         struct dibs__request *request = channel->finished;
-        struct dibs__error none = {DIBS_UNAVAILABLE, "the connection broke"};
+        struct dibs__error why = channel->broken_by;
         channel->finished = request->next;
         if (!channel->finished)
             channel->finished_end = &channel->finished;
         pthread_mutex_unlock(&channel->mutex);
-        request->done_fn(request->arg, request->reply, &none);
+        request->done_fn(request->arg, request->reply, &why);
         request_free(request);
         pthread_mutex_lock(&channel->mutex);
     }
@@ -178,6 +179,7 @@ static void break_link(struct dibs__channel *channel, const struct dibs__error *
         return;
     uint64_t sent = channel->in_send ? channel->handed_out : channel->handed_out - channel->sending.used;
     channel->broken = true;
+    channel->broken_by = *why;
     shutdown(channel->link->fd, SHUT_RDWR);
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
@@ -530,7 +532,7 @@ static bool abandon(struct dibs__channel *channel, struct dibs__request *request
 {
     request->waited_for = false;
     request->error = NULL;
-    return !channel->reading;
+    return !channel->reading && pass_reading_on(channel); /* if it was the next to read, another is now */
 }
 
 dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,

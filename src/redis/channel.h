@@ -74,8 +74,9 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
 /*
  * Sends a command and returns; never blocks. done is called once, from any
  * thread, with no lock held: with the reply (which is not its to keep) or,
- * where the connection broke, with NULL and the error. False: nothing was
- * sent, done is not called. Only the scheduler thread calls this.
+ * where the connection broke, with NULL and the error; in the order of the
+ * commands, if no other thread uses the channel. False: nothing was sent, done
+ * is not called. Only the scheduler thread calls this.
  */
 typedef void dibs__reply_fn(void *arg, const redisReply *reply, const struct dibs__error *error);
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,

@@ -1,8 +1,9 @@
 /*
  * Lock discipline: `mutex` guards the list and each entry, but for what is
- * read-only after dibs__retractions_add. A channel's mutex comes after it; no command is sent while
+ * read-only after dibs__retractions_add. It is a leaf: no command is sent while
  * it is held, so an entry that is being sent is marked `busy`, and only the
- * scheduler (which sends) and the answer to it (of which there is one) touch it then.
+ * scheduler, which sends, and the answers touch it then: one, or over the
+ * background channel two, which come in order on the scheduler's thread.
  */
 #include "store/retractions.h"
 
@@ -263,8 +264,9 @@ void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channe
         for (size_t i = 0; i < count; i++) {
             if (send_one(due[i], background))
                 continue;
+            bool connected = dibs__channel_view(background, &view);
             pthread_mutex_lock(&all->mutex);
-            if (dibs__channel_view(background, &view))
+            if (connected)
                 back_off(due[i]);
             else
                 put_off(due[i], DIBS__NEVER);

@@ -34,7 +34,7 @@ void dibs__retractions_add(struct dibs__retractions *retractions, const char *na
 
 size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
 
-/* The scheduler's: sends what is due; until when the next is due. */
+/* The scheduler's: sends what is due; until when the next is due. No other thread uses the background channel. */
 void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *background);
 int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
 

@@ -1,0 +1,57 @@
+/*
+ * A server that only pretends: it lets every connection in as Redis does, runs
+ * ECHO, says +OK to the rest, and keeps a list of all that it was asked. A
+ * test changes single answers, holds answers back, and breaks connections.
+ *
+ * It runs on a thread of its own. All functions may be called from any thread
+ * and take effect before they return. What goes wrong fails the test.
+ */
+#ifndef DIBS_TEST_FAKE_REDIS_H
+#define DIBS_TEST_FAKE_REDIS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct fake_redis fake_redis;
+
+#define FAKE_RUN_ID "0123456789abcdef0123456789abcdef01234567" /* what INFO says unless it is changed */
+
+/* On a Unix socket, or on 127.0.0.1. */
+fake_redis *fake_redis_start(bool tcp);
+void fake_redis_stop(fake_redis *f); /* NULL is fine */
+
+/* Lives as long as the server; the port is 0 on a Unix socket. */
+const char *fake_redis_url(const fake_redis *f);
+unsigned short fake_redis_port(const fake_redis *f);
+
+/*
+ * Commands that begin so (their words, one space between them) are answered
+ * with these bytes from now on; the last one that fits wins. Both texts must
+ * live as long as the server.
+ */
+void fake_redis_answer(fake_redis *f, const char *prefix, const char *reply);
+
+/* While set, commands are taken but no answer leaves; false lets all of them go, in order. */
+void fake_redis_hold(fake_redis *f, bool held);
+
+/* While set, nothing is read, so the client's socket fills. */
+void fake_redis_deafen(fake_redis *f, bool deaf);
+
+/* Sends these bytes on all connections. */
+void fake_redis_push(fake_redis *f, const char *bytes);
+
+/* Closes all connections; while refusing, new ones are closed as soon as they are made. */
+void fake_redis_cut(fake_redis *f);
+void fake_redis_refuse(fake_redis *f, bool refuse);
+
+/* How many connections were made; how many commands that begin so came. */
+unsigned fake_redis_accepted(fake_redis *f);
+unsigned fake_redis_count(fake_redis *f, const char *prefix);
+
+/* Waits until that many commands that begin so have come, at most LIMIT_MS. From the test's thread. */
+void fake_redis_await(fake_redis *f, const char *prefix, unsigned count);
+
+/* The place of the nth (from 1) command that begins so among all, from 0; -1: it hasn't come. */
+int fake_redis_place(fake_redis *f, const char *prefix, unsigned nth);
+
+#endif

@@ -1,0 +1,447 @@
+/* A token is deleted again and again until nothing of its ask can be under way any more. */
+#include <stdio.h>
+#include <string.h>
+
+#include "store/retractions.h"
+#include "support/fake_redis.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define CONNECT_MS 60000
+#define COMMAND_MS 30000
+#define GONE_AT_500_US "*2\r\n:0\r\n:500\r\n"
+
+/* Two channels on one server, and the test in the scheduler's place, on a clock that only it moves. */
+struct rig {
+    fake_redis *fake;
+    struct moved_clock clock;
+    struct dibs__endpoint endpoint;
+    atomic_uint_fast64_t commands, errors;
+    struct dibs__channel *asks, *background;
+    struct dibs__retractions *all;
+    atomic_uint wakes;
+};
+
+static void on_opened(void *context, bool again)
+{
+    (void)context;
+    (void)again;
+}
+
+static void on_failed(void *context, const struct dibs__error *error)
+{
+    (void)context;
+    (void)error;
+}
+
+static void on_unattended(void *context)
+{
+    (void)context;
+}
+
+static void on_wake(void *context)
+{
+    struct rig *r = context;
+
+    r->wakes++;
+}
+
+static int setup(void **state)
+{
+    static struct rig rig;
+    struct rig *r = &rig;
+    struct dibs__url url;
+    struct dibs__error error;
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+
+    memset(r, 0, sizeof *r);
+    r->fake = fake_redis_start(false);
+    moved_clock_init(&r->clock);
+    assert_status(DIBS_OK, dibs__url_parse(&url, fake_redis_url(r->fake), &error));
+    dibs__endpoint_init(&r->endpoint, &url);
+    r->endpoint.commands = &r->commands;
+    r->endpoint.errors = &r->errors;
+    snprintf(r->endpoint.client_name, sizeof r->endpoint.client_name, "tester");
+    r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    r->all = dibs__retractions_new("p:", &r->clock.clock, on_wake, r);
+    assert_true(r->asks && r->background && r->all);
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+
+    dibs__channel_free(r->asks);
+    dibs__channel_free(r->background);
+    dibs__retractions_free(r->all);
+    dibs__endpoint_free(&r->endpoint);
+    moved_clock_destroy(&r->clock);
+    fake_redis_stop(r->fake);
+    return 0;
+}
+
+/* ----------------------------------------------------------------- helpers */
+
+static struct dibs__link_view open_channel(struct rig *r, struct dibs__channel *channel)
+{
+    struct dibs__link_view view;
+    struct dibs__error error;
+    int64_t deadline = moved_clock_now(&r->clock) + MS(CONNECT_MS);
+
+    assert_status(DIBS_OK, dibs__channel_open(channel, deadline, &view, &error));
+    return view;
+}
+
+/* What an ask on the connection that stands now has to remember of it. */
+static struct dibs__route route_of_ask(struct rig *r, int64_t not_after)
+{
+    struct dibs__link_view view = open_channel(r, r->asks);
+
+    return (struct dibs__route){r->asks, view.serial, view.id, not_after};
+}
+
+static void attend_channel(struct rig *r, struct dibs__channel *channel)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    struct dibs__link_view view;
+
+    if (!dibs__channel_view(channel, &view))
+        return;
+    dibs__channel_interest(channel, true, &fd, &deadline);
+    poll(&fd, 1, 2);
+    dibs__channel_attend(channel, true, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
+}
+
+/* One round of the scheduler. It opens nothing: that is the test's. */
+static void attend(struct rig *r)
+{
+    attend_channel(r, r->asks);
+    attend_channel(r, r->background);
+    dibs__retractions_attend(r->all, r->background);
+}
+
+static void attend_until_left(struct rig *r, size_t left)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    while (dibs__retractions_count(r->all) > left) {
+        attend(r);
+        assert_that(now_ms() < limit, "%zu are left", dibs__retractions_count(r->all));
+    }
+    assert_int_equal(dibs__retractions_count(r->all), left);
+}
+
+/* Until so many commands have come and their answers been taken: then something is due, or waits for a connection. */
+static void attend_until_asked(struct rig *r, const char *prefix, unsigned count)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    while (fake_redis_count(r->fake, prefix) < count || dibs__channel_load(r->asks) > 0 ||
+           dibs__channel_load(r->background) > 0) {
+        attend(r);
+        assert_that(now_ms() < limit, "%u of %s", fake_redis_count(r->fake, prefix), prefix);
+    }
+}
+
+/* Breaks all connections; returns when the channels have seen it. */
+static void break_all(struct rig *r)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+    struct dibs__link_view view;
+
+    fake_redis_cut(r->fake);
+    while (dibs__channel_view(r->asks, &view) || dibs__channel_view(r->background, &view)) {
+        attend_channel(r, r->asks);
+        attend_channel(r, r->background);
+        assert_true(now_ms() < limit);
+    }
+}
+
+/* Moves the clock to when the next is due. */
+static void move_to_deadline(struct rig *r)
+{
+    int64_t deadline = dibs__retractions_deadline(r->all);
+
+    assert_true(deadline != DIBS__NEVER);
+    if (deadline > moved_clock_now(&r->clock))
+        moved_clock_set(&r->clock, deadline);
+}
+
+/* ------------------------------------------------------------------- tests */
+
+static void on_the_connection_of_the_ask_while_it_stands(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 1000);
+
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    assert_int_equal(dibs__retractions_count(r->all), 0);
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    assert_int_equal(r->wakes, 1);
+    assert_int_equal(dibs__retractions_count(r->all), 1);
+    assert_true(dibs__retractions_deadline(r->all) <= moved_clock_now(&r->clock));
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1); /* the greeting's */
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+    assert_true(r->wakes > 1);
+}
+
+static void the_key_and_the_token_are_sent_as_they_are(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__link_view view;
+    char expected[128];
+    struct dibs__route route = route_of_ask(r, 0);
+
+    assert_true(dibs__channel_view(r->asks, &view));
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_left(r, 0);
+    snprintf(expected, sizeof expected, "EVALSHA %s 1 p:name token", view.shas[DIBS__SCRIPT_release]);
+    assert_int_equal(fake_redis_count(r->fake, expected), 1);
+}
+
+static void else_that_connection_is_ended_first(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 1000);
+
+    break_all(r);
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+    assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 1));
+}
+
+static void a_later_connection_of_the_channel_is_not_the_one_of_the_ask(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    break_all(r);
+    open_channel(r, r->asks); /* its greeting ends the first as well */
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
+    assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
+}
+
+static void another_server_never_had_the_connection(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 1000);
+
+    break_all(r);
+    fake_redis_answer(r->fake, "INFO", "$47\r\nrun_id:fedcba9876543210fedcba9876543210fedcba98\r\n");
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+}
+
+static void what_was_never_sent_needs_nothing_ended(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = {.channel = NULL};
+
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
+}
+
+static void where_no_connection_can_be_ended_only_the_servers_clock_is_final(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "CLIENT KILL", "-NOPERM no right\r\n");
+    struct dibs__route route = route_of_ask(r, 400000);
+    break_all(r);
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:1\r\n:100000\r\n");
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_asked(r, "EVALSHA", 1);
+    assert_int_equal(dibs__retractions_count(r->all), 1);
+    assert_true(dibs__retractions_deadline(r->all) == moved_clock_now(&r->clock) + MS(301));
+    moved_clock_advance(&r->clock, MS(300));
+    for (int i = 0; i < 3; i++)
+        attend(r);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:0\r\n:400000\r\n"); /* not past it */
+    move_to_deadline(r);
+    attend_until_asked(r, "EVALSHA", 2);
+    assert_int_equal(dibs__retractions_count(r->all), 1);
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:0\r\n:400001\r\n");
+    move_to_deadline(r);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 3);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
+}
+
+static void a_refused_kill_settles_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    break_all(r);
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "CLIENT KILL ID 1", "-ERR not now\r\n");
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_asked(r, "EVALSHA", 1);
+    assert_int_equal(dibs__retractions_count(r->all), 1);
+    assert_true(dibs__retractions_deadline(r->all) > moved_clock_now(&r->clock));
+    fake_redis_answer(r->fake, "CLIENT KILL ID 1", ":1\r\n");
+    move_to_deadline(r);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
+}
+
+static void a_lost_script_is_sent_again_with_its_text(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    fake_redis_answer(r->fake, "EVALSHA", "-NOSCRIPT No matching script.\r\n");
+    fake_redis_answer(r->fake, "EVAL ", GONE_AT_500_US);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+    assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the greeting's is the other */
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+}
+
+static void a_refusal_is_asked_again_later_each_time(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+    int64_t longest = 20;
+
+    fake_redis_answer(r->fake, "EVALSHA", "-READONLY You can't write against a read only replica.\r\n");
+    dibs__retractions_add(r->all, "name", "token", &route);
+    for (unsigned i = 1; i <= 10; i++) {
+        attend_until_asked(r, "EVALSHA", i);
+        int64_t pause = dibs__retractions_deadline(r->all) - moved_clock_now(&r->clock);
+        assert_that(pause >= MS(longest / 2) && pause <= MS(longest), "%lld ns, time %u", (long long)pause, i);
+        longest = longest * 2 < 5000 ? longest * 2 : 5000;
+        move_to_deadline(r);
+    }
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    attend_until_left(r, 0);
+}
+
+static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    fake_redis_hold(r->fake, true);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend(r);
+    fake_redis_await(r->fake, "EVALSHA", 1);
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* it is under way */
+    break_all(r);
+    fake_redis_hold(r->fake, false);
+    assert_int_equal(dibs__retractions_count(r->all), 1);
+    move_to_deadline(r);
+    attend(r);
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* nothing to send it on */
+    open_channel(r, r->background);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
+    assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "EVALSHA", 2));
+}
+
+static void what_got_no_reply_over_the_background_is_ended_again(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    break_all(r);
+    open_channel(r, r->background);
+    fake_redis_hold(r->fake, true);
+    dibs__retractions_add(r->all, "name", "token", &route);
+    attend(r);
+    fake_redis_await(r->fake, "EVALSHA", 1);
+    break_all(r);
+    fake_redis_hold(r->fake, false);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    open_channel(r, r->background); /* makes it due at once, whatever it was put off to */
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
+}
+
+static void many_fall_to_none(void **state)
+{
+    enum { MANY = 150 }; /* more than are sent at once */
+    struct rig *r = *state;
+    struct dibs__route own = route_of_ask(r, 0), other;
+    char token[16];
+
+    break_all(r);
+    other = route_of_ask(r, 0);
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(token, sizeof token, "token-%u", i);
+        dibs__retractions_add(r->all, "name", token, i % 2 ? &own : &other);
+    }
+    assert_int_equal(dibs__retractions_count(r->all), MANY);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), MANY);
+}
+
+static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    fake_redis_hold(r->fake, true);
+    dibs__retractions_add(r->all, "name", "one", &route);
+    attend(r);
+    dibs__retractions_add(r->all, "name", "two", &route);
+    assert_int_equal(dibs__retractions_count(r->all), 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(on_the_connection_of_the_ask_while_it_stands),
+        TEST(the_key_and_the_token_are_sent_as_they_are),
+        TEST(else_that_connection_is_ended_first),
+        TEST(a_later_connection_of_the_channel_is_not_the_one_of_the_ask),
+        TEST(another_server_never_had_the_connection),
+        TEST(what_was_never_sent_needs_nothing_ended),
+        TEST(where_no_connection_can_be_ended_only_the_servers_clock_is_final),
+        TEST(a_refused_kill_settles_nothing),
+        TEST(a_lost_script_is_sent_again_with_its_text),
+        TEST(a_refusal_is_asked_again_later_each_time),
+        TEST(what_got_no_reply_is_sent_again_on_the_next_connection),
+        TEST(what_got_no_reply_over_the_background_is_ended_again),
+        TEST(many_fall_to_none),
+        TEST(the_end_takes_what_is_under_way_and_what_is_not),
+    };
+
+    return cmocka_run_group_tests_name("retractions", tests, NULL, NULL);
+}
