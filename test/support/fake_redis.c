@@ -470,3 +470,16 @@ int fake_redis_place(fake_redis *f, const char *prefix, unsigned nth)
     pthread_mutex_unlock(&f->mutex);
     return place;
 }
+
+void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uint_fast64_t *commands,
+                         atomic_uint_fast64_t *errors)
+{
+    struct dibs__url parts;
+    struct dibs__error error;
+
+    assert_status(DIBS_OK, dibs__url_parse(&parts, url, &error));
+    dibs__endpoint_init(out, &parts);
+    out->commands = commands;
+    out->errors = errors;
+    snprintf(out->client_name, sizeof out->client_name, "tester");
+}

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "redis/endpoint.h"
+
 typedef struct fake_redis fake_redis;
 
 #define FAKE_RUN_ID "0123456789abcdef0123456789abcdef01234567" /* what INFO says unless it is changed */
@@ -39,6 +41,10 @@ void fake_redis_deafen(fake_redis *f, bool deaf);
 
 /* Sends these bytes on all connections. */
 void fake_redis_push(fake_redis *f, const char *bytes);
+
+/* An endpoint of that URL, for a client that is called "tester". Freed with dibs__endpoint_free. */
+void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uint_fast64_t *commands,
+                         atomic_uint_fast64_t *errors);
 
 /* Closes all connections; while refusing, new ones are closed as soon as they are made. */
 void fake_redis_cut(fake_redis *f);

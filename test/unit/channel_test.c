@@ -59,18 +59,12 @@ static int setup(void **state)
 {
     static struct rig rig;
     struct rig *r = &rig;
-    struct dibs__url url;
-    struct dibs__error error;
     const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
 
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);
     moved_clock_init(&r->clock);
-    assert_status(DIBS_OK, dibs__url_parse(&url, fake_redis_url(r->fake), &error));
-    dibs__endpoint_init(&r->endpoint, &url);
-    r->endpoint.commands = &r->commands;
-    r->endpoint.errors = &r->errors;
-    snprintf(r->endpoint.client_name, sizeof r->endpoint.client_name, "tester");
+    fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->channel = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     assert_non_null(r->channel);
     *state = r;

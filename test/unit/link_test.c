@@ -20,14 +20,8 @@ struct rig {
 
 static void use_url(struct rig *r, const char *text)
 {
-    struct dibs__url url;
-
-    assert_status(DIBS_OK, dibs__url_parse(&url, text, &r->error));
     dibs__endpoint_free(&r->endpoint);
-    dibs__endpoint_init(&r->endpoint, &url);
-    r->endpoint.commands = &r->commands;
-    r->endpoint.errors = &r->errors;
-    snprintf(r->endpoint.client_name, sizeof r->endpoint.client_name, "tester");
+    fake_redis_endpoint(&r->endpoint, text, &r->commands, &r->errors);
 }
 
 static int setup(void **state)
