@@ -216,7 +216,7 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 #define DIBS_NAME_MAX 512 /* bytes; a name is 1..512 bytes, any byte but NUL */
 
 enum {
-    DIBS_FAIR = 1u,       /* strict first come, first served over all processes and threads */
+    DIBS_FAIR = 1u,       /* first come, first served over all processes and threads, see dibs_lock_with */
     DIBS_FIXED_LEASE = 2u /* never renewed: ends lease_ms after it was granted */
 };
 
@@ -234,9 +234,26 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * A thread that holds the lock already adds one to its hold count, whatever
  * the options; that costs no I/O. Otherwise the store is asked in one round
  * trip, by one thread of the process at a time for each name, and the call
- * sleeps while somebody else holds the lock. An acquire that fails leaves
- * nothing behind: where its outcome is unknown the runtime retracts it in the
- * background until the store confirms.
+ * sleeps while somebody else holds the lock. The store keeps a queue of those
+ * who wait, in the order in which it heard of them; a release grants the lock
+ * to the first who is still there, and tells it. A client that locks without
+ * dibs tells nobody: while such a one holds the lock, waiters ask every 50 to
+ * 100 ms. An acquire that fails leaves nothing behind: where its outcome is
+ * unknown the runtime retracts it in the background until the store confirms.
+ *
+ * While threads of this process wait, a last unlock leaves the lease in the
+ * process for up to handoff_ms since it came from the store: a running thread
+ * may then take the lock before one that sleeps, but not before one that has
+ * waited for over 1 ms. That costs no I/O, and others wait no longer for it
+ * than handoff_ms and one critical section. A lease is handed on only to a
+ * thread that wants one of the same length, and never a fixed one.
+ *
+ * DIBS_FAIR: each thread has its own place in the store's queue, and gets the
+ * lock in its turn, from the store. That needs the right to subscribe to the
+ * runtime's channel (without it DIBS_DENIED; others then ask every 50 to 100
+ * ms). Who did not ask for half of its lease, because its machine stopped or
+ * can't be reached, loses its place. DIBS_FIXED_LEASE: a lease that was waited
+ * for counts from the waiter's last ask, up to a third of it before the grant.
  *
  * A waiting call rides out a store that can't be reached (or answers LOADING,
  * READONLY, MASTERDOWN, CLUSTERDOWN or TRYAGAIN) for outage_ms since the
@@ -319,7 +336,7 @@ typedef struct dibs_owner {
     char token[192];      /* host, pid, thread, runtime, acquisition; what is not of dibs is cut and escaped */
     int64_t remaining_ms; /* -1: a foreign key that never expires */
     uint64_t fence;       /* of the store's newest grant, 0 if none is known */
-    uint32_t waiters;     /* entries in the queue, in all processes */
+    uint32_t waiters;     /* in the queue, all processes; the threads of one that don't want DIBS_FAIR are one entry */
     uint64_t reserved[4];
 } dibs_owner;
 
@@ -334,8 +351,8 @@ DIBS_API dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *
 
 /*
  * Takes the lock of name from the holder of token, as dibs_query showed it,
- * or from any holder where token is NULL. That holder learns of it by its next
- * renewal. One round trip, at most command_timeout_ms.
+ * or from any holder where token is NULL. The next who waits is granted it at
+ * once; the old holder learns of it by its next renewal. One round trip, at most command_timeout_ms.
  *
  * DIBS_OK: taken away, or it was free; DIBS_NOT_HELD: another token holds it;
  * DIBS_UNAVAILABLE: not known whether it was done; DIBS_DENIED;
@@ -353,7 +370,7 @@ typedef struct dibs_stats {  /* since dibs_open; they only grow, but for holds a
     uint64_t timed_out;      /* waits that ended without the lock */
     uint64_t contended;      /* acquires that had to wait, whatever came of it */
     uint64_t granted;        /* ... that got the lock by a push from the store */
-    uint64_t handed_off;     /* ... that got the lock from a thread of this process */
+    uint64_t handed_off;     /* acquires that got the lock from a thread of this process */
     uint64_t renewed;        /* leases renewed */
     uint64_t renew_failed;   /* renewals that were not answered, or with an error; they are tried again */
     uint64_t lost;           /* leases that ended under their holder */

@@ -12,8 +12,6 @@ static dibs_status check_options(int64_t wait_ms, const dibs_lock_options *optio
         return DIBS_OK;
     if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE))
         return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
-    if (options->flags & DIBS_FAIR)
-        return dibs__fail(DIBS_INVALID, "DIBS_FAIR is not supported by this version of dibs");
     return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
 }
 
@@ -69,8 +67,8 @@ dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms, 
     if (!dibs__visit_begin(&visit, rt))
         return dibs__cannot_visit();
     uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : rt->settings.lease_ms;
-    bool fixed = options && (options->flags & DIBS_FIXED_LEASE);
-    dibs_status status = dibs__lock_acquire(visit.core, name, size, wait_ms, lease_ms, fixed);
+    uint32_t flags = options ? options->flags : 0;
+    dibs_status status = dibs__lock_acquire(visit.core, name, size, wait_ms, lease_ms, flags);
     dibs__visit_end(&visit);
     return status;
 }

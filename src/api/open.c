@@ -173,6 +173,7 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
     out->connect_timeout_ms = or_default(config->connect_timeout_ms, 1000);
     out->command_timeout_ms = or_default(config->command_timeout_ms, 1000);
     out->outage_ms = or_default(config->outage_ms, 5000);
+    out->handoff_ms = or_default(config->handoff_ms, 10);
     out->min_replicas = config->min_replicas;
     out->replica_timeout_ms = or_default(config->replica_timeout_ms, 500);
     out->on_event = config->on_event;

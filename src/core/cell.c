@@ -1,14 +1,21 @@
 /*
- * Lock discipline: a cell and the waiters in it are guarded by the mutex of
- * the shard that its name falls to. It is a leaf: no other mutex is taken, no
- * store asked and no callback called while it is held.
+ * Lock discipline: a cell, the waiters in it, and what lease.h says of the
+ * leases listed in it, are guarded by the mutex of the shard that its name
+ * falls to. It is a leaf: no other mutex is taken, no store asked and no
+ * callback called while it is held.
  *
  * The turn of a cell belongs to one thread at a time (`turn_taken`), or the
- * name is held here (`held`), or the cell is free; a cell that is free and has
- * no waiter does not exist. A waiter sleeps on its own cond until
- *     its `called` (it has the turn), or `failed`, or closing, or its deadline.
- * The thread with the turn sleeps on the cell's cond until
- *     `hinted`, or closing, or its deadline.
+ * name is held here (`held`), maybe by no thread for a moment (`parked`), or
+ * the cell is free. A waiter sleeps on its own cond until
+ *     its `called` (it has what turn->kind says), or the lease is parked and it
+ *     is the first, or `failed`, or closing, or its deadline.
+ * A thread that asks the store sleeps on a cond that bid.sleeper shows until
+ *     its bid.push is there, or bid.hinted, or closing, or its deadline.
+ *
+ * All leases that threads here ask the store for or hold are listed in their
+ * cell, the fair ones too, so that a grant that the store makes by itself finds
+ * its attempt, or is known to be of a lease that is held already. A cell with
+ * no turn, no lease and no waiter does not exist.
  */
 #include "core/cell.h"
 
@@ -18,12 +25,14 @@
 #include "base/hash.h"
 
 #define SHARDS 64
+#define LONG_WAIT (1 * DIBS__NS_PER_MS) /* who waited so long is handed a lease before any running thread */
 
 struct waiter {
     struct waiter *next;
     pthread_cond_t cond;
-    bool called; /* it has the turn */
+    bool called; /* it has the turn, or the lease */
     bool failed; /* the store can't be reached, and its patience is over */
+    int64_t since;
     struct dibs__turn *turn;
 };
 
@@ -32,11 +41,11 @@ struct dibs__cell {
     struct shard *shard;     /* read-only, as are hash and name */
     uint64_t hash;
     bool turn_taken;
-    bool hinted;
-    struct dibs__lease *held;
+    struct dibs__lease *held;   /* one of leases */
+    bool parked;                /* held by no thread: the first that comes may take it */
+    struct dibs__lease *leases; /* each with a reference */
     struct waiter *first, *last;
     struct dibs__error *outage; /* that the thread with the turn rides out; NULL: none */
-    pthread_cond_t asker;       /* the thread with the turn sleeps here */
     size_t name_size;
     char name[];
 };
@@ -48,8 +57,9 @@ struct shard {
 };
 
 struct dibs__cells {
-    const struct dibs__clock *clock; /* read-only */
+    const struct dibs__clock *clock; /* read-only, as are these */
     const atomic_bool *closing;
+    int64_t handoff; /* ns */
     struct shard shards[SHARDS];
 };
 
@@ -96,10 +106,6 @@ static struct dibs__cell *add(struct shard *shard, uint64_t hash, const char *na
     struct dibs__cell *cell = calloc(1, sizeof *cell + name_size + 1);
     if (!cell)
         return NULL;
-    if (dibs__cond_init(&cell->asker) != 0) {
-        free(cell);
-        return NULL;
-    }
     cell->shard = shard;
     cell->hash = hash;
     cell->name_size = name_size;
@@ -118,7 +124,6 @@ static void remove_cell(struct dibs__cell *cell)
     while (*at != cell)
         at = &(*at)->next;
     *at = cell->next;
-    pthread_cond_destroy(&cell->asker);
     free(cell->outage);
     free(cell);
     if (--shard->count == 0) {
@@ -128,6 +133,70 @@ static void remove_cell(struct dibs__cell *cell)
     } else if (shard->bucket_count > 4 && shard->count <= shard->bucket_count / 8) {
         rehash(shard, shard->bucket_count / 2);
     }
+}
+
+static struct dibs__cell *find_or_add(struct shard *shard, uint64_t hash, const char *name, size_t name_size)
+{
+    struct dibs__cell *cell = find(shard, hash, name, name_size);
+
+    return cell ? cell : add(shard, hash, name, name_size);
+}
+
+static void drop_if_unused(struct dibs__cell *cell)
+{
+    if (!cell->turn_taken && !cell->leases && !cell->first)
+        remove_cell(cell);
+}
+
+/* The cell of the lease, with the mutex of its shard, which the caller lets go of. NULL: there is none. */
+static struct dibs__cell *lock_cell_of(struct dibs__cells *cells, const struct dibs__lease *lease, struct shard **shard)
+{
+    uint64_t hash = dibs__hash(lease->name, lease->name_size);
+
+    *shard = shard_of(cells, hash);
+    pthread_mutex_lock(&(*shard)->mutex);
+    return find(*shard, hash, lease->name, lease->name_size);
+}
+
+/* ------------------------------------------------------------------- leases */
+
+static void list(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    dibs__lease_ref(lease);
+    lease->bid.listed = true;
+    lease->bid.next = cell->leases;
+    cell->leases = lease;
+}
+
+/* False: it was not listed. The cell may be unused afterwards. */
+static bool unlist(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__lease **at = &cell->leases;
+
+    if (!lease->bid.listed)
+        return false;
+    while (*at != lease)
+        at = &(*at)->bid.next;
+    *at = lease->bid.next;
+    lease->bid.listed = false;
+    dibs__lease_unref(lease);
+    return true;
+}
+
+/* Whether a thread that wants such a lease may have this one. */
+static bool fits(const struct dibs__lease *lease, const struct dibs__turn *turn)
+{
+    return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
+}
+
+/* A thread takes over the lease that another held: its fence is the next. */
+static void take_over(struct dibs__cell *cell, struct dibs__turn *turn)
+{
+    cell->parked = false;
+    atomic_fetch_add_explicit(&cell->held->step, 1, memory_order_relaxed);
+    dibs__lease_ref(cell->held);
+    turn->kind = DIBS__TURN_HANDED;
+    turn->lease = cell->held;
 }
 
 /* -------------------------------------------------------------------- turns */
@@ -157,35 +226,56 @@ static void dequeue(struct dibs__cell *cell, struct waiter *waiter)
         cell->last = before;
 }
 
-/* Nobody has the turn and nobody holds the name: the first waiter gets it, or the cell is at its end. */
+/* The first waiter gets what its turn says by now. */
+static void call_first(struct dibs__cell *cell)
+{
+    struct waiter *first = cell->first;
+
+    dequeue(cell, first);
+    first->called = true;
+    pthread_cond_signal(&first->cond);
+}
+
+/* Nobody has the turn and nobody holds the name: the first waiter gets the turn, or the cell may be at its end. */
 static void pass_on(struct dibs__cell *cell)
 {
-    struct waiter *next = cell->first;
+    cell->turn_taken = cell->first != NULL;
+    if (cell->first)
+        call_first(cell);
+    else
+        drop_if_unused(cell);
+}
 
-    cell->turn_taken = next != NULL;
-    if (!next) {
-        remove_cell(cell);
-        return;
-    }
-    dequeue(cell, next);
-    next->called = true;
-    pthread_cond_signal(&next->cond);
+/* The same with an attempt that goes on, if it fits: true. */
+static bool pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    if (!cell->first || !fits(lease, cell->first->turn))
+        return false;
+    dibs__lease_ref(lease);
+    cell->first->turn->lease = lease;
+    cell->turn_taken = true;
+    call_first(cell);
+    return true;
 }
 
 /* The name is not held here any more. */
 static void let_go(struct dibs__cell *cell)
 {
-    dibs__lease_unref(cell->held);
     cell->held = NULL;
+    cell->parked = false;
 }
 
-/* True: the calling thread has the turn at once. A lease that is lost keeps nobody waiting. */
-static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell)
+/* A lease that is lost keeps nobody waiting; nor does one that is parked, if it fits. True: the caller has its turn. */
+static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
 {
     if (cell->held && dibs__lease_is_lost(cell->held, dibs__now(cells->clock))) {
         let_go(cell);
         if (cell->first)
             pass_on(cell);
+    }
+    if (cell->parked && fits(cell->held, turn)) {
+        take_over(cell, turn);
+        return true;
     }
     if (cell->held || cell->turn_taken)
         return false;
@@ -193,9 +283,14 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell)
     return true;
 }
 
-static bool over(const struct dibs__cells *cells, const struct waiter *waiter)
+static bool is_first_at_parked(const struct dibs__cell *cell, const struct waiter *waiter)
 {
-    return waiter->called || waiter->failed || atomic_load(cells->closing) ||
+    return cell->parked && cell->first == waiter && fits(cell->held, waiter->turn);
+}
+
+static bool over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct waiter *waiter)
+{
+    return waiter->called || waiter->failed || is_first_at_parked(cell, waiter) || atomic_load(cells->closing) ||
            dibs__now(cells->clock) >= waiter->turn->deadline;
 }
 
@@ -207,45 +302,113 @@ static dibs_status not_by_the_deadline(const struct dibs__cell *cell, struct dib
     return turn->outage->status;
 }
 
+/*
+ * The waiter leaves with nothing. If it was the one that a parked lease was
+ * waiting for, the next gets that; where nobody can have it, it falls to the
+ * caller, for the store to have it back.
+ */
+static void leave(struct dibs__cell *cell, struct waiter *waiter)
+{
+    struct dibs__turn *turn = waiter->turn;
+
+    dequeue(cell, waiter);
+    if (!cell->parked)
+        return;
+    if (cell->first && fits(cell->held, cell->first->turn)) {
+        pthread_cond_signal(&cell->first->cond);
+        return;
+    }
+    cell->parked = false;
+    dibs__lease_ref(cell->held);
+    turn->kind = DIBS__TURN_LET_GO;
+    turn->lease = cell->held;
+}
+
 /* Lets go of the mutex while it sleeps. */
 static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
 {
-    struct waiter waiter = {.turn = turn};
+    struct waiter waiter = {.turn = turn, .since = dibs__now(cells->clock)};
 
     if (dibs__cond_init(&waiter.cond) != 0)
         return DIBS_NO_MEMORY;
     enqueue(cell, &waiter);
     turn->waited = true;
     atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
-    while (!over(cells, &waiter))
+    while (!over(cells, cell, &waiter))
         cells->clock->wait(cells->clock, &waiter.cond, &cell->shard->mutex, turn->deadline);
     pthread_cond_destroy(&waiter.cond);
     if (waiter.called)
         return DIBS_OK;
     if (waiter.failed)
         return turn->outage->status;
-    dequeue(cell, &waiter);
+    if (is_first_at_parked(cell, &waiter)) {
+        dequeue(cell, &waiter);
+        take_over(cell, turn);
+        return DIBS_OK;
+    }
+    leave(cell, &waiter);
     return atomic_load(cells->closing) ? DIBS_CLOSED : not_by_the_deadline(cell, turn);
 }
 
-dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__cell **out)
+dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn)
 {
     uint64_t hash = dibs__hash(turn->name, turn->name_size);
     struct shard *shard = shard_of(cells, hash);
     dibs_status status = DIBS_OK;
 
+    turn->kind = DIBS__TURN_TO_ASK;
+    turn->lease = NULL;
     pthread_mutex_lock(&shard->mutex);
-    struct dibs__cell *cell = find(shard, hash, turn->name, turn->name_size);
-    if (!cell)
-        cell = add(shard, hash, turn->name, turn->name_size);
-    if (!cell) {
+    turn->cell = find_or_add(shard, hash, turn->name, turn->name_size);
+    if (!turn->cell)
         status = DIBS_NO_MEMORY;
-    } else if (!take_at_once(cells, cell)) {
-        status = turn->deadline > 0 ? wait_for_turn(cells, cell, turn) : not_by_the_deadline(cell, turn);
-    }
+    else if (!take_at_once(cells, turn->cell, turn))
+        status = turn->deadline > 0 ? wait_for_turn(cells, turn->cell, turn) : not_by_the_deadline(turn->cell, turn);
     pthread_mutex_unlock(&shard->mutex);
-    *out = cell;
     return status;
+}
+
+/* -------------------------------------------------------- asking the store */
+
+void dibs__cell_bid(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    (void)cells;
+    pthread_mutex_lock(&cell->shard->mutex);
+    list(cell, lease);
+    pthread_mutex_unlock(&cell->shard->mutex);
+}
+
+struct dibs__cell *dibs__cells_bid_fair(struct dibs__cells *cells, struct dibs__lease *lease)
+{
+    uint64_t hash = dibs__hash(lease->name, lease->name_size);
+    struct shard *shard = shard_of(cells, hash);
+
+    pthread_mutex_lock(&shard->mutex);
+    struct dibs__cell *cell = find_or_add(shard, hash, lease->name, lease->name_size);
+    if (cell)
+        list(cell, lease);
+    pthread_mutex_unlock(&shard->mutex);
+    return cell;
+}
+
+void dibs__cells_bid_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
+{
+    struct shard *shard;
+    struct dibs__cell *cell = lock_cell_of(cells, lease, &shard);
+
+    if (cell)
+        list(cell, next);
+    pthread_mutex_unlock(&shard->mutex);
+}
+
+void dibs__cell_set_token(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                          const char *token)
+{
+    (void)cells;
+    pthread_mutex_lock(&cell->shard->mutex);
+    strcpy(lease->token, token);
+    lease->bid.push = (struct dibs__push){.fence = 0};
+    pthread_mutex_unlock(&cell->shard->mutex);
 }
 
 /* Where memory for it is out, others take the name for taken. */
@@ -261,17 +424,33 @@ static void note_outage(struct dibs__cell *cell, const struct dibs__error *outag
     }
 }
 
-void dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, int64_t deadline,
-                      const struct dibs__error *outage)
+/* Requires mutex; lets go of it while it sleeps. */
+static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__bid *bid,
+                                int64_t deadline, pthread_cond_t *cond)
 {
-    pthread_mutex_t *mutex = &cell->shard->mutex;
+    bid->sleeper = cond;
+    while (bid->push.fence == 0 && !bid->hinted && !atomic_load(cells->closing) && dibs__now(cells->clock) < deadline)
+        cells->clock->wait(cells->clock, cond, &cell->shard->mutex, deadline);
+    bid->sleeper = NULL;
+}
 
-    pthread_mutex_lock(mutex);
-    note_outage(cell, outage);
-    while (!cell->hinted && !atomic_load(cells->closing) && dibs__now(cells->clock) < deadline)
-        cells->clock->wait(cells->clock, &cell->asker, mutex, deadline);
-    cell->hinted = false;
-    pthread_mutex_unlock(mutex);
+struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                                   int64_t deadline, const struct dibs__error *outage)
+{
+    struct dibs__bid *bid = &lease->bid;
+    pthread_cond_t cond;
+
+    dibs__cond_init(&cond);
+    pthread_mutex_lock(&cell->shard->mutex);
+    if (!lease->fair) /* it is not the one that the others here wait for */
+        note_outage(cell, outage);
+    sleep_for_the_store(cells, cell, bid, deadline, &cond);
+    struct dibs__push push = bid->push;
+    bid->push.fence = 0;
+    bid->hinted = false;
+    pthread_mutex_unlock(&cell->shard->mutex);
+    pthread_cond_destroy(&cond);
+    return push;
 }
 
 void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
@@ -281,10 +460,10 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
     (void)cells;
     pthread_mutex_lock(&shard->mutex);
     note_outage(cell, NULL);
-    if (atomic_load(&lease->loss_told)) {
-        pass_on(cell); /* its end came before this */
+    if (atomic_load(&lease->loss_told)) { /* its end came before this */
+        unlist(cell, lease);
+        pass_on(cell);
     } else {
-        dibs__lease_ref(lease);
         cell->held = lease;
         cell->turn_taken = false;
     }
@@ -305,65 +484,162 @@ static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *ou
     }
 }
 
-void dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, const struct dibs__error *outage)
+bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, bool pass_on_it,
+                        const struct dibs__error *outage)
 {
     struct shard *shard = cell->shard;
+    bool passed = false;
 
     pthread_mutex_lock(&shard->mutex);
-    if (outage)
+    bool fair = lease && lease->fair;
+    if (outage && !fair)
         fail_impatient(cell, outage, dibs__now(cells->clock));
-    pass_on(cell);
-    pthread_mutex_unlock(&shard->mutex);
-}
-
-void dibs__cells_end(struct dibs__cells *cells, struct dibs__lease *lease)
-{
-    uint64_t hash = dibs__hash(lease->name, lease->name_size);
-    struct shard *shard = shard_of(cells, hash);
-
-    pthread_mutex_lock(&shard->mutex);
-    struct dibs__cell *cell = find(shard, hash, lease->name, lease->name_size);
-    if (cell && cell->held == lease) {
-        let_go(cell);
+    if (pass_on_it && !fair)
+        passed = pass_on_with(cell, lease);
+    if (lease && !passed)
+        unlist(cell, lease);
+    if (fair)
+        drop_if_unused(cell);
+    else if (!passed)
         pass_on(cell);
-    }
     pthread_mutex_unlock(&shard->mutex);
+    return passed;
 }
 
-void dibs__cells_maybe_free(struct dibs__cells *cells, const char *name)
+/* ------------------------------------------------------------------ parting */
+
+/* Whether the lease may go on to another thread here, at this time. */
+static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
 {
-    size_t name_size = strlen(name);
-    uint64_t hash = dibs__hash(name, name_size);
+    int64_t half = lease->asked_ms * DIBS__NS_PER_MS / 2;
+
+    return !lease->fixed && now - lease->granted_at < cells->handoff &&
+           atomic_load_explicit(&lease->step, memory_order_relaxed) < DIBS__FENCE_STEPS - 1 &&
+           !atomic_load_explicit(&lease->extended, memory_order_relaxed) &&
+           atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
+}
+
+/* To the first waiter if it waited for long; else whoever comes first may take it. */
+static void hand_on(struct dibs__cell *cell, int64_t now)
+{
+    if (now - cell->first->since > LONG_WAIT) {
+        take_over(cell, cell->first->turn);
+        call_first(cell);
+    } else {
+        cell->parked = true;
+        pthread_cond_signal(&cell->first->cond);
+    }
+}
+
+enum dibs__parting dibs__cells_part(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__wanted *next)
+{
+    enum dibs__parting parting = DIBS__PART_RELEASE;
+    struct shard *shard;
+    struct dibs__cell *cell = lock_cell_of(cells, lease, &shard);
+
+    if (cell && cell->held == lease && cell->first) {
+        int64_t now = dibs__now(cells->clock);
+        *next = (struct dibs__wanted){cell->first->turn->lease_ms, cell->first->turn->fixed};
+        parting = DIBS__PART_REQUEUE;
+        if (may_be_handed(cells, lease, now) && fits(lease, cell->first->turn)) {
+            hand_on(cell, now);
+            parting = DIBS__PART_HANDED;
+        }
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return parting;
+}
+
+bool dibs__cells_end(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
+{
+    struct shard *shard;
+    struct dibs__cell *cell = lock_cell_of(cells, lease, &shard);
+    bool passed = false;
+
+    if (cell) {
+        bool was_held = cell->held == lease;
+        unlist(cell, lease);
+        if (was_held) {
+            let_go(cell);
+            passed = next && next->bid.answered && pass_on_with(cell, next);
+        }
+        if (next && !passed)
+            unlist(cell, next);
+        if (was_held && !passed)
+            pass_on(cell);
+        else
+            drop_if_unused(cell);
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return passed;
+}
+
+/* -------------------------------------------------------- what the store says */
+
+bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
+{
+    size_t name_size = strlen(grant->name);
+    uint64_t hash = dibs__hash(grant->name, name_size);
     struct shard *shard = shard_of(cells, hash);
 
     pthread_mutex_lock(&shard->mutex);
-    struct dibs__cell *cell = find(shard, hash, name, name_size);
-    if (cell && cell->turn_taken) {
-        cell->hinted = true;
-        pthread_cond_signal(&cell->asker);
+    struct dibs__cell *cell = find(shard, hash, grant->name, name_size);
+    struct dibs__lease *lease = cell ? cell->leases : NULL;
+    while (lease && strcmp(lease->token, grant->token) != 0)
+        lease = lease->bid.next;
+    if (lease) {
+        lease->bid.push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
+        if (lease->bid.sleeper)
+            pthread_cond_signal(lease->bid.sleeper);
     }
     pthread_mutex_unlock(&shard->mutex);
+    return lease != NULL;
 }
 
-void dibs__cells_wake_all(struct dibs__cells *cells)
+static void wake_waiters(struct dibs__cell *cell)
+{
+    for (struct waiter *at = cell->first; at; at = at->next)
+        pthread_cond_signal(&at->cond);
+}
+
+static void wake_askers(struct dibs__cell *cell, bool hint)
+{
+    for (struct dibs__lease *lease = cell->leases; lease; lease = lease->bid.next) {
+        lease->bid.hinted = lease->bid.hinted || hint;
+        if (lease->bid.sleeper)
+            pthread_cond_signal(lease->bid.sleeper);
+    }
+}
+
+static void wake(struct dibs__cells *cells, bool closing)
 {
     for (size_t i = 0; i < SHARDS; i++) {
         struct shard *shard = &cells->shards[i];
         pthread_mutex_lock(&shard->mutex);
         for (size_t b = 0; b < shard->bucket_count; b++) {
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next) {
-                pthread_cond_signal(&cell->asker);
-                for (struct waiter *at = cell->first; at; at = at->next)
-                    pthread_cond_signal(&at->cond);
+                wake_askers(cell, !closing);
+                if (closing)
+                    wake_waiters(cell);
             }
         }
         pthread_mutex_unlock(&shard->mutex);
     }
 }
 
+void dibs__cells_ask_again(struct dibs__cells *cells)
+{
+    wake(cells, false);
+}
+
+void dibs__cells_wake_all(struct dibs__cells *cells)
+{
+    wake(cells, true);
+}
+
 /* ---------------------------------------------------------------- lifecycle */
 
-struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing)
+struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms)
 {
     struct dibs__cells *cells = calloc(1, sizeof *cells);
 
@@ -371,6 +647,7 @@ struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomi
         return NULL;
     cells->clock = clock;
     cells->closing = closing;
+    cells->handoff = handoff_ms == DIBS_NO_HANDOFF ? 0 : handoff_ms * DIBS__NS_PER_MS;
     for (size_t i = 0; i < SHARDS; i++)
         pthread_mutex_init(&cells->shards[i].mutex, NULL);
     return cells;
@@ -386,8 +663,10 @@ void dibs__cells_free(struct dibs__cells *cells)
             size_t bucket = 0;
             while (!shard->buckets[bucket])
                 bucket++;
-            dibs__lease_unref(shard->buckets[bucket]->held);
-            remove_cell(shard->buckets[bucket]);
+            struct dibs__cell *cell = shard->buckets[bucket];
+            while (cell->leases)
+                unlist(cell, cell->leases);
+            remove_cell(cell);
         }
         free(shard->buckets); /* there without a cell where memory ran out */
         pthread_mutex_destroy(&shard->mutex);

@@ -53,6 +53,11 @@ bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_
     return true;
 }
 
+uint64_t dibs__lease_fence(const struct dibs__lease *lease)
+{
+    return lease->store_fence * DIBS__FENCE_STEPS + atomic_load_explicit(&lease->step, memory_order_relaxed);
+}
+
 int64_t dibs__lease_remaining_ms(struct dibs__lease *lease, int64_t now)
 {
     int64_t deadline = atomic_load_explicit(&lease->deadline, memory_order_acquire);

@@ -24,12 +24,36 @@ enum dibs__extending {
     DIBS__EXTEND_DONE
 };
 
+/* What the store said by itself of an attempt: a grant. */
+struct dibs__push {
+    uint64_t number, fence; /* fence 0: nothing was said */
+    bool confirm;
+};
+
+/* The attempt at a lease, until it is granted or given up. */
+struct dibs__bid {
+    struct dibs__ask ask; /* the asking thread's, as is answer: where another thread asked, it is passed on with */
+    bool answered;        /* the turn, and then */
+    dibs_status status;   /* this is what it was told */
+    struct dibs__answer answer;
+    struct dibs__push push;   /* guarded by the cell's mutex (cell.c), as is the rest */
+    bool hinted;              /* to ask again at once */
+    pthread_cond_t *sleeper;  /* the asking thread sleeps there; NULL: it does not */
+    bool listed;              /* among those of the cell */
+    struct dibs__lease *next; /* there */
+};
+
 struct dibs__lease {
     atomic_uint references;
     uint64_t runtime; /* serial of the runtime; these are read-only after the grant */
     uint64_t store_fence;
-    bool fixed;
-    char token[DIBS__TOKEN_MAX];
+    uint32_t asked_ms; /* how long it was asked for */
+    bool fixed, fair;
+    int64_t granted_at;
+    char token[DIBS__TOKEN_MAX]; /* while it is asked for, guarded by the cell's mutex */
+    struct dibs__bid bid;
+    atomic_uint step;           /* hand-overs within the process; written under the cell's mutex */
+    atomic_bool extended;       /* it is not as long any more as was asked */
     _Atomic int64_t deadline;   /* ns, or DIBS__LEASE_LOST */
     atomic_bool loss_told;      /* somebody sees to what follows from the loss */
     _Atomic uint64_t reentered; /* written by the holding thread only */
@@ -76,6 +100,9 @@ void dibs__lease_lose(struct dibs__lease *lease);
 
 /* Moves the deadline of one that is not lost. False: it is. `earlier_only`: never to a later time. */
 bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_only, int64_t now);
+
+/* The fence of whoever holds it now: the store's grant, and the hand-over in it. */
+uint64_t dibs__lease_fence(const struct dibs__lease *lease);
 
 /* What is left in whole ms, rounded down; 0: lost. */
 int64_t dibs__lease_remaining_ms(struct dibs__lease *lease, int64_t now);

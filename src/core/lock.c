@@ -14,23 +14,58 @@
 /* One call of dibs_lock_with. */
 struct attempt {
     struct dibs__core *core;
-    struct dibs__lease *lease;
+    const char *name;
+    size_t name_size;
+    struct dibs__cell *cell;
+    struct dibs__lease *lease; /* NULL until it is asked for */
     int64_t wait_ms;
     int64_t started, limit; /* limit: when the wait ends; 0: one try */
-    uint32_t lease_ms;
-    unsigned taken, outages; /* answers of that kind in a row */
+    uint32_t lease_ms, flags;
+    unsigned outages; /* in a row */
     bool waited;
     bool out_of_patience; /* the store was not heard for outage_ms */
     struct dibs__error error;
 };
 
-/* A token is unique to one ask. Printable; an administrator reads in it whose lock it is. */
+/* A token is unique to one attempt. Printable; an administrator reads in it whose lock it is. */
 static void make_token(struct dibs__core *core, char token[DIBS__TOKEN_MAX])
 {
     uint64_t number = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
 
     snprintf(token, DIBS__TOKEN_MAX, "dibs:%s:%s:%ld:%lu:%s:%" PRIx64, core->runtime->settings.label, core->host,
              core->pid, dibs__thread_number(), core->id, number);
+}
+
+static void reset_ask(struct dibs__lease *lease)
+{
+    lease->bid.ask = (struct dibs__ask){.name = lease->name, .token = lease->token, .lease_ms = lease->asked_ms};
+}
+
+/* All that a lease will need, before the store is asked for it: what was granted must not be refused. NULL: no memory.
+ */
+static struct dibs__lease *new_bid(struct dibs__core *core, const char *name, size_t name_size, uint32_t lease_ms,
+                                   uint32_t flags)
+{
+    struct dibs__lease *lease = dibs__lease_new(core->runtime->serial, name, name_size);
+
+    if (!lease || !dibs__renewals_reserve(core->renewals)) {
+        dibs__lease_unref(lease);
+        return NULL;
+    }
+    lease->asked_ms = lease_ms;
+    lease->fixed = flags & DIBS_FIXED_LEASE;
+    lease->fair = flags & DIBS_FAIR;
+    make_token(core, lease->token);
+    reset_ask(lease);
+    return lease;
+}
+
+/* The attempt came to nothing. */
+static void drop_bid(struct dibs__core *core, struct dibs__lease *lease)
+{
+    core->store->ops->conclude(core->store, &lease->bid.ask, false);
+    dibs__renewals_unreserve(core->renewals);
+    dibs__lease_unref(lease);
 }
 
 /* ---------------------------------------------------------------- the asking */
@@ -40,11 +75,16 @@ static dibs_status closed(struct attempt *attempt)
     return dibs__error_set(&attempt->error, DIBS_CLOSED, "the runtime is closing");
 }
 
+static dibs_status no_memory(struct attempt *attempt)
+{
+    return dibs__error_set(&attempt->error, DIBS_NO_MEMORY, "no memory for a lock");
+}
+
 static dibs_status taken(struct attempt *attempt)
 {
     char quoted[DIBS__QUOTED_MAX];
 
-    dibs__quote(quoted, attempt->lease->name);
+    dibs__quote(quoted, attempt->name);
     if (attempt->limit == 0)
         return dibs__error_set(&attempt->error, DIBS_BUSY, "somebody else holds %s", quoted);
     return dibs__error_set(&attempt->error, DIBS_TIMEOUT, "somebody else held %s for all of %" PRId64 " ms", quoted,
@@ -58,50 +98,88 @@ static dibs_status out_of_time(struct attempt *attempt)
 
     return dibs__error_set(&attempt->error, DIBS_TIMEOUT,
                            "the store had not answered for %s when %" PRId64 " ms had passed",
-                           dibs__quote(quoted, attempt->lease->name), attempt->wait_ms);
+                           dibs__quote(quoted, attempt->name), attempt->wait_ms);
+}
+
+/* The store knows no more of the token, or takes it back by itself: the attempt goes on with a new one. */
+static void renew_token(struct attempt *attempt)
+{
+    char token[DIBS__TOKEN_MAX];
+
+    make_token(attempt->core, token);
+    dibs__cell_set_token(attempt->core->cells, attempt->cell, attempt->lease, token);
+    reset_ask(attempt->lease);
 }
 
 static dibs_status ask(struct attempt *attempt, struct dibs__answer *answer)
 {
     struct dibs__core *core = attempt->core;
-    struct dibs__lease *lease = attempt->lease;
+    struct dibs__ask *ask = &attempt->lease->bid.ask;
     int64_t now = dibs__core_now(core);
     int64_t deadline = dibs__after_ms(now, core->runtime->settings.command_timeout_ms);
     int64_t grace = attempt->limit > 0 && attempt->limit != DIBS__NEVER
                         ? dibs__after_ms(attempt->limit > now ? attempt->limit : now, GRACE_MS)
                         : DIBS__NEVER;
 
-    make_token(core, lease->token);
-    dibs_status status = core->store->ops->acquire(core->store,
-                                                   &(struct dibs__ask){
-                                                       .name = lease->name,
-                                                       .token = lease->token,
-                                                       .lease_ms = attempt->lease_ms,
-                                                       .deadline = deadline < grace ? deadline : grace,
-                                                       .tries = attempt->taken,
-                                                   },
-                                                   answer, &attempt->error);
+    ask->wait = attempt->limit > 0;
+    ask->fair = attempt->lease->fair;
+    ask->deadline = deadline < grace ? deadline : grace;
+    dibs_status status = core->store->ops->acquire(core->store, ask, answer, &attempt->error);
+    if (answer->spent)
+        renew_token(attempt);
     if (status == DIBS_UNAVAILABLE && attempt->outages == 0 && grace < deadline && dibs__core_now(core) >= grace)
         return out_of_time(attempt);
     return status;
 }
 
-/* The store granted it: a lease from now on, unless the grant came so late that nothing is left of it. */
-static dibs_status take_grant(struct attempt *attempt, const struct dibs__answer *answer)
+/* What the thread that asked before was told, or what the store answers now. */
+static dibs_status ask_or_recall(struct attempt *attempt, struct dibs__answer *answer)
+{
+    struct dibs__bid *bid = &attempt->lease->bid;
+
+    if (!bid->answered)
+        return ask(attempt, answer);
+    bid->answered = false;
+    *answer = bid->answer;
+    return bid->status;
+}
+
+/* The store granted it to the last ask: a lease from then on. False: nothing is left of it. */
+static bool begin_lease(struct attempt *attempt, uint64_t fence)
 {
     struct dibs__core *core = attempt->core;
     struct dibs__lease *lease = attempt->lease;
-    int64_t deadline = dibs__lease_deadline(answer->proof, attempt->lease_ms);
+    int64_t now = dibs__core_now(core), proof = lease->bid.ask.proof;
+    int64_t deadline = dibs__lease_deadline(proof, lease->asked_ms);
 
-    if (dibs__core_now(core) >= deadline) {
-        core->store->ops->retract(core->store, lease->name, lease->token);
-        return dibs__error_set(&attempt->error, DIBS_UNAVAILABLE, "the grant came when its lease of %u ms had ended",
-                               attempt->lease_ms);
-    }
-    lease->store_fence = answer->fence;
+    if (now >= deadline)
+        return false;
+    core->store->ops->conclude(core->store, &lease->bid.ask, true);
+    lease->store_fence = fence;
+    lease->granted_at = now;
     atomic_store(&lease->deadline, deadline);
-    dibs__renewals_add(core->renewals, lease, attempt->lease_ms, answer->proof);
-    return DIBS_OK;
+    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof);
+    return true;
+}
+
+static dibs_status take_grant(struct attempt *attempt, const struct dibs__answer *answer)
+{
+    if (begin_lease(attempt, answer->fence))
+        return DIBS_OK;
+    attempt->core->store->ops->conclude(attempt->core->store, &attempt->lease->bid.ask, false);
+    renew_token(attempt);
+    return dibs__error_set(&attempt->error, DIBS_UNAVAILABLE, "the grant came when its lease of %u ms had ended",
+                           attempt->lease_ms);
+}
+
+/* A grant by push holds if it names the last ask, and its lease still lasts. Else the store is to be asked. */
+static bool take_push(struct attempt *attempt, const struct dibs__push *push)
+{
+    if (push->fence == 0 || push->confirm || push->number != attempt->lease->bid.ask.number ||
+        !begin_lease(attempt, push->fence))
+        return false;
+    dibs__count(&attempt->core->stats.granted);
+    return true;
 }
 
 /* Until when the caller rides out a store that can't be reached. */
@@ -128,65 +206,135 @@ static bool ride_out(struct attempt *attempt, int64_t *until)
     return true;
 }
 
-/* The thread has the turn: asks until the answer is final. */
-static dibs_status ask_until_final(struct attempt *attempt, struct dibs__cell *cell)
+/* Another has it: until when to sleep before the next ask. */
+static int64_t wait_for_it(struct attempt *attempt, const struct dibs__answer *answer)
+{
+    if (!attempt->waited)
+        dibs__count(&attempt->core->stats.contended);
+    attempt->waited = true;
+    attempt->outages = 0;
+    return dibs__after_ms(dibs__core_now(attempt->core), answer->again_ms);
+}
+
+/* The attempt is at its cell: asks until the answer is final. */
+static dibs_status ask_until_final(struct attempt *attempt)
 {
     struct dibs__core *core = attempt->core;
     int64_t until;
 
     while (!atomic_load(&core->runtime->closing)) {
         struct dibs__answer answer = {0};
-        dibs_status status = ask(attempt, &answer);
+        dibs_status status = ask_or_recall(attempt, &answer);
         if (status == DIBS_OK)
             status = take_grant(attempt, &answer);
-        if (status == DIBS_BUSY) {
-            int64_t now = dibs__core_now(core);
-            if (now >= attempt->limit)
-                return taken(attempt);
-            if (!attempt->waited)
-                dibs__count(&core->stats.contended);
-            attempt->waited = true;
-            attempt->taken++;
-            attempt->outages = 0;
-            until = dibs__after_ms(now, answer.again_ms);
-        } else if (status != DIBS_UNAVAILABLE || !ride_out(attempt, &until)) {
+        if (status == DIBS_BUSY && dibs__core_now(core) >= attempt->limit)
+            return taken(attempt);
+        if (status == DIBS_BUSY)
+            until = wait_for_it(attempt, &answer);
+        else if (status != DIBS_UNAVAILABLE || !ride_out(attempt, &until))
             return status;
-        }
-        dibs__cell_sleep(core->cells, cell, until < attempt->limit ? until : attempt->limit,
-                         attempt->outages > 0 ? &attempt->error : NULL);
+        struct dibs__push push = dibs__cell_sleep(core->cells, attempt->cell, attempt->lease,
+                                                  until < attempt->limit ? until : attempt->limit,
+                                                  attempt->outages > 0 ? &attempt->error : NULL);
+        if (take_push(attempt, &push))
+            return DIBS_OK;
+        if (attempt->outages == 0 && dibs__core_now(core) >= attempt->limit)
+            return taken(attempt);
     }
     return closed(attempt);
 }
 
-static dibs_status take_turn_and_ask(struct attempt *attempt)
+/* The thread has the turn, and maybe an attempt that another began. */
+static dibs_status ask_in_turn(struct attempt *attempt)
 {
     struct dibs__core *core = attempt->core;
-    struct dibs__cell *cell;
+
+    if (!attempt->lease) {
+        attempt->lease = new_bid(core, attempt->name, attempt->name_size, attempt->lease_ms, attempt->flags);
+        if (!attempt->lease) {
+            dibs__cell_give_up(core->cells, attempt->cell, NULL, false, NULL);
+            return no_memory(attempt);
+        }
+        dibs__cell_bid(core->cells, attempt->cell, attempt->lease);
+    }
+    dibs_status status = ask_until_final(attempt);
+    if (status == DIBS_OK) {
+        dibs__cell_granted(core->cells, attempt->cell, attempt->lease);
+        return status;
+    }
+    /* Who only ran out of time leaves its place in the store's queue to the next here. */
+    bool goes_on = status == DIBS_TIMEOUT && attempt->lease->bid.ask.in_store;
+    if (dibs__cell_give_up(core->cells, attempt->cell, attempt->lease, goes_on,
+                           attempt->out_of_patience ? &attempt->error : NULL))
+        dibs__lease_unref(attempt->lease);
+    else
+        drop_bid(core, attempt->lease);
+    return status;
+}
+
+/* Each fair thread has a place of its own in the store's queue. */
+static dibs_status ask_in_order(struct attempt *attempt)
+{
+    struct dibs__core *core = attempt->core;
+
+    attempt->lease = new_bid(core, attempt->name, attempt->name_size, attempt->lease_ms, attempt->flags);
+    if (!attempt->lease)
+        return no_memory(attempt);
+    attempt->cell = dibs__cells_bid_fair(core->cells, attempt->lease);
+    dibs_status status = attempt->cell ? ask_until_final(attempt) : no_memory(attempt);
+    if (status == DIBS_OK)
+        return status;
+    if (attempt->cell)
+        dibs__cell_give_up(core->cells, attempt->cell, attempt->lease, false, NULL);
+    drop_bid(core, attempt->lease);
+    return status;
+}
+
+/* A lease that nobody here has any use for; the caller's reference is used up. The store has it back in the background.
+ */
+static void let_go(struct dibs__core *core, struct dibs__lease *lease)
+{
+    dibs__renewals_remove(core->renewals, lease);
+    core->store->ops->retract(core->store, lease->name, lease->token);
+    dibs__cells_end(core->cells, lease, NULL);
+    dibs__lease_unref(lease);
+}
+
+static dibs_status no_turn(struct attempt *attempt, struct dibs__turn *turn, dibs_status status)
+{
+    if (turn->kind == DIBS__TURN_LET_GO)
+        let_go(attempt->core, turn->lease);
+    if (status == DIBS_BUSY)
+        return taken(attempt);
+    if (status == DIBS_CLOSED)
+        return closed(attempt);
+    return status == DIBS_NO_MEMORY ? no_memory(attempt) : status;
+}
+
+static dibs_status take_turn(struct attempt *attempt)
+{
+    struct dibs__core *core = attempt->core;
     struct dibs__turn turn = {
-        .name = attempt->lease->name,
-        .name_size = attempt->lease->name_size,
+        .name = attempt->name,
+        .name_size = attempt->name_size,
+        .lease_ms = attempt->lease_ms,
+        .fixed = attempt->flags & DIBS_FIXED_LEASE,
         .deadline = attempt->limit,
         .patience = patience(attempt),
         .contended = &core->stats.contended,
         .outage = &attempt->error,
     };
-    dibs_status status = dibs__cell_take_turn(core->cells, &turn, &cell);
+    dibs_status status = dibs__cell_take_turn(core->cells, &turn);
 
     attempt->waited = turn.waited;
-    if (status == DIBS_BUSY)
-        return taken(attempt);
-    if (status == DIBS_CLOSED)
-        return closed(attempt);
-    if (status == DIBS_NO_MEMORY)
-        return dibs__error_set(&attempt->error, status, "no memory for a lock");
     if (status != DIBS_OK)
-        return status;
-    status = ask_until_final(attempt, cell);
-    if (status == DIBS_OK)
-        dibs__cell_granted(core->cells, cell, attempt->lease);
-    else
-        dibs__cell_give_up(core->cells, cell, attempt->out_of_patience ? &attempt->error : NULL);
-    return status;
+        return no_turn(attempt, &turn, status);
+    attempt->lease = turn.lease;
+    attempt->cell = turn.cell;
+    if (turn.kind == DIBS__TURN_TO_ASK)
+        return ask_in_turn(attempt);
+    dibs__count(&core->stats.handed_off);
+    return DIBS_OK;
 }
 
 static void count_outcome(struct dibs__core *core, dibs_status status)
@@ -202,35 +350,30 @@ static void count_outcome(struct dibs__core *core, dibs_status status)
 }
 
 dibs_status dibs__lock_acquire(struct dibs__core *core, const char *name, size_t name_size, int64_t wait_ms,
-                               uint32_t lease_ms, bool fixed)
+                               uint32_t lease_ms, uint32_t flags)
 {
     int64_t now = dibs__core_now(core);
     struct attempt attempt = {
         .core = core,
+        .name = name,
+        .name_size = name_size,
         .wait_ms = wait_ms,
         .started = now,
         .limit = wait_ms < 0    ? DIBS__NEVER
                  : wait_ms == 0 ? 0
                                 : dibs__after_ms(now, wait_ms),
         .lease_ms = lease_ms,
+        .flags = flags,
     };
 
-    /* All memory first: what the store has granted must not be refused. */
-    attempt.lease = dibs__lease_new(core->runtime->serial, name, name_size);
-    if (!attempt.lease || !dibs__holds_reserve() || !dibs__renewals_reserve(core->renewals)) {
-        dibs__lease_unref(attempt.lease);
+    if (!dibs__holds_reserve())
         return dibs__fail(DIBS_NO_MEMORY, "no memory for a lock");
-    }
-    attempt.lease->fixed = fixed;
-    dibs_status status = take_turn_and_ask(&attempt);
+    dibs_status status = flags & DIBS_FAIR ? ask_in_order(&attempt) : take_turn(&attempt);
     count_outcome(core, status);
-    if (status == DIBS_OK) {
-        dibs__holds_add(attempt.lease, attempt.lease->store_fence * DIBS__FENCE_STEPS);
-        return DIBS_OK;
-    }
-    dibs__renewals_unreserve(core->renewals);
-    dibs__lease_unref(attempt.lease);
-    return dibs__fail_with(&attempt.error);
+    if (status != DIBS_OK)
+        return dibs__fail_with(&attempt.error);
+    dibs__holds_add(attempt.lease, dibs__lease_fence(attempt.lease));
+    return DIBS_OK;
 }
 
 /* --------------------------------------------------------------- the release */
@@ -242,24 +385,71 @@ static dibs_status was_lost(const struct dibs__lease *lease)
     return dibs__fail(DIBS_LOST, "the lease of %s ended before it was unlocked", dibs__quote(quoted, lease->name));
 }
 
-/* The store is asked to delete the key; what it said. */
-static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease)
+/* What the store said of it. */
+static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, const struct dibs__release *release,
+                            dibs_status status, const struct dibs__error *error)
 {
-    struct dibs__error error;
-    bool again;
-    int64_t deadline = dibs__after_ms(dibs__core_now(core), core->runtime->settings.command_timeout_ms);
-    dibs_status status = core->store->ops->release(core->store, lease->name, lease->token, deadline, &again, &error);
-
     if (status == DIBS_OK)
         return DIBS_OK;
     if (status != DIBS_NOT_HELD)
-        return dibs__fail_with(&error);
+        return dibs__fail_with(error);
     /* Sent twice, and in time: the first did it. Otherwise somebody has taken it away. */
-    if (again && !dibs__lease_is_lost(lease, dibs__core_now(core)))
+    if (release->again && !dibs__lease_is_lost(lease, dibs__core_now(core)))
         return DIBS_OK;
     dibs__lease_lose(lease);
     dibs__core_lost(core, lease, true, "its key was no longer in the store when it was unlocked");
     return was_lost(lease);
+}
+
+/* The attempt that the next who waits here will go on with, in the same round trip. NULL: it asks by itself. */
+static struct dibs__lease *bid_for_the_next(struct dibs__core *core, struct dibs__lease *lease,
+                                            const struct dibs__wanted *wanted)
+{
+    struct dibs__lease *next =
+        new_bid(core, lease->name, lease->name_size, wanted->lease_ms, wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0);
+
+    if (next) {
+        next->bid.ask.wait = true;
+        dibs__cells_bid_behind(core->cells, lease, next);
+    }
+    return next;
+}
+
+/* The store is asked to delete the key, and for the lock again if another thread here waits for it. */
+static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next)
+{
+    struct dibs__error error;
+    struct dibs__release release = {
+        .name = lease->name,
+        .token = lease->token,
+        .deadline = dibs__after_ms(dibs__core_now(core), core->runtime->settings.command_timeout_ms),
+        .next = next ? &next->bid.ask : NULL,
+    };
+    dibs_status status = core->store->ops->release(core->store, &release, &error);
+
+    if (next && (release.next_status == DIBS_OK || release.next_status == DIBS_BUSY)) {
+        next->bid.answered = true;
+        next->bid.status = release.next_status;
+        next->bid.answer = release.next_answer;
+    }
+    bool taken_over = dibs__cells_end(core->cells, lease, next);
+    if (next && taken_over)
+        dibs__lease_unref(next);
+    else if (next)
+        drop_bid(core, next);
+    return released(core, lease, &release, status, &error);
+}
+
+/* The lease stays in the process where another thread may have it, else the store gets it back. */
+static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease)
+{
+    struct dibs__wanted wanted;
+    enum dibs__parting parting = dibs__cells_part(core->cells, lease, &wanted);
+
+    if (parting == DIBS__PART_HANDED)
+        return DIBS_OK;
+    dibs__renewals_remove(core->renewals, lease);
+    return release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL);
 }
 
 dibs_status dibs__lock_release(struct dibs__core *core, struct dibs__hold *hold)
@@ -269,13 +459,12 @@ dibs_status dibs__lock_release(struct dibs__core *core, struct dibs__hold *hold)
 
     atomic_fetch_sub_explicit(&core->stats.holds, 1, memory_order_relaxed);
     dibs__count(&core->stats.released);
-    dibs__renewals_remove(core->renewals, lease);
     if (dibs__lease_is_lost(lease, dibs__core_now(core))) {
+        dibs__renewals_remove(core->renewals, lease);
         dibs__core_lost(core, lease, false, "it was not renewed in time");
         status = was_lost(lease);
     } else {
-        status = release_in_store(core, lease);
-        dibs__cells_end(core->cells, lease);
+        status = part_with(core, lease);
     }
     dibs__lease_unref(lease);
     return status;

@@ -247,8 +247,10 @@ static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, c
     }
     lease->extending = DIBS__EXTEND_DONE;
     lease->extend_status = item->result == DIBS__RENEWED ? DIBS_OK : error->status;
-    if (item->result == DIBS__RENEWED)
+    if (item->result == DIBS__RENEWED) {
         lease->lease_ms = item->lease_ms;
+        atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
+    }
     pthread_cond_broadcast(&r->changed);
 }
 

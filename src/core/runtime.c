@@ -36,11 +36,18 @@ static void on_wake(void *context)
     dibs__renewals_wake(core->renewals);
 }
 
-static void on_maybe_free(void *context, const char *name)
+static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct dibs__core *core = context;
 
-    dibs__cells_maybe_free(core->cells, name);
+    return dibs__cells_push(core->cells, grant);
+}
+
+static void on_ask_again(void *context)
+{
+    struct dibs__core *core = context;
+
+    dibs__cells_ask_again(core->cells);
 }
 
 static void on_reachable(void *context, bool up, const char *detail)
@@ -56,11 +63,11 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
     if (atomic_exchange(&lease->loss_told, true))
         return;
     dibs__count(&core->stats.lost);
-    dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, lease->store_fence * DIBS__FENCE_STEPS,
+    dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, dibs__lease_fence(lease),
                       "the lease ended under its holder%s%s", *why ? ": " : "", why);
     if (!gone) /* the key may outlast the lease by the margin */
         core->store->ops->retract(core->store, lease->name, lease->token);
-    dibs__cells_end(core->cells, lease);
+    dibs__cells_end(core->cells, lease, NULL);
 }
 
 static void on_lost(void *context, struct dibs__lease *lease, bool gone, const char *why)
@@ -72,7 +79,7 @@ static void on_at_risk(void *context, struct dibs__lease *lease, const char *why
 {
     struct dibs__core *core = context;
 
-    dibs__events_emit(core->events, DIBS_EVENT_AT_RISK, lease->name, lease->store_fence * DIBS__FENCE_STEPS,
+    dibs__events_emit(core->events, DIBS_EVENT_AT_RISK, lease->name, dibs__lease_fence(lease),
                       "half of the lease has gone without a renewal%s%s", *why ? ": " : "", why);
 }
 
@@ -132,13 +139,14 @@ static dibs_status open_store(struct dibs__core *core, bool connect_later, struc
                     .url = settings->url,
                     .key_prefix = settings->key_prefix,
                     .client_name = settings->label,
+                    .runtime_id = core->id,
                     .connect_timeout_ms = settings->connect_timeout_ms,
                     .command_timeout_ms = settings->command_timeout_ms,
                     .min_replicas = settings->min_replicas,
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = connect_later,
                     .clock = core->runtime->clock,
-                    .listener = {core, on_wake, on_maybe_free, on_reachable},
+                    .listener = {core, on_wake, on_granted, on_ask_again, on_reachable},
                     .counters = &core->counters,
                 },
                 error);
@@ -150,7 +158,8 @@ static dibs_status make_parts(struct dibs__core *core, bool connect_later, struc
     const struct dibs__settings *settings = &core->runtime->settings;
 
     dibs__error_set(error, DIBS_NO_MEMORY, "no memory, thread or descriptor for a runtime");
-    if (!name_core(core) || !(core->cells = dibs__cells_new(core->runtime->clock, &core->runtime->closing)) ||
+    if (!name_core(core) ||
+        !(core->cells = dibs__cells_new(core->runtime->clock, &core->runtime->closing, settings->handoff_ms)) ||
         !(core->renewals = make_renewals(core)))
         return error->status;
     struct dibs__error store_error;
@@ -238,8 +247,8 @@ static void on_orphaned(struct dibs__lease *lease)
         } else {
             dibs__count(&core->stats.orphaned);
             core->store->ops->retract(core->store, lease->name, lease->token);
-            dibs__cells_end(core->cells, lease);
-            dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, lease->store_fence * DIBS__FENCE_STEPS,
+            dibs__cells_end(core->cells, lease, NULL);
+            dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, dibs__lease_fence(lease),
                               "a thread ended while it held the lock, which was released");
         }
         dibs__visit_end(&visit);

@@ -23,7 +23,7 @@ struct dibs__settings {
     char *url, *key_prefix, *label;
     const char *reserved;        /* names may not begin so: with key_prefix before it, it is "dibs:"; NULL: any may */
     uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
-    uint32_t connect_timeout_ms, command_timeout_ms, outage_ms;
+    uint32_t connect_timeout_ms, command_timeout_ms, outage_ms, handoff_ms;
     uint32_t min_replicas, replica_timeout_ms;
     dibs_event_fn *on_event;
     void *on_event_arg;

@@ -4,8 +4,8 @@
 
 #include "redis/channel.h"
 
-#define DIBS__CALL_WORDS 10
-#define DIBS__CALL_NUMBERS 3
+#define DIBS__CALL_WORDS 16
+#define DIBS__CALL_NUMBERS 5
 
 struct dibs__call {
     enum dibs__script script;

@@ -379,7 +379,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
 
     pthread_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
-    struct dibs__link *link = dibs__link_start(channel->endpoint, &before, &error);
+    struct dibs__link *link = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
     dibs_status status = error.status;
     if (link)
         status = dibs__link_finish(link, channel->clock, until < deadline ? until : deadline, until, &error);
@@ -646,7 +646,7 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
     channel->opening = true;
     channel->half_open_until = dibs__after_ms(now, channel->connect_timeout_ms);
     pthread_mutex_unlock(&channel->mutex);
-    channel->half_open = dibs__link_start(channel->endpoint, &before, &error);
+    channel->half_open = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
     pthread_mutex_lock(&channel->mutex);
     if (!channel->half_open)
         end_half_open(channel, false, &error, now);

@@ -118,13 +118,14 @@ dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *erro
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", link->endpoint->url.shown);
 }
 
-struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, const struct dibs__link_id *before,
-                                    struct dibs__error *error)
+struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__link_use use,
+                                    const struct dibs__link_id *before, struct dibs__error *error)
 {
     struct dibs__link *link = calloc(1, sizeof *link);
 
     if (link) {
         link->endpoint = endpoint;
+        link->use = use;
         link->fd = -1;
         link->reader = new_reader();
     }
@@ -182,18 +183,25 @@ static bool ask_to_be_let_in(struct dibs__link *link)
                   : url->password && !ASK(link, ASK_AUTH, "AUTH", url->password))
         return false;
     snprintf(db, sizeof db, "%u", url->db);
-    return url->db == 0 || ASK(link, ASK_SELECT, "SELECT", db);
+    return url->db == 0 || link->use == DIBS__LINK_SUBSCRIPTIONS || ASK(link, ASK_SELECT, "SELECT", db);
+}
+
+static bool ask_for_scripts(struct dibs__link *link)
+{
+    bool asked = ASK(link, ASK_TIME, "TIME");
+
+    for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
+        asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
+    return asked && ASK(link, ASK_EVAL, "EVAL", "return 1", "0");
 }
 
 static dibs_status greet(struct dibs__link *link, int64_t now, struct dibs__error *error)
 {
     bool asked = ask_to_be_let_in(link) && ASK(link, ASK_NAME, "CLIENT", "SETNAME", link->endpoint->client_name) &&
                  ASK(link, ASK_ID, "CLIENT", "ID") && ASK(link, ASK_INFO, "INFO", "server") &&
-                 ASK(link, ASK_MAY_KILL, "CLIENT", "KILL", "ID", "0") && ASK(link, ASK_TIME, "TIME");
+                 ASK(link, ASK_MAY_KILL, "CLIENT", "KILL", "ID", "0") &&
+                 (link->use == DIBS__LINK_SUBSCRIPTIONS || ask_for_scripts(link));
 
-    for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
-        asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
-    asked = asked && ASK(link, ASK_EVAL, "EVAL", "return 1", "0");
     link->greeted_at = now;
     link->state = DIBS__LINK_GREETING;
     return asked ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");

@@ -1,7 +1,7 @@
 /*
- * One connection to an endpoint, from the socket until it is ready for scripts:
- * connected, let in, its database selected, its scripts loaded, and, where it
- * takes the place of one that broke, that one ended at the server.
+ * One connection to an endpoint, from the socket until it is ready for its use:
+ * connected, let in, for commands its database selected and its scripts loaded,
+ * and, where it takes the place of one that broke, that one ended at the server.
  *
  * It is a state machine that never blocks, so the scheduler's event loop can
  * drive it as well as a thread that waits for it. One thread at a time.
@@ -23,10 +23,14 @@ struct dibs__link_id {
     bool may_kill;   /* the server lets us use CLIENT KILL */
 };
 
+/* What it is for. Subscriptions know no databases and run no scripts. */
+enum dibs__link_use { DIBS__LINK_COMMANDS, DIBS__LINK_SUBSCRIPTIONS };
+
 enum dibs__link_state { DIBS__LINK_CONNECTING, DIBS__LINK_GREETING, DIBS__LINK_KILLING, DIBS__LINK_READY };
 
 struct dibs__link {
     struct dibs__endpoint *endpoint;
+    enum dibs__link_use use;
     int fd;
     redisReader *reader;
     enum dibs__link_state state;
@@ -49,8 +53,8 @@ struct dibs__link {
  * Begins to connect; `before` is the link that this one replaces, or NULL.
  * NULL on failure, with the error filled.
  */
-struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, const struct dibs__link_id *before,
-                                    struct dibs__error *error);
+struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__link_use use,
+                                    const struct dibs__link_id *before, struct dibs__error *error);
 void dibs__link_free(struct dibs__link *link); /* NULL is fine */
 
 /*

@@ -13,10 +13,16 @@ static bool has_hash_tag(const char *key)
     return close && close > open + 1;
 }
 
-void dibs__keys_of(struct dibs__keys *out, const char *prefix, const char *name)
+void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name)
 {
-    out->lock_size = (size_t)snprintf(out->lock, sizeof out->lock, "%s%s", prefix, name);
-    bool tagged = has_hash_tag(out->lock);
-    out->fence_size =
-        (size_t)snprintf(out->fence, sizeof out->fence, tagged ? "dibs:fencet:%s" : "dibs:fence:{%s}", out->lock);
+    static const char *const sidecars[DIBS__KEYS] = {NULL, "fence", "queue", "waiters"};
+    char lock[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
+    int size = snprintf(lock, sizeof lock, "%s%s", prefix, name);
+
+    if (kind == DIBS__KEY_LOCK)
+        memcpy(out->bytes, lock, (size_t)size + 1);
+    else
+        size = snprintf(out->bytes, sizeof out->bytes, has_hash_tag(lock) ? "dibs:%st:%s" : "dibs:%s:{%s}",
+                        sidecars[kind], lock);
+    out->size = (size_t)size;
 }

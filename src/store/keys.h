@@ -7,14 +7,16 @@
 #include "dibs.h"
 
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
+#define DIBS__KEYS 4         /* that the scripts about a lock take, in this order */
 
-struct dibs__keys {
-    size_t lock_size, fence_size; /* without the NUL */
-    char lock[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
-    char fence[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 32];
+enum dibs__key_kind { DIBS__KEY_LOCK, DIBS__KEY_FENCE, DIBS__KEY_QUEUE, DIBS__KEY_WAITERS };
+
+struct dibs__key {
+    size_t size; /* without the NUL */
+    char bytes[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 32];
 };
 
-/* prefix and name within their limits. The fence key is in the lock key's hash slot of a cluster. */
-void dibs__keys_of(struct dibs__keys *out, const char *prefix, const char *name);
+/* prefix and name within their limits. All keys of a lock are in one hash slot of a cluster. */
+void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name);
 
 #endif

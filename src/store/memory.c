@@ -1,9 +1,12 @@
 /*
- * Lock discipline: a space has two mutexes. `mutex` guards its locks and is a
- * leaf. `listeners_mutex` guards the list of runtimes that use the space; it is
- * held while they are told (what they lock then comes after it), and `mutex` is
- * not held then. `named_mutex` guards the list of named spaces and comes before
- * neither: it is held across a fork, so that the child finds the list whole.
+ * Lock discipline: a space's `mutex` guards its locks and their queues; it is a
+ * leaf. A listener is told of a grant by the thread whose call freed the lock,
+ * under no mutex: each grant on its way is counted in the `pushes` of the user
+ * it goes to, who is not freed before they are done. The listener must not call
+ * the store. What it locks must not be held in a call of acquire, conclude,
+ * release, retract or force_unlock. `named_mutex` guards the list of named
+ * spaces and is not held together with the other: it is held across a fork, so
+ * that the child finds the list whole.
  */
 #include "store/memory.h"
 
@@ -13,20 +16,31 @@
 #include <string.h>
 #include <time.h>
 
-struct lock { /* guarded by the space's mutex */
+/* In a queue: guarded by the space's mutex. Served: of the thread alone that tells its user. */
+struct waiter {
+    struct waiter *next;
+    struct memory *user;
+    uint64_t number; /* of its newest ask */
+    uint32_t lease_ms;
+    uint64_t fence; /* once it was served */
+    char token[DIBS__TOKEN_MAX];
+};
+
+/* A name that somebody holds or waits for. Guarded by the space's mutex. */
+struct lock {
+    const char *name;     /* behind the struct */
+    struct waiter *first; /* of the queue, in the order of arrival */
     int64_t expires;
     uint64_t fence;
-    char token[DIBS__TOKEN_MAX];
-    char name[];
+    char token[DIBS__TOKEN_MAX]; /* the owner's; "": it is free */
 };
 
 struct space {
     pthread_mutex_t mutex;
-    void *locks;         /* guarded by mutex; a tree of struct lock by name */
-    uint64_t last_fence; /* guarded by mutex */
-    pthread_mutex_t listeners_mutex;
-    struct memory *users; /* guarded by listeners_mutex */
-    struct space *next;   /* guarded by named_mutex, as are these two */
+    pthread_cond_t pushed; /* the pushes of a user have become zero */
+    void *locks;           /* guarded by mutex; a tree of struct lock by name */
+    uint64_t last_fence;   /* guarded by mutex */
+    struct space *next;    /* guarded by named_mutex, as are these two */
     unsigned references;
     char *name; /* NULL: private */
 };
@@ -37,7 +51,7 @@ struct memory {
     const struct dibs__clock *clock;
     struct dibs__listener listener;
     struct dibs__counters *counters;
-    struct memory *next; /* guarded by space->listeners_mutex */
+    size_t pushes; /* guarded by space->mutex: grants that its listener is being told of */
 };
 
 static pthread_mutex_t named_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -85,7 +99,7 @@ static struct space *space_new(const char *name)
     }
     space->references = 1;
     pthread_mutex_init(&space->mutex, NULL);
-    pthread_mutex_init(&space->listeners_mutex, NULL);
+    pthread_cond_init(&space->pushed, NULL);
     return space;
 }
 
@@ -116,6 +130,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct lock *)a)->name, ((const struct lock *)b)->name);
 }
 
+/* Nobody uses it any more, so nobody waits for its locks. */
 static void space_free(struct space *space)
 {
     while (space->locks) {
@@ -123,7 +138,7 @@ static void space_free(struct space *space)
         tdelete(lock, &space->locks, compare_names);
         free(lock);
     }
-    pthread_mutex_destroy(&space->listeners_mutex);
+    pthread_cond_destroy(&space->pushed);
     pthread_mutex_destroy(&space->mutex);
     free(space->name);
     free(space);
@@ -146,47 +161,59 @@ static void space_put(struct space *space)
 
 /* -------------------------------------------------------------------- locks */
 
-static struct lock *lock_new(const char *name)
-{
-    size_t size = strlen(name) + 1;
-    struct lock *lock = calloc(1, sizeof *lock + size);
-
-    if (lock)
-        memcpy(lock->name, name, size);
-    return lock;
-}
-
-static void remove_lock(struct space *space, struct lock *lock)
-{
-    tdelete(lock, &space->locks, compare_names);
-    free(lock);
-}
-
-/* Requires space->mutex. The lock of name that is held now, or NULL. *probe: of that name, from lock_new. */
-static struct lock *find(const struct memory *memory, const struct lock *probe)
-{
-    void *node = tfind(probe, &memory->space->locks, compare_names);
-    struct lock *lock = node ? *(struct lock **)node : NULL;
-
-    if (lock && lock->expires <= dibs__now(memory->clock)) {
-        remove_lock(memory->space, lock);
-        return NULL;
-    }
-    return lock;
-}
-
 static dibs_status no_memory(struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a lock");
 }
 
-static void count_command(struct memory *memory)
+static bool is_held(const struct lock *lock)
 {
-    atomic_fetch_add_explicit(&memory->counters->commands, 1, memory_order_relaxed);
-    atomic_store_explicit(&memory->counters->heard, dibs__now(memory->clock), memory_order_relaxed);
+    return lock->token[0] != '\0';
 }
 
-/* Requires space->mutex. As in Redis: microseconds, or one more than the last. */
+static bool is_owner(const struct lock *lock, const char *token)
+{
+    return is_held(lock) && strcmp(lock->token, token) == 0;
+}
+
+/* Requires space->mutex, as all below do. True: nobody held it or waited for it, and it is no more. */
+static bool drop_unused(struct space *space, struct lock *lock)
+{
+    if (is_held(lock) || lock->first)
+        return false;
+    tdelete(lock, &space->locks, compare_names);
+    free(lock);
+    return true;
+}
+
+/* NULL: nobody holds it or waits for it. A lease that is over has ended after this. */
+static struct lock *find(struct space *space, const char *name, int64_t now)
+{
+    const struct lock probe = {.name = name};
+    void *node = tfind(&probe, &space->locks, compare_names);
+    struct lock *lock = node ? *(struct lock **)node : NULL;
+
+    if (lock && lock->expires <= now)
+        lock->token[0] = '\0';
+    return lock && !drop_unused(space, lock) ? lock : NULL;
+}
+
+/* NULL: no memory. One that is new has no owner and no queue: it has to get either, or to be dropped. */
+static struct lock *find_or_add(struct space *space, const char *name, int64_t now)
+{
+    struct lock *lock = find(space, name, now);
+    size_t size = strlen(name) + 1;
+
+    if (lock || !(lock = calloc(1, sizeof *lock + size)))
+        return lock;
+    lock->name = memcpy(lock + 1, name, size);
+    if (tsearch(lock, &space->locks, compare_names))
+        return lock;
+    free(lock);
+    return NULL;
+}
+
+/* As in Redis: microseconds, or one more than the last. */
 static uint64_t next_fence(struct space *space)
 {
     struct timespec t;
@@ -197,13 +224,121 @@ static uint64_t next_fence(struct space *space)
     return space->last_fence;
 }
 
-/* Not under any mutex. Tells all who use the space that name may be free. */
-static void tell(struct space *space, const char *name)
+static void grant(struct space *space, struct lock *lock, const char *token, uint32_t lease_ms, int64_t now)
 {
-    pthread_mutex_lock(&space->listeners_mutex);
-    for (struct memory *user = space->users; user; user = user->next)
-        user->listener.maybe_free(user->listener.context, name);
-    pthread_mutex_unlock(&space->listeners_mutex);
+    lock->expires = dibs__after_ms(now, lease_ms);
+    lock->fence = next_fence(space);
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+}
+
+static void prolong(struct lock *lock, uint32_t lease_ms, int64_t now)
+{
+    int64_t expires = dibs__after_ms(now, lease_ms);
+
+    if (expires > lock->expires)
+        lock->expires = expires;
+}
+
+/* ------------------------------------------------------------------- queues */
+
+/* Where the token waits, or the end of the queue. */
+static struct waiter **place_of(struct lock *lock, const char *token)
+{
+    struct waiter **at = &lock->first;
+
+    while (*at && strcmp((*at)->token, token) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct waiter *take_out(struct waiter **place)
+{
+    struct waiter *waiter = *place;
+
+    if (waiter)
+        *place = waiter->next;
+    return waiter;
+}
+
+/* An ask that waits joins the queue; one whose token is there keeps its place. False: no memory. */
+static bool take_place(struct memory *memory, struct lock *lock, const struct dibs__ask *ask)
+{
+    struct waiter **place = place_of(lock, ask->token);
+
+    if (!*place && ask->wait) {
+        if (!(*place = calloc(1, sizeof **place)))
+            return false;
+        (*place)->user = memory;
+        snprintf((*place)->token, sizeof(*place)->token, "%s", ask->token);
+    }
+    if (*place) {
+        (*place)->number = ask->number;
+        (*place)->lease_ms = ask->lease_ms;
+    }
+    return true;
+}
+
+/* A free lock goes to the first in the queue. Who is to be told by push(): NULL also where it was `me`, who asks. */
+static struct waiter *serve(struct space *space, struct lock *lock, const char *me, int64_t now)
+{
+    struct waiter *first = is_held(lock) ? NULL : take_out(&lock->first);
+
+    if (!first)
+        return NULL;
+    grant(space, lock, first->token, first->lease_ms, now);
+    first->fence = lock->fence;
+    if (me && strcmp(first->token, me) == 0) {
+        free(first);
+        return NULL;
+    }
+    first->user->pushes++;
+    return first;
+}
+
+static struct waiter *serve_name(struct space *space, const char *name, int64_t now)
+{
+    struct lock *lock = find(space, name, now);
+
+    return lock ? serve(space, lock, NULL, now) : NULL;
+}
+
+/* The token waits no longer, nor does it own the lock. True: it did own it. The queue has to be served after this. */
+static bool end(struct space *space, const char *name, const char *token, int64_t now)
+{
+    struct lock *lock = find(space, name, now);
+
+    if (!lock)
+        return false;
+    free(take_out(place_of(lock, token)));
+    if (!is_owner(lock, token))
+        return false;
+    lock->token[0] = '\0';
+    return true;
+}
+
+/* Under no mutex. Tells who was served; while nobody waits for the grant any more, it goes to the next. */
+static void push(struct memory *memory, const char *name, struct waiter *served)
+{
+    struct space *space = memory->space;
+
+    while (served) {
+        struct memory *user = served->user;
+        struct waiter *next = NULL;
+        const struct dibs__grant news = {name, served->token, served->number, served->fence, false};
+        bool wanted = user->listener.granted(user->listener.context, &news);
+
+        pthread_mutex_lock(&space->mutex);
+        if (--user->pushes == 0)
+            pthread_cond_broadcast(&space->pushed);
+        if (!wanted) {
+            int64_t now = dibs__now(memory->clock);
+            end(space, name, served->token, now);
+            next = serve_name(space, name, now);
+        }
+        pthread_mutex_unlock(&space->mutex);
+        free(served);
+        served = next;
+    }
 }
 
 /* ------------------------------------------------------------- the contract */
@@ -213,154 +348,182 @@ static struct memory *of(struct dibs__store *store)
     return (struct memory *)store;
 }
 
-/* Requires space->mutex. Takes over `lock` where it says so with DIBS_OK. */
-static dibs_status grant(struct memory *memory, struct lock *lock, const struct dibs__ask *ask,
-                         struct dibs__answer *answer, struct dibs__error *error)
+static void count_command(struct memory *memory)
 {
-    struct lock *held = find(memory, lock);
-    int64_t now = dibs__now(memory->clock);
-
-    if (held) {
-        answer->again_ms = dibs__ms_until(held->expires, now);
-        return DIBS_BUSY;
-    }
-    if (!tsearch(lock, &memory->space->locks, compare_names))
-        return no_memory(error);
-    lock->expires = dibs__after_ms(now, ask->lease_ms);
-    lock->fence = next_fence(memory->space);
-    snprintf(lock->token, sizeof lock->token, "%s", ask->token);
-    answer->proof = now;
-    answer->fence = lock->fence;
-    return DIBS_OK;
+    atomic_fetch_add_explicit(&memory->counters->commands, 1, memory_order_relaxed);
+    atomic_store_explicit(&memory->counters->heard, dibs__now(memory->clock), memory_order_relaxed);
 }
 
-static dibs_status acquire(struct dibs__store *store, const struct dibs__ask *ask, struct dibs__answer *answer,
+static int64_t again_ms(const struct lock *lock, uint32_t lease_ms, int64_t now)
+{
+    int64_t left = dibs__ms_until(lock->expires, now), most = lease_ms / 3;
+
+    left = left < most ? left : most;
+    return left > 0 ? left : 1;
+}
+
+/* Requires space->mutex. *served: for push(). Once the mutex is let go of, the ask may be granted: it is complete. */
+static dibs_status do_ask(struct memory *memory, struct dibs__ask *ask, struct dibs__answer *answer,
+                          struct waiter **served, struct dibs__error *error)
+{
+    struct space *space = memory->space;
+    int64_t now = dibs__now(memory->clock);
+    struct lock *lock = find_or_add(space, ask->name, now);
+
+    ask->number++;
+    ask->proof = now;
+    *answer = (struct dibs__answer){0};
+    if (!lock)
+        return no_memory(error);
+    if (!is_owner(lock, ask->token) && !take_place(memory, lock, ask)) {
+        drop_unused(space, lock);
+        return no_memory(error);
+    }
+    *served = serve(space, lock, ask->token, now);
+    if (!is_held(lock))
+        grant(space, lock, ask->token, ask->lease_ms, now);
+    if (is_owner(lock, ask->token)) {
+        prolong(lock, ask->lease_ms, now);
+        answer->fence = lock->fence;
+        ask->in_store = true;
+        return DIBS_OK;
+    }
+    answer->again_ms = again_ms(lock, ask->lease_ms, now);
+    ask->in_store = ask->in_store || ask->wait;
+    return DIBS_BUSY;
+}
+
+static dibs_status acquire(struct dibs__store *store, struct dibs__ask *ask, struct dibs__answer *answer,
                            struct dibs__error *error)
 {
     struct memory *memory = of(store);
-    struct lock *lock = lock_new(ask->name);
+    struct waiter *served = NULL;
 
-    if (!lock)
-        return no_memory(error);
     count_command(memory);
     pthread_mutex_lock(&memory->space->mutex);
-    dibs_status status = grant(memory, lock, ask, answer, error);
+    dibs_status status = do_ask(memory, ask, answer, &served, error);
     pthread_mutex_unlock(&memory->space->mutex);
-    if (status != DIBS_OK)
-        free(lock);
+    push(memory, ask->name, served);
     return status;
 }
 
-/* Removes the lock of name if `token` holds it, or anybody where that is NULL. DIBS_BUSY: another token does. */
-static dibs_status take_away(struct memory *memory, const char *name, const char *token, bool *was_held,
-                             struct dibs__error *error)
+/* The error is filled, too, where memory is short for the ask behind it: that does not keep the lock from its end. */
+static dibs_status release(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
 {
-    struct lock *probe = lock_new(name);
-    dibs_status status = DIBS_OK;
+    struct memory *memory = of(store);
+    struct space *space = memory->space;
+    struct waiter *served = NULL;
 
-    *was_held = false;
-    if (!probe)
-        return no_memory(error);
+    release->again = false;
     count_command(memory);
-    pthread_mutex_lock(&memory->space->mutex);
-    struct lock *lock = find(memory, probe);
-    if (lock && token && strcmp(lock->token, token) != 0) {
-        status = DIBS_BUSY;
-    } else if (lock) {
-        remove_lock(memory->space, lock);
-        *was_held = true;
-    }
-    pthread_mutex_unlock(&memory->space->mutex);
-    free(probe);
-    if (*was_held)
-        tell(memory->space, name);
-    return status;
-}
-
-static dibs_status release(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
-                           bool *again, struct dibs__error *error)
-{
-    bool was_held;
-    dibs_status status = take_away(of(store), name, token, &was_held, error);
-
-    (void)deadline;
-    *again = false;
-    if (status == DIBS_NO_MEMORY)
-        return status;
-    return was_held ? DIBS_OK : DIBS_NOT_HELD;
+    pthread_mutex_lock(&space->mutex);
+    bool was_owner = end(space, release->name, release->token, dibs__now(memory->clock));
+    if (release->next)
+        release->next_status = do_ask(memory, release->next, &release->next_answer, &served, error);
+    if (!served)
+        served = serve_name(space, release->name, dibs__now(memory->clock));
+    pthread_mutex_unlock(&space->mutex);
+    push(memory, release->name, served);
+    return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
 static void retract(struct dibs__store *store, const char *name, const char *token)
 {
     struct dibs__error unused;
-    bool was_held;
 
-    take_away(of(store), name, token, &was_held, &unused);
+    release(store, &(struct dibs__release){.name = name, .token = token}, &unused);
+}
+
+static void conclude(struct dibs__store *store, struct dibs__ask *ask, bool held)
+{
+    if (!held && ask->in_store)
+        retract(store, ask->name, ask->token);
+    ask->in_store = false;
 }
 
 static dibs_status force_unlock(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
                                 struct dibs__error *error)
 {
-    bool was_held;
-    dibs_status status = take_away(of(store), name, token, &was_held, error);
+    struct memory *memory = of(store);
+    struct space *space = memory->space;
+    dibs_status status = DIBS_OK;
 
     (void)deadline;
-    return status == DIBS_BUSY ? DIBS_NOT_HELD : status;
+    (void)error;
+    count_command(memory);
+    pthread_mutex_lock(&space->mutex);
+    int64_t now = dibs__now(memory->clock);
+    struct lock *lock = find(space, name, now);
+    if (lock && token && is_held(lock) && !is_owner(lock, token))
+        status = DIBS_NOT_HELD;
+    else if (lock)
+        lock->token[0] = '\0';
+    struct waiter *served = serve_name(space, name, now); /* with a fence above that of the one who lost it */
+    pthread_mutex_unlock(&space->mutex);
+    push(memory, name, served);
+    return status;
+}
+
+static uint32_t count_waiters(const struct lock *lock)
+{
+    uint32_t count = 0;
+
+    for (const struct waiter *at = lock->first; at; at = at->next)
+        count++;
+    return count;
 }
 
 static dibs_status query(struct dibs__store *store, const char *name, int64_t deadline, dibs_owner *owner,
                          struct dibs__error *error)
 {
     struct memory *memory = of(store);
-    struct lock *probe = lock_new(name);
 
     (void)deadline;
-    if (!probe)
-        return no_memory(error);
+    (void)error;
     count_command(memory);
     pthread_mutex_lock(&memory->space->mutex);
-    struct lock *lock = find(memory, probe);
-    if (lock) {
+    int64_t now = dibs__now(memory->clock);
+    struct lock *lock = find(memory->space, name, now);
+    if (lock)
+        owner->waiters = count_waiters(lock);
+    if (lock && is_held(lock)) {
         owner->held = true;
-        owner->remaining_ms = dibs__ms_until(lock->expires, dibs__now(memory->clock));
+        owner->remaining_ms = dibs__ms_until(lock->expires, now);
         owner->fence = lock->fence;
         memcpy(owner->token, lock->token, sizeof owner->token);
     }
     pthread_mutex_unlock(&memory->space->mutex);
-    free(probe);
     return DIBS_OK;
 }
 
+/* Requires space->mutex. */
 static void renew_one(struct memory *memory, struct dibs__renewal *renewal)
 {
-    struct lock *probe = lock_new(renewal->name);
+    int64_t now = dibs__now(memory->clock);
+    struct lock *lock = find(memory->space, renewal->name, now);
 
-    renewal->result = DIBS__UNANSWERED;
-    if (!probe)
-        return;
-    pthread_mutex_lock(&memory->space->mutex);
-    struct lock *lock = find(memory, probe);
     renewal->result = DIBS__GONE;
-    if (lock && strcmp(lock->token, renewal->token) == 0) {
-        int64_t expires = dibs__after_ms(dibs__now(memory->clock), renewal->lease_ms);
-        if (renewal->extension || expires > lock->expires)
-            lock->expires = expires;
-        renewal->result = DIBS__RENEWED;
-    }
-    pthread_mutex_unlock(&memory->space->mutex);
-    free(probe);
+    if (!lock || !is_owner(lock, renewal->token))
+        return;
+    if (renewal->extension)
+        lock->expires = dibs__after_ms(now, renewal->lease_ms);
+    else
+        prolong(lock, renewal->lease_ms, now);
+    renewal->result = DIBS__RENEWED;
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)
 {
     struct memory *memory = of(store);
-    struct dibs__error error = {DIBS_NO_MEMORY, "no memory for a lock"};
+    const struct dibs__error none = {DIBS_OK, ""};
 
     count_command(memory);
     batch->proof = dibs__now(memory->clock);
+    pthread_mutex_lock(&memory->space->mutex);
     for (size_t i = 0; i < batch->count; i++)
         renew_one(memory, &batch->items[i]);
-    batch->done(batch, &error);
+    pthread_mutex_unlock(&memory->space->mutex);
+    batch->done(batch, &none);
 }
 
 static size_t interest(struct dibs__store *store, struct pollfd *fds, int64_t *deadline)
@@ -384,24 +547,41 @@ static size_t unconfirmed(struct dibs__store *store)
     return 0;
 }
 
+static _Thread_local const struct memory *leaver; /* whose waiters leave: twalk hands nothing to what it calls */
+
+static void leave_queue(const void *node, VISIT visit, int depth)
+{
+    struct lock *lock = *(struct lock *const *)node;
+
+    (void)depth;
+    if (visit != preorder && visit != leaf)
+        return;
+    for (struct waiter **at = &lock->first; *at;) {
+        if ((*at)->user == leaver)
+            free(take_out(at));
+        else
+            at = &(*at)->next;
+    }
+}
+
 static void close_memory(struct dibs__store *store)
 {
     struct memory *memory = of(store);
+    struct space *space = memory->space;
 
-    pthread_mutex_lock(&memory->space->listeners_mutex);
-    for (struct memory **at = &memory->space->users; *at; at = &(*at)->next) {
-        if (*at == memory) {
-            *at = memory->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&memory->space->listeners_mutex);
-    space_put(memory->space);
+    pthread_mutex_lock(&space->mutex);
+    leaver = memory;
+    twalk(space->locks, leave_queue);
+    while (memory->pushes > 0)
+        pthread_cond_wait(&space->pushed, &space->mutex);
+    pthread_mutex_unlock(&space->mutex);
+    space_put(space);
     free(memory);
 }
 
 static const struct dibs__store_ops memory_ops = {
     .acquire = acquire,
+    .conclude = conclude,
     .release = release,
     .retract = retract,
     .query = query,
@@ -427,10 +607,6 @@ dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store
     memory->clock = config->clock;
     memory->listener = config->listener;
     memory->counters = config->counters;
-    pthread_mutex_lock(&memory->space->listeners_mutex);
-    memory->next = memory->space->users;
-    memory->space->users = memory;
-    pthread_mutex_unlock(&memory->space->listeners_mutex);
     *out = &memory->store;
     return DIBS_OK;
 }

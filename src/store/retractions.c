@@ -172,14 +172,22 @@ static void on_release(void *arg, const redisReply *reply, const struct dibs__er
 static bool send_release(struct retraction *retraction, struct dibs__channel *channel,
                          const struct dibs__link_view *view)
 {
-    struct dibs__keys keys;
-    const char *words[5] = {NULL, NULL, "1", keys.lock, retraction->token};
-    size_t sizes[5] = {0, 0, 1, 0, strlen(retraction->token)};
+    struct dibs__key keys[DIBS__KEYS];
+    const char *words[5 + DIBS__KEYS] = {NULL, NULL, "4"};
+    size_t sizes[5 + DIBS__KEYS] = {0, 0, 1};
+    int count = 3;
 
-    dibs__keys_of(&keys, retraction->all->key_prefix, retraction->name);
-    sizes[3] = keys.lock_size;
+    for (int i = 0; i < DIBS__KEYS; i++) {
+        dibs__key_of(&keys[i], (enum dibs__key_kind)i, retraction->all->key_prefix, retraction->name);
+        words[count] = keys[i].bytes;
+        sizes[count++] = keys[i].size;
+    }
+    words[count] = retraction->token;
+    sizes[count++] = strlen(retraction->token);
+    words[count] = "time";
+    sizes[count++] = 4;
     dibs__script_words(DIBS__SCRIPT_release, view, retraction->with_text, words, sizes);
-    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){5, words, sizes}, on_release,
+    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){count, words, sizes}, on_release,
                                 retraction);
 }
 

@@ -20,17 +20,47 @@
 
 #define DIBS__TOKEN_MAX 192 /* with the NUL */
 
+/*
+ * One attempt at a lock, over all its asks. Its token is unique to it; its asks
+ * are numbered, and a grant that comes by the listener names the ask that
+ * proves it. One thread at a time.
+ */
 struct dibs__ask {
-    const char *name, *token; /* the token is new with each ask */
+    const char *name, *token;
     uint32_t lease_ms;
-    int64_t deadline;
-    unsigned tries; /* how many asks for this lock the caller had answered "taken" before */
+    bool wait;        /* taken: the token joins the queue of the name, if the store can do that now */
+    bool fair;        /* with wait: it must join the queue; where that can't be done the ask fails */
+    int64_t deadline; /* of the next ask alone */
+
+    uint64_t number; /* of the last ask; set by the store, as is the rest. Zero before the first ask of a token */
+    int64_t proof;   /* when that was about to be sent: a lease that it proves lasts at least from there */
+    bool in_store;   /* the store may know the token, in the queue or as the owner */
+    unsigned route;  /* the store's own, as is doubt: an ask whose outcome is unknown */
+    void *doubt;
 };
 
 struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
-    int64_t proof;    /* granted: when the request was about to be sent; the lease lasts at least from there */
-    int64_t again_ms; /* taken: ask again after this time, if the listener's maybe_free does not come before */
+    int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
+    bool spent;       /* the store retracts the token, the outcome being unknown: the next ask has a new one */
+};
+
+/* A grant that the store made by itself, to a token that was in the queue. */
+struct dibs__grant {
+    const char *name, *token;
+    uint64_t number; /* the ask that proves it */
+    uint64_t fence;
+    bool confirm; /* it is not enough: the waiter is to ask again */
+};
+
+/* The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. */
+struct dibs__release {
+    const char *name, *token;
+    int64_t deadline;
+    struct dibs__ask *next;  /* of the same name */
+    bool again;              /* set: it had to be sent twice, so the first sending may have done it */
+    dibs_status next_status; /* set, as acquire would; the error is the release's alone */
+    struct dibs__answer next_answer;
 };
 
 enum dibs__renewed { DIBS__UNANSWERED, DIBS__RENEWED, DIBS__GONE };
@@ -53,12 +83,12 @@ struct dibs__batch {
     void *context;
 };
 
-/* What a store tells. From any thread, with no lock of the store's held but where said. */
+/* What a store tells. From any thread, also from within its calls; with no lock of the store's held. */
 struct dibs__listener {
     void *context;
-    void (*wake)(void *context); /* call interest again */
-    void (*maybe_free)(void *context,
-                       const char *name); /* a waiter may ask; memory.c: its list of listeners is locked */
+    void (*wake)(void *context);                                     /* call interest again */
+    bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for it or has it */
+    void (*ask_again)(void *context); /* grants may have been missed: whoever waits is to ask */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
 };
 
@@ -72,20 +102,20 @@ struct dibs__store;
 struct dibs__store_ops {
     /*
      * DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED,
-     * DIBS_STORE_ERROR, DIBS_NO_MEMORY. Where the outcome is unknown the store
-     * retracts the token by itself, until that is confirmed.
+     * DIBS_STORE_ERROR, DIBS_NO_MEMORY. A waiting ask that was taken may be
+     * granted by the listener from now on, and before this returns.
      */
-    dibs_status (*acquire)(struct dibs__store *store, const struct dibs__ask *ask, struct dibs__answer *answer,
+    dibs_status (*acquire)(struct dibs__store *store, struct dibs__ask *ask, struct dibs__answer *answer,
                            struct dibs__error *error);
+
+    /* The attempt is over. Not held: retracts what it may have left, in the background. Never blocks. */
+    void (*conclude)(struct dibs__store *store, struct dibs__ask *ask, bool held);
 
     /*
      * DIBS_OK: the lock was the token's and is no more; DIBS_NOT_HELD: it was
-     * not; *again says whether the request had to be sent twice, so that the
-     * first may have done it. Otherwise the store goes on by itself, as if
-     * retract had been called.
+     * not. Otherwise the store goes on by itself, as if retract had been called.
      */
-    dibs_status (*release)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
-                           bool *again, struct dibs__error *error);
+    dibs_status (*release)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
 
     /* Releases in the background, until it is confirmed. Never blocks, never fails the caller. */
     void (*retract)(struct dibs__store *store, const char *name, const char *token);
@@ -119,6 +149,7 @@ struct dibs__store_config {
     const char *url;
     const char *key_prefix;
     const char *client_name;
+    const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
     bool connect_later; /* opening does not connect, and does not fail for that: the first call does */

@@ -31,6 +31,7 @@ struct faulty_store {
     struct dibs__store store;
     struct dibs__store *inner;
     struct faults *faults;
+    struct dibs__listener listener;                                           /* the runtime's */
     void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* of the batch that is renewed now */
     void *done_context;
 };
@@ -74,30 +75,54 @@ static dibs_status enter(struct faults *faults)
     return status;
 }
 
-static dibs_status acquire(struct dibs__store *base, const struct dibs__ask *ask, struct dibs__answer *answer,
+/* What an ask looks like that was refused, and not done. */
+static dibs_status refuse_ask(struct faults *faults, struct dibs__ask *ask, struct dibs__answer *answer,
+                              dibs_status status, struct dibs__error *error)
+{
+    ask->number++;
+    ask->proof = dibs__now(faults->clock);
+    *answer = (struct dibs__answer){.again_ms = status == DIBS_BUSY ? 1000 : 0};
+    if (status != DIBS_BUSY)
+        return refuse(error, status);
+    ask->in_store = ask->in_store || ask->wait;
+    return status;
+}
+
+/* What becomes of the answer to an ask that was done. */
+static dibs_status spoil(struct faulty_store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+                         dibs_status status, struct dibs__error *error)
+{
+    struct faults *faults = store->faults;
+
+    pthread_mutex_lock(&faults->mutex);
+    bool lost = faults->unanswered, late = faults->late_proof;
+    pthread_mutex_unlock(&faults->mutex);
+    if (late)
+        ask->proof -= ask->lease_ms * DIBS__NS_PER_MS;
+    if (!lost)
+        return status;
+    store->inner->ops->retract(store->inner, ask->name, ask->token);
+    ask->in_store = false;
+    *answer = (struct dibs__answer){.spent = true};
+    return refuse(error, DIBS_UNAVAILABLE);
+}
+
+static dibs_status acquire(struct dibs__store *base, struct dibs__ask *ask, struct dibs__answer *answer,
                            struct dibs__error *error)
 {
     struct faulty_store *store = of(base);
     struct faults *faults = store->faults;
     dibs_status status = enter(faults);
-    bool lose_answer = false;
 
-    if (status == DIBS_BUSY)
-        answer->again_ms = 1000;
-    else if (status != DIBS_OK)
-        refuse(error, status);
-    else
+    if (status != DIBS_OK) {
+        refuse_ask(faults, ask, answer, status, error);
+    } else {
         status = store->inner->ops->acquire(store->inner, ask, answer, error);
+        status = spoil(store, ask, answer, status, error);
+    }
     pthread_mutex_lock(&faults->mutex);
     faults->inside--;
-    lose_answer = faults->unanswered && status == DIBS_OK;
-    if (faults->late_proof && status == DIBS_OK)
-        answer->proof -= ask->lease_ms * DIBS__NS_PER_MS;
     pthread_mutex_unlock(&faults->mutex);
-    if (lose_answer) {
-        store->inner->ops->retract(store->inner, ask->name, ask->token);
-        return refuse(error, DIBS_UNAVAILABLE);
-    }
     return status;
 }
 
@@ -115,26 +140,59 @@ static void keep_unconfirmed(struct faulty_store *store, const char *name, const
     store->faults->unconfirmed = entry;
 }
 
-static dibs_status release(struct dibs__store *base, const char *name, const char *token, int64_t deadline, bool *again,
-                           struct dibs__error *error)
+/* What is to become of a release, and of the ask behind it. */
+struct plan {
+    dibs_status status, next;
+    bool sent_twice;
+};
+
+static bool is_refusal(dibs_status status)
 {
-    struct faulty_store *store = of(base);
+    return status != DIBS_OK && status != DIBS_NOT_HELD;
+}
+
+static struct plan plan_release(struct faulty_store *store, const struct dibs__release *release)
+{
     struct faults *faults = store->faults;
 
-    *again = false;
     pthread_mutex_lock(&faults->mutex);
+    struct plan plan = {.status = use(&faults->release), .sent_twice = faults->released_again};
     faults->releases++;
-    dibs_status status = use(&faults->release);
-    bool sent_twice = faults->released_again;
-    if (status != DIBS_OK && status != DIBS_NOT_HELD)
-        keep_unconfirmed(store, name, token);
+    if (release->next) {
+        faults->acquires++;
+        plan.next = is_refusal(plan.status) ? plan.status : use(&faults->acquire);
+    }
+    if (is_refusal(plan.status))
+        keep_unconfirmed(store, release->name, release->token);
     pthread_mutex_unlock(&faults->mutex);
-    if (status != DIBS_OK && status != DIBS_NOT_HELD)
-        return refuse(error, status);
-    if (status == DIBS_OK)
-        status = store->inner->ops->release(store->inner, name, token, deadline, again, error);
-    *again = sent_twice;
-    return sent_twice ? DIBS_NOT_HELD : status;
+    return plan;
+}
+
+static dibs_status release(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
+{
+    struct faulty_store *store = of(base);
+    struct plan plan = plan_release(store, release);
+    struct dibs__ask *next = release->next;
+    dibs_status status = plan.status;
+
+    if (plan.next != DIBS_OK)
+        release->next = NULL;
+    if (!is_refusal(plan.status))
+        status = store->inner->ops->release(store->inner, release, error);
+    release->next = next;
+    release->again = plan.sent_twice;
+    if (plan.next != DIBS_OK)
+        release->next_status = refuse_ask(store->faults, next, &release->next_answer, plan.next, error);
+    else if (next)
+        release->next_status = spoil(store, next, &release->next_answer, release->next_status, error);
+    if (is_refusal(plan.status))
+        return refuse(error, plan.status);
+    return plan.sent_twice || plan.status == DIBS_NOT_HELD ? DIBS_NOT_HELD : status;
+}
+
+static void conclude(struct dibs__store *base, struct dibs__ask *ask, bool held)
+{
+    of(base)->inner->ops->conclude(of(base)->inner, ask, held);
 }
 
 static void retract(struct dibs__store *base, const char *name, const char *token)
@@ -157,6 +215,40 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
                                 struct dibs__error *error)
 {
     return of(base)->inner->ops->force_unlock(of(base)->inner, name, token, deadline, error);
+}
+
+/* ------------------------------------------------------------- the listener */
+
+static void on_wake(void *context)
+{
+    struct faulty_store *store = context;
+
+    store->listener.wake(store->listener.context);
+}
+
+static bool on_granted(void *context, const struct dibs__grant *grant)
+{
+    struct faulty_store *store = context;
+
+    pthread_mutex_lock(&store->faults->mutex);
+    store->faults->pushes++;
+    bool lost = store->faults->pushes_lost;
+    pthread_mutex_unlock(&store->faults->mutex);
+    return lost || store->listener.granted(store->listener.context, grant);
+}
+
+static void on_ask_again(void *context)
+{
+    struct faulty_store *store = context;
+
+    store->listener.ask_again(store->listener.context);
+}
+
+static void on_reachable(void *context, bool up, const char *detail)
+{
+    struct faulty_store *store = context;
+
+    store->listener.reachable(store->listener.context, up, detail);
 }
 
 /* ------------------------------------------------------------ the scheduler */
@@ -307,18 +399,21 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
                               struct dibs__error *error)
 {
     static const struct dibs__store_ops ops = {
-        acquire, release, retract, query, force_unlock, renew, interest, attend, unconfirmed, close_faulty,
+        acquire, conclude, release, retract, query, force_unlock, renew, interest, attend, unconfirmed, close_faulty,
     };
     struct faulty_store *store = calloc(1, sizeof *store);
+    struct dibs__store_config inner = *config;
 
     if (!store)
         abort();
-    if (dibs__store_open(&store->inner, config, error) != DIBS_OK) {
+    store->faults = current;
+    store->listener = config->listener;
+    inner.listener = (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_reachable};
+    if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);
         return error->status;
     }
     store->store = (struct dibs__store){&ops, store->inner->fd_max};
-    store->faults = current;
     *out = &store->store;
     return DIBS_OK;
 }

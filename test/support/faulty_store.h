@@ -32,7 +32,8 @@ struct faults {
     struct fault acquire, release, renewal;
     bool unanswered;        /* acquires are done all the same; their answers get lost */
     bool released_again;    /* a release answers that it was sent twice, and found nothing */
-    bool late_proof;        /* grants come when their lease is over */
+    bool late_proof;        /* answers come when the lease that their ask could prove is over */
+    bool pushes_lost;       /* the store believes that it told of its grants; nobody hears of them */
     bool blocked, blocking; /* acquires are to wait; one does */
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
@@ -40,7 +41,8 @@ struct faults {
     struct kept *kept, **kept_end; /* answers that are held back */
     struct unconfirmed *unconfirmed;
     unsigned acquires, releases, retractions, batches, renewals; /* how often it was asked; renewals: of leases */
-    unsigned inside, inside_most;                                /* acquires at the same time */
+    unsigned pushes;              /* grants that the store made by itself, with those that were lost */
+    unsigned inside, inside_most; /* acquires at the same time */
     struct renewal_record records[RENEWALS_MAX];
 };
 
@@ -52,9 +54,11 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
 
 /*
  * The next `count` calls of that kind are answered with that status and not
- * done, DIBS_OK: as they should be. A release that is answered
- * DIBS_UNAVAILABLE stays unconfirmed until faults_confirm; DIBS_NOT_HELD is
- * what a release says whose key is gone. For renewals a call is a batch.
+ * done, DIBS_OK: as they should be. A release that is refused stays unconfirmed
+ * until faults_confirm; DIBS_NOT_HELD is what a release says whose key is gone,
+ * and it is gone then. An ask that is "taken" this way is in no queue. The ask
+ * behind a release is an acquire, and is refused with the release. For renewals
+ * a call is a batch.
  */
 void faults_acquire(struct faults *faults, dibs_status status, unsigned count);
 void faults_release(struct faults *faults, dibs_status status, unsigned count);
@@ -66,7 +70,7 @@ void faults_set(struct faults *faults, bool *flag, bool value); /* one of the fl
 void faults_hold_renewals(struct faults *faults);
 void faults_let_renewals_go(struct faults *faults);
 
-/* Acquires wait inside the store until unblocked; await_blocked: one does. */
+/* Acquires, but for those behind a release, wait inside the store until unblocked; await_blocked: one does. */
 void faults_block_acquires(struct faults *faults);
 void faults_await_blocked(struct faults *faults);
 void faults_unblock_acquires(struct faults *faults);

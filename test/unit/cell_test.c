@@ -199,14 +199,14 @@ static void other_names_do_not_wait_for_it(void **state)
     actor_end(asker);
 }
 
-/* ------------------------------------------------------------------- hints */
+/* ------------------------------------------------------ grants by the store */
 
-static void a_hint_wakes_the_asker_at_once(void **state)
+static void a_grant_by_the_store_wakes_the_asker_at_once(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
 
-    s->url = "mem:hints";
+    s->url = "mem:grants";
     stage_open(s, LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(second, "a"));
@@ -214,18 +214,21 @@ static void a_hint_wakes_the_asker_at_once(void **state)
     stage_await_waiting(s, 1);
     assert_status(DIBS_OK, dibs_unlock(second, "a"));
     assert_status(DIBS_OK, actor_result(other)); /* the clock has not moved */
+    assert_int_equal(acquires(s), 2);            /* each asked once */
+    assert_int_equal(faults_count(&s->faults, &s->faults.pushes), 1);
+    assert_int_equal(stats_of(s->rt).granted, 1);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
     actor_end(other);
     dibs_close(second);
 }
 
-static void the_end_of_a_lease_elsewhere_in_the_process_is_a_hint(void **state)
+static void a_lease_that_ends_elsewhere_is_granted_at_once(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
     const dibs_lock_options fixed = {.lease_ms = 7000, .flags = DIBS_FIXED_LEASE};
 
-    s->url = "mem:hints";
+    s->url = "mem:grants";
     stage_open(s, LEASE);
     dibs_runtime *second = stage_open_another(s, LEASE);
     int64_t start = moved_clock_now(&s->clock);
@@ -233,11 +236,32 @@ static void the_end_of_a_lease_elsewhere_in_the_process_is_a_hint(void **state)
     actor_begin_lock(other, s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     moved_clock_settle(&s->clock, 2);
-    moved_clock_set(&s->clock, start + believed(7000)); /* its holder knows; what it held is retracted: a hint */
+    moved_clock_set(&s->clock, start + believed(7000)); /* its holder knows; what it held is retracted */
     assert_status(DIBS_OK, actor_result(other));
+    assert_int_equal(acquires(s), 2);
+    assert_int_equal(stats_of(s->rt).granted, 1);
     assert_status(DIBS_LOST, dibs_unlock(second, "a"));
     actor_end(other);
     dibs_close(second);
+}
+
+static void a_hint_makes_the_asker_ask_at_once(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, 1); /* in no queue, so nobody tells it when the lock is free */
+    begin_crowd(s, crowd, 0, FOREVER);
+    dibs__cells_ask_again(s->rt->core->cells);
+    assert_status(DIBS_OK, actor_result(crowd[0])); /* the clock has not moved */
+    assert_int_equal(acquires(s), 2);
+    for (size_t i = 0; i + 1 < CROWD; i++) {
+        assert_status(DIBS_OK, actor_unlock(crowd[i], s->rt, "a"));
+        assert_status(DIBS_OK, actor_result(crowd[i + 1]));
+    }
+    assert_status(DIBS_OK, actor_unlock(crowd[CROWD - 1], s->rt, "a"));
+    end_crowd(crowd);
 }
 
 /* ------------------------------------------------------------------ outage */
@@ -438,24 +462,24 @@ struct alone {
     struct dibs__cells *cells;
     atomic_bool closing;
     atomic_int status; /* of the waiter; -1: it still waits */
-    struct dibs__cell *cell;
+    struct dibs__turn turn;
+    struct dibs__error outage;
     atomic_uint_fast64_t contended;
 };
 
 static void wait_alone(void *arg)
 {
     struct alone *alone = arg;
-    struct dibs__error outage = {DIBS_OK, ""};
-    struct dibs__turn turn = {
+
+    alone->turn = (struct dibs__turn){
         .name = "a",
         .name_size = 1,
         .deadline = DIBS__NEVER,
         .patience = DIBS__NEVER,
         .contended = &alone->contended,
-        .outage = &outage,
+        .outage = &alone->outage,
     };
-
-    atomic_store(&alone->status, (int)dibs__cell_take_turn(alone->cells, &turn, &alone->cell));
+    atomic_store(&alone->status, (int)dibs__cell_take_turn(alone->cells, &alone->turn));
 }
 
 static bool waiter_is_back(void *arg)
@@ -473,25 +497,25 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
     stage *s = *state;
     struct alone alone = {.clock = &s->clock, .status = -1};
     struct dibs__turn turn = {.name = "a", .name_size = 1};
-    struct dibs__cell *cell;
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
     actor *waiter = actor_start();
 
-    alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing);
-    assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn, &cell));
+    alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
+    assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+    dibs__cell_bid(alone.cells, turn.cell, lease);
     actor_begin(waiter, wait_alone, &alone);
     stage_await_waiting(s, 1);
     dibs__lease_lose(lease);
     atomic_store(&lease->loss_told, true);
-    dibs__cells_end(alone.cells, lease);
-    dibs__cell_granted(alone.cells, cell, lease);
+    dibs__cells_end(alone.cells, lease, NULL);
+    dibs__cell_granted(alone.cells, turn.cell, lease);
     bool woken = wait_until(waiter_is_back, &alone, 5000);
     atomic_store(&alone.closing, true); /* so that the thread ends, whatever came of it */
     dibs__cells_wake_all(alone.cells);
     actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
-        dibs__cell_give_up(alone.cells, alone.cell, NULL);
+        dibs__cell_give_up(alone.cells, alone.turn.cell, NULL, false, NULL);
     dibs__cells_free(alone.cells);
     dibs__lease_unref(lease);
     assert_true(woken);
@@ -502,20 +526,20 @@ static void cells_come_and_go_with_their_names(void **state)
     enum { NAMES = 20000 };
     stage *s = *state;
     atomic_bool closing = false;
-    struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing);
+    struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
     struct dibs__cell **all = calloc(NAMES, sizeof(struct dibs__cell *));
     char name[16];
 
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < NAMES; i++) {
             struct dibs__turn turn = {.name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i)};
-            assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn, &all[i]));
-            assert_status(DIBS_BUSY, dibs__cell_take_turn(cells, &turn, &(struct dibs__cell *){NULL}));
+            assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
+            all[i] = turn.cell;
+            assert_status(DIBS_BUSY, dibs__cell_take_turn(cells, &turn));
         }
         for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
-            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL);
+            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL, false, NULL);
     }
-    dibs__cells_maybe_free(cells, "7"); /* no such cell any more */
     dibs__cells_free(cells);
     free(all);
 }
@@ -589,8 +613,9 @@ int main(void)
         TEST(who_gives_up_leaves_the_order_of_the_others_alone),
         TEST(one_thread_at_a_time_asks_for_a_name),
         TEST(other_names_do_not_wait_for_it),
-        TEST(a_hint_wakes_the_asker_at_once),
-        TEST(the_end_of_a_lease_elsewhere_in_the_process_is_a_hint),
+        TEST(a_grant_by_the_store_wakes_the_asker_at_once),
+        TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
+        TEST(a_hint_makes_the_asker_ask_at_once),
         TEST(an_outage_is_ridden_out_until_the_store_answers),
         TEST(one_try_does_not_ride_out_anything),
         TEST(an_outage_is_ridden_out_for_outage_ms),

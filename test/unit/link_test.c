@@ -50,10 +50,10 @@ static int teardown(void **state)
 /* ----------------------------------------------------------------- helpers */
 
 /* Connects. NULL: it failed, r->error says why. */
-static struct dibs__link *try_connect(struct rig *r, const struct dibs__link_id *before)
+static struct dibs__link *try_connect_for(struct rig *r, enum dibs__link_use use, const struct dibs__link_id *before)
 {
     int64_t until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
-    struct dibs__link *link = dibs__link_start(&r->endpoint, before, &r->error);
+    struct dibs__link *link = dibs__link_start(&r->endpoint, use, before, &r->error);
 
     if (!link)
         return NULL;
@@ -67,6 +67,11 @@ static struct dibs__link *try_connect(struct rig *r, const struct dibs__link_id 
     assert_true(r->error.detail[0]);
     dibs__link_free(link);
     return NULL;
+}
+
+static struct dibs__link *try_connect(struct rig *r, const struct dibs__link_id *before)
+{
+    return try_connect_for(r, DIBS__LINK_COMMANDS, before);
 }
 
 static struct dibs__link *connected(struct rig *r, const struct dibs__link_id *before)
@@ -148,13 +153,33 @@ static void a_password_alone_needs_no_user(void **state)
     assert_int_equal(fake_redis_count(r->fake, "SELECT"), 0);
 }
 
+/* What it says of itself is the same: the next one must be able to end it. */
+static void for_subscriptions_it_is_only_let_in(void **state)
+{
+    static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
+                                        "CLIENT KILL ID 0"};
+    static const struct dibs__link_id before = {.client = 77, .run_id = FAKE_RUN_ID, .may_kill = true};
+    struct rig *r = *state;
+    char url[96];
+
+    snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+    use_url(r, url);
+    struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, &before);
+    assert_that(link, "%s", r->error.detail);
+    expect_in_order(r, order, sizeof order / sizeof *order);
+    assert_int_equal(fake_redis_place(r->fake, "CLIENT KILL ID 77", 1), 5);
+    assert_int_equal(fake_redis_count(r->fake, ""), 6);
+    assert_true(link->id.client == 1 && dibs__link_can_be_ended(&link->id));
+    dibs__link_free(link);
+}
+
 static void it_goes_on_after_a_deadline(void **state)
 {
     struct rig *r = *state;
     int64_t until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
 
     fake_redis_hold(r->fake, true);
-    struct dibs__link *link = dibs__link_start(&r->endpoint, NULL, &r->error);
+    struct dibs__link *link = dibs__link_start(&r->endpoint, DIBS__LINK_COMMANDS, NULL, &r->error);
     assert_non_null(link);
     /* no answer, deadline over: it may go on */
     assert_int_equal(dibs__link_finish(link, &dibs__system_clock, 0, until, &r->error), DIBS_TIMEOUT);
@@ -369,6 +394,7 @@ int main(void)
         TEST(it_greets_in_order),
         TEST(it_is_let_in_first),
         TEST(a_password_alone_needs_no_user),
+        TEST(for_subscriptions_it_is_only_let_in),
         TEST(it_goes_on_after_a_deadline),
         TEST(it_ends_the_one_that_it_replaces),
         TEST(another_servers_connection_is_let_be),

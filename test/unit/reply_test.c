@@ -151,40 +151,54 @@ static void a_command_is_written_as_redis_wants_it(void **state)
 static void keys_are_in_the_slot_of_the_lock(void **state)
 {
     static const struct {
-        const char *prefix, *name, *lock, *fence;
+        const char *prefix, *name, *keys[DIBS__KEYS];
     } rows[] = {
-        {"lock:", "a", "lock:a", "dibs:fence:{lock:a}"},
-        {"", "a", "a", "dibs:fence:{a}"},
-        {"lock:", "{u}a", "lock:{u}a", "dibs:fencet:lock:{u}a"},
-        {"{p}:", "a", "{p}:a", "dibs:fencet:{p}:a"},
-        {"lock:", "{}a", "lock:{}a", "dibs:fence:{lock:{}a}"}, /* an empty tag is none */
-        {"lock:", "{}{u}", "lock:{}{u}", "dibs:fence:{lock:{}{u}}"},
-        {"lock:", "a{", "lock:a{", "dibs:fence:{lock:a{}"},
+        {"lock:", "a", {"lock:a", "dibs:fence:{lock:a}", "dibs:queue:{lock:a}", "dibs:waiters:{lock:a}"}},
+        {"", "a", {"a", "dibs:fence:{a}", "dibs:queue:{a}", "dibs:waiters:{a}"}},
+        {"lock:",
+         "{u}a",
+         {"lock:{u}a", "dibs:fencet:lock:{u}a", "dibs:queuet:lock:{u}a", "dibs:waiterst:lock:{u}a"}},
+        {"{p}:", "a", {"{p}:a", "dibs:fencet:{p}:a", "dibs:queuet:{p}:a", "dibs:waiterst:{p}:a"}},
+        /* an empty tag is none */
+        {"lock:", "{}a", {"lock:{}a", "dibs:fence:{lock:{}a}", "dibs:queue:{lock:{}a}", "dibs:waiters:{lock:{}a}"}},
+        {"",
+         "{}{u}",
+         {"{}{u}", "dibs:fence:{{}{u}}", "dibs:queue:{{}{u}}", "dibs:waiters:{{}{u}}"}},
+        {"lock:", "a{", {"lock:a{", "dibs:fence:{lock:a{}", "dibs:queue:{lock:a{}", "dibs:waiters:{lock:a{}"}},
     };
-    struct dibs__keys keys;
+    struct dibs__key key;
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        dibs__keys_of(&keys, rows[i].prefix, rows[i].name);
-        assert_string_equal(keys.lock, rows[i].lock);
-        assert_string_equal(keys.fence, rows[i].fence);
-        assert_int_equal(keys.lock_size, strlen(rows[i].lock));
-        assert_int_equal(keys.fence_size, strlen(rows[i].fence));
+        for (int kind = 0; kind < DIBS__KEYS; kind++) {
+            dibs__key_of(&key, (enum dibs__key_kind)kind, rows[i].prefix, rows[i].name);
+            assert_string_equal(key.bytes, rows[i].keys[kind]);
+            assert_int_equal(key.size, strlen(rows[i].keys[kind]));
+        }
     }
 }
 
 static void the_longest_keys_fit(void **state)
 {
     char prefix[DIBS__PREFIX_MAX + 1], name[DIBS_NAME_MAX + 1];
-    struct dibs__keys keys;
+    struct dibs__key key;
 
     (void)state;
     memset(prefix, 'p', sizeof prefix - 1);
     memset(name, 'n', sizeof name - 1);
     prefix[sizeof prefix - 1] = name[sizeof name - 1] = '\0';
-    dibs__keys_of(&keys, prefix, name);
-    assert_int_equal(strlen(keys.lock), DIBS__PREFIX_MAX + DIBS_NAME_MAX);
-    assert_int_equal(keys.fence[keys.fence_size - 1], '}');
+    dibs__key_of(&key, DIBS__KEY_LOCK, prefix, name);
+    assert_int_equal(strlen(key.bytes), DIBS__PREFIX_MAX + DIBS_NAME_MAX);
+    for (int kind = DIBS__KEY_LOCK + 1; kind < DIBS__KEYS; kind++) {
+        dibs__key_of(&key, (enum dibs__key_kind)kind, prefix, name);
+        assert_int_equal(strlen(key.bytes), key.size);
+        assert_int_equal(key.bytes[key.size - 1], '}');
+    }
+    name[0] = '{';
+    name[2] = '}';
+    dibs__key_of(&key, DIBS__KEY_WAITERS, prefix, name); /* the longest of all */
+    assert_int_equal(strlen(key.bytes), key.size);
+    assert_int_equal(key.size, strlen("dibs:waiterst:") + DIBS__PREFIX_MAX + DIBS_NAME_MAX);
 }
 
 static void scripts_are_bare_code_without_comments(void **state)

@@ -189,18 +189,20 @@ static void on_the_connection_of_the_ask_while_it_stands(void **state)
     assert_true(r->wakes > 1);
 }
 
-static void the_key_and_the_token_are_sent_as_they_are(void **state)
+static void the_keys_and_the_token_are_sent_as_they_are(void **state)
 {
     struct rig *r = *state;
     struct dibs__link_view view;
-    char expected[128];
+    char expected[256];
     struct dibs__route route = route_of_ask(r, 0);
 
     assert_true(dibs__channel_view(r->asks, &view));
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     dibs__retractions_add(r->all, "name", "token", &route);
     attend_until_left(r, 0);
-    snprintf(expected, sizeof expected, "EVALSHA %s 1 p:name token", view.shas[DIBS__SCRIPT_release]);
+    snprintf(expected, sizeof expected,
+             "EVALSHA %s 4 p:name dibs:fence:{p:name} dibs:queue:{p:name} dibs:waiters:{p:name} token time",
+             view.shas[DIBS__SCRIPT_release]);
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
@@ -422,7 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(on_the_connection_of_the_ask_while_it_stands),
-        TEST(the_key_and_the_token_are_sent_as_they_are),
+        TEST(the_keys_and_the_token_are_sent_as_they_are),
         TEST(else_that_connection_is_ended_first),
         TEST(a_later_connection_of_the_channel_is_not_the_one_of_the_ask),
         TEST(another_server_never_had_the_connection),

@@ -1,6 +1,7 @@
 # Turns the Lua scripts into C: one array `const char dibs__lua_NAME[]` for each NAME.lua, without the comment lines,
 # the blank ones and the indentation, so that Redis gets the code alone. A line `-- @include NAME` is replaced by the
-# code of NAME.lua; a script that others include gets no array. Only bytes of ASCII, and no long comment (--[[).
+# code of NAME.lua, once in a script; a script that others include gets no array. Only bytes of ASCII, and no long
+# comment (--[[).
 #
 # Characters one by one, not string literals: a compiler need not take literals of more than 4095 bytes.
 
@@ -23,16 +24,19 @@ function emit_line(line,    i, out) {
     print out "'\\n',"
 }
 
-function emit_script(name,    i) {
-    for (i = 1; i <= lines[name]; i++)
-        if (include[name, i] == "")
+function emit_script(name, into,    i, other) {
+    for (i = 1; i <= lines[name]; i++) {
+        other = include[name, i]
+        if (other == "")
             emit_line(code[name, i])
-        else if (include[name, i] in lines)
-            emit_script(include[name, i])
-        else {
-            printf "%s.lua includes %s.lua, which is not there\n", name, include[name, i] > "/dev/stderr"
+        else if (other in lines && !((into, other) in emitted)) {
+            emitted[into, other] = 1
+            emit_script(other, into)
+        } else if (!(other in lines)) {
+            printf "%s.lua includes %s.lua, which is not there\n", name, other > "/dev/stderr"
             failed = 1
         }
+    }
 }
 
 FNR == 1 {
@@ -69,7 +73,7 @@ END {
     for (n = 1; n <= count; n++)
         if (!(names[n] in included)) {
             printf "\nconst char dibs__lua_%s[] = {\n", names[n]
-            emit_script(names[n])
+            emit_script(names[n], names[n])
             print "    0,\n};"
         }
     exit failed

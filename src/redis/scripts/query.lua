@@ -1,5 +1,6 @@
 -- Looks at the lock.
--- KEYS: K the lock, F its fence
--- Reply: {owner or nil, PTTL, last fence as text or nil}
+-- KEYS: see queue.lua
+-- Reply: {owner or nil, PTTL, last fence as text or nil, how many wait}
 
-return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2])}
+local K, F, Q = KEYS[1], KEYS[2], KEYS[3]
+return {redis.call('GET', K), redis.call('PTTL', K), redis.call('GET', F), redis.call('ZCARD', Q)}

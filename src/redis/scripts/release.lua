@@ -1,15 +1,9 @@
--- Releases the lock, if it is still the token's; retracting an attempt is the same.
--- KEYS: K the lock
--- ARGV: token
--- Reply: {1, now} released; {0, now} nobody holds it; {-1, now} another does; now in us of the server's clock
+-- Releases the lock, if it is still the token's, and takes the token out of the queue; the next who waits is granted.
+-- Retracting an attempt is the same.
+-- KEYS: see queue.lua
+-- ARGV: token, and anything at all to be told the time
+-- Reply: {1, now} released; {0, now} nobody held it; {-1, now} another does; now in us of the server's clock, or 0
 -- Safe to send again.
+-- @include let_go
 
-local K = KEYS[1]
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local owner = redis.pcall('GET', K)
-if owner == ARGV[1] then
-  redis.call('DEL', K)
-  return {1, now}
-end
-return {owner and -1 or 0, now}
+return {let_go(ARGV[1]), ARGV[2] and now_us() or 0}

@@ -1,0 +1,58 @@
+-- Included by the scripts that ask for the lock. See acquire.lua.
+-- @include queue
+
+local function live_at_least(key, ms)
+  if redis.call('PTTL', key) < ms then
+    redis.call('PEXPIRE', key, ms)
+  end
+end
+
+-- At the end of the queue, or where it is already.
+local function join(me, number, lease, now, channel)
+  local last = redis.call('ZRANGE', Q, -1, -1, 'WITHSCORES')[2] or 0
+  redis.call('ZADD', Q, 'NX', last + 1, me)
+  redis.call('HSET', W, me, string.format('%s %s %.0f %s', number, lease, now, channel))
+  live_at_least(Q, 2 * lease)
+  live_at_least(W, 2 * lease)
+end
+
+-- Whether it is an ask that was overtaken by a later one, which waits.
+local function is_stale(me, number)
+  local entry = redis.call('HGET', W, me)
+  return entry and tonumber(string.match(entry, '^%d+')) > tonumber(number)
+end
+
+local function ask(me, number, lease, channel, not_after)
+  local owner, now = redis.call('GET', K), now_us()
+  if tonumber(not_after) > 0 and now > tonumber(not_after) then
+    return {-1, now}
+  end
+  if owner == me then
+    forget(me)
+    redis.call('PEXPIRE', K, math.max(redis.call('PTTL', K), lease)) -- always a write: WAIT counts from it
+    return {1, tonumber(redis.call('GET', F)) or new_fence(F, now, lease)}
+  end
+  if redis.call('EXISTS', Q) == 1 then
+    if is_stale(me, number) then
+      return {-2, 0}
+    end
+    if not owner then
+      if redis.call('HEXISTS', W, me) == 1 then
+        join(me, number, lease, now, channel)
+      end
+      local head, fence = serve(me)
+      if head == me then
+        return {1, fence}
+      end
+      owner = head
+    end
+  end
+  if not owner then
+    return {1, grant(me, now, lease)}
+  end
+  if channel ~= '' then
+    join(me, number, lease, now, channel)
+  end
+  local is_dibs = string.sub(owner, 1, 5) == 'dibs:' and 1 or 0
+  return {0, redis.call('PTTL', K), is_dibs, channel ~= '' and listeners(channel) or 0}
+end

@@ -1,0 +1,56 @@
+-- Included by the scripts that touch the queue of a name.
+-- KEYS: K the lock, F its fence, Q its queue: a sorted set, token -> order of arrival, W its waiters: a hash, token ->
+-- "number of its last ask, lease in ms, server time of that ask in us, channel"
+-- @include fence
+
+local K, F, Q, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local function forget(token)
+  redis.call('ZREM', Q, token)
+  redis.call('HDEL', W, token)
+end
+
+-- How many subscribers the channel has; -1: no right to know.
+local function listeners(channel)
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return reply.err and -1 or reply[2]
+end
+
+local function grant(token, now, lease)
+  local fence = new_fence(F, now, lease)
+  redis.call('SET', K, token, 'PX', lease)
+  return fence
+end
+
+-- Tells the waiter: number of the ask, fence, length of the token, then token and K. False: no right to.
+local function push(channel, number, fence, token)
+  local text = string.format('%s %.0f %d ', number, fence, #token)
+  return type(redis.pcall('PUBLISH', channel, text .. token .. K)) == 'number'
+end
+
+-- Grants K, which is free or about to be, to the first in the queue who lives, and tells it, unless it is `me` who asks
+-- now. Who does not listen, or has not asked for half of its lease, is taken out. Returns the token and its fence, nil:
+-- there is none. An entry is taken out before K is set: after a first write that memory can't forbid, SET is not refused.
+local function serve(me)
+  local now
+  local token = redis.call('ZPOPMIN', Q)[1]
+  while token do
+    now = now or now_us()
+    local entry = redis.call('HGET', W, token) or ''
+    local number, lease, seen, channel = string.match(entry, '^(%d+) (%d+) (%d+) (.*)$')
+    redis.call('HDEL', W, token)
+    if token == me then
+      return token, grant(token, now, lease)
+    end
+    if number and now - seen < lease * 500 and listeners(channel) > 0 then
+      local fence = grant(token, now, lease)
+      if push(channel, number, fence, token) then
+        return token, fence
+      end
+      redis.call('DEL', K)
+      return nil
+    end
+    token = redis.call('ZPOPMIN', Q)[1]
+  end
+  return nil
+end

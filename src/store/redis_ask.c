@@ -1,0 +1,391 @@
+/*
+ * What threads ask the server for, and what it says by itself.
+ *
+ * All asks of a token go over one channel, so that they are executed in the
+ * order in which they were sent; with min_replicas over one that nobody else
+ * uses for that time, because WAIT blocks what comes behind it.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "redis/reply.h"
+#include "store/redis_store.h"
+
+#define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
+
+#define POLL_LEAST_MS                                                                                                  \
+    50 /* how often a waiter asks that can't be told: the owner is foreign, or its channel is deaf                     \
+        */
+#define POLL_MOST_MS 100
+
+/* One ask as it is sent: on which connection, and which subscription will hear of a grant (0: it does not queue). */
+struct sending {
+    struct dibs__ask *ask;
+    size_t channel;
+    struct dibs__link_view view;
+    uint64_t subscription;
+    int64_t not_after;
+};
+
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token)
+{
+    dibs__retractions_add(dibs__redis_of(base)->retractions, name, token, &(struct dibs__route){.channel = NULL});
+}
+
+static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *store, struct sending *sending)
+{
+    struct dibs__ask *ask = sending->ask;
+
+    ask->number++;
+    ask->proof = dibs__now(store->config.clock);
+    sending->not_after = dibs__redis_not_after(store, &sending->view, ask->proof);
+    dibs__lock_call_add(call, ask->token);
+    dibs__call_add_number(&call->call, (int64_t)ask->number);
+    dibs__call_add_number(&call->call, ask->lease_ms);
+    dibs__lock_call_add(call, sending->subscription ? dibs__subscriber_channel(store->subscriber) : "");
+    dibs__call_add_number(&call->call, sending->not_after);
+}
+
+/* Whether the ask can queue: by the subscription that stands; a fair one waits for one. */
+static dibs_status subscribe(struct dibs__redis_store *store, struct sending *sending, struct dibs__error *error)
+{
+    const struct dibs__ask *ask = sending->ask;
+
+    sending->subscription = 0;
+    if (ask->wait && ask->fair)
+        return dibs__subscriber_await(store->subscriber, ask->deadline, &sending->subscription, error);
+    if (ask->wait)
+        sending->subscription = dibs__subscriber_serial(store->subscriber);
+    return DIBS_OK;
+}
+
+static void forget_doubt(struct dibs__ask *ask)
+{
+    free(ask->doubt);
+    ask->doubt = NULL;
+}
+
+/*
+ * The outcome of the sending is unknown. Where the next connection of the same
+ * channel can prove the end of this one, asks go on there under the same
+ * token; else that token is retracted, and no more asked for.
+ */
+static void doubt(struct dibs__redis_store *store, const struct sending *sending, struct dibs__answer *answer)
+{
+    struct dibs__ask *ask = sending->ask;
+    struct dibs__route route = {store->channels[sending->channel], sending->view.serial, sending->view.id,
+                                sending->not_after};
+    bool goes_on = sending->channel < DIBS__SHARED && dibs__link_can_be_ended(&route.link);
+
+    if (goes_on && !ask->doubt)
+        ask->doubt = malloc(sizeof route);
+    if (goes_on && ask->doubt) {
+        memcpy(ask->doubt, &route, sizeof route);
+        return;
+    }
+    dibs__retractions_add(store->retractions, ask->name, ask->token, &route);
+    forget_doubt(ask);
+    answer->spent = true;
+}
+
+static int64_t earlier(int64_t pause_ms, int64_t pttl)
+{
+    return pttl >= 0 && pttl < pause_ms ? pttl + 1 : pause_ms;
+}
+
+/* What acquire.lua answered where another has the lock: when to ask again, if no push comes before. */
+static dibs_status read_taken(struct dibs__redis_store *store, const struct sending *sending, const redisReply *reply,
+                              struct dibs__answer *answer, struct dibs__error *error)
+{
+    int64_t pttl = -1, by_dibs = 0, listeners = 0;
+
+    dibs__reply_integer(reply, 1, &pttl);
+    dibs__reply_integer(reply, 2, &by_dibs);
+    dibs__reply_integer(reply, 3, &listeners);
+    answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), pttl);
+    if (!sending->subscription)
+        return DIBS_BUSY;
+    sending->ask->in_store = true;
+    if (listeners < 0 && sending->ask->fair)
+        return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to PUBSUB NUMSUB",
+                               store->endpoint.url.shown);
+    if (listeners == 0)
+        dibs__subscriber_distrust(store->subscriber, sending->subscription);
+    if (listeners > 0 && by_dibs)
+        answer->again_ms = earlier(sending->ask->lease_ms / 3, pttl);
+    return DIBS_BUSY;
+}
+
+/* What acquire.lua answered. *decided: so that sending it again would not help. */
+static dibs_status read_answer(struct dibs__redis_store *store, const struct sending *sending, const redisReply *reply,
+                               bool *decided, struct dibs__answer *answer, struct dibs__error *error)
+{
+    int64_t code, number;
+
+    *decided = true;
+    if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number))
+        return dibs__redis_reply_error(store, "acquiring", sending->ask->name, reply, error);
+    if (code == 0)
+        return read_taken(store, sending, reply, answer, error);
+    if (code == 1 && number > 0) {
+        sending->ask->in_store = true;
+        answer->fence = (uint64_t)number;
+        return DIBS_OK;
+    }
+    /* Too late, as the server's clock has it: that was set since this connection began. By its new time, once more. */
+    *decided = false;
+    if (code == -1)
+        dibs__channel_set_clock(store->channels[sending->channel], sending->view.serial,
+                                number - dibs__now(store->config.clock) / 1000);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
+                           store->endpoint.url.shown);
+}
+
+/* It was granted on that connection: enough replicas must have heard of it, or it is given back. */
+static dibs_status wait_for_replicas(struct dibs__redis_store *store, const struct sending *sending,
+                                     struct dibs__answer *answer, struct dibs__error *error)
+{
+    const struct dibs__ask *ask = sending->ask;
+    uint32_t wanted = store->config.min_replicas;
+    int64_t left = dibs__ms_until(ask->deadline, dibs__now(store->config.clock));
+    int64_t timeout_ms = left < store->config.replica_timeout_ms ? left : store->config.replica_timeout_ms;
+    uint32_t count = 0;
+
+    if (timeout_ms > 0) /* to WAIT, 0 is for ever */
+        count = dibs__call_wait(store->channels[sending->channel], sending->view.serial, wanted, timeout_ms,
+                                dibs__after_ms(ask->deadline, WAIT_GRACE_MS));
+    if (count >= wanted)
+        return DIBS_OK;
+    dibs__redis_retract(&store->store, ask->name, ask->token);
+    answer->spent = true;
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count,
+                           wanted, timeout_ms);
+}
+
+/* One ask on the connection of `sending`. *unknown: it may have been executed. */
+static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sending, bool *decided, bool *unknown,
+                            struct dibs__answer *answer, struct dibs__error *error)
+{
+    struct dibs__lock_call call;
+    redisReply *reply;
+
+    *decided = false;
+    dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name);
+    add_ask(&call, store, sending);
+    dibs_status status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view,
+                                        sending->ask->deadline, &reply, unknown, error);
+    if (status != DIBS_OK)
+        return status;
+    forget_doubt(sending->ask);
+    status = read_answer(store, sending, reply, decided, answer, error);
+    freeReplyObject(reply);
+    return status == DIBS_OK && store->config.min_replicas > 0 ? wait_for_replicas(store, sending, answer, error)
+                                                               : status;
+}
+
+/*
+ * Asks on one channel, again where its connection broke. That is safe under
+ * the same token if the next connection ended the last: the ask then is either
+ * done, and finds itself the owner or in the queue, or never will be.
+ */
+static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struct dibs__ask *ask,
+                          struct dibs__answer *answer, struct dibs__error *error)
+{
+    struct sending sending = {.ask = ask, .channel = channel};
+    int resends = 0;
+    bool decided;
+    dibs_status status = subscribe(store, &sending, error);
+
+    if (status != DIBS_OK)
+        return status;
+    do {
+        bool unknown = false;
+        status = dibs__channel_open(store->channels[channel], ask->deadline, &sending.view, error);
+        if (status != DIBS_OK)
+            break;
+        status = ask_once(store, &sending, &decided, &unknown, answer, error);
+        if (unknown)
+            doubt(store, &sending, answer);
+    } while (!decided && !answer->spent && dibs__redis_once_more(store, status, &resends, ask->deadline));
+    return status;
+}
+
+dibs_status dibs__redis_acquire(struct dibs__store *base, struct dibs__ask *ask, struct dibs__answer *answer,
+                                struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    size_t channel;
+    dibs_status status;
+
+    *answer = (struct dibs__answer){.fence = 0};
+    if (store->config.min_replicas == 0) {
+        if (ask->route == 0)
+            ask->route = (unsigned)dibs__redis_pick(store) + 1;
+        status = ask_on(store, ask->route - 1, ask, answer, error);
+    } else if (dibs__redis_take_exclusive(store, ask->deadline, &channel)) {
+        status = ask_on(store, channel, ask, answer, error);
+        dibs__redis_give_back(store, channel);
+    } else {
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
+    }
+    dibs__redis_heard(store, status);
+    return status;
+}
+
+void dibs__redis_conclude(struct dibs__store *base, struct dibs__ask *ask, bool held)
+{
+    static const struct dibs__route nowhere = {.channel = NULL};
+
+    if (!held && (ask->in_store || ask->doubt))
+        dibs__retractions_add(dibs__redis_of(base)->retractions, ask->name, ask->token,
+                              ask->doubt ? ask->doubt : &nowhere);
+    forget_doubt(ask);
+    ask->in_store = false;
+}
+
+/* ------------------------------------------------------------------- grants */
+
+/* Takes the number that text begins with, and the blank behind it. NULL: there is none. */
+static const char *take_number(const char *text, uint64_t *out)
+{
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return NULL;
+    *out = strtoull(text, &end, 10);
+    return *end == ' ' ? end + 1 : NULL;
+}
+
+struct pushed {
+    struct dibs__grant grant;
+    char name[DIBS_NAME_MAX + 1], token[DIBS__TOKEN_MAX];
+};
+
+/* What queue.lua publishes: number, fence, length of the token, then token and key at once. NULs end it before. */
+static bool read_push(const struct dibs__redis_store *store, const char *text, struct pushed *out)
+{
+    size_t prefix = strlen(store->key_prefix);
+    uint64_t size;
+
+    text = take_number(text, &out->grant.number);
+    text = text ? take_number(text, &out->grant.fence) : NULL;
+    text = text ? take_number(text, &size) : NULL;
+    if (!text || size == 0 || size >= sizeof out->token || strlen(text) <= size + prefix)
+        return false;
+    const char *key = text + size;
+    if (strncmp(key, store->key_prefix, prefix) != 0 || strlen(key + prefix) > DIBS_NAME_MAX)
+        return false;
+    memcpy(out->token, text, size);
+    out->token[size] = '\0';
+    strcpy(out->name, key + prefix);
+    out->grant.name = out->name;
+    out->grant.token = out->token;
+    return out->grant.fence > 0 && out->grant.fence < UINT64_C(1) << 53;
+}
+
+/* The server granted a lock. Where nobody waits for it any more it is given back. */
+void dibs__redis_on_push(void *context, const char *bytes, size_t size)
+{
+    struct dibs__redis_store *store = context;
+    struct pushed pushed;
+
+    if (memchr(bytes, '\0', size) || !read_push(store, bytes, &pushed))
+        return;
+    pushed.grant.confirm = store->config.min_replicas > 0;
+    if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
+        dibs__redis_retract(&store->store, pushed.name, pushed.token);
+}
+
+/* ------------------------------------------------------------------ release */
+
+/*
+ * One sending of a release. `sending` NULL: of it alone; else the ask behind it.
+ * Not sent a second time: an ask that the end of its connection does not settle.
+ */
+static dibs_status release_once(struct dibs__redis_store *store, struct dibs__release *release, struct sending *sending,
+                                const struct dibs__link_view *view, size_t channel, redisReply **reply, bool *unknown,
+                                struct dibs__error *error)
+{
+    struct dibs__lock_call call;
+
+    dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name);
+    dibs__lock_call_add(&call, release->token);
+    if (sending) {
+        sending->view = *view;
+        add_ask(&call, store, sending);
+    }
+    dibs_status status =
+        dibs__call_run(&call.call, store->channels[channel], view, release->deadline, reply, unknown, error);
+    if (sending && *unknown)
+        doubt(store, sending, &release->next_answer);
+    return status;
+}
+
+/* What requeue.lua says of the ask. */
+static void read_next(struct dibs__redis_store *store, struct dibs__release *release, const struct sending *sending,
+                      const redisReply *reply)
+{
+    struct dibs__error unused;
+    bool decided;
+
+    forget_doubt(sending->ask);
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
+        release->next_status = read_answer(store, sending, reply->element[1], &decided, &release->next_answer, &unused);
+}
+
+/* On one channel, again where its connection broke. */
+static dibs_status release_on(struct dibs__redis_store *store, size_t channel, struct dibs__release *release,
+                              struct sending *next, redisReply **reply, struct dibs__error *error)
+{
+    struct dibs__link_view view;
+    dibs_status status;
+    int resends = 0;
+    bool unknown = false;
+
+    do {
+        release->again = release->again || unknown;
+        unknown = false;
+        status = dibs__channel_open(store->channels[channel], release->deadline, &view, error);
+        if (status != DIBS_OK)
+            return status;
+        bool ask = next && !release->next_answer.spent;
+        status = release_once(store, release, ask ? next : NULL, &view, channel, reply, &unknown, error);
+        if (status == DIBS_OK && ask)
+            read_next(store, release, next, *reply);
+    } while (dibs__redis_once_more(store, status, &resends, release->deadline));
+    return status;
+}
+
+dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    size_t channel = dibs__redis_pick(store);
+    struct sending next = {.ask = release->next, .channel = channel};
+    redisReply *reply;
+    int64_t code;
+
+    release->again = false;
+    release->next_status = DIBS_BUSY; /* not asked: to be asked for at once */
+    release->next_answer = (struct dibs__answer){.again_ms = 0};
+    bool ask = release->next && store->config.min_replicas == 0;
+    if (ask) {
+        release->next->route = (unsigned)channel + 1;
+        release->next->deadline = release->deadline;
+        release->next_status = DIBS_UNAVAILABLE;
+        subscribe(store, &next, error);
+    }
+    dibs_status status = release_on(store, channel, release, ask ? &next : NULL, &reply, error);
+    if (status == DIBS_OK) {
+        if (dibs__reply_integer(reply, 0, &code))
+            status = code == 1 ? DIBS_OK : DIBS_NOT_HELD;
+        else
+            status = dibs__redis_reply_error(store, "releasing", release->name, reply, error);
+        freeReplyObject(reply);
+    }
+    dibs__redis_heard(store, status);
+    if (status != DIBS_OK && status != DIBS_NOT_HELD)
+        dibs__redis_retract(base, release->name, release->token);
+    return status;
+}
