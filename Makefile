@@ -85,6 +85,7 @@ SCRIPTS       := $(sort $(wildcard src/redis/scripts/*.lua))
 LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store core api)))))
 LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
 DEMO_OBJECTS  := $(call objects,$(wildcard demo/support/*.c))
+BENCH_OBJECTS := $(call objects,$(wildcard bench/support/*.c))
 TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
 DEMOS         := $(call programs,demo,demo)
@@ -99,7 +100,7 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
-$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(DEMO_OBJECTS) $(TEST_OBJECTS))
+$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS))
 endif
 
 # ----------------------------------------------------------------- library
@@ -129,7 +130,7 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(DEMO_OBJECTS) $(DEMOS): PRIVATE := -Idemo
-$(BENCHES): PRIVATE := -Idemo
+$(BENCH_OBJECTS) $(BENCHES): PRIVATE := -Ibench -Idemo
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 
 $(OBJ)/%.o: %.c $(BUILD)/flags | $(need_hiredis)
@@ -142,7 +143,7 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 
 $(BUILD)/flags $(BUILD)/objects: ;
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(DEMO_OBJECTS) $(TEST_OBJECTS))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS))
 -include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS))
 
 # ---------------------------------------------------------------- programs
@@ -157,7 +158,8 @@ endef
 $(DEMOS): $(BUILD)/demo/%: demo/%.c $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
 
-$(BENCHES): $(BUILD)/bench/%: bench/%.c $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags \
+                              | $(need_hiredis)
 	$(link)
 
 $(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags \

@@ -13,51 +13,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
+#include "support/bench.h"
 #include "support/cleanup.h"
 #include "support/naive_lock.h"
-#include "support/private_redis.h"
-#include "support/redis_connect.h"
 
 enum { ROUNDS = 5, ROUND_MS = 600, NESTED_PAIRS = 2000000, MUTEX_PAIRS = 10000000, PINGS = 5000, MAX_THREADS = 64 };
 
-static struct private_redis server;
 static dibs_runtime *runtime;
-
-static double now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, compare);
-    return values[count / 2];
-}
-
-static void stop_server(void *arg)
-{
-    (void)arg;
-    private_redis_stop(&server);
-}
-
-static void must(dibs_status status)
-{
-    if (status != DIBS_OK)
-        cleanup_fail("%s: %s", dibs_status_name(status), dibs_last_error());
-}
 
 /* ------------------------------------------------------------------- nested */
 
@@ -105,11 +68,9 @@ static double clock_reading(void)
 
 static double ping(void)
 {
-    redisContext *redis = redis_connect(server.url);
+    redisContext *redis = bench_connect();
     static double times[PINGS];
 
-    if (!redis)
-        cleanup_exit(2);
     for (int i = 0; i < PINGS; i++) {
         double start = now_ns();
         freeReplyObject(naive_command(redis, "PING"));
@@ -166,10 +127,8 @@ static void not_held_up(void *arg)
 static void naive_pairs(struct worker *worker)
 {
     char key[32], token[32];
-    struct naive_lock lock = {redis_connect(server.url), key, token, 30000};
+    struct naive_lock lock = {bench_connect(), key, token, 30000};
 
-    if (!lock.redis)
-        cleanup_exit(2);
     snprintf(key, sizeof key, "naive:%u", worker->number);
     while (atomic_load_explicit(&running, memory_order_relaxed)) {
         snprintf(token, sizeof token, "%u:%ld", worker->number, worker->pairs);
@@ -195,17 +154,15 @@ static void *work(void *arg)
 static double pairs_per_second(unsigned threads, bool with_dibs)
 {
     static struct worker workers[MAX_THREADS];
-    struct timespec round = {.tv_nsec = ROUND_MS * 1000000L};
     long pairs = 0;
 
     atomic_store(&running, true);
     double start = now_ns();
     for (unsigned i = 0; i < threads; i++) {
         workers[i] = (struct worker){.number = i, .with_dibs = with_dibs};
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
-            cleanup_fail("no thread");
+        workers[i].thread = bench_thread(work, &workers[i]);
     }
-    nanosleep(&round, NULL);
+    pause_us(ROUND_MS * 1000L);
     atomic_store(&running, false);
     for (unsigned i = 0; i < threads; i++) {
         pthread_join(workers[i].thread, NULL);
@@ -231,11 +188,8 @@ int main(void)
 {
     static const unsigned threads[] = {1, 4, 16, MAX_THREADS};
 
-    cleanup_install(stop_server, NULL);
-    if (!private_redis_start(&server))
-        cleanup_exit(2);
-    const char *urls[] = {server.url};
-    must(dibs_open(&runtime, &(dibs_config){.urls = urls, .url_count = 1}));
+    bench_start();
+    runtime = bench_open(0);
     show_nested();
     printf("pairs a second through the store\nthreads      hiredis         dibs   ratio\n");
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)

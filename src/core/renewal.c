@@ -331,7 +331,8 @@ static void sleep_and_attend(struct dibs__renewals *r)
         pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->mutex);
     r->config.clock->poll(r->config.clock, r->fds, (nfds_t)(count + 1), until);
-    dibs__wake_quiet(&r->wake);
+    if (r->fds[0].revents) /* not always: it costs a system call, and a thread waits for what the store has heard */
+        dibs__wake_quiet(&r->wake);
     r->store->ops->attend(r->store, r->fds + 1, count);
 }
 

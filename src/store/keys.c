@@ -17,12 +17,14 @@ void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *p
 {
     static const char *const sidecars[DIBS__KEYS] = {NULL, "fence", "queue", "waiters"};
     char lock[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
-    int size = snprintf(lock, sizeof lock, "%s%s", prefix, name);
+    size_t prefix_size = strlen(prefix), size = prefix_size + strlen(name);
 
+    memcpy(lock, prefix, prefix_size);
+    memcpy(lock + prefix_size, name, size - prefix_size + 1);
     if (kind == DIBS__KEY_LOCK)
-        memcpy(out->bytes, lock, (size_t)size + 1);
+        memcpy(out->bytes, lock, size + 1);
     else
-        size = snprintf(out->bytes, sizeof out->bytes, has_hash_tag(lock) ? "dibs:%st:%s" : "dibs:%s:{%s}",
-                        sidecars[kind], lock);
-    out->size = (size_t)size;
+        size = (size_t)snprintf(out->bytes, sizeof out->bytes, has_hash_tag(lock) ? "dibs:%st:%s" : "dibs:%s:{%s}",
+                                sidecars[kind], lock);
+    out->size = size;
 }

@@ -1,0 +1,119 @@
+#include "support/team.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
+#include "support/bench.h"
+#include "support/cleanup.h"
+
+enum { MOST = 16, AWAIT_US = 200, REAP_US = 50000 };
+
+static atomic_int members[MOST]; /* process ids; 0: none, or it has ended */
+static atomic_bool killing;      /* by team_kill: who dies of that need not be reported */
+
+void *team_memory(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANON, -1, 0);
+
+    if (memory == MAP_FAILED)
+        cleanup_fail("no memory for %zu bytes", size);
+    return memory;
+}
+
+void team_await(const atomic_uint *value, unsigned least)
+{
+    while (atomic_load(value) < least)
+        pause_us(AWAIT_US);
+}
+
+void team_meet(atomic_uint *arrived, unsigned count)
+{
+    atomic_fetch_add(arrived, 1);
+    team_await(arrived, count);
+}
+
+void team_kill(void)
+{
+    atomic_store(&killing, true);
+    for (unsigned i = 0; i < MOST; i++) {
+        pid_t pid = atomic_load(&members[i]);
+        if (pid > 0)
+            kill(pid, SIGKILL);
+    }
+}
+
+static pid_t start(unsigned number, void (*work)(unsigned number, void *memory), void *memory)
+{
+    pid_t parent = getpid(), pid = fork();
+
+    if (pid != 0)
+        return pid;
+#if defined(__linux__)
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+    if (getppid() != parent)
+        _exit(1);
+    work(number, memory);
+    cleanup_exit(0);
+}
+
+/* Who failed by itself has said why; who was killed could not. */
+static bool succeeded(int status)
+{
+    if (WIFSIGNALED(status) && !atomic_load(&killing))
+        fprintf(stderr, "a process was killed by signal %d\n", WTERMSIG(status));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* How many still run; *failed: one has ended otherwise than it should. */
+static unsigned reap(bool *failed)
+{
+    unsigned running = 0;
+    int status;
+
+    for (unsigned i = 0; i < MOST; i++) {
+        pid_t pid = atomic_load(&members[i]);
+        if (pid <= 0)
+            continue;
+        if (waitpid(pid, &status, WNOHANG) != pid) {
+            running++;
+            continue;
+        }
+        atomic_store(&members[i], 0);
+        if (!*failed)
+            *failed = !succeeded(status);
+    }
+    return running;
+}
+
+bool team_run(unsigned size, void (*work)(unsigned number, void *memory), void *memory, unsigned limit_s)
+{
+    double limit = now_ns() + limit_s * 1e9;
+    bool failed = false;
+
+    atomic_store(&killing, false);
+    fflush(stdout); /* or every child would say it again */
+    for (unsigned i = 0; i < size && !failed; i++) {
+        atomic_store(&members[i], start(i, work, memory));
+        failed = atomic_load(&members[i]) <= 0;
+    }
+    if (failed)
+        fprintf(stderr, "no process could be started\n");
+    while (reap(&failed) > 0) {
+        if (!failed && now_ns() > limit) {
+            fprintf(stderr, "not ended after %u s\n", limit_s);
+            failed = true;
+        }
+        if (failed)
+            team_kill();
+        pause_us(REAP_US);
+    }
+    return !failed;
+}
