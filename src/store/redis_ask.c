@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "redis/reply.h"
+#include "store/push.h"
 #include "store/redis_store.h"
 
 #define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
@@ -247,51 +248,13 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__ask *ask, bool 
 
 /* ------------------------------------------------------------------- grants */
 
-/* Takes the number that text begins with, and the blank behind it. NULL: there is none. */
-static const char *take_number(const char *text, uint64_t *out)
-{
-    char *end;
-
-    if (*text < '0' || *text > '9')
-        return NULL;
-    *out = strtoull(text, &end, 10);
-    return *end == ' ' ? end + 1 : NULL;
-}
-
-struct pushed {
-    struct dibs__grant grant;
-    char name[DIBS_NAME_MAX + 1], token[DIBS__TOKEN_MAX];
-};
-
-/* What queue.lua publishes: number, fence, length of the token, then token and key at once. NULs end it before. */
-static bool read_push(const struct dibs__redis_store *store, const char *text, struct pushed *out)
-{
-    size_t prefix = strlen(store->key_prefix);
-    uint64_t size;
-
-    text = take_number(text, &out->grant.number);
-    text = text ? take_number(text, &out->grant.fence) : NULL;
-    text = text ? take_number(text, &size) : NULL;
-    if (!text || size == 0 || size >= sizeof out->token || strlen(text) <= size + prefix)
-        return false;
-    const char *key = text + size;
-    if (strncmp(key, store->key_prefix, prefix) != 0 || strlen(key + prefix) > DIBS_NAME_MAX)
-        return false;
-    memcpy(out->token, text, size);
-    out->token[size] = '\0';
-    strcpy(out->name, key + prefix);
-    out->grant.name = out->name;
-    out->grant.token = out->token;
-    return out->grant.fence > 0 && out->grant.fence < UINT64_C(1) << 53;
-}
-
 /* The server granted a lock. Where nobody waits for it any more it is given back. */
 void dibs__redis_on_push(void *context, const char *bytes, size_t size)
 {
     struct dibs__redis_store *store = context;
-    struct pushed pushed;
+    struct dibs__pushed pushed;
 
-    if (memchr(bytes, '\0', size) || !read_push(store, bytes, &pushed))
+    if (!dibs__push_read(&pushed, store->key_prefix, bytes, size))
         return;
     pushed.grant.confirm = store->config.min_replicas > 0;
     if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))

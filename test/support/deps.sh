@@ -51,7 +51,7 @@ deps_have() {
     redis-py) deps_python_has redis ;;
     timeout) timeout 5 true >/dev/null 2>&1 ;;
     find) deps_command find ;;
-    *) deps_command "$1" ;; # make, pkg-config, nm, awk: commands of that name
+    *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin: commands of that name
     esac
 }
 
@@ -113,11 +113,13 @@ deps_packages() {
         brew:pkg-config) echo pkgconf ;;
         brew:redis-server) echo redis ;;
 
+        dnf:spin | apk:spin | pacman:spin) ;; # they have none: it is built from its sources
+
         *:nm) echo binutils ;;
         *:timeout) echo coreutils ;;
         *:find) echo findutils ;;
         *:awk) echo gawk ;;
-        *) echo "$need" ;; # make, pkg-config, hiredis, cmocka, clang
+        *) echo "$need" ;; # make, pkg-config, hiredis, cmocka, clang, spin
         esac
     done | tr ' ' '\n' | sort -u
 }

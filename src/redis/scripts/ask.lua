@@ -29,7 +29,8 @@ local function ask(me, number, lease, channel, not_after)
   end
   if owner == me then
     forget(me)
-    redis.call('PEXPIRE', K, math.max(redis.call('PTTL', K), lease)) -- always a write: WAIT counts from it
+    -- Always a write: WAIT counts from it.
+    redis.call('PEXPIRE', K, math.max(redis.call('PTTL', K), lease))
     return {1, tonumber(redis.call('GET', F)) or new_fence(F, now, lease)}
   end
   if redis.call('EXISTS', Q) == 1 then
@@ -45,6 +46,9 @@ local function ask(me, number, lease, channel, not_after)
         return {1, fence}
       end
       owner = head
+      if not owner then
+        forget(me) -- the first could not be told
+      end
     end
   end
   if not owner then

@@ -1,5 +1,5 @@
 -- Takes the lock from its holder, and grants it to the next who waits.
--- KEYS: see queue.lua
+-- KEYS: see grant.lua
 -- ARGV: the holder's token; none: any
 -- Reply: 1: it was taken away or is free, 0: another token holds it
 -- The fence rises, so that a fence of the holder that was ended never is the newest. DEL comes first: it is allowed

@@ -1,5 +1,5 @@
 -- Looks at the lock.
--- KEYS: see queue.lua
+-- KEYS: see grant.lua
 -- Reply: {owner or nil, PTTL, last fence as text or nil, how many wait}
 
 local K, F, Q = KEYS[1], KEYS[2], KEYS[3]

@@ -1,9 +1,5 @@
 -- Included by the scripts that touch the queue of a name.
--- KEYS: K the lock, F its fence, Q its queue: a sorted set, token -> order of arrival, W its waiters: a hash, token ->
--- "number of its last ask, lease in ms, server time of that ask in us, channel"
--- @include fence
-
-local K, F, Q, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- @include grant
 
 local function forget(token)
   redis.call('ZREM', Q, token)
@@ -14,12 +10,6 @@ end
 local function listeners(channel)
   local reply = redis.pcall('PUBSUB', 'NUMSUB', channel)
   return reply.err and -1 or reply[2]
-end
-
-local function grant(token, now, lease)
-  local fence = new_fence(F, now, lease)
-  redis.call('SET', K, token, 'PX', lease)
-  return fence
 end
 
 -- Tells the waiter: number of the ask, fence, length of the token, then token and K. False: no right to.

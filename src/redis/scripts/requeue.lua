@@ -1,5 +1,5 @@
 -- Releases the lock, and asks for it with another token behind those who wait.
--- KEYS: see queue.lua
+-- KEYS: see grant.lua
 -- ARGV: the token to release, then those of acquire.lua
 -- Reply: {what release.lua says first, what acquire.lua says, an error too}
 -- Safe to send again.

@@ -1,0 +1,45 @@
+#include "store/push.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Takes the number that text begins with, and the blank behind it. NULL: there is none. */
+static const char *take_number(const char *text, uint64_t *out)
+{
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return NULL;
+    *out = strtoull(text, &end, 10);
+    return *end == ' ' ? end + 1 : NULL;
+}
+
+static const char *take_numbers(const char *text, uint64_t *out, int count)
+{
+    for (int i = 0; text && i < count; i++)
+        text = take_number(text, &out[i]);
+    return text;
+}
+
+/* Number of the ask, fence, length of the token, then token and key without anything between. */
+bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size)
+{
+    size_t prefix_size = strlen(key_prefix);
+    uint64_t numbers[3] = {0};
+
+    if (memchr(bytes, '\0', size))
+        return false;
+    const char *token = take_numbers(bytes, numbers, 3);
+    uint64_t token_size = numbers[2];
+    if (!token || token_size == 0 || token_size >= sizeof out->token || strlen(token) <= token_size + prefix_size)
+        return false;
+    const char *name = token + token_size + prefix_size;
+    if (strncmp(token + token_size, key_prefix, prefix_size) != 0 || strlen(name) > DIBS_NAME_MAX)
+        return false;
+    memcpy(out->token, token, token_size);
+    out->token[token_size] = '\0';
+    strcpy(out->name, name);
+    out->grant =
+        (struct dibs__grant){.name = out->name, .token = out->token, .number = numbers[0], .fence = numbers[1]};
+    return out->grant.fence > 0 && out->grant.fence < UINT64_C(1) << 53;
+}

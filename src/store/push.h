@@ -1,0 +1,15 @@
+/* The message by which a script tells a runtime that a lock was granted to one of its waiters (queue.lua). */
+#ifndef DIBS_STORE_PUSH_H
+#define DIBS_STORE_PUSH_H
+
+#include "store/store.h"
+
+struct dibs__pushed {
+    struct dibs__grant grant; /* its name and token are these */
+    char name[DIBS_NAME_MAX + 1], token[DIBS__TOKEN_MAX];
+};
+
+/* Reads the bytes of a message, with a NUL behind them. False: it is none, or not of a lock under that prefix. */
+bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size);
+
+#endif
