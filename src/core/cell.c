@@ -302,28 +302,6 @@ static dibs_status not_by_the_deadline(const struct dibs__cell *cell, struct dib
     return turn->outage->status;
 }
 
-/*
- * The waiter leaves with nothing. If it was the one that a parked lease was
- * waiting for, the next gets that; where nobody can have it, it falls to the
- * caller, for the store to have it back.
- */
-static void leave(struct dibs__cell *cell, struct waiter *waiter)
-{
-    struct dibs__turn *turn = waiter->turn;
-
-    dequeue(cell, waiter);
-    if (!cell->parked)
-        return;
-    if (cell->first && fits(cell->held, cell->first->turn)) {
-        pthread_cond_signal(&cell->first->cond);
-        return;
-    }
-    cell->parked = false;
-    dibs__lease_ref(cell->held);
-    turn->kind = DIBS__TURN_LET_GO;
-    turn->lease = cell->held;
-}
-
 /* Lets go of the mutex while it sleeps. */
 static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
 {
@@ -332,8 +310,9 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     if (dibs__cond_init(&waiter.cond) != 0)
         return DIBS_NO_MEMORY;
     enqueue(cell, &waiter);
+    if (!turn->waited)
+        atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
     turn->waited = true;
-    atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
     while (!over(cells, cell, &waiter))
         cells->clock->wait(cells->clock, &waiter.cond, &cell->shard->mutex, turn->deadline);
     pthread_cond_destroy(&waiter.cond);
@@ -341,12 +320,12 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
         return DIBS_OK;
     if (waiter.failed)
         return turn->outage->status;
-    if (is_first_at_parked(cell, &waiter)) {
+    if (is_first_at_parked(cell, &waiter)) { /* also when its time is over: else the lease would have nobody */
         dequeue(cell, &waiter);
         take_over(cell, turn);
         return DIBS_OK;
     }
-    leave(cell, &waiter);
+    dequeue(cell, &waiter);
     return atomic_load(cells->closing) ? DIBS_CLOSED : not_by_the_deadline(cell, turn);
 }
 

@@ -22,8 +22,7 @@ void dibs__cells_free(struct dibs__cells *cells); /* nobody is inside; NULL is f
 /* What a thread that wanted a name got. */
 enum dibs__turn_kind {
     DIBS__TURN_TO_ASK, /* it is to ask the store: with an attempt of its own, or where lease is set, with that one */
-    DIBS__TURN_HANDED, /* lease is its own now: from another thread */
-    DIBS__TURN_LET_GO  /* no more of it: it gave up, but a lease was left to it, which is to be released */
+    DIBS__TURN_HANDED  /* lease is its own now: from another thread */
 };
 
 struct dibs__turn {
@@ -49,7 +48,7 @@ struct dibs__turn {
  * the deadline; DIBS_CLOSED; DIBS_NO_MEMORY; or the status of the outage that
  * the thread with the turn rides out: at the deadline, or when that thread
  * gives up and `patience` has passed as well (so all give up, not one after the
- * other). With these kind may be DIBS__TURN_LET_GO.
+ * other).
  */
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn);
 

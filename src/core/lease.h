@@ -53,7 +53,7 @@ struct dibs__lease {
     char token[DIBS__TOKEN_MAX]; /* while it is asked for, guarded by the cell's mutex */
     struct dibs__bid bid;
     atomic_uint step;           /* hand-overs within the process; written under the cell's mutex */
-    atomic_bool extended;       /* it is not as long any more as was asked */
+    atomic_bool extended;       /* it may not be as long any more as was asked */
     _Atomic int64_t deadline;   /* ns, or DIBS__LEASE_LOST */
     atomic_bool loss_told;      /* somebody sees to what follows from the loss */
     _Atomic uint64_t reentered; /* written by the holding thread only */

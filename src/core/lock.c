@@ -132,14 +132,16 @@ static dibs_status ask(struct attempt *attempt, struct dibs__answer *answer)
     return status;
 }
 
-/* What the thread that asked before was told, or what the store answers now. */
+/* What the thread that asked before was told, or what the store answers now: also where that lease is over by now. */
 static dibs_status ask_or_recall(struct attempt *attempt, struct dibs__answer *answer)
 {
     struct dibs__bid *bid = &attempt->lease->bid;
+    int64_t end = dibs__lease_deadline(bid->ask.proof, attempt->lease->asked_ms);
+    bool answered = bid->answered;
 
-    if (!bid->answered)
-        return ask(attempt, answer);
     bid->answered = false;
+    if (!answered || (bid->status == DIBS_OK && dibs__core_now(attempt->core) >= end))
+        return ask(attempt, answer);
     *answer = bid->answer;
     return bid->status;
 }
@@ -290,25 +292,24 @@ static dibs_status ask_in_order(struct attempt *attempt)
     return status;
 }
 
-/* A lease that nobody here has any use for; the caller's reference is used up. The store has it back in the background.
- */
-static void let_go(struct dibs__core *core, struct dibs__lease *lease)
+static dibs_status no_turn(struct attempt *attempt, dibs_status status)
 {
-    dibs__renewals_remove(core->renewals, lease);
-    core->store->ops->retract(core->store, lease->name, lease->token);
-    dibs__cells_end(core->cells, lease, NULL);
-    dibs__lease_unref(lease);
-}
-
-static dibs_status no_turn(struct attempt *attempt, struct dibs__turn *turn, dibs_status status)
-{
-    if (turn->kind == DIBS__TURN_LET_GO)
-        let_go(attempt->core, turn->lease);
     if (status == DIBS_BUSY)
         return taken(attempt);
     if (status == DIBS_CLOSED)
         return closed(attempt);
     return status == DIBS_NO_MEMORY ? no_memory(attempt) : status;
+}
+
+/* The lease was lost before this thread came to: as if it had not been handed over. */
+static bool is_handed_in_vain(struct dibs__core *core, struct dibs__turn *turn)
+{
+    if (turn->kind != DIBS__TURN_HANDED || !dibs__lease_is_lost(turn->lease, dibs__core_now(core)))
+        return false;
+    dibs__renewals_remove(core->renewals, turn->lease);
+    dibs__core_lost(core, turn->lease, false, "");
+    dibs__lease_unref(turn->lease);
+    return true;
 }
 
 static dibs_status take_turn(struct attempt *attempt)
@@ -324,11 +325,14 @@ static dibs_status take_turn(struct attempt *attempt)
         .contended = &core->stats.contended,
         .outage = &attempt->error,
     };
-    dibs_status status = dibs__cell_take_turn(core->cells, &turn);
+    dibs_status status;
 
+    do
+        status = dibs__cell_take_turn(core->cells, &turn);
+    while (status == DIBS_OK && is_handed_in_vain(core, &turn));
     attempt->waited = turn.waited;
     if (status != DIBS_OK)
-        return no_turn(attempt, &turn, status);
+        return no_turn(attempt, status);
     attempt->lease = turn.lease;
     attempt->cell = turn.cell;
     if (turn.kind == DIBS__TURN_TO_ASK)

@@ -165,6 +165,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     bool extension = lease->extending == DIBS__EXTEND_ASKED;
     if (extension) {
         lease->extending = DIBS__EXTEND_SENT;
+        atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
         lease_ms = lease->extend_ms;
         dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
     }
@@ -247,10 +248,8 @@ static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, c
     }
     lease->extending = DIBS__EXTEND_DONE;
     lease->extend_status = item->result == DIBS__RENEWED ? DIBS_OK : error->status;
-    if (item->result == DIBS__RENEWED) {
+    if (item->result == DIBS__RENEWED)
         lease->lease_ms = item->lease_ms;
-        atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
-    }
     pthread_cond_broadcast(&r->changed);
 }
 

@@ -70,9 +70,13 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
     dibs__cells_end(core->cells, lease, NULL);
 }
 
+/* It need not have a holder who takes it from the list: it may have been on its way from one to the next. */
 static void on_lost(void *context, struct dibs__lease *lease, bool gone, const char *why)
 {
-    dibs__core_lost(context, lease, gone, why);
+    struct dibs__core *core = context;
+
+    dibs__core_lost(core, lease, gone, why);
+    dibs__renewals_remove(core->renewals, lease);
 }
 
 static void on_at_risk(void *context, struct dibs__lease *lease, const char *why)

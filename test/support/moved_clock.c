@@ -60,6 +60,23 @@ static void leave(struct moved_clock *c, struct sleeper *sleeper)
     pthread_mutex_unlock(&c->mutex);
 }
 
+/* Comes with the library's mutex, and leaves with it. */
+static void stand(struct moved_clock *c, pthread_mutex_t *mutex)
+{
+    pthread_mutex_lock(&c->mutex);
+    if (!c->stopped) {
+        pthread_mutex_unlock(&c->mutex);
+        return;
+    }
+    pthread_mutex_unlock(mutex);
+    c->standing++;
+    while (c->stopped)
+        pthread_cond_wait(&c->go, &c->mutex);
+    c->standing--;
+    pthread_mutex_unlock(&c->mutex);
+    pthread_mutex_lock(mutex);
+}
+
 static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
 {
     struct sleeper sleeper = {.deadline = deadline, .cond = cond, .mutex = mutex};
@@ -68,6 +85,7 @@ static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, pthre
         return;
     pthread_cond_wait(cond, mutex);
     leave(of(clock), &sleeper);
+    stand(of(clock), mutex);
 }
 
 static int poll_on(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
@@ -93,10 +111,12 @@ void moved_clock_init(struct moved_clock *c)
     c->clock = (struct dibs__clock){now, wait_on, poll_on};
     atomic_init(&c->time, START);
     pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->go, NULL);
 }
 
 void moved_clock_destroy(struct moved_clock *c)
 {
+    pthread_cond_destroy(&c->go);
     pthread_mutex_destroy(&c->mutex);
 }
 
@@ -176,6 +196,41 @@ void moved_clock_await_waiting(struct moved_clock *c, size_t count)
     struct wanted wanted = {c, count};
 
     assert_that(wait_until(that_many_wait, &wanted, LIMIT_MS), "never do %zu threads wait", count);
+}
+
+static void set_stopped(struct moved_clock *c, bool stopped)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->stopped = stopped;
+    pthread_cond_broadcast(&c->go);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void moved_clock_stop_the_woken(struct moved_clock *c)
+{
+    set_stopped(c, true);
+}
+
+void moved_clock_let_the_woken_go(struct moved_clock *c)
+{
+    set_stopped(c, false);
+}
+
+static bool that_many_stand(void *arg)
+{
+    struct wanted *wanted = arg;
+
+    pthread_mutex_lock(&wanted->clock->mutex);
+    bool reached = wanted->clock->standing == wanted->count;
+    pthread_mutex_unlock(&wanted->clock->mutex);
+    return reached;
+}
+
+void moved_clock_await_standing(struct moved_clock *c, size_t count)
+{
+    struct wanted wanted = {c, count};
+
+    assert_that(wait_until(that_many_stand, &wanted, LIMIT_MS), "never are %zu threads woken", count);
 }
 
 static bool has_nothing_to_do(struct moved_clock *c, const struct sleeper *sleeper)

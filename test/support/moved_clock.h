@@ -7,6 +7,7 @@
 #define DIBS_TEST_MOVED_CLOCK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/clock.h"
@@ -18,6 +19,9 @@ struct moved_clock {
     _Atomic int64_t time;     /* ns; written under mutex */
     pthread_mutex_t mutex;    /* guards the list; the library's mutexes come before it */
     struct sleeper *sleepers;
+    bool stopped; /* guarded by mutex, as is standing */
+    size_t standing;
+    pthread_cond_t go;
 };
 
 void moved_clock_init(struct moved_clock *clock); /* at 1,000 s */
@@ -35,6 +39,15 @@ void moved_clock_set(struct moved_clock *clock, int64_t time); /* not before now
 /* How many threads sleep in wait(); then waits until there are that many. Takes too long: the test fails. */
 size_t moved_clock_waiting(struct moved_clock *clock);
 void moved_clock_await_waiting(struct moved_clock *clock, size_t count);
+
+/*
+ * Threads that the machine does not run: from the first call on, who is woken
+ * in wait(), also by its deadline, stands there without its mutex, until the
+ * second. It is no sleeper any more. await: that many stand.
+ */
+void moved_clock_stop_the_woken(struct moved_clock *clock);
+void moved_clock_let_the_woken_go(struct moved_clock *clock);
+void moved_clock_await_standing(struct moved_clock *clock, size_t count);
 
 /*
  * Waits until that many threads sleep in poll() with nothing to do: no

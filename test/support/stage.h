@@ -18,9 +18,11 @@ typedef struct stage {
     struct moved_clock clock;
     struct faults faults;
     events events;
-    struct dibs__settings settings; /* of the next to be opened, but for its strings; on_event records to events */
-    const char *url;                /* "mem:" */
-    dibs_runtime *rt;               /* NULL until stage_open; closed by the teardown */
+    /* Of the next to be opened, but for its strings; on_event records to events. handoff_ms is 0: every hand-over goes
+     * through the store. */
+    struct dibs__settings settings;
+    const char *url;  /* "mem:" */
+    dibs_runtime *rt; /* NULL until stage_open; closed by the teardown */
 } stage;
 
 int stage_setup(void **state);

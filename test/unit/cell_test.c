@@ -9,8 +9,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-#define LEASE  30000
-#define CROWD  12
+#define LEASE 30000
+#define CROWD 12
 #define FOREVER DIBS_WAIT_FOREVER
 
 static unsigned acquires(stage *s)
@@ -521,6 +521,45 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
     assert_true(woken);
 }
 
+/*
+ * Nor does one whose loss nobody has told of yet: the first to come finds it,
+ * and who waited before has the turn. Its end, when it is told, is not theirs.
+ */
+static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
+{
+    stage *s = *state;
+
+    for (int waits = 0; waits < 2; waits++) {
+        struct alone alone = {.clock = &s->clock, .status = -1};
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &alone.outage};
+        struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+        actor *waiter = waits ? actor_start() : NULL;
+        alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
+        atomic_store(&lease->deadline, moved_clock_now(&s->clock) + MS(100));
+        assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+        dibs__cell_bid(alone.cells, turn.cell, lease);
+        dibs__cell_granted(alone.cells, turn.cell, lease);
+        if (waits) {
+            actor_begin(waiter, wait_alone, &alone);
+            stage_await_waiting(s, 1);
+        }
+        moved_clock_advance(&s->clock, MS(100) - 1);
+        assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
+        moved_clock_advance(&s->clock, 1);
+        assert_status(waits ? DIBS_BUSY : DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+        if (waits)
+            actor_finish(waiter);
+        assert_false(dibs__cells_end(alone.cells, lease, NULL));
+        assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
+        dibs__cell_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, false, NULL);
+        assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+        dibs__cell_give_up(alone.cells, turn.cell, NULL, false, NULL);
+        actor_end(waiter);
+        dibs__cells_free(alone.cells);
+        dibs__lease_unref(lease);
+    }
+}
+
 static void cells_come_and_go_with_their_names(void **state)
 {
     enum { NAMES = 20000 };
@@ -547,12 +586,12 @@ static void cells_come_and_go_with_their_names(void **state)
 /* ------------------------------------------------------------------- stress */
 
 #define THREADS 8
-#define ROUNDS  2000
+#define ROUNDS 2000
 
 struct contest {
     dibs_runtime *rt;
     const char *name;
-    uint64_t fence;       /* of the last holder; guarded by the lock of dibs that is tested */
+    uint64_t fence; /* of the last holder; guarded by the lock of dibs that is tested */
     unsigned inside, done;
     atomic_uint errors;
 };
@@ -626,6 +665,7 @@ int main(void)
         TEST(a_grant_that_comes_when_its_lease_is_over_is_none),
         TEST(an_acquire_without_an_answer_leaves_nothing_behind),
         TEST(a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting),
+        TEST(a_lost_lease_that_nobody_told_of_keeps_nobody_waiting),
         TEST(cells_come_and_go_with_their_names),
         cmocka_unit_test(threads_exclude_each_other),
     };

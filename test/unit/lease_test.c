@@ -87,11 +87,9 @@ static void moving_it(void **state)
         bool moved;
         int64_t then; /* the deadline */
     } rows[] = {
-        {START + 5, false, START - 1, true, START + 5},
-        {START - 5, false, START - 9, true, START - 5},
+        {START + 5, false, START - 1, true, START + 5},     {START - 5, false, START - 9, true, START - 5},
         {START + 5, true, START - 1, true, START}, /* never to a later time */
-        {START - 5, true, START - 9, true, START - 5},
-        {START, true, START - 1, true, START},
+        {START - 5, true, START - 9, true, START - 5},      {START, true, START - 1, true, START},
         {START + 5, false, START, false, DIBS__LEASE_LOST}, /* over already */
         {START + 5, true, START, false, DIBS__LEASE_LOST},
     };
@@ -153,6 +151,26 @@ static void *look(void *arg)
         pthread_barrier_wait(&race->end);
     }
     return NULL;
+}
+
+/* Below 2^63 as long as the store's is below 2^53, and larger with each hand-over and each grant. */
+static void a_fence_is_the_grant_and_the_hand_over_in_it(void **state)
+{
+    static const uint64_t grants[] = {1, 1700000000000000, (UINT64_C(1) << 53) - 1};
+    struct dibs__lease *lease = lease_until(START);
+    uint64_t last = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof grants / sizeof grants[0]; i++) {
+        lease->store_fence = grants[i];
+        for (unsigned step = 0; step < DIBS__FENCE_STEPS; step++) {
+            atomic_store(&lease->step, step);
+            uint64_t fence = dibs__lease_fence(lease);
+            assert_true(fence > last && fence == grants[i] * 1024 + step && fence < UINT64_C(1) << 63);
+            last = fence;
+        }
+    }
+    dibs__lease_unref(lease);
 }
 
 /* One of them wins, and from then on both agree: prolonged and good, or lost and not to be prolonged. */
@@ -218,6 +236,7 @@ int main(void)
         cmocka_unit_test(losing_it_needs_no_deadline),
         cmocka_unit_test(moving_it),
         cmocka_unit_test(what_remains_is_rounded_down),
+        cmocka_unit_test(a_fence_is_the_grant_and_the_hand_over_in_it),
         cmocka_unit_test(a_renewal_races_with_the_deadline),
         cmocka_unit_test(the_last_reference_frees_it),
     };

@@ -295,6 +295,12 @@ static void arguments_are_checked_before_anything_else(void **state)
     assert_int_equal(faults_count(&s->faults, &s->faults.acquires), 0);
     assert_status(DIBS_OK, lock_with(s, INT64_MAX, 86400000, DIBS_FIXED_LEASE));
     assert_status(DIBS_INVALID, lock_with(s, 0, 19, 0)); /* a nested one too */
+    assert_status(DIBS_OK, lock_with(s, 0, 0, DIBS_FAIR | DIBS_FIXED_LEASE));
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    for (uint32_t flags = 0; flags < 4; flags++) { /* each alone, and all together */
+        assert_status(DIBS_OK, lock_with(s, 0, 0, flags));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    }
 }
 
 /* ----------------------------------------------------------------- extend */

@@ -15,10 +15,11 @@
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/test.h"
+#include "support/wait.h"
 
-static atomic_long fail_at;                 /* the allocation that is to fail, counted from now; 0: none */
-static atomic_long living;                  /* allocations that were not freed */
-static _Thread_local bool counted_here;     /* the failing ones are the test's own thread's */
+static atomic_long fail_at;             /* the allocation that is to fail, counted from now; 0: none */
+static atomic_long living;              /* allocations that were not freed */
+static _Thread_local bool counted_here; /* the failing ones are the test's own thread's */
 
 #if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
 #define CAN_FAIL 1
@@ -100,6 +101,8 @@ static dibs_status run_through(void)
         status = dibs_query(rt, name, &owner);
     if (status == DIBS_OK)
         status = dibs_force_unlock(rt, "other", NULL);
+    if (status == DIBS_OK)
+        status = dibs_lock_with(rt, "fair", 1000, &(dibs_lock_options){.flags = DIBS_FAIR});
     if (rt) {
         dibs_status last = dibs_unlock_all(rt);
         status = status == DIBS_OK ? last : status;
@@ -157,10 +160,81 @@ static void each_allocation_fails_once(void **state)
     assert_status(DIBS_OK, try_with(0).status);
 }
 
+/* ------------------------------------------------------------ an unlock for another */
+
+struct hand_over {
+    dibs_runtime *rt;
+    long fail_at;
+    dibs_status lock, unlock;
+    bool failed;
+};
+
+static bool another_waits(void *arg)
+{
+    return stats_of(arg).contended > 0;
+}
+
+/* Memory runs out in the unlock, which asks the store for who waits. */
+static void unlock_for_another(void *arg)
+{
+    struct hand_over *h = arg;
+
+    h->lock = dibs_lock(h->rt, "a");
+    wait_until(another_waits, h->rt, LIMIT_MS);
+    counted_here = true;
+    atomic_store(&fail_at, h->fail_at);
+    h->unlock = dibs_unlock(h->rt, "a");
+    h->failed = h->fail_at > 0 && atomic_load(&fail_at) <= 0;
+    atomic_store(&fail_at, 0);
+    counted_here = false;
+}
+
+static bool is_held(void *arg)
+{
+    return stats_of(arg).acquired > 0;
+}
+
+/* The unlock is a good one, and who waits gets the lock: in its own turn, where it could not be asked for. */
+static bool hand_over_with(long nth)
+{
+    static const char *const urls[] = {"mem:"};
+    const dibs_config config = {.urls = urls, .url_count = 1, .handoff_ms = DIBS_NO_HANDOFF};
+    struct hand_over h = {.fail_at = nth};
+    actor *holder = actor_start(), *next = actor_start();
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_open(&h.rt, &config));
+    actor_begin(holder, unlock_for_another, &h);
+    assert_true(wait_until(is_held, h.rt, LIMIT_MS));
+    actor_begin_lock(next, h.rt, "a", DIBS_WAIT_FOREVER);
+    assert_status(DIBS_OK, actor_result(next));
+    actor_end(holder);
+    assert_status(DIBS_OK, h.lock);
+    assert_status(DIBS_OK, h.unlock);
+    assert_status(DIBS_OK, actor_unlock(next, h.rt, "a"));
+    actor_end(next);
+    assert_status(DIBS_OK, dibs_query(h.rt, "a", &owner));
+    assert_false(owner.held || owner.waiters > 0);
+    dibs_close(h.rt);
+    return h.failed;
+}
+
+static void an_unlock_for_another_needs_no_memory(void **state)
+{
+    long nth = 1;
+
+    (void)state;
+    while (CAN_FAIL && hand_over_with(nth))
+        nth++;
+    assert_true(nth > 2 || !CAN_FAIL); /* the attempt, its place in the queue */
+    assert_false(hand_over_with(0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(an_unlock_for_another_needs_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,13 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/runtime.h"
 #include "support/fixture.h"
 #include "support/test.h"
 
 static const char *const mem[] = {"mem:", "mem:", "mem:"};
 static const char fifty[] = "12345678901234567890123456789012345678901234567890";
 
-#define BAD(word_, ...) {{.urls = mem, .url_count = 1, __VA_ARGS__}, word_}
+#define BAD(word_, ...)                                                                                                \
+    {                                                                                                                  \
+        {.urls = mem, .url_count = 1, __VA_ARGS__}, word_                                                              \
+    }
 
 /* Each with a word of the sentence: the field at fault. */
 static const struct {
@@ -80,6 +84,25 @@ static void the_limits_themselves_are_allowed(void **state)
     }
     dibs_close(NULL);
     dibs_shutdown(NULL);
+}
+
+static void zero_is_the_default(void **state)
+{
+    dibs_runtime *rt;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = mem, .url_count = 1}));
+    assert_int_equal(rt->settings.lease_ms, 30000);
+    assert_int_equal(rt->settings.connect_timeout_ms, 1000);
+    assert_int_equal(rt->settings.command_timeout_ms, 1000);
+    assert_int_equal(rt->settings.outage_ms, 5000);
+    assert_int_equal(rt->settings.handoff_ms, 10);
+    assert_int_equal(rt->settings.replica_timeout_ms, 500);
+    assert_string_equal(rt->settings.key_prefix, "lock:");
+    dibs_close(rt);
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = mem, .url_count = 1, .handoff_ms = DIBS_NO_HANDOFF}));
+    assert_int_equal(rt->settings.handoff_ms, DIBS_NO_HANDOFF);
+    dibs_close(rt);
 }
 
 static void the_environment_says_where(void **state)
@@ -212,13 +235,10 @@ static void the_numbers_are_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(the_limits_themselves_are_allowed),
-        cmocka_unit_test(the_environment_says_where),
-        cmocka_unit_test(strings_are_copied),
-        cmocka_unit_test(the_version_is_that_of_the_header),
-        cmocka_unit_test(the_owner_and_force_unlock),
-        cmocka_unit_test(each_attempt_has_a_token_of_its_own),
+        cmocka_unit_test(what_is_wrong_is_named),     cmocka_unit_test(the_limits_themselves_are_allowed),
+        cmocka_unit_test(zero_is_the_default),        cmocka_unit_test(the_environment_says_where),
+        cmocka_unit_test(strings_are_copied),         cmocka_unit_test(the_version_is_that_of_the_header),
+        cmocka_unit_test(the_owner_and_force_unlock), cmocka_unit_test(each_attempt_has_a_token_of_its_own),
         cmocka_unit_test(the_numbers_are_right),
     };
 

@@ -85,6 +85,30 @@ static void the_end_of_an_outage_is_noticed(void **state)
     actor_end(asker);
 }
 
+/* Its own time was over before the store's was: nobody knows whether the store can be reached. */
+static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
+{
+    static const struct {
+        int64_t answered; /* ns after the wait began, which was for 5 ms */
+        dibs_status status;
+    } rows[] = {{MS(8) - 1, DIBS_UNAVAILABLE}, {MS(8), DIBS_TIMEOUT}, {MS(1000), DIBS_TIMEOUT}};
+    stage *s = *state;
+    actor *asker = actor_start();
+
+    stage_open(s, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        faults_block_acquires(&s->faults);
+        faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+        actor_begin_lock(asker, s->rt, "x", 5);
+        faults_await_blocked(&s->faults);
+        moved_clock_advance(&s->clock, rows[i].answered);
+        faults_unblock_acquires(&s->faults);
+        assert_status(rows[i].status, actor_result(asker));
+    }
+    assert_int_equal(stats_of(s->rt).timed_out, 2);
+    actor_end(asker);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -93,6 +117,7 @@ int main(void)
         TEST(who_does_not_wait_is_told_of_it),
         TEST(who_waits_in_line_is_told_of_it),
         TEST(the_end_of_an_outage_is_noticed),
+        TEST(who_has_less_time_than_the_store_runs_out_of_it),
     };
 
     return cmocka_run_group_tests_name("outage", tests, NULL, NULL);

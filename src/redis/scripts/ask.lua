@@ -38,7 +38,7 @@ local function ask(me, number, lease, channel, not_after)
       return {-2, 0}
     end
     if not owner then
-      if redis.call('HEXISTS', W, me) == 1 then
+      if redis.call('ZSCORE', Q, me) then
         join(me, number, lease, now, channel)
       end
       local head, fence = serve(me)
@@ -47,7 +47,8 @@ local function ask(me, number, lease, channel, not_after)
       end
       owner = head
       if not owner then
-        forget(me) -- the first could not be told
+        -- The first could not be told.
+        forget(me)
       end
     end
   end

@@ -1,0 +1,350 @@
+/* DIBS_FAIR: first come, first served, over the threads of all runtimes. */
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+
+#define LEASE 30000
+#define CROWD 8
+#define FOREVER DIBS_WAIT_FOREVER
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
+/* A store that two runtimes see, and handing on as long as can be, so that all that is not done is not allowed. */
+static int setup(void **state)
+{
+    int status = stage_setup(state);
+    stage *s = *state;
+
+    s->settings.handoff_ms = 3600000;
+    s->url = "mem:fair";
+    stage_open(s, LEASE);
+    return status;
+}
+
+/* A thread that waits for "a". */
+struct asker {
+    actor *actor;
+    dibs_runtime *rt;
+    const dibs_lock_options *options;
+    int64_t wait_ms;
+    dibs_status status;
+};
+
+static void lock(void *arg)
+{
+    struct asker *asker = arg;
+
+    asker->status = dibs_lock_with(asker->rt, "a", asker->wait_ms, asker->options);
+}
+
+/* With it that many threads sleep. */
+static void begin(struct asker *asker, stage *s, size_t waiting, dibs_runtime *rt, const dibs_lock_options *options,
+                  int64_t wait_ms)
+{
+    *asker = (struct asker){actor_start(), rt, options, wait_ms, DIBS_CLOSED};
+    actor_begin(asker->actor, lock, asker);
+    stage_await_waiting(s, waiting);
+}
+
+static void expect(struct asker *asker, dibs_status status)
+{
+    actor_finish(asker->actor);
+    assert_status(status, asker->status);
+}
+
+static uint64_t fence_in(struct asker *asker)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_hold(asker->actor, asker->rt, "a", &hold));
+    return hold.fence;
+}
+
+static void unlock_and_end(struct asker *asker)
+{
+    assert_status(DIBS_OK, actor_unlock(asker->actor, asker->rt, "a"));
+    actor_end(asker->actor);
+}
+
+static unsigned in_queue(stage *s)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    return owner.waiters;
+}
+
+static void expect_nothing_left(stage *s)
+{
+    assert_int_equal(in_queue(s), 0);
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
+/* -------------------------------------------------------------------- order */
+
+static void all_threads_of_all_runtimes_in_the_order_of_arrival(void **state)
+{
+    stage *s = *state;
+    dibs_runtime *rts[] = {s->rt, stage_open_another(s, LEASE), stage_open_another(s, LEASE)};
+    struct asker askers[CROWD];
+
+    assert_status(DIBS_OK, dibs_lock_with(rts[2], "a", 0, &fair));
+    for (size_t i = 0; i < CROWD; i++) /* two of one, two of the other */
+        begin(&askers[i], s, i + 1, rts[i / 2 % 2], &fair, FOREVER);
+    assert_int_equal(in_queue(s), CROWD);
+    uint64_t fence = fence_of(rts[2], "a");
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_OK, dibs_unlock(rts[2], "a"));
+    for (size_t i = 0; i < CROWD; i++) {
+        expect(&askers[i], DIBS_OK);
+        assert_int_equal(in_queue(s), CROWD - 1 - i);
+        stage_await_waiting(s, CROWD - 1 - i);
+        assert_true(fence_in(&askers[i]) > fence);
+        fence = fence_in(&askers[i]);
+        unlock_and_end(&askers[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(stats_of(rts[i]).granted, CROWD / 2);
+        assert_int_equal(stats_of(rts[i]).contended, CROWD / 2);
+        assert_int_equal(stats_of(rts[i]).handed_off, 0);
+    }
+    expect_nothing_left(s);
+    dibs_close(rts[1]);
+    dibs_close(rts[2]);
+}
+
+/* Who is next may not run yet; nobody else has it for that. */
+static void nobody_passes_those_who_queue(void **state)
+{
+    stage *s = *state;
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    struct asker first, next;
+
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    begin(&first, s, 1, s->rt, &fair, FOREVER);
+    begin(&next, s, 2, second, &fair, FOREVER);
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(second, "a"));
+    assert_status(DIBS_BUSY, dibs_lock_with(s->rt, "a", 0, &fair));
+    moved_clock_let_the_woken_go(&s->clock);
+    expect(&first, DIBS_OK);
+    moved_clock_stop_the_woken(&s->clock);
+    unlock_and_end(&first);
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(second, "a"));
+    moved_clock_let_the_woken_go(&s->clock);
+    expect(&next, DIBS_OK);
+    unlock_and_end(&next);
+    expect_nothing_left(s);
+    dibs_close(second);
+}
+
+/* Each end goes through the store, in one command, and no ask follows it. */
+static void a_fair_lease_is_not_handed_on(void **state)
+{
+    stage *s = *state;
+    struct asker askers[CROWD];
+
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair));
+    for (size_t i = 0; i < CROWD; i++)
+        begin(&askers[i], s, i + 1, s->rt, i % 2 ? &fair : NULL, FOREVER);
+    assert_int_equal(in_queue(s), CROWD / 2 + 1); /* those who are not fair have one place together */
+    uint64_t commands = stats_of(s->rt).store_commands;
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    expect(&askers[0], DIBS_OK);
+    assert_int_equal(stats_of(s->rt).store_commands, commands + 1);
+    assert_int_equal(stats_of(s->rt).granted, 1);
+    assert_int_equal(stats_of(s->rt).handed_off, 0);
+    dibs_shutdown(s->rt);
+    for (size_t i = 1; i < CROWD; i++) {
+        expect(&askers[i], DIBS_CLOSED);
+        actor_end(askers[i].actor);
+    }
+    assert_int_equal(in_queue(s), 0);
+    unlock_and_end(&askers[0]);
+}
+
+/* --------------------------------------------------- fair and not, in one process */
+
+/* A lease is handed on here for handoff_ms, also past a fair one's place: then the store has it. */
+static void a_fair_one_waits_no_longer_than_handoff_ms(void **state)
+{
+    stage *s = *state;
+    struct asker in_order, plain, last;
+
+    dibs_close(s->rt);
+    s->settings.handoff_ms = 10;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    begin(&in_order, s, 1, s->rt, &fair, FOREVER);
+    begin(&plain, s, 2, s->rt, NULL, FOREVER);
+    begin(&last, s, 3, s->rt, NULL, FOREVER);
+    moved_clock_advance(&s->clock, MS(10) - 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    expect(&plain, DIBS_OK);
+    assert_int_equal(stats_of(s->rt).handed_off, 1);
+    moved_clock_advance(&s->clock, 1);
+    unlock_and_end(&plain);
+    expect(&in_order, DIBS_OK);
+    stage_await_waiting(s, 1);
+    assert_int_equal(in_queue(s), 1); /* the last, by the same release */
+    unlock_and_end(&in_order);
+    expect(&last, DIBS_OK);
+    assert_int_equal(stats_of(s->rt).handed_off, 1);
+    assert_int_equal(stats_of(s->rt).granted, 2);
+    unlock_and_end(&last);
+    expect_nothing_left(s);
+}
+
+/* In the store's queue they stand as they came, whether fair or not. */
+static void a_plain_one_has_its_place_among_the_fair(void **state)
+{
+    static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
+    enum { COUNT = sizeof kinds / sizeof kinds[0] };
+    stage *s = *state;
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    struct asker askers[COUNT];
+
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    for (size_t i = 0; i < COUNT; i++)
+        begin(&askers[i], s, i + 1, s->rt, kinds[i], FOREVER);
+    assert_int_equal(in_queue(s), COUNT);
+    assert_status(DIBS_OK, dibs_unlock(second, "a"));
+    for (size_t i = 0; i < COUNT; i++) {
+        expect(&askers[i], DIBS_OK);
+        stage_await_waiting(s, COUNT - 1 - i);
+        unlock_and_end(&askers[i]);
+    }
+    assert_int_equal(stats_of(s->rt).granted, COUNT);
+    expect_nothing_left(s);
+    dibs_close(second);
+}
+
+/* ------------------------------------------------------------------- how it ends */
+
+static void who_gives_up_leaves_no_place_and_keeps_the_others(void **state)
+{
+    stage *s = *state;
+    struct asker askers[4];
+
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    for (size_t i = 0; i < 4; i++)
+        begin(&askers[i], s, i + 1, s->rt, &fair, i % 2 ? FOREVER : 100);
+    assert_int_equal(in_queue(s), 4);
+    moved_clock_advance(&s->clock, MS(100));
+    for (size_t i = 0; i < 4; i += 2) {
+        expect(&askers[i], DIBS_TIMEOUT);
+        actor_end(askers[i].actor);
+    }
+    stage_await_waiting(s, 2);
+    assert_int_equal(in_queue(s), 2); /* a fair place is not left to another */
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    for (size_t i = 1; i < 4; i += 2) {
+        expect(&askers[i], DIBS_OK);
+        unlock_and_end(&askers[i]);
+    }
+    assert_int_equal(stats_of(s->rt).timed_out, 2);
+    expect_nothing_left(s);
+}
+
+static void one_fair_try_is_busy_and_takes_no_place(void **state)
+{
+    stage *s = *state;
+    struct asker other;
+
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    other = (struct asker){actor_start(), s->rt, &fair, 0, DIBS_CLOSED};
+    actor_begin(other.actor, lock, &other);
+    expect(&other, DIBS_BUSY);
+    assert_int_equal(in_queue(s), 0);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair)); /* by its holder it is a nested one */
+    assert_int_equal(hold_of(s->rt, "a").count, 2);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    actor_begin(other.actor, lock, &other);
+    expect(&other, DIBS_OK);
+    unlock_and_end(&other);
+    expect_nothing_left(s);
+}
+
+/* It is fair to ask again for half of a lease; the asking is at least every third. */
+static void who_waits_in_order_asks_at_least_every_third_of_a_lease(void **state)
+{
+    stage *s = *state;
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    struct asker askers[2];
+
+    assert_status(DIBS_OK, dibs_lock_with(second, "a", 0, &(dibs_lock_options){.lease_ms = 86400000}));
+    for (size_t i = 0; i < 2; i++)
+        begin(&askers[i], s, i + 1, s->rt, &fair, FOREVER);
+    for (unsigned third = 1; third <= 6; third++) {
+        unsigned asked = faults_count(&s->faults, &s->faults.acquires);
+        moved_clock_advance(&s->clock, MS(LEASE) / 3);
+        stage_await_waiting(s, 2);
+        assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asked + 2);
+        assert_int_equal(in_queue(s), 2);
+    }
+    assert_status(DIBS_OK, dibs_unlock(second, "a"));
+    for (size_t i = 0; i < 2; i++) {
+        expect(&askers[i], DIBS_OK);
+        unlock_and_end(&askers[i]);
+    }
+    expect_nothing_left(s);
+    dibs_close(second);
+}
+
+static void a_fair_lease_that_is_lost_goes_to_the_next(void **state)
+{
+    stage *s = *state;
+    struct asker next;
+
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_FAIR | DIBS_FIXED_LEASE}));
+    begin(&next, s, 1, s->rt, &fair, FOREVER);
+    stage_advance(s, believed(LEASE));
+    expect(&next, DIBS_OK);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_check(next.actor, s->rt, "a"));
+    unlock_and_end(&next);
+    expect_nothing_left(s);
+}
+
+static void a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct asker next;
+
+    assert_status(DIBS_OK, actor_lock_with(holder, s->rt, "a", 0, &fair));
+    begin(&next, s, 1, s->rt, &fair, FOREVER);
+    actor_end(holder);
+    expect(&next, DIBS_OK);
+    assert_int_equal(stats_of(s->rt).orphaned, 1);
+    unlock_and_end(&next);
+    expect_nothing_left(s);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(all_threads_of_all_runtimes_in_the_order_of_arrival),
+        TEST(nobody_passes_those_who_queue),
+        TEST(a_fair_lease_is_not_handed_on),
+        TEST(a_fair_one_waits_no_longer_than_handoff_ms),
+        TEST(a_plain_one_has_its_place_among_the_fair),
+        TEST(who_gives_up_leaves_no_place_and_keeps_the_others),
+        TEST(one_fair_try_is_busy_and_takes_no_place),
+        TEST(who_waits_in_order_asks_at_least_every_third_of_a_lease),
+        TEST(a_fair_lease_that_is_lost_goes_to_the_next),
+        TEST(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next),
+    };
+
+    return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
+}
