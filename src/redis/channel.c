@@ -429,6 +429,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->id = channel->link->id;
     view->server_ahead_us = channel->link->server_ahead_us;
     view->serial = channel->serial;
+    view->may_publish = channel->link->may_publish;
     memcpy(view->shas, channel->link->shas, sizeof view->shas);
 }
 

@@ -45,6 +45,7 @@ struct dibs__link_view {
     struct dibs__link_id id;
     int64_t server_ahead_us;
     uint64_t serial; /* of this connection, within the channel */
+    bool may_publish;
     char shas[DIBS__SCRIPT_COUNT][41];
 };
 

@@ -19,6 +19,7 @@ struct dibs__address {
 struct dibs__endpoint {
     struct dibs__url url;  /* read-only after init */
     char client_name[64];  /* read-only after init; what CLIENT LIST shows */
+    char channel[64];      /* the same; on which this runtime is told of grants */
     pthread_mutex_t mutex; /* a leaf; never held while the resolver is asked */
     struct dibs__address
         addresses[DIBS__ADDRESSES_MAX];      /* guarded by mutex; what the host name meant when it was asked last */

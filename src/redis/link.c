@@ -14,7 +14,19 @@
 #define MSG_NOSIGNAL 0 /* SO_NOSIGPIPE does it there */
 #endif
 
-enum ask { ASK_AUTH, ASK_SELECT, ASK_NAME, ASK_ID, ASK_INFO, ASK_MAY_KILL, ASK_TIME, ASK_KILL, ASK_LOAD, ASK_EVAL };
+enum ask {
+    ASK_AUTH,
+    ASK_SELECT,
+    ASK_NAME,
+    ASK_ID,
+    ASK_INFO,
+    ASK_MAY_KILL,
+    ASK_MAY_PUBLISH,
+    ASK_TIME,
+    ASK_KILL,
+    ASK_LOAD,
+    ASK_EVAL
+};
 
 /* ------------------------------------------------------------------- reader */
 
@@ -192,7 +204,8 @@ static bool ask_for_scripts(struct dibs__link *link)
 
     for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
         asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
-    return asked && ASK(link, ASK_EVAL, "EVAL", "return 1", "0");
+    return asked && ASK(link, ASK_EVAL, "EVAL", "return 1", "0") &&
+           ASK(link, ASK_MAY_PUBLISH, "PUBLISH", link->endpoint->channel, ""); /* tells nobody anything */
 }
 
 static dibs_status greet(struct dibs__link *link, int64_t now, struct dibs__error *error)
@@ -270,6 +283,9 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
         break;
     case ASK_MAY_KILL:
         link->id.may_kill = !dibs__reply_is_error(reply, "NOPERM");
+        break;
+    case ASK_MAY_PUBLISH:
+        link->may_publish = !refused;
         break;
     case ASK_TIME:
         take_time(link, reply);

@@ -36,6 +36,7 @@ struct dibs__link {
     enum dibs__link_state state;
     struct dibs__link_id id;
     struct dibs__link_id before;       /* the connection that this one replaces */
+    bool may_publish;                  /* to the endpoint's channel */
     char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */
     int64_t server_ahead_us;           /* the server's clock less ours, too large by one round trip at most */
     int64_t greeted_at;                /* ours, ns, when the greeting was sent */
@@ -46,7 +47,7 @@ struct dibs__link {
     bool backlog_full;                           /* of the Unix socket: it is to be tried again */
     unsigned asked, answered;                    /* commands of the greeting */
     unsigned loaded;                             /* scripts, or refused to be */
-    unsigned char asks[10 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    unsigned char asks[11 + DIBS__SCRIPT_COUNT]; /* what each of them was */
 };
 
 /*

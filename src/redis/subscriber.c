@@ -27,11 +27,10 @@
 #define SILENCE_MS 5000      /* then the server is PINGed */
 
 struct dibs__subscriber {
-    struct dibs__endpoint *endpoint; /* these six are read-only */
+    struct dibs__endpoint *endpoint; /* these five are read-only */
     const struct dibs__clock *clock;
     struct dibs__subscriber_hooks hooks;
     uint32_t connect_timeout_ms, command_timeout_ms;
-    char *channel;
 
     struct dibs__link *link;        /* from here to reopen_ms: the scheduler thread's */
     struct dibs__link_id last_id;   /* of the link before */
@@ -53,11 +52,6 @@ struct dibs__subscriber {
 };
 
 /* --------------------------------------------------------------- any thread */
-
-const char *dibs__subscriber_channel(const struct dibs__subscriber *subscriber)
-{
-    return subscriber->channel;
-}
 
 uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber)
 {
@@ -199,7 +193,7 @@ static bool is_text(const redisReply *reply, const char *text)
 static bool is_event(const struct dibs__subscriber *subscriber, const redisReply *reply, const char *event, int type)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
-           is_text(reply->element[1], subscriber->channel) && reply->element[2]->type == type;
+           is_text(reply->element[1], subscriber->endpoint->channel) && reply->element[2]->type == type;
 }
 
 /* Where it stands nothing but PING is asked: who has no right to that was answered all the same. */
@@ -265,7 +259,7 @@ static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, s
     dibs_status status = DIBS_OK;
 
     if (!subscriber->asked)
-        status = ask(subscriber, "SUBSCRIBE", subscriber->channel, error);
+        status = ask(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
     subscriber->asked = true;
     if (status == DIBS_OK)
         status = send_out(subscriber->link, error);
@@ -362,8 +356,8 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
 /* ----------------------------------------------------------------- lifecycle */
 
 struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, const struct dibs__clock *clock,
-                                              const struct dibs__subscriber_hooks *hooks, const char *channel,
-                                              uint32_t connect_timeout_ms, uint32_t command_timeout_ms)
+                                              const struct dibs__subscriber_hooks *hooks, uint32_t connect_timeout_ms,
+                                              uint32_t command_timeout_ms)
 {
     struct dibs__subscriber *subscriber = calloc(1, sizeof *subscriber);
 
@@ -375,9 +369,6 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
     subscriber->connect_timeout_ms = connect_timeout_ms;
     subscriber->command_timeout_ms = command_timeout_ms;
     subscriber->reopen_ms = REOPEN_FIRST_MS;
-    subscriber->channel = strdup(channel);
-    if (!subscriber->channel)
-        goto no_channel;
     if (pthread_mutex_init(&subscriber->mutex, NULL) != 0)
         goto no_mutex;
     if (dibs__cond_init(&subscriber->changed) != 0)
@@ -386,8 +377,6 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
 no_cond:
     pthread_mutex_destroy(&subscriber->mutex);
 no_mutex:
-    free(subscriber->channel);
-no_channel:
     free(subscriber);
     return NULL;
 }
@@ -399,6 +388,5 @@ void dibs__subscriber_free(struct dibs__subscriber *subscriber)
     dibs__link_free(subscriber->link);
     pthread_cond_destroy(&subscriber->changed);
     pthread_mutex_destroy(&subscriber->mutex);
-    free(subscriber->channel);
     free(subscriber);
 }

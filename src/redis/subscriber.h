@@ -20,14 +20,11 @@ struct dibs__subscriber_hooks {
 
 struct dibs__subscriber;
 
-/* channel is copied. NULL: no memory. */
+/* For the endpoint's channel. NULL: no memory. */
 struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, const struct dibs__clock *clock,
-                                              const struct dibs__subscriber_hooks *hooks, const char *channel,
-                                              uint32_t connect_timeout_ms, uint32_t command_timeout_ms);
+                                              const struct dibs__subscriber_hooks *hooks, uint32_t connect_timeout_ms,
+                                              uint32_t command_timeout_ms);
 void dibs__subscriber_free(struct dibs__subscriber *subscriber); /* no thread is inside; NULL is fine */
-
-/* The name of the channel. */
-const char *dibs__subscriber_channel(const struct dibs__subscriber *subscriber);
 
 /*
  * Which subscription stands; 0: none. Makes it wanted: from then on the

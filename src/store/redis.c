@@ -315,10 +315,9 @@ static bool make_parts(struct dibs__redis_store *store)
     struct dibs__channel_hooks hooks = {store, hook_opened, hook_failed, hook_unattended};
     struct dibs__subscriber_hooks ears = {store, hook_unattended, on_subscribed, dibs__redis_on_push};
     size_t count = config->min_replicas > 0 ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
-    char name[64];
 
-    snprintf(name, sizeof name, "dibs:%s", config->runtime_id);
-    store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &ears, name, config->connect_timeout_ms,
+    snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
+    store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &ears, config->connect_timeout_ms,
                                              config->command_timeout_ms);
     store->retractions =
         dibs__retractions_new(store->key_prefix, config->clock, config->listener.wake, config->listener.context);

@@ -39,13 +39,15 @@ static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *stor
 {
     struct dibs__ask *ask = sending->ask;
 
+    if (!sending->view.may_publish) /* whoever releases, under this account, could not tell */
+        sending->subscription = 0;
     ask->number++;
     ask->proof = dibs__now(store->config.clock);
     sending->not_after = dibs__redis_not_after(store, &sending->view, ask->proof);
     dibs__lock_call_add(call, ask->token);
     dibs__call_add_number(&call->call, (int64_t)ask->number);
     dibs__call_add_number(&call->call, ask->lease_ms);
-    dibs__lock_call_add(call, sending->subscription ? dibs__subscriber_channel(store->subscriber) : "");
+    dibs__lock_call_add(call, sending->subscription ? store->endpoint.channel : "");
     dibs__call_add_number(&call->call, sending->not_after);
 }
 
@@ -60,6 +62,11 @@ static dibs_status subscribe(struct dibs__redis_store *store, struct sending *se
     if (ask->wait)
         sending->subscription = dibs__subscriber_serial(store->subscriber);
     return DIBS_OK;
+}
+
+static dibs_status no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to %s", store->endpoint.url.shown, to);
 }
 
 static void forget_doubt(struct dibs__ask *ask)
@@ -110,8 +117,7 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct send
         return DIBS_BUSY;
     sending->ask->in_store = true;
     if (listeners < 0 && sending->ask->fair)
-        return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to PUBSUB NUMSUB",
-                               store->endpoint.url.shown);
+        return no_right(store, "PUBSUB NUMSUB", error);
     if (listeners == 0)
         dibs__subscriber_distrust(store->subscriber, sending->subscription);
     if (listeners > 0 && by_dibs)
@@ -206,6 +212,8 @@ static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struc
         status = dibs__channel_open(store->channels[channel], ask->deadline, &sending.view, error);
         if (status != DIBS_OK)
             break;
+        if (ask->wait && ask->fair && !sending.view.may_publish)
+            return no_right(store, "PUBLISH", error);
         status = ask_once(store, &sending, &decided, &unknown, answer, error);
         if (unknown)
             doubt(store, &sending, answer);

@@ -1,9 +1,77 @@
-/* dibs_force_unlock in a store that is out of memory, over connections that went away, with the token that was shown.
+/*
+ * dibs_force_unlock: what becomes of the holder and of who waits; in a store that is out of memory, over connections
+ * that went away, with the token that was shown.
  */
 #include <string.h>
 
+#include "support/agent.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/test.h"
+#include "support/wait.h"
+
+static void begin_scene(fixture *f, process *agent, dibs_owner *owner)
+{
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, dibs_query(f->rt, "x", owner));
+}
+
+/* The next has it at once. Whose it was learns of it by its next renewal, or when it gives it back. */
+static void the_next_gets_it_and_the_holder_learns_of_it(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *operator;
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
+    dibs_owner owner;
+
+    operator= open_runtime(f->server, 0);
+    for (int i = 0; i < 4; i++) {
+        fixture_open(f, i < 2 ? SAFE_LEASE_MS : LONG_LEASE_MS);
+        begin_scene(f, agent, &owner);
+        uint64_t fence = fence_of(f->rt, "x");
+
+        assert_status(DIBS_NOT_HELD, dibs_force_unlock(operator, "x", "dibs:somebody else's"));
+        assert_status(DIBS_NOT_HELD, dibs_force_unlock(operator, "x", queue_at(f->server, "x", 0).token));
+        assert_int_equal(queue_size(f->server, "x"), 1);
+        assert_status(DIBS_OK, dibs_force_unlock(operator, "x", i % 2 ? owner.token : NULL));
+        assert_status(DIBS_BUSY, dibs_trylock(operator, "x")); /* it is the next one's by now */
+        assert_status(DIBS_OK, agent_result(agent));
+        assert_true(agent_fence(agent, "x") > fence);
+        if (i < 2) {
+            events_await(&f->events, DIBS_EVENT_LOST, "x");
+            await_lost(f->rt, "x");
+            assert_status(DIBS_LOST, dibs_lock(f->rt, "x"));
+        }
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_check(agent, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_unlock(agent, "x"));
+        queue_assert_gone(f->server, "x");
+        dibs_close(f->rt);
+        f->rt = NULL;
+    }
+    dibs_close(operator);
+    agent_stop(agent);
+}
+
+/* Asked for twice with the token that was shown: the second time it is the next one's, who keeps it. */
+static void a_token_ends_nobody_else(void **state)
+{
+    fixture *f = *state;
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    begin_scene(f, agent, &owner);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner.token));
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "x", owner.token));
+    assert_status(DIBS_OK, agent_result(agent));
+    assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    agent_stop(agent);
+}
 
 static void a_store_without_memory(void **state)
 {
@@ -73,6 +141,8 @@ static void the_token_that_was_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(the_next_gets_it_and_the_holder_learns_of_it),
+        TEST(a_token_ends_nobody_else),
         TEST(a_store_without_memory),
         TEST(an_idle_connection_that_was_closed),
         TEST(the_token_that_was_shown),

@@ -9,6 +9,7 @@
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/process.h"
+#include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -413,6 +414,27 @@ static int inherited_descriptors(void)
     return count;
 }
 
+/* A waiter died, and its child lives on with what it inherited: the server must not take it for the waiter. */
+static void a_child_does_not_listen_for_its_parent(void **state)
+{
+    fixture *f = *state;
+    process *team = process_start((const char *const[]){program_path("team"), NULL});
+    queue_entry entry;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_string_equal(process_ask(team, "open %s %d", f->server->url, LONG_LEASE_MS), "DIBS_OK ");
+    process_write(team, "lock 0 x -1 0");
+    queue_await(f->server, "x", 1);
+    entry = queue_at(f->server, "x", 0);
+    assert_string_equal(process_ask(team, "fork"), "DIBS_OK ");
+    process_kill(team);
+    queue_await_deaf(f->server, entry.channel);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    process_free(team);
+}
+
 static void exec_inherits_no_descriptor(void **state)
 {
     fixture *f = *state;
@@ -449,6 +471,7 @@ int main(void)
         TEST(parent_and_child_exclude_each_other),
         TEST(fork_at_any_moment),
         TEST(fork_while_a_thread_waits),
+        TEST(a_child_does_not_listen_for_its_parent),
         TEST(exec_inherits_no_descriptor),
     };
 

@@ -252,9 +252,11 @@ static void unknown_flags_are_refused(void **state)
         assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = bad[i]}));
         assert_true(strstr(dibs_last_error(), "flags") != NULL);
     }
-    /* For now. */
-    assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_FAIR}));
-    assert_true(strstr(dibs_last_error(), "DIBS_FAIR") != NULL);
+    for (uint32_t flags = 0; flags <= (DIBS_FAIR | DIBS_FIXED_LEASE); flags++) {
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = flags}));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    server_do(f->server, "DEL dibs:fence:{lock:x}");
     assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
 }
 

@@ -1,7 +1,10 @@
-/* min_replicas: a first acquire is acknowledged by so many replicas, or it is taken back. */
+/* min_replicas: a first acquire is acknowledged by so many replicas, or it is taken back; also one by push. */
+#include <stdio.h>
 #include <string.h>
 
+#include "support/actor.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -53,10 +56,95 @@ static void a_first_acquire_waits_for_its_replicas(void **state)
     server_stop(master);
 }
 
+static bool somebody_is_in_wait(void *arg)
+{
+    redisReply *reply = server_command(arg, "INFO clients");
+    bool waits = strstr(reply->str, "blocked_clients:1") != NULL;
+
+    freeReplyObject(reply);
+    return waits;
+}
+
+/* It was granted by the release of another, who waits for no replica. */
+static void a_pushed_grant_waits_for_its_replicas(void **state)
+{
+    server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
+    server *replica = server_start(NULL);
+    dibs_config config = {.lease_ms = LONG_LEASE_MS,
+                          .min_replicas = 1,
+                          .replica_timeout_ms = LIMIT_MS / 4,
+                          .command_timeout_ms = LIMIT_MS / 4};
+    dibs_runtime *holder;
+    dibs_runtime *careful;
+    actor *waiter = actor_start();
+    char token[192];
+    char copy[192];
+
+    (void)state;
+    server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
+    assert_true(wait_until(replica_is_online, master, LIMIT_MS));
+    holder = open_runtime(master, LONG_LEASE_MS);
+    careful = open_url(master->url, &config);
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(holder, "x"));
+        actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
+        queue_await(master, "x", 1);
+        snprintf(token, sizeof token, "%s", queue_at(master, "x", 0).token);
+        /* All that was written is acknowledged, so that nothing but the grant is waited for. */
+        server_do(master, "SET written before PX %d", LIMIT_MS);
+        assert_int_equal(server_integer(master, "WAIT 1 %d", LIMIT_MS), 1);
+        server_pause(replica);
+        assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+        assert_true(wait_until(somebody_is_in_wait, master, LIMIT_MS)); /* it is granted, and not acknowledged */
+        assert_true(actor_busy(waiter));
+        assert_status(DIBS_BUSY, dibs_trylock(holder, "x"));
+        server_resume(replica);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_true(server_string(replica, copy, sizeof copy, "GET lock:x"));
+        assert_string_equal(copy, token);
+        assert_status(DIBS_OK, actor_unlock(waiter, careful, "x"));
+    }
+    queue_assert_gone(master, "x");
+    actor_end(waiter);
+    dibs_close(careful);
+    dibs_close(holder);
+    server_assert_no_locks(master);
+    server_stop(replica);
+    server_stop(master);
+}
+
+/* Nobody acknowledges it: it is given back, and the next who waits gets it. */
+static void a_pushed_grant_without_replicas(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *careful;
+    actor *waiter = actor_start();
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 50, .outage_ms = 200};
+
+    fixture_open(f, LONG_LEASE_MS);
+    careful = open_url(f->server->url, &config);
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_UNAVAILABLE, actor_result(waiter));
+        assert_status(DIBS_NOT_HELD, actor_check(waiter, careful, "x"));
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+        queue_await(f->server, "x", 0);
+    }
+    assert_int_equal(stats_of(careful).granted, 0);
+    queue_assert_gone(f->server, "x");
+    actor_end(waiter);
+    dibs_close(careful);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_acquire_waits_for_its_replicas),
+        cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
+        cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);

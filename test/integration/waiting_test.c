@@ -1,10 +1,12 @@
 /* Waiting: as long as asked, no longer than needed. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -77,16 +79,14 @@ static void one_try_does_not_wait(void **state)
 static void a_release_in_another_process_wakes_it(void **state)
 {
     fixture *f = *state;
-    long long asks;
     process *agent;
 
     fixture_open(f, LONG_LEASE_MS);
     agent = agent_start(f->server->url, LONG_LEASE_MS);
     for (int i = 0; i < 20; i++) {
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        asks = server_asks(f->server);
         agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
-        server_await_ask(f->server, asks);
+        queue_await(f->server, "x", 1);
         assert_false(process_try_read(agent));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_OK, agent_result(agent));
@@ -110,6 +110,7 @@ static void every_waiter_is_served(void **state)
     for (int i = 0; i < AGENTS; i++) {
         agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
         agent_begin_lock(agents[i], "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", i + 1);
     }
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     for (int i = 0; i < AGENTS; i++) {
@@ -121,42 +122,6 @@ static void every_waiter_is_served(void **state)
     await_no_waiters(f->rt, "x");
     for (int i = 0; i < AGENTS; i++)
         agent_stop(agents[i]);
-}
-
-/* A waiter that died costs the others nothing near a lease. */
-static void a_dead_waiter_is_skipped(void **state)
-{
-    fixture *f = *state;
-    long long asks;
-    process *dead;
-    process *dead_too;
-    process *next;
-    int64_t begin;
-
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    dead = agent_start(f->server->url, LONG_LEASE_MS);
-    asks = server_asks(f->server);
-    agent_begin_lock(dead, "x", DIBS_WAIT_FOREVER);
-    server_await_ask(f->server, asks);
-    dead_too = agent_start(f->server->url, LONG_LEASE_MS);
-    asks = server_asks(f->server);
-    agent_begin_lock(dead_too, "x", DIBS_WAIT_FOREVER);
-    server_await_ask(f->server, asks);
-    next = agent_start(f->server->url, LONG_LEASE_MS);
-    asks = server_asks(f->server);
-    agent_begin_lock(next, "x", DIBS_WAIT_FOREVER);
-    server_await_ask(f->server, asks);
-    process_kill(dead);
-    process_kill(dead_too);
-    begin = now_ms();
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_status(DIBS_OK, agent_result(next));
-    assert_true(now_ms() - begin < LIMIT_MS / 2);
-    assert_status(DIBS_OK, agent_unlock(next, "x"));
-    agent_stop(next);
-    process_free(dead);
-    process_free(dead_too);
 }
 
 /* A holder that died: its lease, and no more. */
@@ -217,6 +182,22 @@ static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
     actor_end(waiter);
 }
 
+static int64_t actor_remaining(actor *a, dibs_runtime *rt)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_hold(a, rt, "x", &hold));
+    return hold.remaining_ms;
+}
+
+static void expect_owner(fixture *f, const char *token)
+{
+    char owner[192];
+
+    assert_true(server_string(f->server, owner, sizeof owner, "GET lock:x"));
+    assert_string_equal(owner, token);
+}
+
 /*
  * The pushes are lost on the way, though the subscription looks well. What the
  * store granted meanwhile is found by the waiter's next ask, and it is held
@@ -225,7 +206,6 @@ static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
 static void a_lost_push_costs_time_and_nothing_else(void **state)
 {
     fixture *f = *state;
-    long long asks;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *deaf = open_url(script_server_url(net), &(dibs_config){.lease_ms = SAFE_LEASE_MS});
     actor *waiter = actor_start();
@@ -233,16 +213,25 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
     fixture_open(f, LONG_LEASE_MS);
     script_server_drop_pushes(net, true);
     for (int i = 0; i < 3; i++) {
+        char token[192];
+        int64_t believed;
+
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-        asks = server_asks(f->server);
         actor_begin_lock(waiter, deaf, "x", DIBS_WAIT_FOREVER);
-        server_await_ask(f->server, asks);
+        queue_await(f->server, "x", 1);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_int_equal(queue_size(f->server, "x"), 0); /* it has been granted, and doesn't know */
+        server_string(f->server, token, sizeof token, "GET lock:x");
         assert_status(DIBS_OK, actor_result(waiter));
+        believed = now_ms();
+        believed += actor_remaining(waiter, deaf);
+        assert_true(believed <= server_integer(f->server, "PTTL lock:x") + now_ms());
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
         assert_status(DIBS_OK, actor_check(waiter, deaf, "x"));
+        expect_owner(f, token);
         assert_status(DIBS_OK, actor_unlock(waiter, deaf, "x"));
     }
+    assert_int_equal(stats_of(deaf).granted, 0);
     actor_end(waiter);
     dibs_close(deaf);
     script_server_stop(net);
@@ -252,7 +241,6 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
 static void a_waiter_survives_broken_connections(void **state)
 {
     fixture *f = *state;
-    long long asks;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
     dibs_runtime *rt =
         open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
@@ -261,9 +249,8 @@ static void a_waiter_survives_broken_connections(void **state)
     fixture_open(f, LONG_LEASE_MS);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-        asks = server_asks(f->server);
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
-        server_await_ask(f->server, asks);
+        queue_await(f->server, "x", 1);
         script_server_cut(net);
         /* Whether the grant finds it subscribed again or not: it must come in. */
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -288,8 +275,8 @@ static void giving_up_and_granting_at_once(void **state)
         dibs_status status;
 
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-        actor_begin_lock(waiter, second, "x", 1 + i % 10);
-        pause_ms(i % 12);
+        actor_begin_lock(waiter, second, "x", 1 + rand() % 10);
+        pause_ms(rand() % 12);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         status = actor_result(waiter);
         if (status == DIBS_OK)
@@ -298,7 +285,7 @@ static void giving_up_and_granting_at_once(void **state)
             assert_status(DIBS_TIMEOUT, status);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     }
-    await_no_waiters(f->rt, "x");
+    queue_await(f->server, "x", 0);
     actor_end(waiter);
     dibs_close(second);
 }
@@ -338,7 +325,6 @@ int main(void)
         TEST(one_try_does_not_wait),
         TEST(a_release_in_another_process_wakes_it),
         TEST(every_waiter_is_served),
-        TEST(a_dead_waiter_is_skipped),
         TEST(a_dead_holder_costs_its_lease),
         TEST(it_gets_in_when_a_foreign_key_expires),
         TEST(it_gets_in_when_a_foreign_key_is_deleted),

@@ -74,6 +74,11 @@ void agent_begin_lock(process *agent, const char *name, int64_t wait_ms)
     process_write(agent, "lock %s %" PRId64, name, wait_ms);
 }
 
+void agent_begin_fair(process *agent, const char *name, int64_t wait_ms)
+{
+    process_write(agent, "fair %s %" PRId64, name, wait_ms);
+}
+
 void agent_begin_check(process *agent, const char *name)
 {
     process_write(agent, "check %s", name);
@@ -95,10 +100,21 @@ dibs_status agent_check(process *agent, const char *name)
     return parse_status(process_ask(agent, "check %s", name));
 }
 
-uint64_t agent_fence(process *agent, const char *name)
+/* What is behind the status that it answers. */
+static const char *ask_for(process *agent, const char *what, const char *name)
 {
-    const char *line = process_ask(agent, "fence %s", name);
+    const char *line = process_ask(agent, "%s %s", what, name);
 
     assert_that(parse_status(line) == DIBS_OK, "%s", line);
-    return strtoull(line + strlen("DIBS_OK"), NULL, 10);
+    return line + strlen("DIBS_OK");
+}
+
+uint64_t agent_fence(process *agent, const char *name)
+{
+    return strtoull(ask_for(agent, "fence", name), NULL, 10);
+}
+
+int64_t agent_remaining(process *agent, const char *name)
+{
+    return strtoll(ask_for(agent, "remaining", name), NULL, 10);
 }

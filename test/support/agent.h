@@ -22,8 +22,12 @@ dibs_status agent_check(process *agent, const char *name);
 /* The fence of its hold; it must hold the name. */
 uint64_t agent_fence(process *agent, const char *name);
 
+/* How long it believes in its lease; it must hold the name. */
+int64_t agent_remaining(process *agent, const char *name);
+
 /* A call that may wait: begun here; agent_result takes its status. agent_begin_check is for an agent that is paused. */
 void agent_begin_lock(process *agent, const char *name, int64_t wait_ms);
+void agent_begin_fair(process *agent, const char *name, int64_t wait_ms);
 void agent_begin_check(process *agent, const char *name);
 dibs_status agent_result(process *agent);
 

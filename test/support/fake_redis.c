@@ -482,4 +482,5 @@ void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uin
     out->commands = commands;
     out->errors = errors;
     snprintf(out->client_name, sizeof out->client_name, "tester");
+    snprintf(out->channel, sizeof out->channel, "dibs:test");
 }

@@ -118,7 +118,9 @@ static void it_greets_in_order(void **state)
     expect_in_order(r, order, sizeof order / sizeof *order);
     assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
     assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 5 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(r->commands, 6 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 6 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(r->commands, 7 + DIBS__SCRIPT_COUNT);
+    assert_true(link->may_publish);
     assert_int_equal(link->id.client, 1);
     assert_string_equal(link->id.run_id, FAKE_RUN_ID);
     assert_true(link->id.may_kill && dibs__link_can_be_ended(&link->id));

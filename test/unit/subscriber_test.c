@@ -90,7 +90,7 @@ static int setup(void **state)
     fake_redis_answer(r->fake, "PING", PONG);
     moved_clock_init(&r->clock);
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
-    r->subscriber = dibs__subscriber_new(&r->endpoint, &r->clock.clock, &hooks, "dibs:test", CONNECT_MS, COMMAND_MS);
+    r->subscriber = dibs__subscriber_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     assert_non_null(r->subscriber);
     *state = r;
     return 0;
@@ -296,7 +296,6 @@ static void it_subscribes_when_wanted_and_not_before(void **state)
         assert_int_equal(fake_redis_place(r->fake, order[i], 1), i);
     assert_int_equal(fake_redis_count(r->fake, ""), 5);
     assert_int_equal(r->commands, 5);
-    assert_string_equal(dibs__subscriber_channel(r->subscriber), "dibs:test");
 }
 
 static void it_stands_only_when_that_is_confirmed(void **state)

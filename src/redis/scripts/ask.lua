@@ -29,7 +29,6 @@ local function ask(me, number, lease, channel, not_after)
   end
   if owner == me then
     forget(me)
-    -- Always a write: WAIT counts from it.
     redis.call('PEXPIRE', K, math.max(redis.call('PTTL', K), lease))
     return {1, tonumber(redis.call('GET', F)) or new_fence(F, now, lease)}
   end

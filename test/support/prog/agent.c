@@ -3,8 +3,8 @@
  * line that begins with a status. Names hold no blanks here.
  *
  *     open URL LEASE_MS          lock NAME WAIT_MS      unlock NAME
- *     check NAME                 fence NAME             cycle NAME TIMES
- *     close
+ *     fair NAME WAIT_MS          check NAME             cycle NAME TIMES
+ *     fence NAME                 remaining NAME         close
  *
  * Ends with its input, as a process that crashed would: without dibs_close.
  */
@@ -32,15 +32,22 @@ static dibs_status open_store(const char *url, const char *lease)
     return dibs_open(&rt, &config);
 }
 
-static void say_fence(const char *name)
+static void say_of_hold(const char *name, bool fence)
 {
     dibs_hold hold;
     dibs_status status = dibs_hold_of(rt, name, &hold);
 
-    if (status == DIBS_OK)
+    if (status == DIBS_OK && fence)
         printf("%s %" PRIu64 "\n", dibs_status_name(status), hold.fence);
+    else if (status == DIBS_OK)
+        printf("%s %" PRId64 "\n", dibs_status_name(status), hold.remaining_ms);
     else
         say(status);
+}
+
+static dibs_status lock_fairly(const char *name, int64_t wait_ms)
+{
+    return dibs_lock_with(rt, name, wait_ms, &(dibs_lock_options){.flags = DIBS_FAIR});
 }
 
 static dibs_status cycle(const char *name, long times)
@@ -67,7 +74,11 @@ static void obey(char *const word[3])
     else if (strcmp(word[0], "check") == 0)
         say(dibs_check(rt, word[1]));
     else if (strcmp(word[0], "fence") == 0)
-        say_fence(word[1]);
+        say_of_hold(word[1], true);
+    else if (strcmp(word[0], "remaining") == 0)
+        say_of_hold(word[1], false);
+    else if (strcmp(word[0], "fair") == 0)
+        say(lock_fairly(word[1], strtoll(word[2], NULL, 10)));
     else if (strcmp(word[0], "cycle") == 0)
         say(cycle(word[1], strtol(word[2], NULL, 10)));
     else

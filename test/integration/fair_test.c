@@ -1,0 +1,312 @@
+/* DIBS_FAIR: strictly in the order in which the server was asked, over all threads of all processes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/queue.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
+/* ------------------------------------------------------------------- teams */
+
+enum { TEAMS = 3, MEMBERS = 4 };
+
+static process *team_start(fixture *f)
+{
+    process *team = process_start((const char *const[]){program_path("team"), NULL});
+
+    assert_string_equal(process_ask(team, "open %s %d", f->server->url, LONG_LEASE_MS), "DIBS_OK ");
+    return team;
+}
+
+static void team_stop(process *team)
+{
+    assert_string_equal(process_ask(team, "close"), "DIBS_OK ");
+    assert_int_equal(process_wait(team, LIMIT_MS), 0);
+    process_free(team);
+}
+
+static void member_begins(process *team, int member, unsigned flags)
+{
+    process_write(team, "lock %d x -1 %u", member, flags);
+}
+
+static void expect_done(const char *line, int member)
+{
+    char expected[32];
+
+    snprintf(expected, sizeof expected, "%d DIBS_OK ", member);
+    assert_string_equal(line, expected);
+}
+
+static void member_unlocks(process *team, int member)
+{
+    process_write(team, "unlock %d x", member);
+}
+
+/* Nobody but that one may have it now. */
+static void expect_next(process *const *teams, size_t next, int member)
+{
+    expect_done(process_read(teams[next]), member);
+    for (size_t i = 0; i < TEAMS; i++)
+        assert_that(!process_try_read(teams[i]), "two hold it: %s", teams[i]->line);
+}
+
+/* Each thread has its own entry, and they are granted in that order, whichever process they are of. */
+static void threads_of_processes_are_served_in_order(void **state)
+{
+    fixture *f = *state;
+    process *teams[TEAMS];
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < TEAMS; i++)
+        teams[i] = team_start(f);
+    for (int round = 0; round < 3; round++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        for (int i = 0; i < TEAMS * MEMBERS; i++) {
+            member_begins(teams[(i + round) % TEAMS], i / TEAMS, DIBS_FAIR);
+            queue_await(f->server, "x", i + 1);
+        }
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_int_equal(owner.waiters, TEAMS * MEMBERS);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        for (int i = 0; i < TEAMS * MEMBERS; i++) {
+            expect_next(teams, (size_t)(i + round) % TEAMS, i / TEAMS);
+            assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+            member_unlocks(teams[(i + round) % TEAMS], i / TEAMS);
+            expect_done(process_read(teams[(i + round) % TEAMS]), i / TEAMS);
+        }
+        queue_assert_gone(f->server, "x");
+    }
+    for (int i = 0; i < TEAMS; i++)
+        team_stop(teams[i]);
+}
+
+struct contenders {
+    dibs_runtime *rt;
+    uint64_t count;
+};
+
+static bool all_contend(void *arg)
+{
+    const struct contenders *c = arg;
+
+    return stats_of(c->rt).contended >= c->count;
+}
+
+/* However many they are, they wait among themselves, and one of them in the store. */
+static void plain_waiters_of_a_process_are_one_entry(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *holder;
+    actor *waiters[MEMBERS];
+
+    fixture_open(f, LONG_LEASE_MS);
+    holder = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    for (int i = 0; i < MEMBERS; i++) {
+        waiters[i] = actor_start();
+        actor_begin_lock(waiters[i], f->rt, "x", DIBS_WAIT_FOREVER);
+    }
+    assert_true(wait_until(all_contend, &(struct contenders){f->rt, MEMBERS}, LIMIT_MS));
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+    for (int left = MEMBERS; left > 0; left--) {
+        int next = 0;
+
+        while (!waiters[next] || actor_busy(waiters[next]))
+            next = (next + 1) % MEMBERS;
+        assert_status(DIBS_OK, actor_result(waiters[next]));
+        assert_status(DIBS_OK, actor_unlock(waiters[next], f->rt, "x"));
+        actor_end(waiters[next]);
+        waiters[next] = NULL;
+    }
+    queue_assert_gone(f->server, "x");
+    dibs_close(holder);
+}
+
+/* --------------------------------------------------------------- no barging */
+
+/* A fair thread of the test's own process. */
+static void lock_fairly(void *arg)
+{
+    dibs_runtime *rt = arg;
+
+    assert_int_equal(dibs_lock_with(rt, "x", DIBS_WAIT_FOREVER, &fair), DIBS_OK);
+}
+
+static void unlock(void *arg)
+{
+    dibs_unlock(arg, "x");
+}
+
+/* The lock is the head's before anybody else can ask for it, also in the process that lets go of it. */
+static void nobody_comes_before_the_head(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    for (int i = 0; i < 20; i++) {
+        dibs_runtime *of_waiter = i % 2 ? f->rt : second;
+
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        actor_begin(waiter, lock_fairly, of_waiter);
+        queue_await(f->server, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_lock_with(f->rt, "x", 0, &fair));
+        assert_status(DIBS_BUSY, dibs_trylock(second, "x"));
+        actor_finish(waiter);
+        actor_begin(waiter, unlock, of_waiter);
+        actor_finish(waiter);
+    }
+    queue_assert_gone(f->server, "x");
+    actor_end(waiter);
+    dibs_close(second);
+}
+
+/* The holder's thread, a plain one behind the fair one of the same process: it is not handed on past it. */
+static void a_plain_waiter_comes_behind_a_fair_one(void **state)
+{
+    fixture *f = *state;
+    actor *fairly = actor_start();
+    actor *plainly = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        uint64_t contended = stats_of(f->rt).contended;
+
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", DIBS_WAIT_FOREVER, &fair));
+        actor_begin(fairly, lock_fairly, f->rt);
+        queue_await(f->server, "x", 1);
+        actor_begin_lock(plainly, f->rt, "x", DIBS_WAIT_FOREVER);
+        assert_true(wait_until(all_contend, &(struct contenders){f->rt, contended + 2}, LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        actor_finish(fairly);
+        assert_true(actor_busy(plainly));
+        actor_begin(fairly, unlock, f->rt);
+        actor_finish(fairly);
+        assert_status(DIBS_OK, actor_result(plainly));
+        assert_status(DIBS_OK, actor_unlock(plainly, f->rt, "x"));
+    }
+    queue_assert_gone(f->server, "x");
+    actor_end(plainly);
+    actor_end(fairly);
+}
+
+/* The key went by its end, not by a release: who asks next serves the head, and who waits finds out by itself. */
+static void nobody_comes_before_it_when_a_lease_ends(void **state)
+{
+    static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE, .lease_ms = SAFE_LEASE_MS};
+    fixture *f = *state;
+    process *agent;
+    dibs_status status;
+
+    fixture_open(f, LONG_LEASE_MS);
+    agent = agent_start(f->server->url, LONG_LEASE_MS);
+    for (int i = 0; i < 2; i++) {
+        assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", LIMIT_MS, &fixed));
+        agent_begin_fair(agent, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        if (i == 1)
+            server_do(f->server, "DEL lock:x");
+        do { /* as one who hopes to come between */
+            dibs_runtime *newcomer = open_runtime(f->server, LONG_LEASE_MS);
+            status = dibs_trylock(newcomer, "x");
+            dibs_close(newcomer);
+            assert_status(DIBS_BUSY, status);
+        } while (!process_try_read(agent));
+        assert_string_equal(agent->line, "DIBS_OK");
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    }
+    queue_assert_gone(f->server, "x");
+    agent_stop(agent);
+}
+
+/* -------------------------------------------------------------- who is gone */
+
+static void a_fair_waiter_that_died_is_passed_over(void **state)
+{
+    fixture *f = *state;
+    process *agents[4];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 4; i++) {
+        agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
+        agent_begin_fair(agents[i], "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", i + 1);
+    }
+    for (int i = 0; i < 3; i += 2) {
+        process_kill(agents[i]);
+        queue_await_deaf(f->server, queue_at(f->server, "x", i).channel);
+        process_free(agents[i]);
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    for (int i = 1; i < 4; i += 2) {
+        assert_status(DIBS_OK, agent_result(agents[i]));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
+        agent_stop(agents[i]);
+    }
+    queue_assert_gone(f->server, "x");
+}
+
+/* Out of its time in the middle of the queue: it leaves, the others keep their order. */
+static void a_fair_waiter_that_gave_up_leaves(void **state)
+{
+    fixture *f = *state;
+    process *agents[3];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 3; i++) {
+        agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
+        agent_begin_fair(agents[i], "x", i == 1 ? 500 : DIBS_WAIT_FOREVER);
+        if (i != 1)
+            queue_await(f->server, "x", i == 0 ? 1 : 2);
+        else
+            assert_status(DIBS_TIMEOUT, agent_result(agents[1]));
+        if (i == 1)
+            queue_await(f->server, "x", 1);
+    }
+    agent_begin_fair(agents[1], "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 3);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    for (int i = 0; i < 3; i++) {
+        process *next = agents[i == 0 ? 0 : 3 - i];
+
+        assert_status(DIBS_OK, agent_result(next));
+        assert_status(DIBS_OK, agent_unlock(next, "x"));
+        agent_stop(next);
+    }
+    queue_assert_gone(f->server, "x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(threads_of_processes_are_served_in_order),
+        TEST(plain_waiters_of_a_process_are_one_entry),
+        TEST(nobody_comes_before_the_head),
+        TEST(a_plain_waiter_comes_behind_a_fair_one),
+        TEST(nobody_comes_before_it_when_a_lease_ends),
+        TEST(a_fair_waiter_that_died_is_passed_over),
+        TEST(a_fair_waiter_that_gave_up_leaves),
+    };
+
+    return cmocka_run_group_tests_name("fair", tests, NULL, NULL);
+}

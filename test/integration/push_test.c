@@ -1,0 +1,582 @@
+/* Grants that the server makes by itself and tells of: what they cost, how long they last, and who is not believed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* Has an agent wait for x behind those who do already. */
+static process *agent_in_queue(fixture *f, uint32_t lease_ms, long long place)
+{
+    process *agent = agent_start(f->server->url, lease_ms);
+
+    agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", place + 1);
+    return agent;
+}
+
+/* Ends an agent that has just got the lock, or gets it now. */
+static void agent_has_it(fixture *f, process *agent)
+{
+    assert_status(DIBS_OK, agent_result(agent));
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    agent_stop(agent);
+}
+
+/* Its first wait finds it without a subscription; from the second on there is one. */
+static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
+{
+    actor *waiter = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock(holder, "first"));
+    actor_begin_lock(waiter, rt, "first", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "first", 1);
+    assert_status(DIBS_OK, dibs_unlock(holder, "first"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, rt, "first"));
+    actor_end(waiter);
+}
+
+/* ------------------------------------------------------------ what it costs */
+
+/* The waiter one ask, the holder one release; nothing behind the push. */
+static void a_contended_lock_costs_one_command_each(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *second;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    subscribe(f, second, f->rt);
+    for (unsigned i = 1; i <= 10; i++) {
+        uint64_t waited = stats_of(second).store_commands;
+        uint64_t held;
+
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        held = stats_of(f->rt).store_commands;
+        actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        assert_int_equal(queue_at(f->server, "x", 0).number, 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_int_equal(stats_of(second).store_commands - waited, 1);
+        assert_int_equal(stats_of(f->rt).store_commands - held, 1);
+        assert_int_equal(stats_of(second).granted, i + 1); /* and the first */
+        assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+    }
+    queue_assert_gone(f->server, "x");
+    actor_end(waiter);
+    dibs_close(second);
+}
+
+/* ------------------------------------------------------ how long it lasts */
+
+/* From the ask that it names, not from the push. */
+static void a_grant_counts_from_its_ask(void **state)
+{
+    enum { WAIT_MS = 1500 };
+    fixture *f = *state;
+    process *agent;
+    unsigned long long number;
+    int64_t asked;
+    int64_t left;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    agent = agent_in_queue(f, LONG_LEASE_MS, 0);
+    asked = now_ms();
+    number = queue_at(f->server, "x", 0).number;
+    pause_ms(WAIT_MS);
+    assert_int_equal(queue_at(f->server, "x", 0).number, number); /* it is the one that counts */
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_result(agent));
+    left = agent_remaining(agent, "x");
+    assert_that(left <= LONG_LEASE_MS - LONG_LEASE_MS / 100 - 2 - WAIT_MS, "%" PRId64 " ms left", left);
+    assert_true(left >= LONG_LEASE_MS - LONG_LEASE_MS / 100 - 2 - (now_ms() - asked) - SLACK_MS);
+    assert_true(left <= server_integer(f->server, "PTTL lock:x"));
+    assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    agent_stop(agent);
+}
+
+/* Never longer than the store keeps it, whenever in the third between two asks it comes. */
+static void it_is_never_believed_in_for_too_long(void **state)
+{
+    fixture *f = *state;
+    process *agent = agent_start(f->server->url, SAFE_LEASE_MS);
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 12; i++) {
+        int64_t believed;
+        int64_t stored;
+
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        pause_ms(i * SAFE_LEASE_MS / 12);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, agent_result(agent));
+        believed = now_ms(); /* until when, at the least */
+        believed += agent_remaining(agent, "x");
+        stored = server_integer(f->server, "PTTL lock:x");
+        stored += now_ms(); /* until when, at the most */
+        assert_that(believed <= stored, "by %" PRId64 " ms", believed - stored);
+        assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    }
+    agent_stop(agent);
+}
+
+/* Granted while it stands still; when it goes on its lease is over, and another holds. It reads of it, and waits on. */
+static void a_push_that_is_read_after_its_lease(void **state)
+{
+    fixture *f = *state;
+    process *agent;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
+    for (int i = 0; i < 3; i++) {
+        process_pause(agent);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_int_equal(queue_size(f->server, "x"), 0); /* it was granted */
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        process_resume(agent);
+        queue_await(f->server, "x", 1);
+        assert_false(process_try_read(agent));
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    agent_has_it(f, agent);
+}
+
+/* ---------------------------------------------------------- who is not believed */
+
+static void publish_grant(server *s, const queue_entry *to, unsigned long long number)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "%llu 99 %zu %slock:x", number, strlen(to->token), to->token);
+    assert_int_equal(server_integer(s, "PUBLISH %s %s", to->channel, text), 1);
+}
+
+/* It tells of a lease that the waiter knows to have ended: it has asked since, and was told that another holds. */
+static void a_push_for_an_older_ask(void **state)
+{
+    fixture *f = *state;
+    process *agent;
+    queue_entry entry;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    agent = agent_in_queue(f, SAFE_LEASE_MS, 0);
+    for (int i = 0; i < 5; i++) {
+        entry = queue_await_ask(f->server, "x", 1);
+        publish_grant(f->server, &entry, entry.number - 1);
+        queue_await_ask(f->server, "x", entry.number);
+        assert_false(process_try_read(agent));
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    agent_has_it(f, agent);
+}
+
+/* One that nobody waits for any more: it is given back, whether it is known by a push or not. */
+static void a_push_for_a_finished_attempt(void **state)
+{
+    fixture *f = *state;
+    queue_entry entry;
+    char finished[192];
+
+    fixture_open(f, LONG_LEASE_MS);
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        agent_begin_lock(agent, "x", 300);
+        queue_await(f->server, "x", 1);
+        entry = queue_at(f->server, "x", 0);
+        snprintf(finished, sizeof finished, "%s", entry.token);
+        assert_status(DIBS_TIMEOUT, agent_result(agent));
+        queue_await(f->server, "x", 0);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        server_do(f->server, "SET lock:x %s PX %d", finished, LONG_LEASE_MS);
+        publish_grant(f->server, &entry, entry.number);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    agent_stop(agent);
+}
+
+static void nonsense_on_the_channel(void **state)
+{
+    static const char *const texts[] = {"",
+                                        " ",
+                                        "1",
+                                        "1 2",
+                                        "1 2 3",
+                                        "1 2 3 ",
+                                        "1 2 3 abc",
+                                        "1 2 3 abclock:",
+                                        "1 2 3 abclock:x",
+                                        "1 0 3 abclock:x",
+                                        "-1 2 3 abclock:x",
+                                        "1 2 -3 abclock:x",
+                                        "1 2 99999999999999999999 abclock:x",
+                                        "1 2 0 lock:x",
+                                        "1 2 5 lock:x",
+                                        "99999999999999999999 99999999999999999999 3 abclock:x",
+                                        "1 2 3 abother:x",
+                                        "granted x"};
+    static char large[1000000];
+    fixture *f = *state;
+    process *agent;
+    const char *channel;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    agent = agent_in_queue(f, LONG_LEASE_MS, 0);
+    channel = queue_channel_of(queue_at(f->server, "x", 0).token);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_int_equal(server_integer(f->server, "PUBLISH %s %s", channel, texts[i]), 1);
+    memset(large, '7', sizeof large);
+    assert_int_equal(server_integer(f->server, "PUBLISH %s %b", channel, large, sizeof large), 1);
+    memset(large, 0, sizeof large);
+    assert_int_equal(server_integer(f->server, "PUBLISH %s %b", channel, large, sizeof large), 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    agent_has_it(f, agent);
+}
+
+/* ------------------------------------------------------ who is passed over */
+
+static void a_waiter_that_was_killed(void **state)
+{
+    fixture *f = *state;
+    process *agents[3];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 3; i++)
+        agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
+    for (int i = 0; i < 2; i++) {
+        process_kill(agents[i]);
+        queue_await_deaf(f->server, queue_at(f->server, "x", i).channel);
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    agent_has_it(f, agents[2]);
+    queue_assert_gone(f->server, "x");
+    process_free(agents[0]);
+    process_free(agents[1]);
+}
+
+/* Its host is gone, or stands still; its connections stand. Half of its lease after it was heard it is passed over. */
+static void a_waiter_that_stands_still(void **state)
+{
+    fixture *f = *state;
+    process *still;
+    process *next;
+    queue_entry entry;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    still = agent_in_queue(f, SAFE_LEASE_MS, 0);
+    next = agent_in_queue(f, LONG_LEASE_MS, 1);
+    process_pause(still);
+    entry = queue_at(f->server, "x", 0);
+    pause_ms(SAFE_LEASE_MS / 2 + 10);
+    assert_true(queue_at(f->server, "x", 0).seen == entry.seen);
+    queue_await_listening(f->server, entry.channel);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_result(next));
+    assert_int_equal(queue_size(f->server, "x"), 0);
+    process_resume(still);
+    queue_await(f->server, "x", 1);
+    assert_false(process_try_read(still));
+    assert_status(DIBS_OK, agent_unlock(next, "x"));
+    agent_has_it(f, still);
+    agent_stop(next);
+}
+
+/* Its lease, not less and not much more: they do not wait for a third of their own. */
+static void a_holder_that_was_killed(void **state)
+{
+    fixture *f = *state;
+    process *holder;
+    process *agents[2];
+    int64_t begin;
+    int64_t left;
+
+    fixture_open(f, LONG_LEASE_MS);
+    holder = agent_start(f->server->url, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    for (int i = 0; i < 2; i++)
+        agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
+    process_kill(holder);
+    begin = now_ms();
+    left = server_integer(f->server, "PTTL lock:x");
+    assert_true(left > 0);
+    assert_status(DIBS_OK, agent_result(agents[0]));
+    assert_true(now_ms() - begin >= left - 5);
+    assert_true(now_ms() - begin <= left + SLACK_MS);
+    print_message("# held %" PRId64 " ms after the end of the lease\n", now_ms() - begin - left);
+    assert_status(DIBS_OK, agent_unlock(agents[0], "x"));
+    agent_has_it(f, agents[1]);
+    agent_stop(agents[0]);
+    process_free(holder);
+}
+
+/* ------------------------------------------------------------ who did it twice */
+
+/* Executed, and the connection was cut before it was answered: the other has it by then. */
+static void a_release_that_is_sent_twice(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *holder = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    process *agent;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_lock(holder, "x"));
+        agent = agent_in_queue(f, LONG_LEASE_MS, 0);
+        script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+        assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+        script_server_clear(net);
+        agent_has_it(f, agent);
+        queue_assert_gone(f->server, "x");
+    }
+    assert_int_equal(stats_of(holder).lost, 0);
+    dibs_close(holder);
+    script_server_stop(net);
+}
+
+/* The ask of a waiter, through a connection that is cut when it has been executed. */
+struct cut_waiter {
+    script_server *net;
+    dibs_runtime *rt;
+    actor *actor;
+};
+
+static struct cut_waiter cut_waiter(fixture *f, const char *user)
+{
+    static char url[256];
+    struct cut_waiter c = {.net = script_server_start(&(script_options){.backend = f->server->socket_path}),
+                           .actor = actor_start()};
+
+    snprintf(url, sizeof url, "unix://%s%s", user, script_server_url(c.net) + strlen("unix://"));
+    c.rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 500});
+    subscribe(f, c.rt, f->rt);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin_lock(c.actor, c.rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    return c;
+}
+
+static void end_cut_waiter(fixture *f, struct cut_waiter *c)
+{
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(c->actor));
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(c->actor, c->rt, "x"));
+    actor_end(c->actor);
+    dibs_close(c->rt);
+    queue_assert_gone(f->server, "x");
+    script_server_stop(c->net);
+}
+
+struct firing {
+    script_server *net;
+    unsigned before;
+};
+
+static bool has_fired(void *arg)
+{
+    const struct firing *f = arg;
+
+    return script_server_fired(f->net) > f->before;
+}
+
+/* Has the waiter ask once more, in a way that is answered by the end of its connection. */
+static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *entry)
+{
+    unsigned fired = script_server_fired(c->net);
+
+    script_server_add(c->net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+    publish_grant(f->server, entry, 0);
+    assert_that(wait_until(has_fired, &(struct firing){c->net, fired}, LIMIT_MS), "it does not ask");
+}
+
+static void a_waiter_whose_ask_was_cut_keeps_its_place(void **state)
+{
+    fixture *f = *state;
+    queue_entry before;
+    queue_entry after;
+
+    fixture_open(f, LONG_LEASE_MS);
+    struct cut_waiter c = cut_waiter(f, "");
+    before = queue_at(f->server, "x", 0);
+    cut_next_ask(f, &c, &before);
+    after = queue_await_ask(f->server, "x", before.number + 1); /* one that was cut, one behind it */
+    assert_string_equal(after.token, before.token);
+    assert_true(after.order == before.order);
+    assert_int_equal(queue_size(f->server, "x"), 1);
+    end_cut_waiter(f, &c);
+}
+
+struct token_change {
+    server *server;
+    const char *old;
+};
+
+static bool has_another_token(void *arg)
+{
+    const struct token_change *t = arg;
+    queue_entry head;
+
+    return queue_size(t->server, "x") == 1 && queue_find(t->server, "x", 0, &head) && strcmp(head.token, t->old) != 0;
+}
+
+/* What it has sent may still come: under that token it asks no more, and its entry is taken out. */
+static void without_the_right_to_kill_it_has_a_new_token(void **state)
+{
+    fixture *f = *state;
+    queue_entry before;
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
+    struct cut_waiter c = cut_waiter(f, "u:pw@");
+    before = queue_at(f->server, "x", 0);
+    cut_next_ask(f, &c, &before);
+    assert_true(wait_until(has_another_token, &(struct token_change){f->server, before.token}, LIMIT_MS));
+    end_cut_waiter(f, &c);
+}
+
+static void a_server_without_memory_grants_all_the_same(void **state)
+{
+    fixture *f = *state;
+    process *agents[2];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 2; i++)
+        agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
+    server_do(f->server, "CONFIG SET maxmemory-policy noeviction");
+    server_do(f->server, "CONFIG SET maxmemory 1");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_result(agents[0]));
+    assert_status(DIBS_OK, agent_unlock(agents[0], "x"));
+    assert_status(DIBS_OK, agent_result(agents[1]));
+    assert_status(DIBS_OK, agent_unlock(agents[1], "x"));
+    queue_assert_gone(f->server, "x");
+    server_do(f->server, "CONFIG SET maxmemory 0");
+    agent_stop(agents[0]);
+    agent_stop(agents[1]);
+}
+
+/* ------------------------------------------------------------------- bounds */
+
+/* A store that is far away: the wait ends in time, and nothing stays in the queue. */
+static void a_wait_ends_in_time_though_the_store_is_slow(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *far = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    int64_t worst = 0;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(far, "x", 100));
+    script_server_delay(net, 300);
+    for (int wait_ms = 20; wait_ms <= 1000; wait_ms += 70) {
+        int64_t begin = now_ms();
+        int64_t late;
+
+        dibs_status status = dibs_timedlock(far, "x", wait_ms);
+        late = now_ms() - begin - wait_ms;
+        if (status != DIBS_UNAVAILABLE) /* where it had to connect, it may not have heard of it at all */
+            assert_status(DIBS_TIMEOUT, status);
+        assert_in_range(late + 1, 0, SLACK_MS);
+        worst = late > worst ? late : worst;
+    }
+    print_message("# at most %" PRId64 " ms late\n", worst);
+    queue_await(f->server, "x", 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    script_server_delay(net, 0);
+    dibs_close(far);
+    queue_assert_gone(f->server, "x");
+    script_server_stop(net);
+}
+
+static void query_counts_who_waits(void **state)
+{
+    fixture *f = *state;
+    process *agents[4];
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < 4; i++) {
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_int_equal(owner.waiters, i);
+        agents[i] = agent_in_queue(f, LONG_LEASE_MS, i);
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    for (int i = 0; i < 4; i++) { /* who came first is first */
+        assert_status(DIBS_OK, agent_result(agents[i]));
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_int_equal(owner.waiters, 3 - i);
+        assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
+        agent_stop(agents[i]);
+    }
+    queue_assert_gone(f->server, "x");
+}
+
+/* All that is written for a queue has an end, at whatever point everybody dies. */
+static void a_queue_that_was_left(void **state)
+{
+    fixture *f = *state;
+    process *agents[4];
+
+    f->rt = NULL;
+    agents[0] = agent_start(f->server->url, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, agent_lock(agents[0], "x", 0));
+    for (int i = 1; i < 4; i++)
+        agents[i] = agent_in_queue(f, SAFE_LEASE_MS, i - 1);
+    for (int i = 0; i < 4; i++)
+        process_kill(agents[i]);
+    server_assert_clean(f->server);
+    assert_true(server_wait_gone(f->server, "lock:x", SAFE_LEASE_MS + SLACK_MS));
+    assert_true(server_wait_gone(f->server, "dibs:queue:{lock:x}", 2 * SAFE_LEASE_MS + SLACK_MS));
+    assert_true(server_wait_gone(f->server, "dibs:waiters:{lock:x}", SLACK_MS));
+    for (int i = 0; i < 4; i++)
+        process_free(agents[i]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_contended_lock_costs_one_command_each),
+        TEST(a_grant_counts_from_its_ask),
+        TEST(it_is_never_believed_in_for_too_long),
+        TEST(a_push_that_is_read_after_its_lease),
+        TEST(a_push_for_an_older_ask),
+        TEST(a_push_for_a_finished_attempt),
+        TEST(nonsense_on_the_channel),
+        TEST(a_waiter_that_was_killed),
+        TEST(a_waiter_that_stands_still),
+        TEST(a_holder_that_was_killed),
+        TEST(a_release_that_is_sent_twice),
+        TEST(a_waiter_whose_ask_was_cut_keeps_its_place),
+        TEST(without_the_right_to_kill_it_has_a_new_token),
+        TEST(a_server_without_memory_grants_all_the_same),
+        TEST(a_wait_ends_in_time_though_the_store_is_slow),
+        TEST(query_counts_who_waits),
+        TEST(a_queue_that_was_left),
+    };
+
+    return cmocka_run_group_tests_name("push", tests, NULL, NULL);
+}

@@ -1,0 +1,294 @@
+/* A waiter whose subscription is broken, deaf, or not allowed: it costs time, never the lock, and no entry is left. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* A runtime whose thread waits for x, which f->rt holds. */
+typedef struct waiting {
+    fixture *f;
+    dibs_runtime *rt;
+    actor *actor;
+    queue_entry entry;
+    uint64_t granted; /* by push, before */
+} waiting;
+
+static void begin(waiting *w)
+{
+    assert_status(DIBS_OK, dibs_timedlock(w->f->rt, "x", LIMIT_MS));
+    w->granted = stats_of(w->rt).granted;
+    actor_begin_lock(w->actor, w->rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(w->f->server, "x", 1);
+    w->entry = queue_at(w->f->server, "x", 0);
+}
+
+static waiting start(fixture *f, const char *url)
+{
+    waiting w = {.f = f, .actor = actor_start()};
+
+    if (!f->rt)
+        fixture_open(f, LONG_LEASE_MS);
+    w.rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    begin(&w);
+    return w;
+}
+
+/* It gets the lock when it is free, and gives it back. */
+static void finish(waiting *w)
+{
+    assert_status(DIBS_OK, dibs_unlock(w->f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(w->actor));
+    assert_status(DIBS_BUSY, dibs_trylock(w->f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(w->actor, w->rt, "x"));
+    queue_assert_gone(w->f->server, "x");
+}
+
+static void end(waiting *w)
+{
+    finish(w);
+    actor_end(w->actor);
+    dibs_close(w->rt);
+}
+
+/* ------------------------------------------------------------------ broken */
+
+/* When it stands again who waits asks again, in its old place, and is granted by push. */
+static void one_that_is_killed(void **state)
+{
+    static const char *const kills[] = {"CLIENT KILL TYPE pubsub", "CLIENT KILL TYPE pubsub SKIPME yes"};
+    fixture *f = *state;
+    waiting w = start(f, f->server->url);
+
+    for (int i = 0; i < 6; i++) {
+        queue_entry after;
+
+        assert_true(server_integer(f->server, kills[i % 2]) >= 1);
+        after = queue_await_ask(f->server, "x", w.entry.number);
+        assert_string_equal(after.token, w.entry.token);
+        assert_true(after.order == w.entry.order);
+        queue_await_listening(f->server, w.entry.channel);
+        finish(&w);
+        assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
+        begin(&w);
+    }
+    end(&w);
+}
+
+static long long subscriber_id(server *s)
+{
+    redisReply *reply = server_command(s, "CLIENT LIST TYPE pubsub");
+    long long id = 0;
+
+    sscanf(reply->str, "id=%lld ", &id);
+    freeReplyObject(reply);
+    return id;
+}
+
+struct subscriber {
+    server *server;
+    long long old;
+};
+
+static bool is_another(void *arg)
+{
+    const struct subscriber *s = arg;
+    long long id = subscriber_id(s->server);
+
+    return id != 0 && id != s->old;
+}
+
+static void await_another(fixture *f, long long old)
+{
+    assert_that(wait_until(is_another, &(struct subscriber){f->server, old}, LIMIT_MS), "the same subscriber");
+}
+
+/* The lock is passed on before the waiter listens again: nobody is told. */
+static void one_that_is_killed_with_the_release_behind_it(void **state)
+{
+    fixture *f = *state;
+    waiting w = start(f, f->server->url);
+
+    for (int i = 0; i < 10; i++) {
+        freeReplyObject(server_command(f->server, "CLIENT KILL ID %lld", subscriber_id(f->server)));
+        finish(&w);
+        begin(&w);
+    }
+    end(&w);
+}
+
+/* More was published than the server keeps for a client that does not read. */
+static void one_that_the_server_drops_for_its_output(void **state)
+{
+    static char large[1000000];
+    fixture *f = *state;
+    waiting w = start(f, f->server->url);
+    long long old = subscriber_id(f->server);
+
+    memset(large, 'x', sizeof large);
+    server_do(f->server, "CONFIG SET client-output-buffer-limit %s", "pubsub 100000 0 0");
+    freeReplyObject(server_command(f->server, "PUBLISH %s %b", w.entry.channel, large, sizeof large));
+    await_another(f, old);
+    queue_await_ask(f->server, "x", w.entry.number);
+    end(&w);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
+/* -------------------------------------------------------------------- deaf */
+
+/* The server knows of no subscriber, whatever the waiter thinks: it makes another, and is granted by push. */
+static void one_that_the_server_does_not_know(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    waiting w = start(f, script_server_url(net));
+    long long old = subscriber_id(f->server);
+
+    finish(&w);
+    script_server_add(net, (script_rule){.match = "lock:x",
+                                         .nth = 1,
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "*4\r\n:0\r\n:600000\r\n"
+                                                  ":1\r\n:0\r\n"});
+    begin(&w);
+    await_another(f, old);
+    queue_await_ask(f->server, "x", 1);
+    finish(&w);
+    assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
+    actor_end(w.actor);
+    dibs_close(w.rt);
+    script_server_stop(net);
+}
+
+/* --------------------------------------------------------------- not allowed */
+
+static void expect_denied(dibs_runtime *rt, const char *word)
+{
+    assert_status(DIBS_DENIED, dibs_lock_with(rt, "x", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FAIR}));
+    assert_that(strcasestr(dibs_last_error(), word), "%s", dibs_last_error());
+}
+
+/* All of the same account, without a right that pushes need: they poll. `word` is what DIBS_FAIR says is missing. */
+static void expect_polling(fixture *f, const char *rights, const char *word)
+{
+    static char url[256];
+    const char *urls[] = {url};
+    actor *waiter = actor_start();
+    dibs_runtime *second;
+
+    server_do(f->server, "ACL DELUSER u");
+    freeReplyObject(server_command(f->server, rights));
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    f->config.urls = urls;
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    for (int i = 0; i < 3; i++) {
+        long long asks = server_asks(f->server);
+
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
+        server_await_ask(f->server, asks + 3); /* it goes on asking */
+        assert_status(DIBS_TIMEOUT, dibs_timedlock(second, "x", 200));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        expect_denied(f->rt, word);
+        assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+        queue_await(f->server, "x", 0);
+    }
+    dibs_close(second);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    queue_assert_gone(f->server, "x");
+    actor_end(waiter);
+}
+
+static void without_the_channel(void **state)
+{
+    expect_polling(*state, "ACL SETUSER u on >pw ~* resetchannels +@all", "channel");
+}
+
+static void without_subscribe(void **state)
+{
+    expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -subscribe", "subscribe");
+}
+
+static void without_pubsub(void **state)
+{
+    expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -pubsub", "NUMSUB");
+}
+
+static void without_publish(void **state)
+{
+    expect_polling(*state, "ACL SETUSER u on >pw ~* &* +@all -publish", "PUBLISH");
+}
+
+/* Exactly what the contract names. */
+static void with_no_more_than_it_needs(void **state)
+{
+    static char url[256];
+    fixture *f = *state;
+
+    server_do(f->server, "ACL SETUSER u on >pw ~lock:* ~dibs:* &dibs:* +@all -@admin -@dangerous +client|kill");
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    waiting w = start(f, url);
+    finish(&w);
+    assert_int_equal(stats_of(w.rt).granted, w.granted + 1);
+    begin(&w);
+    end(&w);
+}
+
+/* ----------------------------------------------------------- who can't push */
+
+/* A foreign holder tells nobody: it is asked for every 50 to 100 ms. */
+static void a_foreign_holder_is_polled(void **state)
+{
+    enum { ASKS = 20 };
+    fixture *f = *state;
+    waiting w = start(f, f->server->url);
+    queue_entry entry;
+    int64_t began;
+    int64_t took;
+
+    finish(&w); /* it is subscribed by now */
+    server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
+    actor_begin_lock(w.actor, w.rt, "x", DIBS_WAIT_FOREVER);
+    entry = queue_await_ask(f->server, "x", 0);
+    began = now_ms();
+    entry = queue_await_ask(f->server, "x", entry.number + ASKS - 1);
+    took = now_ms() - began;
+    print_message("# %d asks in %" PRId64 " ms\n", ASKS, took);
+    assert_true(took >= (ASKS - 1) * 50 - 50);
+    assert_true(took <= ASKS * 100 + SLACK_MS);
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(w.actor));
+    assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, "x"));
+    queue_assert_gone(f->server, "x");
+    actor_end(w.actor);
+    dibs_close(w.rt);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_that_is_killed),
+        TEST(one_that_is_killed_with_the_release_behind_it),
+        TEST(one_that_the_server_drops_for_its_output),
+        TEST(one_that_the_server_does_not_know),
+        TEST(without_the_channel),
+        TEST(without_subscribe),
+        TEST(without_pubsub),
+        TEST(without_publish),
+        TEST(with_no_more_than_it_needs),
+        TEST(a_foreign_holder_is_polled),
+    };
+
+    return cmocka_run_group_tests_name("subscription", tests, NULL, NULL);
+}

@@ -1,0 +1,171 @@
+/* The queue of a lock as it stands in Redis. */
+#include "support/queue.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+long long queue_size(server *s, const char *name)
+{
+    return server_integer(s, "ZCARD dibs:queue:{lock:%s}", name);
+}
+
+struct wanted {
+    server *server;
+    const char *name;
+    long long count;
+    unsigned long long number;
+};
+
+static bool has_that_many(void *arg)
+{
+    const struct wanted *w = arg;
+
+    return queue_size(w->server, w->name) == w->count;
+}
+
+void queue_await(server *s, const char *name, long long count)
+{
+    assert_that(wait_until(has_that_many, &(struct wanted){s, name, count, 0}, LIMIT_MS), "%lld in the queue, not %lld",
+                queue_size(s, name), count);
+}
+
+bool queue_find(server *s, const char *name, int place, queue_entry *out)
+{
+    redisReply *head = server_command(s, "ZRANGE dibs:queue:{lock:%s} %d %d WITHSCORES", name, place, place);
+    char text[256];
+
+    memset(out, 0, sizeof *out);
+    if (head->elements == 2) {
+        snprintf(out->token, sizeof out->token, "%s", head->element[0]->str);
+        out->order = strtod(head->element[1]->str, NULL);
+    }
+    freeReplyObject(head);
+    if (!out->token[0] || !server_string(s, text, sizeof text, "HGET dibs:waiters:{lock:%s} %s", name, out->token))
+        return false;
+    int fields = sscanf(text, "%llu %lld %lld %63s", &out->number, &out->lease_ms, &out->seen, out->channel);
+    assert_that(fields >= 3, "the entry says: %s", text);
+    return true;
+}
+
+queue_entry queue_at(server *s, const char *name, int place)
+{
+    queue_entry entry;
+
+    assert_that(queue_find(s, name, place, &entry), "nobody at place %d of the queue of %s", place, name);
+    return entry;
+}
+
+static bool head_asked(void *arg)
+{
+    const struct wanted *w = arg;
+    queue_entry entry;
+
+    return queue_find(w->server, w->name, 0, &entry) && entry.number > w->number;
+}
+
+queue_entry queue_await_ask(server *s, const char *name, unsigned long long number)
+{
+    assert_that(wait_until(head_asked, &(struct wanted){s, name, 0, number}, LIMIT_MS), "no ask after number %llu",
+                number);
+    return queue_at(s, name, 0);
+}
+
+void queue_assert_gone(server *s, const char *name)
+{
+    assert_int_equal(server_integer(s, "EXISTS dibs:queue:{lock:%s} dibs:waiters:{lock:%s}", name, name), 0);
+}
+
+const char *queue_channel_of(const char *token)
+{
+    static char channel[64];
+    const char *end = strrchr(token, ':');
+    const char *begin = end;
+
+    assert_non_null(end);
+    while (begin > token && begin[-1] != ':')
+        begin--;
+    snprintf(channel, sizeof channel, "dibs:%.*s", (int)(end - begin), begin);
+    return channel;
+}
+
+struct listeners {
+    server *server;
+    const char *channel;
+    bool some;
+};
+
+static bool listens(void *arg)
+{
+    const struct listeners *l = arg;
+    redisReply *reply = server_command(l->server, "PUBSUB NUMSUB %s", l->channel);
+    bool some = reply->element[1]->integer > 0;
+
+    freeReplyObject(reply);
+    return some == l->some;
+}
+
+void queue_await_deaf(server *s, const char *channel)
+{
+    assert_that(wait_until(listens, &(struct listeners){s, channel, false}, LIMIT_MS), "%s is listened to", channel);
+}
+
+void queue_await_listening(server *s, const char *channel)
+{
+    assert_that(wait_until(listens, &(struct listeners){s, channel, true}, LIMIT_MS), "nobody listens to %s", channel);
+}
+
+long long queue_now(server *s)
+{
+    redisReply *reply = server_command(s, "TIME");
+    long long us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 + strtoll(reply->element[1]->str, NULL, 10);
+
+    freeReplyObject(reply);
+    return us;
+}
+
+/* --------------------------------------------------------------------- ears */
+
+redisContext *ear_open(server *s, const char *channel, bool pattern)
+{
+    redisContext *ear = redisConnectUnix(s->socket_path);
+    redisReply *reply;
+
+    assert_true(ear && !ear->err);
+    reply = redisCommand(ear, "%s %s", pattern ? "PSUBSCRIBE" : "SUBSCRIBE", channel);
+    assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
+    freeReplyObject(reply);
+    return ear;
+}
+
+void ear_close(redisContext *ear)
+{
+    redisFree(ear);
+}
+
+static bool wait_readable(redisContext *ear, int limit_ms)
+{
+    return poll(&(struct pollfd){.fd = ear->fd, .events = POLLIN}, 1, limit_ms) == 1;
+}
+
+const char *ear_hear(redisContext *ear)
+{
+    static char text[1024];
+    redisReply *reply = NULL;
+
+    assert_that(wait_readable(ear, LIMIT_MS), "nothing is published");
+    assert_int_equal(redisGetReply(ear, (void **)&reply), REDIS_OK);
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    snprintf(text, sizeof text, "%s", reply->element[reply->elements - 1]->str);
+    freeReplyObject(reply);
+    return text;
+}
+
+bool ear_heard_anything(redisContext *ear)
+{
+    return wait_readable(ear, 0);
+}
