@@ -1,6 +1,7 @@
 /* The queue in Redis, script by script: who is let in, who is granted and told, who is passed over. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "redis/scripts.h"
