@@ -1,5 +1,4 @@
 /* dibs and clients that know nothing of it, on the same keys: each excludes the other. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/fixture.h"
