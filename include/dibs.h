@@ -136,7 +136,8 @@ typedef struct dibs_event {
  * Called for one event after another, in order, on a thread of the runtime
  * that does nothing else; that thread exists only where on_event is set. The
  * callback may block, and may call anything but dibs_close and dibs_shutdown
- * of its own runtime. The pointers live until it returns. The queue of events
+ * of its own runtime. It may be called before dibs_open has returned (not
+ * where that fails). The pointers live until it returns. The queue of events
  * is bounded; what does not fit is dropped and counted in
  * dibs_stats.events_dropped.
  */
