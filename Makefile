@@ -2,6 +2,11 @@
 # make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
 # make demo       runs the demo
 # make bench      builds and runs the benchmarks
+# make fuzz       the parsers under libFuzzer, each for FUZZ_SECONDS=60; needs clang
+# make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
+# make analysis   clang-tidy, cppcheck and clang-format
+# make valgrind   the unit tests, and those of ONLY="word...", under valgrind
+# make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those
 # make install    to PREFIX (/usr/local) under DESTDIR; make uninstall
 # make clean
 #
@@ -23,7 +28,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demos tests benches test demo bench install uninstall clean
+.PHONY: all lib demos tests benches fuzzers test demo bench fuzz analysis coverage valgrind soak install uninstall clean
 
 all: lib demos
 
@@ -93,12 +98,18 @@ BENCHES       := $(call programs,bench,bench)
 UNIT_TESTS    := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/unit/*_test.c))
 INTEGRATION   := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/integration/*_test.c))
 TEST_PROGRAMS := $(call programs,test/support/prog,test/prog)
+FAULT_WORKER  := $(BUILD)/test/fault/worker
+FAULT_SHIM    := $(BUILD)/test/fault/clock_shim.so
+FUZZ_SOURCES  := $(wildcard test/fuzz/*_fuzz.c)
+FUZZ_OBJECTS  := $(call objects,test/fuzz/puppet.c test/fuzz/replay.c)
+FUZZERS       := $(patsubst test/%.c,$(BUILD)/test/%,$(FUZZ_SOURCES))
+REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES))
 
 # What the commands and lists were last time: kept in files, so that a change of them rebuilds what they made.
 quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
-ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo,$(MAKECMDGOALS)),all),)
+ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo fuzz analysis coverage valgrind,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS))
 endif
@@ -132,6 +143,7 @@ $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(DEMO_OBJECTS) $(DEMOS): PRIVATE := -Idemo
 $(BENCH_OBJECTS) $(BENCHES): PRIVATE := -Ibench -Idemo
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
+$(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
 
 $(OBJ)/%.o: %.c $(BUILD)/flags | $(need_hiredis)
 	@mkdir -p $(@D)
@@ -143,8 +155,9 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 
 $(BUILD)/flags $(BUILD)/objects: ;
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS))
--include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS) $(FUZZ_OBJECTS))
+-include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) \
+                                          $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
 
 # ---------------------------------------------------------------- programs
 
@@ -171,9 +184,25 @@ $(TEST_OBJECTS): | $(need_cmocka)
 $(TEST_PROGRAMS): $(BUILD)/test/prog/%: test/support/prog/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
 
+$(FAULT_WORKER): test/fault/worker.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link)
+
+$(REPLAYS): $(BUILD)/test/%_replay: test/%_fuzz.c $(FUZZ_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link)
+
+# Only with the flags of "fuzz" below: there libFuzzer has the main function.
+$(FUZZERS): $(BUILD)/test/%: test/%.c $(OBJ)/test/fuzz/puppet.o $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link) -fsanitize=fuzzer
+
+# Goes into a server that was built without sanitizers.
+$(FAULT_SHIM): test/fault/clock_shim.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARNINGS) $(CFLAGS) $(ALL_CPPFLAGS) -shared -fPIC -o $@ $<
+
 demos: $(DEMOS)
 benches: $(BENCHES)
-tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS)
+tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(REPLAYS)
+fuzzers: $(FUZZERS)
 
 # ----------------------------------------------------------------- running
 
@@ -186,6 +215,25 @@ demo:
 
 bench: benches
 	@if [ -f bench/run ]; then sh bench/run; fi
+
+FUZZ_SECONDS ?= 60
+FUZZ_CC      ?= clang
+fuzz:
+	@MAKEFLAGS= MFLAGS= FUZZ_CC=$(FUZZ_CC) sh test/fuzz/run $(BUILD)/fuzz $(FUZZ_SECONDS)
+
+analysis:
+	@DIBS_TOP=$(CURDIR) sh test/build/analysis.sh
+
+coverage:
+	@MAKEFLAGS= MFLAGS= sh test/coverage.sh
+
+valgrind:
+	@MAKEFLAGS= MFLAGS= DIBS_VARIANTS=valgrind sh test/run --no-install $(or $(ONLY),unit/)
+
+MINUTES ?= 1
+soak: $(FAULT_WORKER) $(FAULT_SHIM)
+	python3 -B test/fault/rig.py --worker $(FAULT_WORKER) --shim $(FAULT_SHIM) --seconds $$(($(MINUTES) * 60)) \
+	    $(addprefix --seed ,$(SEED)) $(addprefix --faults ,$(FAULTS)) --report $(BUILD)/soak.txt
 
 # -------------------------------------------------------------- installing
 

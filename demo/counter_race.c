@@ -149,7 +149,7 @@ static void held_up_by_chance(void *arg)
 static long long read_counter(redisContext *redis)
 {
     redisReply *reply = naive_command(redis, "GET %s", store.counter_key);
-    long long value = reply->type == REDIS_REPLY_STRING ? atoll(reply->str) : 0;
+    long long value = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
 
     freeReplyObject(reply);
     return value;

@@ -283,7 +283,8 @@ DIBS_API dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t 
  * DIBS_UNAVAILABLE: the store can't be reached; the hold is gone, renewal has
  * stopped, and the runtime goes on deleting the key in the background;
  * DIBS_DENIED, DIBS_STORE_ERROR: the same, and the store's refusal is in
- * dibs_last_error(); DIBS_INVALID.
+ * dibs_last_error(); DIBS_NO_MEMORY: the same, for want of memory or of a
+ * descriptor for a new connection; DIBS_INVALID.
  */
 DIBS_API dibs_status dibs_unlock(dibs_runtime *rt, const char *name);
 

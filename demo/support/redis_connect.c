@@ -56,7 +56,7 @@ static bool parse_unix(struct parts *parts, const char *text)
     const char *end = text + strcspn(text, "?");
 
     if (strncmp(end, "?db=", 4) == 0)
-        parts->db = atoi(end + 4);
+        parts->db = (int)strtol(end + 4, NULL, 10);
     text = take_credentials(parts, text, end);
     return text && decode(parts->where, sizeof parts->where, text, end) && parts->where[0] == '/';
 }
@@ -66,7 +66,7 @@ static bool parse_tcp(struct parts *parts, const char *text)
     const char *end = text + strcspn(text, "/"), *colon, *host_end;
 
     if (*end == '/')
-        parts->db = atoi(end + 1);
+        parts->db = (int)strtol(end + 1, NULL, 10);
     text = take_credentials(parts, text, end);
     if (!text)
         return false;
@@ -76,7 +76,7 @@ static bool parse_tcp(struct parts *parts, const char *text)
     colon = memchr(host_end, ':', (size_t)(end - host_end));
     host_end = *text == '[' ? host_end : colon ? colon : end;
     text += *text == '[';
-    parts->port = colon ? atoi(colon + 1) : 6379;
+    parts->port = colon ? (int)strtol(colon + 1, NULL, 10) : 6379;
     return decode(parts->where, sizeof parts->where, text, host_end) && parts->where[0] && parts->port > 0;
 }
 

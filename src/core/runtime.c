@@ -293,7 +293,7 @@ static bool revive(dibs_runtime *runtime)
         return true;
     if (core_new(&core, runtime, true, &error) != DIBS_OK)
         return false;
-    core->abandoned = runtime->core;
+    core->abandoned = runtime->core; /* NOLINT(clang-analyzer-core.NullDereference): core_new made it */
     runtime->core = core;
     atomic_store(&runtime->generation, generation);
     return true;
@@ -417,6 +417,15 @@ static void close_core(struct dibs__core *core)
     core_free(core);
 }
 
+/* So that a thread that opens and closes for ever does not keep them all. Those of other threads go when these end. */
+static void forget_own_holds(uint64_t serial)
+{
+    struct dibs__hold *hold;
+
+    while ((hold = dibs__holds_any(serial)))
+        dibs__lease_unref(dibs__holds_remove(hold));
+}
+
 void dibs__runtime_close(dibs_runtime *runtime)
 {
     int cancel_state;
@@ -425,6 +434,7 @@ void dibs__runtime_close(dibs_runtime *runtime)
     atomic_store(&runtime->closing, true);
     if (delist(runtime))
         close_core(runtime->core);
+    forget_own_holds(runtime->serial);
     dibs__settings_free(&runtime->settings);
     free(runtime);
     pthread_setcancelstate(cancel_state, NULL);

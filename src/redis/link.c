@@ -42,9 +42,15 @@ typedef int element_count;
 static redisReplyObjectFunctions bounded_functions;
 static void *(*create_array)(const redisReadTask *task, element_count count);
 
+/* To the reader NULL means that memory is out, so it is noted that it is not. */
 static void *create_bounded_array(const redisReadTask *task, element_count count)
 {
-    return count <= ELEMENTS_MAX ? create_array(task, count) : NULL;
+    struct dibs__link *link = task->privdata;
+
+    if (count <= ELEMENTS_MAX)
+        return create_array(task, count);
+    link->too_large = true;
+    return NULL;
 }
 
 static void bound_functions(void)
@@ -59,14 +65,16 @@ static void bound_functions(void)
     redisReaderFree(reader);
 }
 
-static redisReader *new_reader(void)
+static redisReader *new_reader(struct dibs__link *link)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     redisReader *reader = redisReaderCreate();
 
     pthread_once(&once, bound_functions);
-    if (reader && create_array)
+    if (reader && create_array) {
         reader->fn = &bounded_functions;
+        reader->privdata = link;
+    }
     return reader;
 }
 
@@ -139,7 +147,7 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
         link->endpoint = endpoint;
         link->use = use;
         link->fd = -1;
-        link->reader = new_reader();
+        link->reader = new_reader(link);
     }
     if (!link || !link->reader) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
@@ -263,8 +271,9 @@ static void take_time(struct dibs__link *link, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !reply->element[0]->str || !reply->element[1]->str)
         return;
-    long long us = atoll(reply->element[0]->str) * 1000000 + atoll(reply->element[1]->str);
-    link->server_ahead_us = us - link->greeted_at / 1000;
+    long long s = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
+    if (s >= 0 && s < DIBS__REPLY_MOST / 1000000 && us >= 0 && us < 1000000)
+        link->server_ahead_us = s * 1000000 + us - link->greeted_at / 1000;
 }
 
 static dibs_status take_answer(struct dibs__link *link, const redisReply *reply, struct dibs__error *error)
@@ -497,9 +506,12 @@ dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, s
     void *next = NULL;
 
     *reply = NULL;
-    if (redisReaderGetReply(link->reader, &next) != REDIS_OK)
+    if (redisReaderGetReply(link->reader, &next) != REDIS_OK) {
+        if (link->reader->err == REDIS_ERR_OOM && !link->too_large)
+            return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for an answer of %s", link->endpoint->url.shown);
         return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak as a Redis server does: %s",
                                link->endpoint->url.shown, link->reader->errstr);
+    }
     *reply = next;
     return DIBS_OK;
 }

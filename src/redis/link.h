@@ -33,6 +33,7 @@ struct dibs__link {
     enum dibs__link_use use;
     int fd;
     redisReader *reader;
+    bool too_large; /* an answer claimed to be larger than any can be */
     enum dibs__link_state state;
     struct dibs__link_id id;
     struct dibs__link_id before;       /* the connection that this one replaces */
@@ -95,7 +96,7 @@ long dibs__link_receive(struct dibs__link *link, struct dibs__error *error);
 /*
  * The next reply that is complete at *reply, to be freed with
  * freeReplyObject; NULL where there is none yet. DIBS_STORE_ERROR: the bytes
- * are no reply.
+ * are no reply; DIBS_NO_MEMORY.
  */
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error);
 

@@ -62,6 +62,9 @@ bool dibs__reply_integer(const redisReply *reply, size_t i, int64_t *out)
 {
     if (reply->type != REDIS_REPLY_ARRAY || i >= reply->elements || reply->element[i]->type != REDIS_REPLY_INTEGER)
         return false;
-    *out = reply->element[i]->integer;
+    int64_t value = reply->element[i]->integer;
+    if (value > DIBS__REPLY_MOST)
+        value = DIBS__REPLY_MOST;
+    *out = value < -DIBS__REPLY_MOST ? -DIBS__REPLY_MOST : value;
     return true;
 }

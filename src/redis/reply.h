@@ -18,7 +18,12 @@ bool dibs__reply_is_error(const redisReply *reply, const char *code);
 /* Fills error from an error reply of the server that `shown` names; doing: what was asked of it, "lock \"a\"". */
 dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing);
 
-/* The integer at place i of an array reply; false where there is none. */
+/*
+ * The integer at place i of an array reply; false where there is none. What a
+ * script answers is exact up to 2^53, as Lua's numbers are; what is beyond
+ * becomes that, so that sums with times and leases can't overflow.
+ */
+#define DIBS__REPLY_MOST (INT64_C(1) << 53)
 bool dibs__reply_integer(const redisReply *reply, size_t i, int64_t *out);
 
 #endif

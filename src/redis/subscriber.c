@@ -36,6 +36,7 @@ struct dibs__subscriber {
     struct dibs__link_id last_id;   /* of the link before */
     bool asked;                     /* SUBSCRIBE was sent on this link */
     bool standing;                  /* and confirmed */
+    bool relied_on;                 /* it stood, and no attempt has failed since */
     bool pinged;                    /* PING was sent, and nothing came since */
     uint64_t last_serial;           /* of the subscription that stands, or the last that did */
     int64_t attempt_until;          /* unless it stands by then */
@@ -128,8 +129,9 @@ static void stand(struct dibs__subscriber *subscriber, int64_t now)
     subscriber->last_serial++;
     subscriber->reopen_ms = REOPEN_FIRST_MS;
     subscriber->reopen_at = dibs__after_ms(now, REOPEN_FIRST_MS);
+    subscriber->relied_on = true;
     tell_who_waits(subscriber, NULL);
-    subscriber->hooks.subscribed(subscriber->hooks.context);
+    subscriber->hooks.missed(subscriber->hooks.context);
 }
 
 /* One that was ready has ended the one before, and may be a listener for the server still: the next is to end it. */
@@ -143,6 +145,7 @@ static void drop_link(struct dibs__subscriber *subscriber)
     subscriber->asked = subscriber->standing = subscriber->pinged = false;
 }
 
+/* The first that fails may be the first of many: who sleeps until it is told must hear that it has to ask by itself. */
 static void fail_attempt(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
 {
     int64_t pause = why->status == DIBS_DENIED ? DENIED_PAUSE_MS : subscriber->reopen_ms;
@@ -152,6 +155,9 @@ static void fail_attempt(struct dibs__subscriber *subscriber, const struct dibs_
     subscriber->reopen_at = dibs__after_ms(now, dibs__jitter(pause / 2, pause));
     subscriber->reopen_ms = doubled < REOPEN_LAST_MS ? doubled : REOPEN_LAST_MS;
     tell_who_waits(subscriber, why);
+    if (subscriber->relied_on)
+        subscriber->hooks.missed(subscriber->hooks.context);
+    subscriber->relied_on = false;
 }
 
 /* --------------------------------------------------------------- what is sent */
@@ -176,6 +182,7 @@ static dibs_status ask(struct dibs__subscriber *subscriber, const char *command,
 
     if (!dibs__buffer_command(&subscriber->link->out, arg ? 2 : 1, words, sizes))
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is an endpoint for life */
     atomic_fetch_add_explicit(subscriber->endpoint->commands, 1, memory_order_relaxed);
     return DIBS_OK;
 }

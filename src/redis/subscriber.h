@@ -13,8 +13,8 @@
 /* Called by the scheduler's thread, but for wake; with no lock of the subscriber's held. */
 struct dibs__subscriber_hooks {
     void *context;
-    void (*wake)(void *context);                                    /* any thread: interest has changed */
-    void (*subscribed)(void *context);                              /* again: what was sent before is lost */
+    void (*wake)(void *context);   /* any thread: interest has changed */
+    void (*missed)(void *context); /* what was sent is lost: it stands again, or can't be made anew so far */
     void (*message)(void *context, const char *bytes, size_t size); /* not its to keep; may hold any bytes */
 };
 

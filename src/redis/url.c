@@ -25,7 +25,8 @@ static int hex_digit(char c)
 /* Percent-decodes length bytes into a new string at *out. `part` is what a sentence calls them. */
 static dibs_status decode(char **out, const char *text, size_t length, const char *part, struct dibs__error *error)
 {
-    char *decoded = malloc(length + 1), *end = decoded;
+    char *decoded = malloc(length + 1); /* NOLINT(clang-analyzer-optin.portability.UnixAPI): of a text in memory */
+    char *end = decoded;
 
     if (!decoded)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
@@ -93,14 +94,22 @@ static bool host_name_is_good(const char *host)
     return *host != '\0';
 }
 
-/* The address within brackets; a scope after % is the resolver's business. */
+static bool all_graphic(const char *text)
+{
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c <= ' ' || *c == 0x7f)
+            return false;
+    return true;
+}
+
+/* The address within brackets. Whether there is such a scope as after % is the resolver's business. */
 static bool ipv6_is_good(const char *host)
 {
     char address[INET6_ADDRSTRLEN];
     struct in6_addr unused;
     size_t length = strcspn(host, "%");
 
-    if (length >= sizeof address)
+    if (length >= sizeof address || !all_graphic(host + length))
         return false;
     memcpy(address, host, length);
     address[length] = '\0';

@@ -1,17 +1,19 @@
 #include "store/push.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes the number that text begins with, and the blank behind it. NULL: there is none. */
+/* Takes the number that text begins with, as printf writes it, and the blank behind it. NULL: there is none. */
 static const char *take_number(const char *text, uint64_t *out)
 {
     char *end;
 
-    if (*text < '0' || *text > '9')
+    if (*text < '0' || *text > '9' || (*text == '0' && text[1] != ' '))
         return NULL;
+    errno = 0;
     *out = strtoull(text, &end, 10);
-    return *end == ' ' ? end + 1 : NULL;
+    return *end == ' ' && errno == 0 ? end + 1 : NULL;
 }
 
 static const char *take_numbers(const char *text, uint64_t *out, int count)

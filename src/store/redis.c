@@ -127,7 +127,7 @@ void dibs__lock_call_add(struct dibs__lock_call *call, const char *text)
     dibs__call_add(&call->call, text, strlen(text));
 }
 
-static void on_subscribed(void *context)
+static void on_missed(void *context)
 {
     struct dibs__redis_store *store = context;
 
@@ -313,7 +313,7 @@ static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = {store, hook_opened, hook_failed, hook_unattended};
-    struct dibs__subscriber_hooks ears = {store, hook_unattended, on_subscribed, dibs__redis_on_push};
+    struct dibs__subscriber_hooks ears = {store, hook_unattended, on_missed, dibs__redis_on_push};
     size_t count = config->min_replicas > 0 ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);

@@ -136,8 +136,10 @@ static dibs_status read_answer(struct dibs__redis_store *store, const struct sen
         return dibs__redis_reply_error(store, "acquiring", sending->ask->name, reply, error);
     if (code == 0)
         return read_taken(store, sending, reply, answer, error);
-    if (code == 1 && number > 0) {
+    if (code == 1) {
         sending->ask->in_store = true;
+        if (number <= 0 || number >= DIBS__REPLY_MOST)
+            return dibs__redis_reply_error(store, "acquiring", sending->ask->name, reply, error);
         answer->fence = (uint64_t)number;
         return DIBS_OK;
     }

@@ -1,88 +1,17 @@
 /* After fork the child holds nothing of its parent's, works at once, and does its parent no harm. */
 #include <stdlib.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/actor.h"
+#include "support/child.h"
 #include "support/fixture.h"
 #include "support/process.h"
 #include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
-
-/* In a child no assertion of cmocka may be used: it would run the rest of the tests there. */
-#define CHILD_WANTS(expected, call) child_wants((expected), (call), #call, __LINE__)
-
-static void child_wants(dibs_status expected, dibs_status actual, const char *call, int line)
-{
-    if (actual == expected)
-        return;
-    fprintf(stderr, "fork_test.c:%d: in the child: %s: %s, should be %s; detail: %s\n", line, call,
-            dibs_status_name(actual), dibs_status_name(expected), dibs_last_error());
-    _exit(1);
-}
-
-typedef void child_function(dibs_runtime *rt);
-
-/*
- * AddressSanitizer's allocator is not made for a fork beside other threads: it
- * may be locked for ever in the child. So there, and only there, another child
- * may try. Without it each must come to its end.
- */
-#if defined(TEST_UNDER_ASAN)
-enum { CHILDREN = 6, CHILD_LIMIT_MS = 20000 };
-#else
-enum { CHILDREN = 1, CHILD_LIMIT_MS = LIMIT_MS };
-#endif
-
-/*
- * ThreadSanitizer knows threads by their place in memory and takes those of
- * the parent for alive in the child. With another size of stack a new thread
- * gets none of theirs.
- */
-static void prepare_child(void)
-{
-#if defined(TEST_UNDER_TSAN)
-    pthread_attr_t attributes;
-    size_t size;
-
-    pthread_getattr_default_np(&attributes);
-    pthread_attr_getstacksize(&attributes, &size);
-    pthread_attr_setstacksize(&attributes, size + ((size_t)8 << 20));
-    pthread_setattr_default_np(&attributes);
-    pthread_attr_destroy(&attributes);
-#endif
-}
-
-static pid_t fork_child(void)
-{
-    pid_t child = fork();
-
-    if (child == 0)
-        prepare_child();
-    return child;
-}
-
-/* Runs function in a child and expects that it comes to its end. */
-static void run_child(child_function *function, dibs_runtime *rt)
-{
-    int status = -1;
-
-    for (int i = 0; i < CHILDREN && status == -1; i++) {
-        pid_t child = fork_child();
-
-        assert_true(child >= 0);
-        if (child == 0) {
-            function(rt);
-            _exit(0);
-        }
-        status = child_wait_for(child, CHILD_LIMIT_MS);
-    }
-    assert_int_equal(status, 0);
-}
 
 /* ---------------------------------------------------------- what it holds */
 

@@ -6,6 +6,7 @@
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -140,6 +141,67 @@ static void close_sends_the_waiters_home(void **state)
     /* Nobody is left in the queue. */
     fixture_open(f, 0);
     await_no_waiters(f->rt, "foreign");
+}
+
+static void close_runtime(void *arg)
+{
+    dibs_close(arg);
+}
+
+struct fair_call {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void lock_fairly(void *arg)
+{
+    struct fair_call *call = arg;
+
+    call->status = dibs_lock_with(call->rt, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
+}
+
+/* They have places in the store's queue, which go; so does a grant that comes at the same moment. */
+static void close_with_waiters_in_the_store(void **state)
+{
+    enum { TIMES = 40 };
+    fixture *f = *state;
+    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
+
+    for (int i = 0; i < TIMES; i++) {
+        actor *ordered = actor_start();
+        actor *plain = actor_start();
+        actor *closer = actor_start();
+        struct fair_call call;
+        dibs_status status;
+
+        fixture_open(f, LONG_LEASE_MS);
+        call.rt = f->rt;
+        assert_status(DIBS_OK, dibs_timedlock(holder, "x", LIMIT_MS));
+        actor_begin(ordered, lock_fairly, &call);
+        actor_begin_lock(plain, f->rt, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 2);
+        if (i % 4 == 0) { /* the release after the close, else about the same time */
+            dibs_close(f->rt);
+            assert_int_equal(queue_size(f->server, "x"), 0);
+            assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+        } else {
+            actor_begin(closer, close_runtime, f->rt);
+            pause_ms(i % 4 - 1);
+            assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+            actor_finish(closer);
+        }
+        f->rt = NULL;
+        actor_finish(ordered);
+        status = actor_result(plain);
+        assert_true(status == DIBS_CLOSED || status == DIBS_OK); /* OK: granted, and released by the close */
+        assert_true(call.status == DIBS_CLOSED || call.status == DIBS_OK);
+        actor_end(ordered);
+        actor_end(plain);
+        actor_end(closer);
+        assert_false(server_has(f->server, "lock:x"));
+        queue_assert_gone(f->server, "x");
+    }
+    dibs_close(holder);
 }
 
 static bool renewed_again(void *arg)
@@ -460,6 +522,7 @@ int main(void)
         cmocka_unit_test(open_that_fails_leaves_nothing),
         TEST(close_releases_every_hold_of_every_thread),
         TEST(close_sends_the_waiters_home),
+        TEST(close_with_waiters_in_the_store),
         TEST(shutdown_ends_acquires_only),
         TEST(two_runtimes_are_two_owners),
         TEST(shutdown_in_a_storm),

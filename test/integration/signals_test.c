@@ -1,5 +1,7 @@
 /* Signals: SIGPIPE is never raised, EINTR never shows. */
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/time.h>
 
@@ -9,7 +11,7 @@
 #include "support/wait.h"
 
 static volatile sig_atomic_t pipe_signals;
-static volatile sig_atomic_t alarms;
+static atomic_int alarms; /* of all threads */
 
 static void count_pipe_signal(int signal)
 {
@@ -20,7 +22,7 @@ static void count_pipe_signal(int signal)
 static void count_alarm(int signal)
 {
     (void)signal;
-    alarms++;
+    atomic_fetch_add(&alarms, 1);
 }
 
 static void handle(int signal, void (*function)(int))
@@ -100,7 +102,7 @@ static void eintr_never_shows(void **state)
 
     fixture_open(f, 0);
     second = open_runtime(f->server, 0);
-    alarms = 0;
+    atomic_store(&alarms, 0);
     handle(SIGALRM, count_alarm);
     set_timer(1000);
     wrong += calls_under_signals(f->rt, second);
@@ -119,8 +121,108 @@ static void eintr_never_shows(void **state)
     handle(SIGALRM, SIG_DFL);
     dibs_close(second);
     assert_int_equal(wrong, 0);
-    assert_true(alarms > 100);
+    assert_true(atomic_load(&alarms) > 100);
     assert_int_equal(stats_of(f->rt).reconnects, 0);
+}
+
+/* ----------------------------------------------------- threads that are pestered */
+
+enum { PESTERED = 5 };
+
+struct pestered {
+    pthread_t thread;
+    dibs_runtime *rt;
+    unsigned flags;
+    atomic_bool *stop;
+    atomic_int *inside, *wrong;
+    atomic_uint cycles;
+};
+
+static void *lock_in_a_loop(void *arg)
+{
+    struct pestered *p = arg;
+    dibs_lock_options options = {.flags = p->flags};
+
+    while (!atomic_load(p->stop)) {
+        dibs_status status = dibs_lock_with(p->rt, "x", DIBS_WAIT_FOREVER, &options);
+        int wrong = differs(DIBS_OK, status) + (atomic_fetch_add(p->inside, 1) != 0);
+
+        atomic_fetch_sub(p->inside, 1);
+        wrong += differs(DIBS_OK, dibs_unlock(p->rt, "x"));
+        atomic_fetch_add(p->wrong, wrong);
+        atomic_fetch_add(&p->cycles, 1);
+    }
+    return NULL;
+}
+
+/* Each is hit every millisecond, while it waits here, in order, or in another process's queue, and as it is granted. */
+static void eintr_never_shows_to_those_who_wait(void **state)
+{
+    fixture *f = *state;
+    struct pestered all[PESTERED];
+    atomic_bool stop = false;
+    atomic_int inside = 0, wrong = 0;
+    dibs_runtime *second;
+
+    fixture_open(f, 0);
+    second = open_runtime(f->server, 0);
+    atomic_store(&alarms, 0);
+    handle(SIGALRM, count_alarm);
+    for (int i = 0; i < PESTERED; i++) {
+        all[i] = (struct pestered){.rt = i < 3 ? f->rt : second,
+                                   .flags = i % 3 == 0 ? (unsigned)DIBS_FAIR : 0,
+                                   .stop = &stop,
+                                   .inside = &inside,
+                                   .wrong = &wrong};
+        assert_int_equal(pthread_create(&all[i].thread, NULL, lock_in_a_loop, &all[i]), 0);
+    }
+    for (int ms = 0; ms < 1500; ms++) {
+        for (int i = 0; i < PESTERED; i++)
+            pthread_kill(all[i].thread, SIGALRM);
+        pause_ms(1);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < PESTERED; i++) {
+        pthread_join(all[i].thread, NULL);
+        assert_true(atomic_load(&all[i].cycles) > 0);
+    }
+    handle(SIGALRM, SIG_DFL);
+    assert_int_equal(atomic_load(&wrong), 0);
+    assert_true(atomic_load(&alarms) > 1000);
+    assert_true(stats_of(f->rt).granted > 0);
+    assert_true(stats_of(f->rt).handed_off > 0);
+    assert_int_equal(stats_of(f->rt).reconnects + stats_of(second).reconnects, 0);
+    dibs_close(second);
+}
+
+/* What the program does about SIGPIPE, and which signals it blocks, stays as it was. */
+static void sigpipe_is_left_as_it_is(void **state)
+{
+    static void (*const ways[])(int) = {SIG_DFL, SIG_IGN, count_pipe_signal};
+    fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct sigaction action;
+        sigset_t before;
+        sigset_t after;
+
+        handle(SIGPIPE, ways[i]);
+        pthread_sigmask(SIG_BLOCK, NULL, &before);
+        fixture_open(f, LONG_LEASE_MS);
+        expect_works(f, f->rt, "x");
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        dibs_close(f->rt);
+        f->rt = NULL;
+        assert_int_equal(sigaction(SIGPIPE, NULL, &action), 0);
+        assert_ptr_equal(action.sa_handler, ways[i]);
+        pthread_sigmask(SIG_BLOCK, NULL, &after);
+        for (int signal = 1; signal < 32; signal++)
+            assert_int_equal(sigismember(&before, signal), sigismember(&after, signal));
+        assert_int_equal(sigpending(&after), 0);
+        assert_int_equal(sigismember(&after, SIGPIPE), 0);
+    }
+    handle(SIGPIPE, SIG_DFL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -130,6 +232,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(broken_connections_raise_no_sigpipe),
         TEST(eintr_never_shows),
+        TEST(eintr_never_shows_to_those_who_wait),
+        TEST(sigpipe_is_left_as_it_is),
     };
 
     return cmocka_run_group_tests_name("signals", tests, NULL, NULL);

@@ -245,6 +245,11 @@ void actor_begin_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait
     begin_call(a, (call){.kind = CALL_LOCK, .rt = rt, .name = name, .wait_ms = wait_ms});
 }
 
+void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name)
+{
+    begin_call(a, (call){.kind = CALL_UNLOCK, .rt = rt, .name = name});
+}
+
 dibs_status actor_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms)
 {
     return actor_lock_with(a, rt, name, wait_ms, NULL);

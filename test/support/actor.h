@@ -42,8 +42,9 @@ dibs_status actor_extend(actor *a, dibs_runtime *rt, const char *name, uint32_t 
 dibs_status actor_check(actor *a, dibs_runtime *rt, const char *name);
 dibs_status actor_hold(actor *a, dibs_runtime *rt, const char *name, dibs_hold *out);
 
-/* A lock that may wait: begun here; actor_result finishes it and returns its status. */
+/* A lock that may wait, and an unlock: begun here; actor_result finishes it and returns its status. */
 void actor_begin_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms);
+void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name);
 dibs_status actor_result(actor *a);
 
 #endif

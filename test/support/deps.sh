@@ -51,7 +51,7 @@ deps_have() {
     redis-py) deps_python_has redis ;;
     timeout) timeout 5 true >/dev/null 2>&1 ;;
     find) deps_command find ;;
-    *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin: commands of that name
+    *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin, python3, clang-tidy, ...: commands of that name
     esac
 }
 
@@ -85,6 +85,7 @@ deps_packages() {
         apt-get:cmocka) echo libcmocka-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:redis-py) echo python3 python3-redis ;;
+        apt-get:valgrind) echo valgrind libc6-dbg ;;
 
         dnf:compiler | dnf:gcc) echo gcc glibc-devel ;;
         dnf:sanitizers) echo gcc libasan libubsan libtsan ;;
@@ -94,6 +95,7 @@ deps_packages() {
         dnf:cmocka) echo libcmocka-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:redis-py) echo python3 python3-redis ;;
+        dnf:clang-tidy | dnf:clang-format) echo clang-tools-extra ;;
 
         apk:compiler | apk:gcc) echo gcc musl-dev ;;
         apk:c++) echo g++ musl-dev ;;
@@ -103,15 +105,22 @@ deps_packages() {
         apk:cmocka) echo cmocka-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
         apk:redis-py) echo python3 py3-redis ;;
+        apk:clang-tidy | apk:clang-format) echo clang-extra-tools ;;
+        apk:valgrind) echo valgrind musl-dbg ;;
 
         pacman:compiler | pacman:gcc | pacman:c++ | pacman:sanitizers) echo gcc ;;
         pacman:pkg-config) echo pkgconf ;;
         pacman:redis-server) echo 'valkey|redis' ;;
+        pacman:python3) echo python ;;
         pacman:redis-py) echo python python-redis ;;
+        pacman:clang-tidy | pacman:clang-format) echo clang ;;
 
         brew:compiler | brew:gcc | brew:clang | brew:c++ | brew:sanitizers | brew:nm | brew:redis-py) ;; # not brew's
         brew:pkg-config) echo pkgconf ;;
         brew:redis-server) echo redis ;;
+
+        brew:clang-tidy) echo llvm ;;
+        brew:valgrind) ;; # it knows no macOS of today
 
         dnf:spin | apk:spin | pacman:spin) ;; # they have none: it is built from its sources
 
@@ -119,7 +128,7 @@ deps_packages() {
         *:timeout) echo coreutils ;;
         *:find) echo findutils ;;
         *:awk) echo gawk ;;
-        *) echo "$need" ;; # make, pkg-config, hiredis, cmocka, clang, spin
+        *) echo "$need" ;; # make, pkg-config, hiredis, cmocka, clang, spin, clang-tidy, clang-format, cppcheck, valgrind
         esac
     done | tr ' ' '\n' | sort -u
 }

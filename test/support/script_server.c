@@ -81,8 +81,11 @@ struct script_server {
     bool release;
     bool cut;
     bool down;
-    bool drop_pushes;
+    bool drop_pushes, hold_pushes;
+    bool cut_push; /* the next one, to push_count bytes */
+    size_t push_count;
     unsigned delay_ms;
+    int64_t back_at; /* 0: nobody came since a rule closed a connection */
 };
 
 /* ------------------------------------------------------------------- bytes */
@@ -170,6 +173,13 @@ static void close_both(connection *c)
     close_end(&c->backend);
 }
 
+/* As a rule has it. */
+static void break_off(script_server *s, connection *c)
+{
+    close_both(c);
+    s->back_at = 0;
+}
+
 static void push_pending(connection *c, pending what)
 {
     pending *p = malloc(sizeof *p);
@@ -246,6 +256,8 @@ static void accept_client(script_server *s)
     c->backend = -1;
     c->last = &c->first;
     s->connections[s->connection_count++] = c;
+    if (s->back_at == 0)
+        s->back_at = now_ms();
     greet(s, c);
 }
 
@@ -311,7 +323,7 @@ static bool take_command(script_server *s, connection *c, size_t length)
         return true;
     }
     if (rule->action == SCRIPT_CLOSE_BEFORE) {
-        close_both(c);
+        break_off(s, c);
         return false;
     }
     if (rule->action == SCRIPT_STALL_REQUEST) {
@@ -348,7 +360,7 @@ static void cut_reply(script_server *s, connection *c, size_t length)
     if (p->action == SCRIPT_TRUNCATE_HANG)
         c->hold_replies = true;
     else
-        close_both(c);
+        break_off(s, c);
 }
 
 /* False: the connection gives no more replies for now. */
@@ -360,7 +372,7 @@ static bool give_scripted(script_server *s, connection *c, size_t length)
         break;
     case SCRIPT_REPLACE_CLOSE:
         send_text(c->client, c->first->text);
-        close_both(c);
+        break_off(s, c);
         return false;
     case SCRIPT_TRUNCATE:
     case SCRIPT_TRUNCATE_HANG:
@@ -373,22 +385,40 @@ static bool give_scripted(script_server *s, connection *c, size_t length)
     case SCRIPT_CLOSE_AFTER:
     case SCRIPT_CLOSE_BEFORE:
     case SCRIPT_STALL_REQUEST:
-        close_both(c);
+        break_off(s, c);
         return false;
     }
     return true;
 }
 
-/* On a subscribed connection: whatever came whole, but for messages where they are to be lost. */
-static void give_pushes(const script_server *s, connection *c)
+/* False: it can't be passed now, or never. */
+static bool give_message(script_server *s, connection *c, size_t length)
+{
+    if (s->hold_pushes)
+        return false;
+    if (s->cut_push) {
+        s->cut_push = false;
+        s->fired++;
+        s->cut_length = length;
+        send_all(c->client, c->reply.data, s->push_count < length ? s->push_count : length);
+        break_off(s, c);
+        return false;
+    }
+    if (!s->drop_pushes)
+        send_all(c->client, c->reply.data, length);
+    return true;
+}
+
+/* On a subscribed connection: whatever came whole. */
+static void give_pushes(script_server *s, connection *c)
 {
     size_t length;
 
     while (!c->hold_replies && (length = message_length(c->reply.data, c->reply.length)) > 0) {
-        bool message = memmem(c->reply.data, length, "message\r\n", 9) != NULL;
-
-        if (!message || !s->drop_pushes)
+        if (!memmem(c->reply.data, length, "message\r\n", 9))
             send_all(c->client, c->reply.data, length);
+        else if (!give_message(s, c, length))
+            return;
         bytes_drop(&c->reply, length);
     }
 }
@@ -659,6 +689,19 @@ void script_server_drop_pushes(script_server *s, bool drop)
     set(s, &s->drop_pushes, drop);
 }
 
+void script_server_hold_pushes(script_server *s, bool hold)
+{
+    set(s, &s->hold_pushes, hold);
+}
+
+void script_server_cut_push(script_server *s, size_t count)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->cut_push = true;
+    s->push_count = count;
+    pthread_mutex_unlock(&s->mutex);
+}
+
 void script_server_delay(script_server *s, unsigned ms)
 {
     pthread_mutex_lock(&s->mutex);
@@ -692,6 +735,16 @@ size_t script_server_cut_length(script_server *s)
 
     pthread_mutex_lock(&s->mutex);
     value = s->cut_length;
+    pthread_mutex_unlock(&s->mutex);
+    return value;
+}
+
+int64_t script_server_back_at(script_server *s)
+{
+    int64_t value;
+
+    pthread_mutex_lock(&s->mutex);
+    value = s->back_at;
     pthread_mutex_unlock(&s->mutex);
     return value;
 }

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct script_server script_server;
 
@@ -67,9 +68,18 @@ void script_server_delay(script_server *s, unsigned ms);
 /* While set, messages of subscriptions are thrown away: the subscription looks well, and is deaf. */
 void script_server_drop_pushes(script_server *s, bool drop);
 
-/* How often a rule fired; the connections accepted; the length of the last reply that SCRIPT_TRUNCATE* cut, whole. */
+/* The next message of a subscription is cut to count bytes, then the connection is closed. Counts as a firing. */
+void script_server_cut_push(script_server *s, size_t count);
+
+/* While set, messages of subscriptions are kept back; false lets them go. */
+void script_server_hold_pushes(script_server *s, bool hold);
+
+/* How often a rule fired; the connections accepted; the length of the last reply or message that was cut, whole. */
 unsigned script_server_fired(script_server *s);
 unsigned script_server_accepted(script_server *s);
 size_t script_server_cut_length(script_server *s);
+
+/* When (now_ms) the first connection was accepted since a rule last closed one; 0: none yet. */
+int64_t script_server_back_at(script_server *s);
 
 #endif

@@ -34,9 +34,8 @@ static void what_is_left_is_rounded_up(void **state)
     static const struct {
         int64_t deadline, now, ms;
     } rows[] = {
-        {0, 0, 0},     {5, 6, 0},           {6, 5, 1},
-        {MS(1), 0, 1}, {MS(1) + 1, 0, 2},   {MS(7), MS(3), 4},
-        {MS(3), MS(7), 0}, {DIBS__NEVER, 0, INT64_MAX / DIBS__NS_PER_MS + 1},
+        {0, 0, 0},         {5, 6, 0},         {6, 5, 1},         {MS(1), 0, 1},
+        {MS(1) + 1, 0, 2}, {MS(7), MS(3), 4}, {MS(3), MS(7), 0}, {DIBS__NEVER, 0, INT64_MAX / DIBS__NS_PER_MS + 1},
     };
 
     (void)state;

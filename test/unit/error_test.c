@@ -71,12 +71,9 @@ static void names_are_quoted(void **state)
     static const struct {
         const char *name, *quoted;
     } rows[] = {
-        {"a", "\"a\""},
-        {"", "\"\""},
-        {"a b", "\"a b\""},
-        {"\n\x7f", "\"\\x0a\\x7f\""},
-        {"\\", "\"\\x5c\""},
-        {"\xc3\xa9", "\"\\xc3\\xa9\""},
+        {"a", "\"a\""},      {"", "\"\""},
+        {"a b", "\"a b\""},  {"\n\x7f", "\"\\x0a\\x7f\""},
+        {"\\", "\"\\x5c\""}, {"\xc3\xa9", "\"\\xc3\\xa9\""},
     };
     char out[DIBS__QUOTED_MAX], name[DIBS_NAME_MAX + 1];
 
@@ -92,6 +89,7 @@ static void names_are_quoted(void **state)
         }
     }
     memset(name, 'n', DIBS_NAME_MAX);
+    name[DIBS_NAME_MAX] = '\0';
     assert_non_null(strstr(dibs__quote(out, name), "...\""));
 }
 

@@ -187,7 +187,8 @@ static void the_memory_goes_with_the_holds(void **state)
         snprintf(name, sizeof name, "%u", i);
         take_out(1, name);
     }
-    assert_that(memory_in_use() - before < most / 100, "ten holds take %zu bytes", memory_in_use() - before);
+    if (most > 0) /* under valgrind nothing is told */
+        assert_that(memory_in_use() - before < most / 100, "ten holds take %zu bytes", memory_in_use() - before);
     for (unsigned i = MANY - 10; i < MANY; i++) {
         snprintf(name, sizeof name, "%u", i);
         take_out(1, name);

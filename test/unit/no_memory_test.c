@@ -7,70 +7,14 @@
  * stand in front of it. Where a sanitizer has put its own there, the runs go
  * without failures.
  */
-#include <errno.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "support/actor.h"
+#include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
-
-static atomic_long fail_at;             /* the allocation that is to fail, counted from now; 0: none */
-static atomic_long living;              /* allocations that were not freed */
-static _Thread_local bool counted_here; /* the failing ones are the test's own thread's */
-
-#if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
-#define CAN_FAIL 1
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void __libc_free(void *memory);
-
-static bool is_to_fail(void)
-{
-    if (!counted_here || atomic_load(&fail_at) == 0 || atomic_fetch_sub(&fail_at, 1) != 1)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-static void *counted(void *memory)
-{
-    if (memory)
-        atomic_fetch_add(&living, 1);
-    return memory;
-}
-
-void *malloc(size_t size)
-{
-    return is_to_fail() ? NULL : counted(__libc_malloc(size));
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return is_to_fail() ? NULL : counted(__libc_calloc(count, size));
-}
-
-void *realloc(void *memory, size_t size)
-{
-    if (is_to_fail())
-        return NULL;
-    void *grown = __libc_realloc(memory, size);
-    return memory ? grown : counted(grown);
-}
-
-void free(void *memory)
-{
-    if (memory)
-        atomic_fetch_sub(&living, 1);
-    __libc_free(memory);
-}
-#else
-#define CAN_FAIL 0
-#endif
 
 static void ignore(const dibs_event *event, void *arg)
 {
@@ -122,12 +66,12 @@ static void attempt(void *arg)
 {
     struct attempt *a = arg;
 
-    counted_here = true;
+    fails_here = true;
     atomic_store(&fail_at, a->fail_at);
     a->status = run_through();
     a->failed = atomic_load(&fail_at) <= 0;
     atomic_store(&fail_at, 0);
-    counted_here = false;
+    fails_here = false;
 }
 
 static struct attempt try_with(long nth)
@@ -181,12 +125,12 @@ static void unlock_for_another(void *arg)
 
     h->lock = dibs_lock(h->rt, "a");
     wait_until(another_waits, h->rt, LIMIT_MS);
-    counted_here = true;
+    fails_here = true;
     atomic_store(&fail_at, h->fail_at);
     h->unlock = dibs_unlock(h->rt, "a");
     h->failed = h->fail_at > 0 && atomic_load(&fail_at) <= 0;
     atomic_store(&fail_at, 0);
-    counted_here = false;
+    fails_here = false;
 }
 
 static bool is_held(void *arg)

@@ -37,13 +37,9 @@ static const struct pace {
     uint32_t lease_ms, renew_ms;
     int64_t period;
 } paces[] = {
-    {30000, 0, MS(10000)},
-    {20, 0, MS(20) / 3},
-    {1000, 0, MS(1000) / 3},
-    {30000, 5000, MS(5000)},
-    {30000, 15000, MS(10000)}, /* a third is sooner */
-    {86400000, 0, MS(28800000)},
-    {86400000, 1, MS(1)},
+    {30000, 0, MS(10000)},       {20, 0, MS(20) / 3},       {1000, 0, MS(1000) / 3},
+    {30000, 5000, MS(5000)},     {30000, 15000, MS(10000)}, /* a third is sooner */
+    {86400000, 0, MS(28800000)}, {86400000, 1, MS(1)},
 };
 
 static void renewal_comes_exactly_at_its_time(void **state)

@@ -94,7 +94,9 @@ static void integers_are_taken_only_from_where_they_are(void **state)
         {"*0\r\n", 0, false, 0},
         {"*-1\r\n", 0, false, 0},
         {":5\r\n", 0, false, 0},
-        {"*1\r\n:9223372036854775807\r\n", 0, true, INT64_MAX},
+        {"*1\r\n:9007199254740991\r\n", 0, true, DIBS__REPLY_MOST - 1},
+        {"*1\r\n:9223372036854775807\r\n", 0, true, DIBS__REPLY_MOST},
+        {"*1\r\n:-9223372036854775808\r\n", 0, true, -DIBS__REPLY_MOST},
     };
 
     (void)state;

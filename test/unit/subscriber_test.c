@@ -604,6 +604,34 @@ static void each_attempt_that_fails_makes_the_next_wait_longer(void **state)
     assert_true(pass_pause(r) <= MS(10));
 }
 
+/* Who relies on it is told at the first, and then when it stands again; before it ever stood, nobody does. */
+static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    serial_of(r);
+    expect_failed_attempt(r, 1);
+    assert_int_equal(r->subscribed, 0);
+    pass_pause(r);
+    fake_redis_refuse(r->fake, false);
+    subscribed(r);
+    assert_int_equal(r->subscribed, 1);
+    fake_redis_refuse(r->fake, true);
+    fake_redis_cut(r->fake);
+    ATTEND_UNTIL(r, serial_of(r) == 0);
+    assert_int_equal(r->subscribed, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        pass_pause(r);
+        expect_failed_attempt(r, i + 3);
+        assert_int_equal(r->subscribed, 2);
+    }
+    pass_pause(r);
+    fake_redis_refuse(r->fake, false);
+    subscribed(r);
+    assert_int_equal(r->subscribed, 3);
+}
+
 /* The server is silent from there on. */
 static void expect_given_up_in_time(struct rig *r, const char *prefix)
 {
@@ -999,6 +1027,7 @@ int main(void)
         TEST(one_that_breaks_at_once_stood_all_the_same),
         TEST(who_may_not_use_the_channel_is_told_so),
         TEST(each_attempt_that_fails_makes_the_next_wait_longer),
+        TEST(who_relies_on_it_is_told_when_it_can_not_be_made_anew),
         TEST(an_attempt_is_given_up_after_the_connect_timeout),
         TEST(an_attempt_that_is_not_confirmed_is_given_up_as_well),
         TEST(one_that_is_distrusted_is_made_anew),

@@ -115,7 +115,7 @@ static const struct {
     {"unix:///s?db=1x", "database"},
     {"unix:///s%", "path"},
     {"unix://" LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10
-             LONG_PATH_10 LONG_PATH_10 LONG_PATH_10,
+         LONG_PATH_10 LONG_PATH_10 LONG_PATH_10,
      "too long"},
     {"rediss://u:secret@h", "rediss://"},
     {"redis-sentinel://u:secret@h/m", "redis-sentinel://"},

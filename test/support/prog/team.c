@@ -6,6 +6,7 @@
  *     open URL LEASE_MS          lock THREAD NAME WAIT_MS FLAGS
  *     close                      unlock THREAD NAME
  *     fork                       (a child that does nothing, and outlives this; DIBS_OK when there is one)
+ *     exec PROGRAM               (in the place of this)
  *
  * Thread numbers are 0 to 31. Names hold no blanks. Ends with its input,
  * without dibs_close.
@@ -122,6 +123,16 @@ static void leave_child(void)
     say("", pid > 0 ? DIBS_OK : DIBS_NO_MEMORY);
 }
 
+/* With its threads in the midst of whatever they do. */
+static void become(char *line)
+{
+    char *program = line + strlen("exec ");
+
+    program[strcspn(program, "\n")] = '\0';
+    execl(program, program, (char *)NULL);
+    say("", DIBS_INVALID);
+}
+
 static void end_all(void)
 {
     for (int i = 0; i < THREADS; i++) {
@@ -149,6 +160,8 @@ int main(void)
             open_store(line);
         } else if (strncmp(line, "fork", 4) == 0) {
             leave_child();
+        } else if (strncmp(line, "exec ", 5) == 0) {
+            become(line);
         } else if (strncmp(line, "close", 5) == 0) {
             end_all();
             return 0;

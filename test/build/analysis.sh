@@ -1,0 +1,56 @@
+# What the analysers say of the sources: nothing. Their configuration, with a reason for each thing that they are not
+# to look for: .clang-tidy, .cppcheck, .clang-format.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+cd "$DIBS_TOP" || exit 1
+
+jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+libraries=$(pkg-config --cflags hiredis cmocka)
+includes='-Iinclude -Isrc -Idemo -Ibench -Itest'
+
+sources() {
+    find "$@" -name '*.c' | sort
+}
+
+# clang-tidy counts what it left out on standard error.
+tidies() {
+    # shellcheck disable=SC2086
+    sources "$@" | xargs -P "$jobs" -n 1 sh -c '
+        flags=$0
+        clang-tidy --quiet "$@" -- $flags 2>"$(mktemp "$TIDY_LOGS/XXXXXX")"' \
+        "-std=c11 -D_GNU_SOURCE $includes $libraries"
+}
+
+tidies_header() {
+    clang-tidy --quiet include/dibs.h -- -xc -std=c11
+}
+
+checks() {
+    # shellcheck disable=SC2086
+    cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,style,performance,portability --inline-suppr \
+        --suppressions-list="$tmp/suppressions" --error-exitcode=1 -D_GNU_SOURCE $includes "$@"
+}
+
+# Versions of clang-format differ about tables of initializers, which the tests are full of: these are checked by the
+# version that they were formatted with.
+formatted() {
+    folders='include src demo bench'
+    case $(clang-format --version) in *' version 14.'*) folders="$folders test" ;; esac
+    # shellcheck disable=SC2086
+    find $folders -name '*.[ch]' | sort | xargs clang-format --dry-run -Werror
+}
+
+TIDY_LOGS=$tmp/tidy
+export TIDY_LOGS
+mkdir "$TIDY_LOGS"
+sed -e '/^#/d' -e '/^$/d' .cppcheck >"$tmp/suppressions"
+
+tap_plan 7
+tap 'clang-tidy: the header' tidies_header
+tap 'clang-tidy: src/base, src/api and src/store' tidies src/base src/api src/store
+tap 'clang-tidy: src/core' tidies src/core
+tap 'clang-tidy: src/redis' tidies src/redis
+tap 'clang-tidy: the demo and the benchmarks' tidies demo bench
+tap 'cppcheck' checks src demo bench
+tap 'clang-format' formatted
+tap_end

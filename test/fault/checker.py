@@ -1,0 +1,388 @@
+"""Decides from the judge's log of one phase whether the library kept its promises.
+
+What is exact is exact: dibs_check was called at a time t and said DIBS_OK, so the hold was valid at some instant from t
+on, and it is valid without a break from its acquire to its loss. So a hold claims all instants from the return of its
+acquire to the *begin* of its last check that said DIBS_OK, or of its last unlock if that said DIBS_OK. Only the bounds
+on time have slack, because a machine may be slow; where the rig saw that it was, they have more.
+
+A pair of holds is excused (class 2) if the server lost locks between the grant of the first and that of the second.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from typing import NamedTuple
+
+import judge
+
+MS = 1_000_000
+FAILURES_KEPT = 100  # of each promise
+TITLES = {
+    1: "no two hold a name at one instant while the server keeps its state",
+    2: "where the server lost its state, the fence protects and the old holder knows in time",
+    3: "fences rise",
+    4: "who lost its lease was told before another was granted it",
+    5: "nothing is left behind, and nobody sleeps beside a free lock",
+    6: "no crash, leak or thread left over, no wrong status",
+}
+EXPECTED = (judge.OK, judge.BUSY, judge.TIMEOUT, judge.UNAVAILABLE, judge.STORE_ERROR, judge.CLOSED)
+
+
+class Act(NamedTuple):
+    """A fault as it was done."""
+
+    kind: str
+    begin: int
+    end: int
+    disturbs: bool
+
+
+class Loss(NamedTuple):
+    """The server lost locks between begin and end."""
+
+    kind: str
+    begin: int
+    end: int
+    name: int | None  # None: of all names
+    certain: bool  # every lock held at begin is gone for good; else some may be
+
+
+class Circumstances(NamedTuple):
+    """What else happened, beside the log."""
+
+    losses: list
+    acts: list
+    stops: list  # (process, begin, end)
+    stalls: list  # (begin, end): the machine was slow
+    samples: list  # (begin, end, [whether the lock's key is there, by name]) or (begin, end, None): not known
+    threads: int
+    lease_ms: int  # the longest
+    timeout_ms: int
+    slack_ms: int
+    wall_ns: int | None  # the servers' wall clock less the log's clock; None: it was stepped
+
+
+def claim_end(hold):
+    return max(hold.last_ok, hold.left if hold.left_end and hold.unlock_status == judge.OK else 0)
+
+
+def text_of(hold):
+    return (
+        f"slot {hold.slot} wait {hold.wait_ms} lease {hold.lease_ms} flags {hold.flags} {judge.STATUS[hold.status]} "
+        f"fence {hold.fence >> 10}+{hold.fence & 1023} asked {hold.asked} returned {hold.returned} "
+        f"first ok by {hold.first_ok_end} last ok {hold.last_ok} lost {hold.told_lost} "
+        f"left {hold.left}..{hold.left_end} unlock {judge.STATUS[hold.unlock_status]} died {hold.died}"
+    )
+
+
+def overlaps_in_time(begin, end, other_begin, other_end):
+    return begin <= other_end and other_begin <= end
+
+
+class NameCheck:
+    """The holds of one name."""
+
+    def __init__(self, phase, name, holds, circumstances, report):
+        self.phase, self.name, self.all, self.about, self.report = phase, name, holds, circumstances, report
+        self.granted = sorted((h for h in holds if h.status == judge.OK and h.fence), key=lambda h: h.fence)
+        self.losses = [loss for loss in circumstances.losses if loss.name in (None, name)]
+        # A lease that threads of a process hand on has one fence of the store; it is as old as its first hold.
+        self.root, self.granted_at = {}, {}
+        for hold in self.granted:
+            lease = hold.fence >> 10
+            self.root[lease] = min(self.root.get(lease, hold.asked), hold.asked)
+            self.granted_at[lease] = min(self.granted_at.get(lease, hold.returned), hold.returned)
+
+    def grant_time(self, hold):
+        """
+        The earliest and the latest time at which the server can have granted it: between ask and return. The fence
+        is the server's time in microseconds, unless the clock went back; where that fits, it tells more exactly.
+        """
+        asked, returned = self.root[hold.fence >> 10], self.granted_at[hold.fence >> 10]
+        if self.about.wall_ns is not None:
+            told = (hold.fence >> 10) * 1000 - self.about.wall_ns
+            if asked - 5 * MS <= told <= returned + 5 * MS:
+                return told - 5 * MS, told + 5 * MS
+        return asked, returned
+
+    def granted_by(self, hold):
+        """The latest time at which it can have been granted; one that a thread handed on: by its return."""
+        return hold.returned if hold.fence & 1023 else min(hold.returned, self.grant_time(hold)[1])
+
+    def excuse(self, older, newer):
+        """The last loss that lets both believe that they hold the name; None: there is none."""
+        if older.fence >> 10 == newer.fence >> 10:
+            return None
+        since, until = self.grant_time(older)[0], self.grant_time(newer)[1]
+        losses = [loss for loss in self.losses if loss.end >= since and loss.begin <= until]
+        return max(losses, key=lambda loss: loss.end, default=None)
+
+    def fail(self, check, why, *holds):
+        lines = [f"phase {self.phase} name {self.name}: {why}"] + ["    " + text_of(hold) for hold in holds]
+        end = max(claim_end(holds[0]), holds[0].returned)
+        lines += ["    near it: " + line for line in self.report.acts_near(holds[0].asked, end)]
+        self.report.fail(check, "\n".join(lines))
+
+    def run(self):
+        self.check_pairs()
+        self.check_order()
+        self.check_rejected()
+        self.check_known()
+        self.check_absent()
+
+    # ------------------------------------------------------ 1, 2 and 4: pairs
+
+    def suspects(self):
+        """Pairs (a, b) where a has the smaller fence and held on after b had been granted the lock."""
+        first = [0] * len(self.granted)
+        earliest = None
+        for i in range(len(self.granted) - 1, -1, -1):
+            first[i] = earliest
+            granted = self.granted_by(self.granted[i])
+            earliest = granted if earliest is None else min(earliest, granted)
+        for i, older in enumerate(self.granted):
+            end = claim_end(older)
+            if first[i] is None or end <= first[i] or older.returned > end:
+                continue
+            for newer in self.granted[i + 1 :]:
+                if self.granted_by(newer) < end:
+                    yield older, newer
+
+    def check_pairs(self):
+        for older, newer in self.suspects():
+            overlap = min(claim_end(older), claim_end(newer)) - max(older.returned, newer.returned)
+            late = claim_end(older) - self.granted_by(newer)
+            loss = self.excuse(older, newer)
+            if loss:
+                self.check_excused(older, newer, loss, overlap)
+                continue
+            if overlap > 0:
+                self.report.count("overlaps, class 1")
+                self.fail(1, f"two held it for {overlap / MS:.3f} ms", older, newer)
+            self.fail(4, f"told so {late / MS:.3f} ms after the next was granted", older, newer)
+
+    def check_excused(self, older, newer, loss, overlap):
+        if overlap > 0:
+            self.report.count("overlaps, class 2")
+            self.report.count(f"overlaps after {loss.kind}")
+        if newer.first_accept_end and older.last_accept > newer.first_accept_end:
+            self.fail(2, "the judge took a write of the old holder after one of the new", older, newer)
+        self.check_bound(older, loss)
+
+    def check_bound(self, hold, loss):
+        """The old holder knows within a third of its lease plus the command timeout after the server's loss."""
+        since, late = loss.end, hold.last_ok - loss.end
+        if late <= 0 or hold.flags & judge.FIXED or self.report.is_stopped(hold, since):
+            return
+        if any(act.disturbs and since < act.begin < hold.last_ok for act in self.about.acts):
+            return
+        self.report.count("old holders timed")
+        self.report.worst("an old holder knew after", late, hold, since, hold.last_ok)
+        allowed = (hold.lease_ms / 3 + self.about.timeout_ms + self.about.slack_ms) * MS
+        if late > allowed + self.report.stalled(since, hold.last_ok):
+            self.fail(2, f"knew of {loss.kind} only after {late / MS:.0f} ms", hold)
+
+    def check_known(self):
+        for loss in self.losses:
+            for hold in self.granted:
+                if loss.certain and self.granted_at[hold.fence >> 10] < loss.begin and hold.last_ok > loss.end:
+                    self.report.count("holders whose lock the server lost")
+                    self.check_bound(hold, loss)
+
+    # --------------------------------------------------------------- 3: fences
+
+    def check_order(self):
+        """Fences rise from every hold to each that was asked for later, or was valid later."""
+        returned = valid = None
+        previous = None
+        for hold in reversed(self.granted):  # from the largest fence down: the earliest of those that are larger
+            if previous and previous.fence == hold.fence:
+                self.fail(3, "two holds have one fence", hold, previous)
+            previous = hold
+            if returned and returned.returned <= hold.asked:
+                self.check_fall(returned, hold)
+            if valid and hold.first_ok_end and valid.first_ok_end < hold.last_ok and hold.last_ok > hold.returned:
+                if valid.first_ok_end < hold.returned and valid.last_ok <= hold.returned:
+                    self.check_fall(valid, hold)
+            if returned is None or hold.returned < returned.returned:
+                returned = hold
+            if hold.first_ok_end and (valid is None or hold.first_ok_end < valid.first_ok_end):
+                valid = hold
+
+    def check_fall(self, earlier, later):
+        """
+        earlier has the larger fence. That may be where the lease of later was asked for before, was granted, and then
+        lost by the server: its process may hand it on, or read of the grant only now.
+        """
+        if self.root[later.fence >> 10] <= earlier.returned and self.excuse(later, earlier):
+            self.report.count("holds that began with a lease that the server had lost")
+            return
+        self.fail(3, "the fence fell", earlier, later)
+
+    def check_rejected(self):
+        for hold in self.granted:
+            if hold.rejected:
+                self.report.count("writes rejected", hold.rejected)
+            if not hold.ok_after_rejected:
+                continue
+            if not self.is_lost(hold, hold.ok_after_rejected):
+                self.fail(1, "a check said OK after the judge had seen a larger fence", hold)
+
+    # ------------------------------------------- 4, without waiting for another
+
+    def check_absent(self):
+        """Nobody may say that it holds a lock after the store was seen without its key."""
+        absent = [(s[0], s[1]) for s in self.about.samples if s[2] is not None and not s[2][self.name]]
+        for hold in self.granted:
+            i = bisect.bisect_right(absent, (hold.returned, 0))
+            if i < len(absent) and absent[i][1] < claim_end(hold) and not self.is_lost(hold, absent[i][1]):
+                late = claim_end(hold) - absent[i][1]
+                self.fail(4, f"said that it holds it {late / MS:.3f} ms after its key was not in the store", hold)
+
+    def is_lost(self, hold, until):
+        since = self.grant_time(hold)[0]
+        return any(loss.end >= since and loss.begin <= until for loss in self.losses)
+
+    # -------------------------------------------------------------- 5: sleepers
+
+    def free_times(self):
+        """When the key was not there, by the samples and by the log."""
+        run = None
+        for begin, end, there in self.about.samples:
+            if there is None or there[self.name] or (run and begin - run[1] > 300 * MS):
+                if run:
+                    yield from self.between_holds(*run)
+                run = None
+            if there is not None and not there[self.name]:
+                run = (run[0], begin) if run else (end, begin)
+        if run:
+            yield from self.between_holds(*run)
+
+    def between_holds(self, begin, end):
+        """Parts of that time in which the log shows no hold that begins or ends: the samples miss short ones."""
+        for i in range(bisect.bisect_right(self.moves, begin), len(self.moves)):
+            if self.moves[i] >= end:
+                break
+            yield begin, self.moves[i]
+            begin = self.moves[i]
+        yield begin, end
+
+    def check_sleepers(self):
+        self.moves = sorted(t for h in self.all if h.status == judge.OK for t in (h.returned, h.left_end) if t)
+        waiters = sorted((h for h in self.all if h.wait_ms != 0), key=lambda h: h.asked)
+        asked = [h.asked for h in waiters]
+        bound = (self.about.lease_ms / 3 + self.about.slack_ms) * MS
+        for begin, end in self.free_times():
+            if end - begin < self.about.lease_ms * MS / 6:
+                continue
+            for waiter in waiters[: bisect.bisect_left(asked, end)]:
+                till = min(end, waiter.returned or waiter.died or end)
+                since = max(begin, waiter.asked)
+                if till <= since or self.report.is_hindered(waiter, since, till):
+                    continue
+                self.report.worst("a waiter slept beside a free lock for", till - since, waiter, since, till)
+                if till - since > bound + self.report.stalled(since, till):
+                    self.fail(5, f"a waiter slept beside a free lock for {(till - since) / MS:.0f} ms", waiter)
+
+
+class Report:
+    """What was found in the phases so far."""
+
+    def __init__(self):
+        self.failures = collections.defaultdict(list)
+        self.counts = collections.Counter()
+        self.worsts = {}  # what: (ns, lines of text)
+        self.about = None
+
+    def fail(self, check, text):
+        if text not in self.failures[check] and len(self.failures[check]) < FAILURES_KEPT:
+            self.failures[check].append(text)
+
+    def count(self, what, by=1):
+        self.counts[what] += by
+
+    def worst(self, what, ns, hold, begin, end):
+        """The longest time of that kind, and what was about it."""
+        if ns > self.worsts.get(what, (0, ""))[0]:
+            lines = [f"phase {hold.phase} name {hold.name}, {text_of(hold)}"]
+            lines += [f"slow machine for {self.stalled(begin, end) / MS:.0f} ms"] + self.acts_near(begin, end)
+            self.worsts[what] = (ns, lines)
+
+    # ---------------------------------------------------------- circumstances
+
+    def is_disturbed(self, begin, end):
+        """Whether a fault acted on the server or the network then, or shortly before: clients had to find it again."""
+        grace = 1500 * MS
+        return any(act.disturbs and overlaps_in_time(act.begin, act.end + grace, begin, end) for act in self.about.acts)
+
+    def is_hindered(self, hold, begin, end):
+        return self.is_disturbed(begin, end) or self.is_stopped(hold, begin, end)
+
+    def is_stopped(self, hold, begin, end=None):
+        """Whether the hold's process was stopped then, or shortly before."""
+        process, end = hold.slot // self.about.threads, end or hold.last_ok
+        grace = 300 * MS
+        return any(p == process and overlaps_in_time(b, e + grace, begin, end) for p, b, e in self.about.stops)
+
+    def stalled(self, begin, end):
+        return sum(e - b for b, e in self.about.stalls if overlaps_in_time(b, e, begin, end))
+
+    def acts_near(self, begin, end):
+        near = [a for a in self.about.acts if overlaps_in_time(a.begin, a.end, begin - 1000 * MS, end)]
+        return [f"{act.kind} {act.begin}..{act.end}" for act in near]
+
+    # -------------------------------------------------------------- one phase
+
+    def check_phase(self, phase, holds, circumstances):
+        self.about = circumstances
+        by_name = collections.defaultdict(list)
+        for hold in holds:
+            by_name[hold.name].append(hold)
+            self.count_hold(hold)
+        for name, some in sorted(by_name.items()):
+            check = NameCheck(phase, name, some, circumstances, self)
+            check.run()
+            check.check_sleepers()
+        self.count_handovers(by_name)
+
+    def count_hold(self, hold):
+        if hold.odd:
+            self.fail(6, f"what must not be, bits {hold.odd:#x}: {hold}")
+        if not hold.returned:
+            self.count("asks cut short by a kill")
+            return
+        self.count("acquires " + judge.STATUS[hold.status])
+        if hold.status not in EXPECTED:
+            self.fail(6, f"an acquire said DIBS_{judge.STATUS[hold.status]}: {hold}")
+        if hold.status == judge.OK:
+            self.count_grant(hold)
+        over = hold.returned - hold.asked - max(0, hold.wait_ms) * MS
+        if hold.wait_ms >= 0 and not self.is_stopped(hold, hold.asked, hold.returned):
+            what = "a try took" if hold.wait_ms == 0 else "a timed wait took too long by"
+            self.worst(what, over, hold, hold.returned - over, hold.returned)
+
+    def count_grant(self, hold):
+        self.count("grants")
+        self.count("grants, fair" if hold.flags & judge.FAIR else "grants, not fair")
+        if hold.flags & judge.FIXED:
+            self.count("grants, fixed lease")
+        if hold.fence & 1023:
+            self.count("grants handed on in a process")
+        if hold.told_lost:
+            self.count("losses told")
+        if hold.died:
+            self.count("holders killed")
+        if hold.left_end:
+            self.count("unlocks " + judge.STATUS[hold.unlock_status])
+            if not self.is_stopped(hold, hold.left, hold.left_end):
+                self.worst("an unlock took", hold.left_end - hold.left, hold, hold.left, hold.left_end)
+
+    def count_handovers(self, by_name):
+        """Grants to another process that had asked while the holder before held: where two could have been inside."""
+        for some in by_name.values():
+            granted = sorted((h for h in some if h.status == judge.OK and h.left_end), key=lambda h: h.returned)
+            for before, after in zip(granted, granted[1:]):
+                other = before.slot // self.about.threads != after.slot // self.about.threads
+                if other and after.asked < before.left_end:
+                    self.count("contended hand-overs between processes")

@@ -1,0 +1,166 @@
+"""Which faults, when, on what: all of it drawn from the seed, so that the same seed plans the same faults.
+
+A run is a row of phases, each with names of its own. In a phase of class 1 the server keeps its state whatever happens;
+in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both.
+"""
+
+import random
+from typing import NamedTuple
+
+CALM = 2.5  # at the end of a phase no fault begins: waiters must come on
+KEPT, LOST = 1, 2
+
+
+class Kind(NamedTuple):
+    track: str  # faults of one track come one after the other
+    loses: bool = False  # the server loses locks
+    disturbs: bool = False  # while it acts, and shortly after, asks fail: a waiter may be asleep beside a free lock
+
+
+KINDS = {
+    # the network
+    "cut": Kind("network", disturbs=True),
+    "refuse": Kind("network", disturbs=True),
+    "stall": Kind("network", disturbs=True),
+    "delay": Kind("network", disturbs=True),
+    "throttle": Kind("network", disturbs=True),
+    "half_close": Kind("network", disturbs=True),
+    "drop_up": Kind("network", disturbs=True),
+    "drop_down": Kind("network", disturbs=True),
+    "cut_after": Kind("network", disturbs=True),
+    # the server, its state kept
+    "server_stop": Kind("server", disturbs=True),
+    "restart_kept": Kind("server", disturbs=True),
+    "script_flush": Kind("server", disturbs=True),
+    "kill_normal": Kind("server", disturbs=True),
+    "kill_pubsub": Kind("server", disturbs=True),
+    "client_pause": Kind("server", disturbs=True),
+    "debug_sleep": Kind("server", disturbs=True),
+    "maxmemory": Kind("server", disturbs=True),
+    "maxclients": Kind("server", disturbs=True),
+    "min_replicas": Kind("server", disturbs=True),
+    # the server, state lost
+    "flushall": Kind("loss", loses=True),
+    "del_key": Kind("loss", loses=True),
+    "pexpire_key": Kind("loss", loses=True),
+    "restart_lost": Kind("loss", loses=True, disturbs=True),
+    "promotion": Kind("loss", loses=True, disturbs=True),
+    "clock_forward": Kind("clock", loses=True, disturbs=True),
+    "clock_back": Kind("clock", loses=True, disturbs=True),
+    # the workers
+    "worker_stop": Kind("process"),
+    "worker_kill": Kind("process"),
+    "worker_exit": Kind("process"),
+}
+
+
+class Fault(NamedTuple):
+    at: float  # seconds since the phase began
+    kind: str
+    length: float  # seconds it acts; 0: it is an instant
+    params: dict
+
+    def __str__(self):
+        params = " ".join(f"{key}={value}" for key, value in sorted(self.params.items()))
+        return f"{self.at:7.2f} s  {self.kind:<14}{self.length * 1000:5.0f} ms  {params}".rstrip()
+
+
+class Phase(NamedTuple):
+    number: int
+    loses: bool
+    seconds: float
+    faults: list
+
+    def __str__(self):
+        title = "loses state" if self.loses else "keeps state"
+        return "\n".join([f"phase {self.number}, {title}, {self.seconds:.0f} s", *map(str, self.faults)])
+
+
+def draw_length(rng, kind):
+    if kind in ("cut", "cut_after", "half_close", "script_flush", "kill_normal", "kill_pubsub", "flushall", "del_key"):
+        return 0.0
+    if kind in ("worker_kill", "worker_exit", "pexpire_key", "restart_kept"):
+        return round(rng.uniform(0.0, 0.3), 3)
+    if kind in ("promotion", "restart_lost"):
+        return round(rng.uniform(0.05, 0.5), 3)
+    if kind in ("clock_forward", "clock_back"):
+        return round(rng.uniform(0.8, 1.5), 3)
+    # Some end within a command's time, some outlast a lease.
+    return round(rng.choice([rng.uniform(0.05, 0.4), rng.uniform(0.3, 1.0), rng.uniform(0.9, 1.8)]), 3)
+
+
+def draw_params(rng, kind, size):
+    if kind in ("worker_stop", "worker_kill", "worker_exit"):
+        return {"worker": rng.randrange(size.processes), "role": rng.choice(["holder", "holder", "waiter", "any"])}
+    if kind in ("del_key", "pexpire_key"):
+        return {"name": rng.randrange(size.names)}
+    if kind not in KINDS or KINDS[kind].track != "network" or kind == "refuse":
+        return {"writes_only": rng.random() < 0.5} if kind == "client_pause" else {}
+    params = {"share": rng.choice([1, 1, 0.5, 0.2]), "salt": rng.randrange(1000)}
+    if kind in ("stall", "half_close", "delay"):
+        params["way"] = rng.choice(["up", "down", None]) if kind != "half_close" else rng.choice(["up", "down"])
+    if kind == "delay":
+        params["ms"] = rng.choice([5, 50, 150, 280, 400])
+    elif kind == "throttle":
+        params["rate"] = rng.choice([2000, 10000, 50000])
+    elif kind == "cut_after":
+        params["bytes"] = rng.randrange(60)
+    elif kind == "cut":
+        params["reset"] = rng.random() < 0.5
+    return params
+
+
+class Bag:
+    """All kinds of a track come once, in any order, before any comes again."""
+
+    def __init__(self, rng, kinds):
+        self.rng, self.kinds, self.left = rng, kinds, []
+
+    def draw(self):
+        if not self.left:
+            self.left = list(self.kinds)
+            self.rng.shuffle(self.left)
+        return self.left.pop()
+
+
+PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.5, 1.1), "clock": (0.5, 1.0), "process": (0.02, 0.5)}
+OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}  # what it takes beside its length
+
+KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
+
+
+def plan_track(rng, bag, track, seconds, size):
+    faults, at = [], 0.3 + rng.uniform(*PACE[track])
+    while at < seconds - CALM:
+        kind = bag.draw()
+        length = min(draw_length(rng, kind), max(0.1, seconds - CALM + 0.5 - at))
+        faults.append(Fault(round(at, 3), kind, length, draw_params(rng, kind, size)))
+        # Processes are harmed several at a time.
+        at += (0 if track == "process" else length + OVERHEAD.get(kind, 0)) + rng.uniform(*PACE[track])
+    return faults
+
+
+def make(seed, seconds, size, only=None):
+    """The phases of a run of about so many seconds. only: the kinds of faults to choose from; None: all."""
+    rng = random.Random(seed)
+    kinds = [kind for kind in KINDS if only is None or kind in only]
+    bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track in PACE}
+    classes = [KEPT] if any(not KINDS[k].loses for k in kinds) else []
+    if any(KINDS[k].loses for k in kinds):
+        classes.append(LOST)
+    loss_tracks = [track for track in ("loss", "clock") if bags[track].kinds]
+    length = max(5.0, min(10.0, seconds / max(1, len(classes))))
+    phases, kept, lossy = [], 0, 0
+    for number in range(1, max(len(classes), round(seconds / length)) + 1):
+        loses = classes[(number - 1) % len(classes)] == LOST if classes else False
+        if not loses:
+            tracks = KEPT_TRACKS[kept % len(KEPT_TRACKS)]
+            kept += 1
+        else:
+            # The clock is stepped in phases without other losses: after a step back, a store that forgot its fences
+            # gives smaller ones, which nobody promises to survive.
+            tracks = ["process", loss_tracks[lossy % len(loss_tracks)]]
+            lossy += 1
+        faults = [f for track in tracks if bags[track].kinds for f in plan_track(rng, bags[track], track, length, size)]
+        phases.append(Phase(number, loses, length, sorted(faults, key=lambda f: f.at)))
+    return phases

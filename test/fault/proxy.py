@@ -1,0 +1,316 @@
+"""A proxy between the workers and Redis that harms what passes.
+
+Run by the rig as a process of its own. Prints the port it listens on; reads orders from its standard input, one JSON
+object a line, and answers each with a line; ends with its standard input.
+
+    {"do": "backend", "path": P}            connects to that Unix socket from now on
+    {"do": "refuse", "on": B}               new connections are closed as soon as they are made
+    {"do": KIND, "share": F, "salt": N, ..} harms a share of the connections (chosen by the salt), until "calm"; KIND is
+        cut                                 closes them
+        stall                               nothing passes
+        drop, "way": up|down                what comes on that way is thrown away, as long as the connection lives
+        delay, "ms": N                      each piece comes so much later
+        throttle, "rate": N                 bytes a second each way
+        half_close, "way": up|down          ends that way: its receiver is told that no more comes
+        cut_after, "bytes": N               closes them after that many more bytes to the client, in a reply
+    {"do": "calm"}                          ends what acts
+
+What a client sent before it went away is delivered still, as a network would.
+"""
+
+import collections
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+import zlib
+
+PIECE = 65536
+BACKLOG = 1 << 20
+
+
+class Flow:
+    """One direction of a connection: what was read from source and is not yet written to target."""
+
+    def __init__(self, source, target):
+        self.source, self.target = source, target
+        self.queue = collections.deque()  # (when it may pass, bytes)
+        self.queued = 0
+        self.ended = False  # the source sends no more
+        self.shut = False  # and the target was told
+        self.stalled = self.dropping = False
+        self.blocked = False  # the target takes no more now
+        self.delay = 0.0
+        self.rate = 0.0
+        self.allowance_at = 0.0
+        self.cut_after = -1
+
+    def add(self, data, now):
+        if not self.dropping:
+            self.queue.append((now + self.delay, data))
+            self.queued += len(data)
+
+    def due(self):
+        """When something can be written; None: not before something else happens."""
+        if self.stalled or self.blocked or not self.queue:
+            return None
+        return max(self.queue[0][0], self.allowance_at)
+
+    def take(self, now):
+        when = self.due()
+        if when is None or when > now:
+            return b""
+        data = self.queue[0][1]
+        if self.cut_after >= 0:
+            data = data[: self.cut_after]
+        if self.rate:
+            data = data[: max(1, int(self.rate / 50))]
+        return data
+
+    def wrote(self, count, now):
+        when, data = self.queue[0]
+        self.queued -= count
+        if count == len(data):
+            self.queue.popleft()
+        else:
+            self.queue[0] = (when, data[count:])
+        if self.cut_after >= 0:
+            self.cut_after -= count
+        if self.rate:
+            self.allowance_at = now + count / self.rate
+
+    def calm(self):
+        self.stalled = False
+        self.delay = self.rate = self.allowance_at = 0.0
+        self.cut_after = -1
+
+
+class Connection:
+    def __init__(self, number, client, server):
+        self.number, self.client, self.server = number, client, server
+        self.up, self.down = Flow(client, server), Flow(server, client)
+        self.flows = {client: self.up, server: self.down}
+        self.watched = {}
+
+    def flow_to(self, end):
+        return self.down if end is self.client else self.up
+
+
+class Proxy:
+    def __init__(self, backend):
+        self.backend, self.refusing = backend, False
+        self.selector = selectors.DefaultSelector()
+        self.connections = set()
+        self.accepted = 0
+        self.acting = None  # the order that new connections feel too
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ, None)
+        os.set_blocking(0, False)
+        self.selector.register(0, selectors.EVENT_READ, None)
+        self.orders = b""
+
+    # ------------------------------------------------------------- connections
+
+    def accept(self):
+        try:
+            client, _ = self.listener.accept()
+        except OSError:
+            return
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            if self.refusing:
+                raise ConnectionRefusedError
+            server.connect(self.backend)
+        except OSError:
+            client.close()
+            server.close()
+            return
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for end in (client, server):
+            end.setblocking(False)
+        self.accepted += 1
+        connection = Connection(self.accepted, client, server)
+        self.connections.add(connection)
+        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle"):
+            self.harm(connection, self.acting)
+        self.watch(connection)
+
+    def close(self, connection, reset=False):
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        for end in (connection.client, connection.server):
+            if end in connection.watched:
+                self.selector.unregister(end)
+            if reset:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.close()
+
+    def watch(self, connection):
+        for end, flow in connection.flows.items():
+            events = 0
+            if not flow.ended and flow.queued < BACKLOG:
+                events |= selectors.EVENT_READ
+            if connection.flow_to(end).blocked:
+                events |= selectors.EVENT_WRITE
+            known = connection.watched.get(end, 0)
+            if events == known:
+                continue
+            if not known:
+                self.selector.register(end, events, connection)
+            elif not events:
+                self.selector.unregister(end)
+            else:
+                self.selector.modify(end, events, connection)
+            connection.watched[end] = events
+            if not events:
+                del connection.watched[end]
+
+    def read(self, connection, flow):
+        try:
+            data = flow.source.recv(PIECE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            flow.add(data, time.monotonic())
+        else:
+            flow.ended = True
+
+    def write(self, flow):
+        """False: the target is gone."""
+        now = time.monotonic()
+        while data := flow.take(now):
+            try:
+                count = flow.target.send(data)
+            except (BlockingIOError, InterruptedError):
+                count = 0
+            except OSError:
+                return False
+            flow.wrote(count, now)
+            flow.blocked = count < len(data)
+        return True
+
+    def pump(self, connection):
+        """Writes what is due, passes on ends; closes the connection where both sides are done."""
+        for flow in (connection.up, connection.down):
+            if not self.write(flow):
+                flow.queue.clear()
+                flow.queued = 0
+                flow.dropping = True
+                if flow is connection.up:
+                    connection.down.ended = True
+            if flow.cut_after == 0:
+                return self.close(connection, reset=True)
+            if flow.ended and not flow.queue and not flow.shut and not flow.stalled:
+                flow.shut = True
+                try:
+                    flow.target.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass
+        if connection.up.shut and connection.down.shut:
+            return self.close(connection)
+        return self.watch(connection)
+
+    # ------------------------------------------------------------------ orders
+
+    @staticmethod
+    def is_chosen(connection, order):
+        number = zlib.crc32(b"%d %d" % (connection.number, order.get("salt", 0)))
+        return number % 1000 < 1000 * order.get("share", 1)
+
+    @staticmethod
+    def ways(connection, order):
+        way = order.get("way")
+        return [flow for name, flow in (("up", connection.up), ("down", connection.down)) if way in (None, name)]
+
+    def harm(self, connection, order):
+        kind = order["do"]
+        if not self.is_chosen(connection, order):
+            return
+        if kind == "cut":
+            self.close(connection, reset=order.get("reset", False))
+        elif kind == "half_close":
+            for flow in self.ways(connection, order):
+                flow.ended = True
+        elif kind == "cut_after":
+            connection.down.cut_after = order["bytes"]
+        for flow in self.ways(connection, order):
+            if kind == "stall":
+                flow.stalled = True
+            elif kind == "drop":
+                flow.dropping = True
+            elif kind == "delay":
+                flow.delay = order["ms"] / 1000
+            elif kind == "throttle":
+                flow.rate = order["rate"]
+
+    def obey(self, order):
+        kind = order["do"]
+        if kind == "backend":
+            self.backend = order["path"]
+        elif kind == "refuse":
+            self.refusing = order["on"]
+        elif kind == "calm":
+            self.acting = None
+            for connection in list(self.connections):
+                for flow in (connection.up, connection.down):
+                    flow.calm()
+        else:
+            self.acting = order
+            for connection in list(self.connections):
+                self.harm(connection, order)
+        for connection in list(self.connections):
+            self.pump(connection)
+
+    def read_orders(self):
+        data = os.read(0, PIECE)
+        if not data:
+            sys.exit(0)
+        self.orders += data
+        while b"\n" in self.orders:
+            line, self.orders = self.orders.split(b"\n", 1)
+            self.obey(json.loads(line))
+            print(len(self.connections), flush=True)
+
+    # -------------------------------------------------------------------- loop
+
+    def dues(self):
+        flows = [(c, flow.due()) for c in self.connections for flow in (c.up, c.down) if flow.queue]
+        return [(due, connection) for connection, due in flows if due is not None]
+
+    def next_due(self):
+        dues = self.dues()
+        return max(0.0, min(due for due, _ in dues) - time.monotonic()) if dues else None
+
+    def late(self):
+        now = time.monotonic()
+        return {connection for due, connection in self.dues() if due <= now}
+
+    def run(self):
+        print(self.listener.getsockname()[1], flush=True)
+        while True:
+            touched = set()
+            for key, events in self.selector.select(self.next_due()):
+                if key.fileobj is self.listener:
+                    self.accept()
+                elif key.fileobj == 0:
+                    self.read_orders()
+                elif key.data in self.connections:
+                    if events & selectors.EVENT_READ:
+                        self.read(key.data, key.data.flows[key.fileobj])
+                    if events & selectors.EVENT_WRITE:
+                        key.data.flow_to(key.fileobj).blocked = False
+                    touched.add(key.data)
+            for connection in touched | self.late():
+                if connection in self.connections:
+                    self.pump(connection)
+
+
+if __name__ == "__main__":
+    Proxy(sys.argv[1]).run()

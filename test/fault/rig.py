@@ -1,0 +1,746 @@
+"""The fault rig: workers that lock, faults that harm them, and a judge of what came of it.
+
+    python3 rig.py --worker PROGRAM --shim LIBRARY [--seconds N] [--seed N] [--faults KIND,...] [--processes N]
+                   [--threads N] [--names N] [--report FILE] [--tap] [--plan]
+
+The seed decides which faults come when, and on what (--plan prints them and ends). Exit status: 0: all promises were
+kept; 1: one was broken; 2: the rig itself failed; 3: too little was done for that to mean something.
+"""
+
+import argparse
+import heapq
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import checker  # noqa: E402
+import judge as judges  # noqa: E402
+import plan as plans  # noqa: E402
+import servers  # noqa: E402
+from checker import MS, Act, Loss  # noqa: E402
+
+TIMEOUT_MS = 300  # connect and command timeout of the workers
+SLACK_MS = 500
+EXIT_SECONDS = 20
+STEP_SECONDS = 60
+SIDECARS = ("fence", "queue", "waiters")
+now = time.monotonic_ns
+
+
+class Pulse(threading.Thread):
+    """Notes when the machine was slow: a short sleep that took long."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.stalls = []
+
+    def run(self):
+        while True:
+            begin = now()
+            time.sleep(0.01)
+            if now() - begin > 60 * MS:
+                self.stalls.append((begin, now()))
+
+
+class Sampler(threading.Thread):
+    """Looks which locks' keys are there, on a connection of its own; and now and then for keys that never expire."""
+
+    def __init__(self, rig):
+        super().__init__(daemon=True)
+        self.rig, self.samples, self.client, self.path = rig, [], None, None
+        self.eternal = set()
+
+    def run(self):
+        for turn in itertools.count():
+            time.sleep(0.03)
+            begin, there = now(), None
+            try:
+                there = self.look(turn % 8 == 0)
+            except (OSError, servers.ServerError):
+                if self.client:
+                    self.client.close()
+                self.client = None
+            self.samples.append((begin, now(), there))
+
+    def look(self, at_expiry):
+        path = self.rig.server.path
+        if not self.client or self.path != path:
+            self.client, self.path = servers.Client(path, timeout=1.0), path
+        phase = self.rig.phase_number
+        locks = [f"lock:p{phase}:n{name}" for name in range(self.rig.options.names)]
+        if at_expiry:
+            self.look_at_expiry(locks + [f"dibs:{kind}:{{{lock}}}" for lock in locks for kind in SIDECARS])
+        found = self.client.pipeline([("EXISTS", lock) for lock in locks])
+        same = phase == self.rig.phase_number and path == self.rig.server.path
+        return [bool(each) for each in found] if same else None
+
+    def look_at_expiry(self, keys):
+        for key, left in zip(keys, self.client.pipeline([("PTTL", key) for key in keys])):
+            if left == -1:
+                self.eternal.add(key)
+
+
+class ProxyProcess:
+    def __init__(self, backend):
+        words = [sys.executable, "-B", os.path.join(HERE, "proxy.py"), backend]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline())
+
+    def order(self, **words):
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+        if not self.process.stdout.readline():
+            raise RuntimeError("the proxy has ended")
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Worker:
+    """A worker process and its successors, in one place of the judge's file."""
+
+    def __init__(self, rig, index):
+        self.rig, self.index = rig, index
+        self.incarnation = 0
+        self.process = None
+        self.state = "dead"  # dead, running, stopped, exiting
+        self.exit_by = 0
+
+    def start(self):
+        rig = self.rig
+        rig.judge.set_quit(self.index, False)
+        self.incarnation += 1
+        seed = random.Random(f"{rig.options.seed} {self.index} {self.incarnation}").getrandbits(48)
+        words = [rig.options.worker, rig.judge.path, rig.url, self.index, seed, rig.options.lease, TIMEOUT_MS]
+        with open(os.path.join(rig.folder, f"worker{self.index}.log"), "ab") as log:
+            self.process = subprocess.Popen(
+                rig.launcher + [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.state = "running"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+        self.state = "stopped"
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.state = "running"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.buried()
+
+    def ask_exit(self):
+        self.rig.judge.set_quit(self.index, True)
+        self.state = "exiting"
+        self.exit_by = now() + EXIT_SECONDS * 1000 * MS
+
+    def buried(self):
+        self.state = "dead"
+        self.rig.take_dead(self.index)
+        self.rig.judge.clear_slot_phases(self.index)
+
+    def log(self):
+        with open(os.path.join(self.rig.folder, f"worker{self.index}.log"), errors="replace") as log:
+            return log.read()[-6000:]
+
+    def reap(self):
+        """Whether it has ended; an end that the rig did not ask for is a failure."""
+        if self.state in ("dead", "stopped"):
+            return self.state == "dead"
+        code = self.process.poll()
+        if code is None:
+            if self.state == "exiting" and now() > self.exit_by:
+                self.rig.fail(6, f"worker {self.index} did not end within {EXIT_SECONDS} s")
+                self.process.send_signal(signal.SIGABRT)
+                self.kill()
+                return True
+            return False
+        if code != 0 or self.state != "exiting":
+            self.rig.fail(6, f"worker {self.index} ended with status {code}\n{self.log()}")
+        self.rig.report.count("workers that ended when asked")
+        self.buried()
+        return True
+
+
+def find_launcher(worker):
+    """What to put in front of it: ThreadSanitizer does not bear with the most random addresses of newer kernels."""
+    for launcher in ([], ["setarch", os.uname().machine, "-R"]):
+        if subprocess.run(launcher + [worker], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 5:
+            return launcher
+    raise SystemExit(f"{worker} does not run")
+
+
+def set_sanitizers():
+    """A report of theirs ends the worker, with a status that the rig takes for a failure."""
+    for name, more in (("ASAN", "detect_leaks=1:detect_stack_use_after_return=1"), ("UBSAN", "print_stacktrace=1"),
+                       ("TSAN", "second_deadlock_stack=1")):
+        os.environ.setdefault(name + "_OPTIONS", f"halt_on_error=1:exitcode=99:{more}")
+
+
+def is_clock_stepped(phase):
+    return any(fault.kind.startswith("clock") for fault in phase.faults)
+
+
+class Rig:
+    def __init__(self, options):
+        self.options = options
+        self.folder = tempfile.mkdtemp(prefix="dibs-fault-")
+        self.launcher = find_launcher(options.worker)
+        self.report = checker.Report()
+        self.clock = servers.Clock(os.path.join(self.folder, "clock"))
+        self.server_count = itertools.count()
+        self.server = self.new_server()
+        self.server.start()
+        self.proxy = ProxyProcess(self.server.path)
+        self.url = f"redis://127.0.0.1:{self.proxy.port}"
+        self.wall_ns = 0  # the wall clock less the log's, when the phase began
+        self.phases = plans.make(options.seed, options.seconds, options, options.kinds)
+        self.judge = judges.Judge(
+            os.path.join(self.folder, "judge"), len(self.phases) + 2, options.names, options.processes, options.threads
+        )
+        self.workers = [Worker(self, index) for index in range(options.processes)]
+        self.phase_number = 0
+        self.holds, self.acts, self.losses, self.stops = [], [], [], []
+        self.fired, self.planned, self.skipped = {}, {}, {}
+        self.timers, self.order = [], itertools.count()
+        self.waiting = {"network": [], "server": [], "loss": [], "clock": []}  # by track; the first of each acts
+        self.collected_at = 0
+        self.pulse, self.sampler = Pulse(), Sampler(self)
+
+    def new_server(self):
+        return servers.Server(os.path.join(self.folder, f"r{next(self.server_count)}"), self.options.shim, self.clock)
+
+    def fail(self, check, text):
+        self.report.fail(check, text)
+
+    def take_dead(self, process):
+        self.holds += self.judge.take_dead(process, now())
+
+    # -------------------------------------------------------------------- time
+
+    def at(self, when, act, *arguments):
+        heapq.heappush(self.timers, (when, next(self.order), act, arguments))
+
+    def after(self, seconds, act, *arguments):
+        self.at(now() + int(seconds * 1e9), act, *arguments)
+
+    def tend(self):
+        """What is always to be done."""
+        if now() - self.collected_at > 100 * MS:
+            self.collected_at = now()
+            self.holds += self.judge.take()
+            for worker in self.workers:
+                if worker.state == "running" or worker.state == "exiting":
+                    if worker.reap():
+                        self.after(0.02, self.revive, worker)
+            if self.server.crashed():
+                code = self.server.process.returncode
+                raise RuntimeError(f"the server has ended by itself, with status {code}\n{self.server.log()}")
+
+    def revive(self, worker):
+        if worker.state == "dead":
+            worker.start()
+
+    def run_until(self, when):
+        """Timers and tending, till a time, or till a condition holds: that is then true."""
+        condition = when if callable(when) else lambda: now() >= when
+        while not condition():
+            self.tend()
+            if self.timers and self.timers[0][0] <= now():
+                _, _, act, arguments = heapq.heappop(self.timers)
+                act(*arguments)
+            else:
+                time.sleep(min(0.005, max(0.0, (self.timers[0][0] - now()) / 1e9)) if self.timers else 0.005)
+
+    def run_timers_out(self):
+        while self.timers:
+            self.run_until(self.timers[0][0])
+            if self.timers and self.timers[0][0] <= now():
+                _, _, act, arguments = heapq.heappop(self.timers)
+                act(*arguments)
+
+    def wait_for(self, condition, seconds):
+        end = now() + int(seconds * 1e9)
+        self.run_until(lambda: condition() or now() >= end)
+        return condition()
+
+    # ------------------------------------------------------------------ faults
+
+    def begin(self, fault):
+        """Where the one before it in its track still acts, because the machine was slow, it waits for its end."""
+        track = plans.KINDS[fault.kind].track
+        if track == "process":
+            return self.act(fault)
+        self.waiting[track].append(fault)
+        if len(self.waiting[track]) == 1:
+            self.act(fault)
+        return None
+
+    def act(self, fault):
+        begin = now()
+        finish = getattr(self, "do_" + fault.kind, self.do_network)(fault)
+        counted = self.fired if finish else self.skipped
+        counted[fault.kind] = counted.get(fault.kind, 0) + 1
+        if finish and fault.length:
+            self.after(fault.length, self.finish, fault, begin, finish)
+        else:
+            self.finish(fault, begin, finish)
+
+    def finish(self, fault, begin, finish):
+        if finish:
+            finish()
+            self.acts.append(Act(fault.kind, begin, now(), plans.KINDS[fault.kind].disturbs))
+        waiting = self.waiting.get(plans.KINDS[fault.kind].track)
+        if waiting:
+            waiting.pop(0)
+            if waiting:
+                self.after(0, self.act, waiting[0])
+
+    def lose(self, fault, begin, end=None, name=None, certain=True):
+        self.losses.append(Loss(fault.kind, begin, end or now(), name, certain))
+
+    # The methods below begin a fault and return what ends it; None: there was nothing to do it to.
+
+    def do_network(self, fault):
+        kind, params = fault.kind, dict(fault.params)
+        if kind.startswith("drop_"):
+            kind, params["way"] = "drop", kind[5:]
+        self.proxy.order(do=kind, **params)
+        return lambda: self.proxy.order(do="calm")
+
+    def do_refuse(self, fault):
+        self.proxy.order(do="refuse", on=True)
+        self.proxy.order(do="cut", share=0.5, salt=len(self.acts))
+        self.proxy.order(do="calm")
+        return lambda: self.proxy.order(do="refuse", on=False)
+
+    def do_server_stop(self, fault):
+        self.server.pause()
+        return self.server.resume
+
+    def do_restart_kept(self, fault):
+        self.server.call("CONFIG", "SET", "appendonly", "yes")
+        wanted = {"aof_enabled": "1", "aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0"}
+        self.server.await_info("persistence", dict(wanted, aof_last_bgrewrite_status="ok"))
+        self.server.kill()
+
+        def restart():
+            self.server.start(persistent=True)
+            self.server.call("CONFIG", "SET", "appendonly", "no")
+
+        return restart
+
+    def do_script_flush(self, fault):
+        self.server.call("SCRIPT", "FLUSH")
+        return lambda: None
+
+    def do_kill_normal(self, fault):
+        self.server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        return lambda: None
+
+    def do_kill_pubsub(self, fault):
+        self.server.call("CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
+        return lambda: None
+
+    def do_client_pause(self, fault):
+        mode = ("WRITE",) if fault.params["writes_only"] and self.server.version >= (6, 2) else ()
+        self.server.call("CLIENT", "PAUSE", int(fault.length * 1000), *mode)
+        return lambda: None
+
+    def do_debug_sleep(self, fault):
+        client = servers.Client(self.server.path)
+        client.send("DEBUG", "SLEEP", fault.length)
+        return client.close
+
+    def set_config(self, key, value, normal):
+        self.server.call("CONFIG", "SET", key, value)
+        return lambda: self.server.call("CONFIG", "SET", key, normal)
+
+    def do_maxmemory(self, fault):
+        return self.set_config("maxmemory", 1, 0)
+
+    def do_maxclients(self, fault):
+        undo = self.set_config("maxclients", 1, 10000)
+        self.server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        return undo
+
+    def do_min_replicas(self, fault):
+        return self.set_config("min-replicas-to-write", 1, 0)
+
+    def do_flushall(self, fault):
+        begin = now()
+        self.server.call("FLUSHALL")
+        self.lose(fault, begin)
+        return lambda: None
+
+    def harm_key(self, fault, command, *arguments):
+        """The name whose lock was there to be harmed: the planned one or the next; None: there is no lock."""
+        for i in range(self.options.names):
+            name = (fault.params["name"] + i) % self.options.names
+            if self.server.call(command, f"lock:p{self.phase_number}:n{name}", *arguments):
+                return name
+        return None
+
+    def do_del_key(self, fault):
+        begin, name = now(), self.harm_key(fault, "DEL")
+        if name is None:
+            return None
+        self.lose(fault, begin, name=name)
+        return lambda: None
+
+    def do_pexpire_key(self, fault):
+        begin, ms = now(), max(1, int(fault.length * 1000))
+        name = self.harm_key(fault, "PEXPIRE", ms)
+        if name is None:
+            return None
+        # A renewal may come before its end.
+        self.lose(fault, begin, end=now() + (ms + 50) * MS, name=name, certain=False)
+        return lambda: None
+
+    def do_restart_lost(self, fault):
+        begin = now()
+        self.server.kill()
+
+        def restart():
+            self.server.start()
+            self.lose(fault, begin, certain=False)
+
+        return restart
+
+    def do_promotion(self, fault):
+        """A replica that misses the last writes takes over."""
+        old, new = self.server, self.new_server()
+        new.start()
+        new.call("REPLICAOF", "127.0.0.1", old.port)
+        new.await_info("replication", {"master_link_status": "up"})
+        old.call("SET", "rig:mark", "1", "PX", 1000)
+        begin = now()
+        old.call("WAIT", 1, 2000)
+        new.call("REPLICAOF", "NO", "ONE")
+
+        def switch():
+            self.proxy.order(do="backend", path=new.path)
+            self.proxy.order(do="cut", share=1, salt=0)
+            self.proxy.order(do="calm")
+            old.kill()
+            self.server = new
+            self.lose(fault, begin, certain=False)
+
+        return switch
+
+    def step_clock_forward(self, fault, seconds):
+        """Every key that expires within the step is gone. A step back takes nothing: they live longer."""
+        begin = now()
+        self.clock.set(seconds)
+        self.lose(fault, begin, end=now() + 20 * MS)
+
+    def do_clock_forward(self, fault):
+        self.step_clock_forward(fault, STEP_SECONDS)
+        return lambda: self.clock.set(0)
+
+    def do_clock_back(self, fault):
+        self.clock.set(-STEP_SECONDS)
+        return lambda: self.step_clock_forward(fault, 0)
+
+    def victim(self, fault):
+        """The worker of that number, or the next, that runs and has such a role now; else one that runs."""
+        count = len(self.workers)
+        order = [self.workers[(fault.params["worker"] + i) % count] for i in range(count)]
+        running = [worker for worker in order if worker.state == "running"]
+        state = {"holder": judges.HELD, "waiter": judges.ASKING}.get(fault.params["role"])
+        for worker in running if state else []:
+            if any(hold.state == state for hold in self.judge.open_records(worker.index)):
+                return worker
+        return running[0] if running else None
+
+    def do_worker_stop(self, fault):
+        worker, begin = self.victim(fault), now()
+        if worker is None:
+            return None
+        incarnation = worker.incarnation
+        worker.stop()
+
+        def resume():
+            if worker.state == "stopped" and worker.incarnation == incarnation:
+                worker.resume()
+            self.stops.append((worker.index, begin, now()))
+
+        return resume
+
+    def do_worker_kill(self, fault):
+        worker = self.victim(fault)
+        if worker is None:
+            return None
+        worker.kill()
+        return lambda: self.revive(worker)
+
+    def do_worker_exit(self, fault):
+        worker = self.victim(fault)
+        if worker is None:
+            return None
+        worker.ask_exit()
+        return lambda: None
+
+    # ------------------------------------------------------------------ phases
+
+    def run_phase(self, phase):
+        for fault in phase.faults:
+            self.planned[fault.kind] = self.planned.get(fault.kind, 0) + 1
+        begin = now()
+        self.wall_ns = time.time_ns() - now()
+        self.phase_number = phase.number
+        self.judge.set_phase(phase.number)
+        for fault in phase.faults:
+            self.at(begin + int(fault.at * 1e9), self.begin, fault)
+        self.run_until(begin + int(phase.seconds * 1e9))
+        self.run_timers_out()
+        self.drain(phase)
+        self.check(phase)
+
+    def is_idle(self):
+        return not any(self.judge.slot_phase(slot) for slot in range(self.judge.slots))
+
+    def drain(self, phase):
+        """Till all have left the names of the phase. Nothing harms them: a call that does not return is stuck."""
+        self.judge.set_phase(0)
+        if not self.wait_for(self.is_idle, 8) and is_clock_stepped(phase):
+            self.delete_stretched()
+        if not self.wait_for(self.is_idle, 25):
+            stuck = "\n".join(f"    {hold}" for hold in self.judge.open_records()[:8])
+            self.fail(5, f"phase {phase.number}: calls that do not return though no fault acts:\n{stuck}")
+            for worker in self.workers:
+                if worker.state != "dead":
+                    worker.kill()
+                worker.start()
+        if is_clock_stepped(phase):
+            self.delete_stretched()
+        self.holds += self.judge.take()
+
+    def delete_stretched(self):
+        """What dead workers left, and a step back of the clock lets live a minute longer."""
+        for key, left in self.leftovers().items():
+            if left > self.options.lease * 3:
+                begin = now()
+                self.server.call("DEL", key)
+                if key.startswith("lock:"):
+                    self.losses.append(Loss("clock_back", begin, now(), int(key.rsplit("n", 1)[1]), True))
+
+    def check(self, phase):
+        stops = self.stops + [(w.index, now() - MS, now()) for w in self.workers if w.state == "stopped"]
+        samples, self.sampler.samples = self.sampler.samples, []
+        wall = time.time_ns() - now()
+        about = checker.Circumstances(
+            losses=self.losses,
+            acts=self.acts,
+            stops=stops,
+            stalls=list(self.pulse.stalls),
+            samples=[sample for sample in samples if sample],
+            threads=self.options.threads,
+            lease_ms=self.options.lease * 3 // 2,
+            timeout_ms=TIMEOUT_MS,
+            slack_ms=SLACK_MS,
+            wall_ns=None if is_clock_stepped(phase) or abs(wall - self.wall_ns) > MS else wall,
+        )
+        self.report.check_phase(phase.number, [h for h in self.holds if h.phase == phase.number], about)
+        for hold in self.holds:
+            if hold.phase != phase.number:
+                self.fail(6, f"a record of another phase than {phase.number}: {hold}")
+        failures = sum(map(len, self.report.failures.values()))
+        print(
+            f"phase {phase.number} of {len(self.phases)}: {'loses' if phase.loses else 'keeps'} state, "
+            f"{len(phase.faults)} faults, {len(self.holds)} acquires, {failures} failures so far",
+            flush=True,
+        )
+        self.holds, self.losses, self.acts, self.stops = [], [], [], []
+        stalls = [end - begin for begin, end in about.stalls]
+        self.report.count("times the machine was slow", len(stalls))
+        self.report.counts["ms, its longest pause"] = max(
+            [self.report.counts["ms, its longest pause"]] + [stall // MS for stall in stalls]
+        )
+        self.pulse.stalls.clear()
+
+    # --------------------------------------------------------------------- end
+
+    def keys(self):
+        """Every key of the server with its remaining time."""
+        found, cursor = set(), "0"
+        while True:
+            cursor, some = self.server.call("SCAN", cursor, "COUNT", 1000)
+            cursor = cursor.decode()
+            found.update(some)
+            if cursor == "0":
+                return {key.decode(): self.server.call("PTTL", key) for key in found}
+
+    def leftovers(self):
+        """Fences live an hour; all else is gone a while after the last worker."""
+        return {key: left for key, left in self.keys().items() if not key.startswith("dibs:fence")}
+
+    def end_workers(self):
+        """In the midst of their work: half of them are asked to end; when these are gone, the others are killed."""
+        phase = plans.Phase(len(self.phases) + 1, False, 1.0, [])
+        self.phase_number = phase.number
+        self.judge.set_phase(phase.number)
+        self.run_until(now() + 1000 * MS)
+        self.timers.clear()
+        leaving = [worker for worker in self.workers[::2] if worker.state == "running"]
+        for worker in leaving:
+            worker.ask_exit()
+        while not all([worker.reap() for worker in leaving]):
+            self.holds += self.judge.take()
+            time.sleep(0.01)
+        for worker in self.workers:
+            if worker.state != "dead":
+                worker.kill()
+        self.holds += self.judge.take()
+        self.check(phase)
+
+    def check_leftovers(self):
+        longest = self.options.lease * 3 // 2 / 1000
+        end = time.monotonic() + 2 * longest + 1
+        while self.leftovers() and time.monotonic() < end:
+            time.sleep(0.05)
+        for key, left in self.leftovers().items():
+            self.fail(5, f"{key} is left, with {left} ms to live")
+        for key in self.sampler.eternal:
+            self.fail(5, f"{key} had no expiry")
+        for key, left in self.keys().items():
+            if left == -1 or left > 3600000 + STEP_SECONDS * 1000:
+                self.fail(5, f"{key} has {left} ms to live")
+
+    def run(self):
+        for worker in self.workers:
+            worker.start()
+        self.pulse.start()
+        self.sampler.start()
+        for phase in self.phases:
+            self.run_phase(phase)
+        self.end_workers()
+        self.check_leftovers()
+
+    def close(self):
+        for worker in self.workers:
+            if worker.state != "dead":
+                worker.process.kill()
+                worker.process.wait()
+        self.proxy.end()
+        self.server.kill()
+        if not self.options.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+# -------------------------------------------------------------------- reporting
+
+
+def check_worth(rig):
+    """Whether the run did something: grants, each kind of fault, overlaps possible."""
+    counts, missing = rig.report.counts, []
+    least = rig.options.seconds * 20
+    if counts["grants"] < least:
+        missing.append(f"{counts['grants']} grants, fewer than {least}")
+    for kind in rig.planned:
+        if not rig.fired.get(kind):
+            missing.append(f"no {kind}")
+    if counts["contended hand-overs between processes"] < least / 4:
+        missing.append(f"{counts['contended hand-overs between processes']} hand-overs between processes")
+    return missing
+
+
+def write_report(rig, missing):
+    report = rig.report
+    lines = [f"seed {rig.options.seed}, {rig.options.seconds} s, {rig.options.processes} processes x "
+             f"{rig.options.threads} threads, {rig.options.names} names", "", "faults            planned  done"]
+    lines += [f"  {k:<16}{rig.planned[k]:>7}{rig.fired.get(k, 0):>6}" for k in plans.KINDS if k in rig.planned]
+    lines += ["", "counts"] + [f"  {value:>8}  {what}" for what, value in sorted(report.counts.items())]
+    lines += ["", "worst times"]
+    for what, (ns, about) in sorted(report.worsts.items()):
+        lines += [f"  {ns / MS:>8.0f} ms  {what}"] + ["                 " + line for line in about]
+    lines += ["", "promises"]
+    for number, title in checker.TITLES.items():
+        failures = report.failures.get(number, [])
+        lines.append(f"  ({number}) {title}: {f'{len(failures)} FAILURES' if failures else 'kept'}")
+        lines += ["      " + line for failure in failures[:8] for line in failure.splitlines()]
+    lines += ["  too little was done: " + "; ".join(missing)] if missing else []
+    return "\n".join(lines)
+
+
+def print_tap(rig, missing):
+    results = [(f"({n}) {title}", rig.report.failures.get(n, [])) for n, title in checker.TITLES.items()]
+    results.append(("enough was done for that to mean something", missing))
+    print(f"1..{len(results)}")
+    for number, (title, failures) in enumerate(results, 1):
+        print(f"{'not ok' if failures else 'ok'} {number} - {title}")
+        for failure in failures[:8]:
+            print("\n".join("# " + line for line in failure.splitlines()))
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description="The fault rig of dibs.")
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--shim", required=True)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--faults", default=None)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--names", type=int, default=6)
+    parser.add_argument("--lease", type=int, default=600)
+    parser.add_argument("--report", default=None)
+    parser.add_argument("--tap", action="store_true")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="keeps the folder with the logs")
+    options = parser.parse_args()
+    options.kinds = options.faults.split(",") if options.faults is not None else None
+    for kind in options.kinds or []:
+        if kind and kind not in plans.KINDS:
+            parser.error(f"no fault {kind}; there are {' '.join(plans.KINDS)}")
+    if options.seed is None:
+        options.seed = random.SystemRandom().getrandbits(32)
+    return options
+
+
+def main():
+    options = parse_options()
+    print(f"seed {options.seed}", flush=True)
+    if options.plan:
+        print("\n".join(map(str, plans.make(options.seed, options.seconds, options, options.kinds))))
+        return 0
+    set_sanitizers()
+    rig = Rig(options)
+    try:
+        rig.run()
+    finally:
+        rig.close()
+    missing = check_worth(rig)
+    text = write_report(rig, missing)
+    print("\n".join("# " + line for line in text.splitlines()) if options.tap else text, flush=True)
+    if options.report:
+        with open(options.report, "w") as file:
+            file.write(text + "\n")
+    if options.tap:
+        print_tap(rig, missing)
+    return 1 if any(rig.report.failures.values()) else 3 if missing else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+    try:
+        sys.exit(main())
+    except (Exception, KeyboardInterrupt):
+        traceback.print_exc()
+        sys.exit(2)

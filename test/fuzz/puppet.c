@@ -1,0 +1,411 @@
+#include "fuzz/puppet.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "fuzz/fuzz.h"
+#include "redis/scripts.h"
+
+/* ----------------------------------------------------------------- no chance */
+
+/* Both stand in for those of src/base/random.c, which is not linked then: the same input is the same run. */
+bool dibs__random_bytes(void *out, size_t size)
+{
+    memset(out, 7, size);
+    return true;
+}
+
+int64_t dibs__jitter(int64_t low, int64_t high)
+{
+    return low + (high - low) / 2;
+}
+
+/* ----------------------------------------------------------------- listening */
+
+static char folder[64], path[96], url[160];
+static int listener = -1;
+
+static void stop_listening(void)
+{
+    close(listener);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void start_listening(void)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+
+    snprintf(folder, sizeof folder, "/tmp/dibs-fuzz-XXXXXX");
+    promise(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/s", folder);
+    snprintf(url, sizeof url, "unix://user:" PUPPET_PASSWORD "@%s?db=3", path);
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    promise(listener >= 0 && fcntl(listener, F_SETFL, O_NONBLOCK) == 0);
+    promise(bind(listener, (struct sockaddr *)&name, sizeof name) == 0 && listen(listener, 64) == 0);
+    promise(atexit(stop_listening) == 0);
+}
+
+const char *puppet_url(void)
+{
+    if (listener < 0)
+        start_listening();
+    return url;
+}
+
+/* --------------------------------------------------------------------- bytes */
+
+static void add_bytes(struct puppet_bytes *b, const char *data, size_t length)
+{
+    if (b->length + length + 1 > b->room) {
+        b->room = (b->length + length + 1) * 2;
+        b->data = realloc(b->data, b->room);
+        promise(b->data);
+    }
+    memcpy(b->data + b->length, data, length);
+    b->length += length;
+    b->data[b->length] = '\0';
+}
+
+static void add_text(struct puppet_bytes *b, const char *text)
+{
+    add_bytes(b, text, strlen(text));
+}
+
+static void drop_bytes(struct puppet_bytes *b, size_t length)
+{
+    b->length -= length;
+    memmove(b->data, b->data + length, b->length + 1);
+}
+
+/* ------------------------------------------------------------------ commands */
+
+enum { WORDS = 8 }; /* that are looked at */
+
+struct command {
+    long count;
+    const char *at[WORDS];
+    size_t size[WORDS];
+};
+
+static bool take_number(const struct puppet_bytes *b, size_t *used, long *number)
+{
+    const char *end = *used < b->length ? memchr(b->data + *used, '\n', b->length - *used) : NULL;
+
+    if (!end)
+        return false;
+    *number = strtol(b->data + *used + 1, NULL, 10);
+    *used = (size_t)(end - b->data) + 1;
+    return true;
+}
+
+/* The size of the command at the start, 0: it is not all there. */
+static size_t take_command(const struct puppet_bytes *b, struct command *command)
+{
+    size_t used = 0;
+    long size;
+
+    *command = (struct command){.count = 0};
+    if (!take_number(b, &used, &command->count))
+        return 0;
+    for (long i = 0; i < command->count; i++) {
+        if (!take_number(b, &used, &size) || b->length - used < (size_t)size + 2)
+            return 0;
+        if (i < WORDS) {
+            command->at[i] = b->data + used;
+            command->size[i] = (size_t)size;
+        }
+        used += (size_t)size + 2;
+    }
+    return used;
+}
+
+static bool word_is(const struct command *command, size_t i, const char *text)
+{
+    return i < WORDS && (long)i < command->count && command->size[i] == strlen(text) &&
+           memcmp(command->at[i], text, command->size[i]) == 0;
+}
+
+static bool runs_script(const struct command *command)
+{
+    return word_is(command, 0, "EVALSHA") || (word_is(command, 0, "EVAL") && !word_is(command, 1, "return 1"));
+}
+
+static bool is_of_greeting(const struct command *command)
+{
+    bool kills = word_is(command, 0, "CLIENT") && word_is(command, 1, "KILL") && !word_is(command, 3, "0");
+
+    return !kills && !runs_script(command) && !word_is(command, 0, "WAIT") && !word_is(command, 0, "SUBSCRIBE") &&
+           !word_is(command, 0, "PING");
+}
+
+/* --------------------------------------------------------------- by the book */
+
+/* The shas that it gives out tell which script is meant. */
+static enum dibs__script script_of(const struct command *command)
+{
+    if (word_is(command, 0, "EVALSHA"))
+        return (enum dibs__script)((command->at[1][39] - '0') % DIBS__SCRIPT_COUNT);
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
+        if (word_is(command, 1, dibs__script_text((enum dibs__script)i)))
+            return (enum dibs__script)i;
+    abort();
+}
+
+static void answer_script(struct puppet *puppet, const struct command *command, char *out, size_t size)
+{
+    long long fence = (long long)++puppet->fence, now_us = (long long)(puppet->time / 1000);
+    int at = 0;
+
+    switch (script_of(command)) {
+    case DIBS__SCRIPT_acquire:
+        snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", fence);
+        break;
+    case DIBS__SCRIPT_release:
+        snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", now_us);
+        break;
+    case DIBS__SCRIPT_requeue:
+        snprintf(out, size, "*2\r\n:1\r\n*2\r\n:1\r\n:%lld\r\n", fence);
+        break;
+    case DIBS__SCRIPT_renew:
+        at = snprintf(out, size, "*%ld\r\n", (command->count - 3) / 6);
+        for (long i = 0; i < (command->count - 3) / 6; i++)
+            at += snprintf(out + at, size - (size_t)at, ":1\r\n");
+        break;
+    case DIBS__SCRIPT_query:
+        snprintf(out, size, "*4\r\n$2\r\nt1\r\n:900\r\n$1\r\n7\r\n:2\r\n");
+        break;
+    default:
+        snprintf(out, size, ":1\r\n");
+    }
+}
+
+static void answer_greeting(struct puppet *puppet, struct puppet_peer *peer, const struct command *command, char *out,
+                            size_t size)
+{
+    if (word_is(command, 0, "INFO"))
+        snprintf(out, size, "$49\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\n\r\n");
+    else if (word_is(command, 0, "TIME"))
+        snprintf(out, size, "*2\r\n$1\r\n%d\r\n$6\r\n%06d\r\n", (int)(puppet->time / 1000000000 % 10), 0);
+    else if (word_is(command, 0, "SCRIPT"))
+        snprintf(out, size, "$40\r\n%040u\r\n", peer->scripts++ % 10);
+    else if (word_is(command, 0, "SUBSCRIBE"))
+        snprintf(out, size, "*3\r\n$9\r\nsubscribe\r\n$%zu\r\n%.*s\r\n:1\r\n", command->size[1], (int)command->size[1],
+                 command->at[1]);
+    else if (word_is(command, 0, "PING"))
+        snprintf(out, size, "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
+    else if (word_is(command, 0, "AUTH") || word_is(command, 0, "SELECT") || word_is(command, 1, "SETNAME"))
+        snprintf(out, size, "+OK\r\n");
+    else
+        snprintf(out, size, ":1\r\n"); /* CLIENT ID, CLIENT KILL, PUBLISH, WAIT, return 1 */
+}
+
+static void answer_by_the_book(struct puppet *puppet, struct puppet_peer *peer, const struct command *command)
+{
+    char reply[2048];
+
+    if (runs_script(command))
+        answer_script(puppet, command, reply, sizeof reply);
+    else
+        answer_greeting(puppet, peer, command, reply, sizeof reply);
+    add_text(&peer->out, reply);
+}
+
+/* ------------------------------------------------------------------ the plan */
+
+static void hang_up(struct puppet_peer *peer)
+{
+    close(peer->fd);
+    peer->fd = -1;
+    peer->in.length = peer->out.length = 0;
+}
+
+/* Its part of what is left, and steps over the '|' behind it. */
+static size_t next_record(struct puppet *puppet, const char **record)
+{
+    size_t left = (size_t)(puppet->records_end - puppet->records);
+    const char *end = memchr(puppet->records, '|', left);
+    size_t size = end ? (size_t)(end - puppet->records) : left;
+
+    *record = puppet->records;
+    puppet->records += end ? size + 1 : size;
+    return size;
+}
+
+/* False: it hung up. */
+static bool answer(struct puppet *puppet, struct puppet_peer *peer, const struct command *command)
+{
+    const char *record = "";
+    size_t size = 0;
+    bool planned = puppet->greets || !is_of_greeting(command);
+
+    if (planned && puppet->records == puppet->records_end && puppet->falls_silent)
+        return true;
+    if (planned && puppet->records < puppet->records_end)
+        size = next_record(puppet, &record);
+    if (size == 0 || *record == '=')
+        answer_by_the_book(puppet, peer, command);
+    if (size > 0 && *record == '!') {
+        hang_up(peer);
+        return false;
+    }
+    if (size > 0 && *record != '~')
+        add_bytes(&peer->out, record + (*record == '='), size - (*record == '='));
+    return true;
+}
+
+/* ------------------------------------------------------------------- serving */
+
+static void take_in(struct puppet *puppet)
+{
+    for (;;) {
+        struct puppet_peer *peer = puppet->peers;
+        int fd = accept(listener, NULL, NULL);
+        if (fd < 0)
+            return;
+        while (peer < puppet->peers + PUPPET_PEERS && peer->fd >= 0)
+            peer++;
+        if (peer == puppet->peers + PUPPET_PEERS) {
+            close(fd);
+            continue;
+        }
+        promise(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+        peer->fd = fd;
+        peer->scripts = 0;
+    }
+}
+
+static bool receive(struct puppet_peer *peer)
+{
+    char bytes[16384];
+    ssize_t received;
+
+    while ((received = recv(peer->fd, bytes, sizeof bytes, 0)) > 0)
+        add_bytes(&peer->in, bytes, (size_t)received);
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return true;
+    hang_up(peer);
+    return false;
+}
+
+static void send_out(struct puppet_peer *peer, bool drips)
+{
+    size_t size = drips && peer->out.length > 5 ? 5 : peer->out.length;
+
+    if (size == 0)
+        return;
+    ssize_t sent = send(peer->fd, peer->out.data, size, MSG_NOSIGNAL);
+    if (sent > 0)
+        drop_bytes(&peer->out, (size_t)sent);
+}
+
+static void serve_peer(struct puppet *puppet, struct puppet_peer *peer)
+{
+    struct command command;
+    size_t size;
+
+    if (!receive(peer))
+        return;
+    while (peer->in.length > 0 && (size = take_command(&peer->in, &command)) > 0) {
+        if (!answer(puppet, peer, &command))
+            return;
+        drop_bytes(&peer->in, size);
+    }
+    send_out(peer, puppet->drips);
+}
+
+static void serve(struct puppet *puppet)
+{
+    take_in(puppet);
+    for (size_t i = 0; i < PUPPET_PEERS; i++)
+        if (puppet->peers[i].fd >= 0)
+            serve_peer(puppet, &puppet->peers[i]);
+}
+
+/* ------------------------------------------------------------------ the clock */
+
+static struct puppet *puppet_of(const struct dibs__clock *clock)
+{
+    return (struct puppet *)(uintptr_t)clock;
+}
+
+/* Everybody else's turn: until when the scheduler has nothing to do. */
+static int64_t others_go_on(struct puppet *puppet)
+{
+    serve(puppet);
+    int64_t until = puppet->round(puppet->arg);
+    serve(puppet);
+    return until;
+}
+
+static void move_on(struct puppet *puppet, int64_t until, int64_t deadline)
+{
+    int64_t least = dibs__after_ms(puppet->time, 1);
+    int64_t next = until < deadline ? until : deadline;
+
+    puppet->time = next > least ? next : least;
+}
+
+static int64_t puppet_now(const struct dibs__clock *clock)
+{
+    return puppet_of(clock)->time;
+}
+
+static int puppet_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    struct puppet *puppet = puppet_of(clock);
+    int64_t until = others_go_on(puppet);
+    int ready = poll(fds, count, 0);
+
+    if (ready <= 0)
+        move_on(puppet, until, deadline);
+    else
+        puppet->time += 1000;
+    return ready > 0 ? ready : 0;
+}
+
+static void puppet_wait(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+{
+    struct puppet *puppet = puppet_of(clock);
+
+    (void)cond;
+    pthread_mutex_unlock(mutex);
+    move_on(puppet, others_go_on(puppet), deadline);
+    pthread_mutex_lock(mutex);
+}
+
+/* ------------------------------------------------------------------ lifecycle */
+
+void puppet_begin(struct puppet *puppet)
+{
+    puppet->clock = (struct dibs__clock){puppet_now, puppet_wait, puppet_poll};
+    puppet->time = 1000 * 1000 * DIBS__NS_PER_MS;
+    for (size_t i = 0; i < PUPPET_PEERS; i++)
+        puppet->peers[i].fd = -1;
+}
+
+void puppet_end(struct puppet *puppet)
+{
+    puppet->falls_silent = true;
+    puppet->records = puppet->records_end;
+    serve(puppet);
+    for (size_t i = 0; i < PUPPET_PEERS; i++) {
+        promise(puppet->peers[i].fd < 0);
+        free(puppet->peers[i].in.data);
+        free(puppet->peers[i].out.data);
+    }
+}
+
+void puppet_idle(struct puppet *puppet, int64_t ms)
+{
+    int64_t deadline = dibs__after_ms(puppet->time, ms);
+
+    while (puppet->time < deadline)
+        move_on(puppet, others_go_on(puppet), deadline);
+}

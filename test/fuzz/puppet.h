@@ -1,0 +1,61 @@
+/*
+ * A Redis server and a clock without threads: all of the library that sleeps
+ * does so by the clock, and while one thread sleeps there the server answers,
+ * the scheduler's part is done and time moves on. The same input is the same
+ * run, in no time.
+ *
+ * The server answers by the book, or with what its plan says: records, parted
+ * by '|', one for each command that comes (of the greeting only if it is told
+ * so; it comes by the book otherwise):
+ *     nothing   by the book          =BYTES   by the book, and those bytes after it
+ *     ~         no answer, ever      !        hangs up
+ *     BYTES     these bytes
+ */
+#ifndef DIBS_TEST_PUPPET_H
+#define DIBS_TEST_PUPPET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/clock.h"
+
+enum { PUPPET_PEERS = 32 };
+
+struct puppet_bytes {
+    char *data;
+    size_t length, room;
+};
+
+struct puppet_peer {
+    int fd; /* -1: free */
+    unsigned scripts;
+    struct puppet_bytes in, out;
+};
+
+struct puppet {
+    struct dibs__clock clock; /* to be given to the library; the first member */
+    int64_t time;
+    struct puppet_peer peers[PUPPET_PEERS];
+    const char *records, *records_end; /* set by who begins it, as is the rest */
+    bool greets;                       /* the records answer greetings, too */
+    bool drips;                        /* some bytes at a time */
+    bool falls_silent;                 /* after the last record; else it goes on by the book */
+    int64_t (*round)(void *arg);       /* the scheduler's part: until when it has nothing to do */
+    void *arg;
+    int64_t fence; /* the last that it gave by the book */
+};
+
+#define PUPPET_PASSWORD "open-sesame"
+
+/* Of the server, with that password; made the first time. */
+const char *puppet_url(void);
+
+void puppet_begin(struct puppet *puppet);
+
+/* All of the library is closed: so must its connections be. */
+void puppet_end(struct puppet *puppet);
+
+/* Time goes by for that long, with the scheduler at work. */
+void puppet_idle(struct puppet *puppet, int64_t ms);
+
+#endif

@@ -1,0 +1,440 @@
+/*
+ * Connections that are cut where others wait: in the reply to an ask that is queued, in the reply to a release that
+ * somebody waits behind, in a message that tells of a grant. No lock is granted twice or stranded, no unlock is lost,
+ * and no entry stays in a queue.
+ */
+#include <inttypes.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FOREVER DIBS_WAIT_FOREVER
+
+/* f->rt has a good connection; rt, with its threads, one that is cut. */
+typedef struct scene {
+    fixture *f;
+    script_server *net;
+    dibs_runtime *rt;
+    dibs_runtime *third; /* looks whether it is really taken */
+    actor *first, *second;
+    uint64_t fence;   /* of the last hold */
+    int64_t worst_ms; /* from the reconnect until all was in order */
+} scene;
+
+static scene scene_open(fixture *f, uint32_t handoff_ms)
+{
+    scene s = {.f = f, .first = actor_start(), .second = actor_start()};
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = 5000, .handoff_ms = handoff_ms};
+
+    s.net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    s.rt = open_url(script_server_url(s.net), &config);
+    fixture_open(f, LONG_LEASE_MS);
+    s.third = open_runtime(f->server, LONG_LEASE_MS);
+    return s;
+}
+
+static void scene_close(scene *s)
+{
+    actor_end(s->first);
+    actor_end(s->second);
+    print_message("# in order %" PRId64 " ms after the reconnect at the latest\n", s->worst_ms);
+    assert_int_equal(stats_of(s->rt).lost + stats_of(s->rt).orphaned, 0);
+    assert_int_equal(stats_of(s->f->rt).lost, 0);
+    dibs_close(s->rt);
+    dibs_close(s->third);
+    script_server_stop(s->net);
+}
+
+/* All is as it should be now; `since`: it could not be before. */
+static void note_time(scene *s, int64_t since)
+{
+    int64_t back = script_server_back_at(s->net);
+    int64_t took;
+
+    if (back == 0) /* it needed no new connection so far */
+        return;
+    took = now_ms() - (back > since ? back : since);
+
+    s->worst_ms = took > s->worst_ms ? took : s->worst_ms;
+    assert_true(took <= SLACK_MS);
+}
+
+struct firing {
+    script_server *net;
+    unsigned before;
+};
+
+static bool has_fired(void *arg)
+{
+    const struct firing *f = arg;
+
+    return script_server_fired(f->net) > f->before;
+}
+
+static void await_firing(scene *s, unsigned before)
+{
+    assert_that(wait_until(has_fired, &(struct firing){s->net, before}, LIMIT_MS), "nothing to cut came");
+    script_server_clear(s->net);
+}
+
+static bool nobody_holds_or_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "cut", &owner) == DIBS_OK && !owner.held && owner.waiters == 0;
+}
+
+static void expect_nothing_left(scene *s)
+{
+    assert_that(wait_until(nobody_holds_or_waits, s->f->rt, LIMIT_MS), "something is left");
+    queue_assert_gone(s->f->server, "cut");
+}
+
+/* The actor has got it, alone and later than all before; it gives it back. */
+static void expect_held_by(scene *s, actor *a, dibs_runtime *rt)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_hold(a, rt, "cut", &hold));
+    assert_true(hold.fence > s->fence);
+    s->fence = hold.fence;
+    assert_true(server_has(s->f->server, "lock:cut"));
+    assert_status(DIBS_BUSY, dibs_trylock(s->third, "cut"));
+    assert_status(DIBS_OK, actor_unlock(a, rt, "cut"));
+}
+
+typedef void cut_function(scene *s, script_rule rule);
+
+/* In every byte of the reply, up to the whole of it; and before and after the command was done. */
+static void cut_everywhere(scene *s, cut_function *cut)
+{
+    size_t count = 0;
+
+    do {
+        cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
+    } while (count++ < script_server_cut_length(s->net));
+    assert_true(count > 5);
+    cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
+    cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+    print_message("# cut at %zu places\n", count + 2);
+}
+
+/* ------------------------------------------------------------ an ask that queues */
+
+static void lock_directly(scene *s)
+{
+    assert_status(DIBS_OK, dibs_timedlock(s->f->rt, "cut", LIMIT_MS));
+    s->fence = fence_of(s->f->rt, "cut");
+}
+
+/* Its ask is cut while another holds the lock; it waits on, in one place. */
+static void cut_the_ask_of_one_that_waits(scene *s, script_rule rule)
+{
+    unsigned fired = script_server_fired(s->net);
+
+    lock_directly(s);
+    script_server_add(s->net, rule);
+    actor_begin_lock(s->first, s->rt, "cut", FOREVER);
+    await_firing(s, fired);
+    queue_await(s->f->server, "cut", 1);
+    note_time(s, 0);
+    assert_true(actor_busy(s->first));
+    assert_status(DIBS_OK, dibs_unlock(s->f->rt, "cut"));
+    expect_held_by(s, s->first, s->rt);
+    expect_nothing_left(s);
+}
+
+static void an_ask_that_queues_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, 0);
+
+    cut_everywhere(&s, cut_the_ask_of_one_that_waits);
+    scene_close(&s);
+}
+
+/* The same, and it gives up before the lock is free: its entry goes. */
+static void cut_the_ask_of_one_that_gives_up(scene *s, script_rule rule)
+{
+    unsigned fired = script_server_fired(s->net);
+    dibs_status status;
+    int64_t ended;
+
+    lock_directly(s);
+    script_server_add(s->net, rule);
+    actor_begin_lock(s->first, s->rt, "cut", 30);
+    await_firing(s, fired);
+    status = actor_result(s->first);
+    ended = now_ms();
+    assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
+    queue_await(s->f->server, "cut", 0);
+    note_time(s, ended);
+    assert_status(DIBS_NOT_HELD, actor_check(s->first, s->rt, "cut"));
+    assert_status(DIBS_OK, dibs_unlock(s->f->rt, "cut"));
+    expect_nothing_left(s);
+}
+
+static void an_ask_that_queued_and_gave_up_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, 0);
+
+    cut_everywhere(&s, cut_the_ask_of_one_that_gives_up);
+    scene_close(&s);
+}
+
+static void lock_fairly(void *arg)
+{
+    scene *s = arg;
+
+    if (dibs_lock_with(s->rt, "cut", FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR}) != DIBS_OK)
+        print_error("%s\n", dibs_last_error()); /* what follows fails */
+}
+
+/* A fair one keeps the place that its first ask got, before one that came later. */
+static void cut_the_ask_of_a_fair_one(scene *s, script_rule rule)
+{
+    unsigned fired = script_server_fired(s->net);
+    dibs_hold hold;
+
+    lock_directly(s);
+    script_server_add(s->net, rule);
+    actor_begin(s->first, lock_fairly, s);
+    await_firing(s, fired);
+    queue_await(s->f->server, "cut", 1);
+    note_time(s, 0);
+    actor_begin_lock(s->second, s->third, "cut", FOREVER);
+    queue_await(s->f->server, "cut", 2);
+    assert_status(DIBS_OK, dibs_unlock(s->f->rt, "cut"));
+    actor_finish(s->first);
+    assert_true(actor_busy(s->second));
+    assert_status(DIBS_OK, actor_hold(s->first, s->rt, "cut", &hold));
+    assert_true(hold.fence > s->fence);
+    assert_status(DIBS_OK, actor_unlock(s->first, s->rt, "cut"));
+    assert_status(DIBS_OK, actor_result(s->second));
+    assert_status(DIBS_OK, actor_unlock(s->second, s->third, "cut"));
+    expect_nothing_left(s);
+}
+
+static void a_fair_ask_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, 0);
+
+    cut_everywhere(&s, cut_the_ask_of_a_fair_one);
+    scene_close(&s);
+}
+
+/* ----------------------------------------------------- a release that others wait behind */
+
+/* An unlock whose answer got lost may have been done or not; never is it said to have come too late. */
+static void unlock_and_cut(scene *s, script_rule rule)
+{
+    unsigned fired = script_server_fired(s->net);
+    dibs_status status;
+
+    script_server_add(s->net, rule);
+    status = actor_unlock(s->first, s->rt, "cut");
+    assert_true(script_server_fired(s->net) > fired);
+    script_server_clear(s->net);
+    assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
+    assert_status(DIBS_NOT_HELD, actor_check(s->first, s->rt, "cut"));
+}
+
+static void lock_by_first(scene *s)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_lock(s->first, s->rt, "cut", LIMIT_MS));
+    assert_status(DIBS_OK, actor_hold(s->first, s->rt, "cut", &hold));
+    s->fence = hold.fence;
+}
+
+static void cut_the_release_for_another_process(scene *s, script_rule rule)
+{
+    lock_by_first(s);
+    actor_begin_lock(s->second, s->f->rt, "cut", FOREVER);
+    queue_await(s->f->server, "cut", 1);
+    unlock_and_cut(s, rule);
+    actor_finish(s->second);
+    note_time(s, 0);
+    expect_held_by(s, s->second, s->f->rt);
+    expect_nothing_left(s);
+}
+
+static void a_release_for_another_process_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, 0);
+
+    cut_everywhere(&s, cut_the_release_for_another_process);
+    scene_close(&s);
+}
+
+struct contention {
+    dibs_runtime *rt;
+    uint64_t count;
+};
+
+static bool is_contended(void *arg)
+{
+    const struct contention *c = arg;
+
+    return stats_of(c->rt).contended >= c->count;
+}
+
+/* One of the holder's own process waits for it. */
+static void begin_waiting_here(scene *s)
+{
+    struct contention c = {s->rt, stats_of(s->rt).contended + 1};
+
+    actor_begin_lock(s->second, s->rt, "cut", FOREVER);
+    assert_true(wait_until(is_contended, &c, LIMIT_MS));
+}
+
+/* The release asks for the lock again, for the thread that waits here. */
+static void cut_the_requeue(scene *s, script_rule rule)
+{
+    lock_by_first(s);
+    begin_waiting_here(s);
+    unlock_and_cut(s, rule);
+    actor_finish(s->second);
+    note_time(s, 0);
+    expect_held_by(s, s->second, s->rt);
+    expect_nothing_left(s);
+}
+
+static void a_release_that_asks_again_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, DIBS_NO_HANDOFF);
+
+    cut_everywhere(&s, cut_the_requeue);
+    scene_close(&s);
+}
+
+/* The same, and another process waits already: it comes first. */
+static void cut_the_requeue_behind_another(scene *s, script_rule rule)
+{
+    actor *elsewhere = actor_start();
+
+    lock_by_first(s);
+    actor_begin_lock(elsewhere, s->f->rt, "cut", FOREVER);
+    queue_await(s->f->server, "cut", 1);
+    begin_waiting_here(s);
+    unlock_and_cut(s, rule);
+    actor_finish(elsewhere);
+    queue_await(s->f->server, "cut", 1);
+    note_time(s, 0);
+    assert_true(actor_busy(s->second));
+    expect_held_by(s, elsewhere, s->f->rt);
+    expect_held_by(s, s->second, s->rt);
+    actor_end(elsewhere);
+    expect_nothing_left(s);
+}
+
+static void a_release_that_asks_behind_another_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, DIBS_NO_HANDOFF);
+
+    cut_everywhere(&s, cut_the_requeue_behind_another);
+    scene_close(&s);
+}
+
+/* ----------------------------------------------------------------- a message */
+
+/* It waits in the queue and listens. */
+static void begin_waiting_there(scene *s)
+{
+    lock_directly(s);
+    actor_begin_lock(s->first, s->rt, "cut", FOREVER);
+    queue_await(s->f->server, "cut", 1);
+    queue_await_listening(s->f->server, queue_at(s->f->server, "cut", 0).channel);
+}
+
+/* It does not hear of its grant; as it listens again, it asks. */
+static void a_message_cut_at_any_byte(void **state)
+{
+    scene s = scene_open(*state, 0);
+    size_t count = 0;
+
+    do {
+        unsigned fired = script_server_fired(s.net);
+
+        begin_waiting_there(&s);
+        script_server_cut_push(s.net, count);
+        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));
+        await_firing(&s, fired);
+        actor_finish(s.first);
+        note_time(&s, 0);
+        expect_held_by(&s, s.first, s.rt);
+        expect_nothing_left(&s);
+    } while (count++ < script_server_cut_length(s.net));
+    print_message("# cut at %zu places\n", count);
+    assert_true(count > 100);
+    scene_close(&s);
+}
+
+/* All connections break while a grant is on its way, so it can't ask on the old one either. */
+static void everything_breaks_while_a_grant_is_on_its_way(void **state)
+{
+    scene s = scene_open(*state, 0);
+
+    for (int i = 0; i < 20; i++) {
+        begin_waiting_there(&s);
+        script_server_hold_pushes(s.net, true);
+        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));
+        assert_int_equal(queue_size(s.f->server, "cut"), 0); /* it is granted */
+        script_server_cut(s.net);
+        script_server_hold_pushes(s.net, false);
+        expect_held_by(&s, s.first, s.rt);
+        expect_nothing_left(&s);
+    }
+    scene_close(&s);
+}
+
+/* Who gave up while its grant was on its way, and then hears of it, or of a part: it is given back. */
+static void a_grant_that_nobody_waits_for_any_more(void **state)
+{
+    scene s = scene_open(*state, 0);
+
+    for (size_t count = 0; count < 200; count += 10) {
+        dibs_status status;
+
+        lock_directly(&s);
+        actor_begin_lock(s.first, s.rt, "cut", 200);
+        queue_await(s.f->server, "cut", 1);
+        queue_await_listening(s.f->server, queue_at(s.f->server, "cut", 0).channel);
+        script_server_hold_pushes(s.net, true);
+        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "cut"));
+        status = actor_result(s.first);
+        if (count % 20)
+            script_server_cut_push(s.net, count);
+        script_server_hold_pushes(s.net, false);
+        if (status == DIBS_OK) /* it asked once more, at the end of its time */
+            assert_status(DIBS_OK, actor_unlock(s.first, s.rt, "cut"));
+        else
+            assert_status(DIBS_TIMEOUT, status);
+        expect_nothing_left(&s);
+    }
+    scene_close(&s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_ask_that_queues_cut_at_any_byte),
+        TEST(an_ask_that_queued_and_gave_up_cut_at_any_byte),
+        TEST(a_fair_ask_cut_at_any_byte),
+        TEST(a_release_for_another_process_cut_at_any_byte),
+        TEST(a_release_that_asks_again_cut_at_any_byte),
+        TEST(a_release_that_asks_behind_another_cut_at_any_byte),
+        TEST(a_message_cut_at_any_byte),
+        TEST(everything_breaks_while_a_grant_is_on_its_way),
+        TEST(a_grant_that_nobody_waits_for_any_more),
+    };
+
+    return cmocka_run_group_tests_name("cut queue", tests, NULL, NULL);
+}

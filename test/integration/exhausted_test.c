@@ -1,0 +1,323 @@
+/*
+ * A process that has no descriptor left, or gets no thread: what can't be done says so and leaves nothing, what needs
+ * none goes on, and when there are some again, all is well.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* ------------------------------------------------------------------- threads */
+
+static atomic_int thread_to_fail; /* counted from now, 0: none */
+
+/* In front of the C library's, and of the sanitizers'. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+    if (atomic_load(&thread_to_fail) > 0 && atomic_fetch_sub(&thread_to_fail, 1) == 1)
+        return EAGAIN;
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attributes, run, arg);
+}
+
+static int entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int count = 0;
+
+    assert_true(folder != NULL);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* A thread that was joined may be listed for a moment still. */
+static bool threads_are(void *arg)
+{
+    return entries("/proc/self/task") == *(int *)arg;
+}
+
+static void a_thread_that_can_not_be_had(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, 0); /* what the C library keeps, it has then */
+    dibs_close(f->rt);
+    server_do(f->server, "PING");
+    int threads = entries("/proc/self/task");
+    int descriptors = entries("/proc/self/fd");
+    for (int i = 0; i < 2 * 3; i++) { /* two threads with on_event, one without */
+        dibs_runtime *rt = (dibs_runtime *)state;
+        dibs_status status;
+
+        f->config.on_event = i < 3 ? events_record : NULL;
+        atomic_store(&thread_to_fail, i % 3 + 1);
+        status = dibs_open(&rt, &f->config);
+        if (atomic_exchange(&thread_to_fail, 0) == 0) {
+            assert_status(DIBS_NO_MEMORY, status);
+            assert_null(rt);
+            assert_that(strstr(dibs_last_error(), "thread"), "%s", dibs_last_error());
+        } else {
+            assert_status(DIBS_OK, status);
+            assert_true(i % 3 + 1 > (i < 3 ? 2 : 1));
+            expect_works(f, rt, "x");
+            dibs_close(rt);
+        }
+        assert_true(wait_until(threads_are, &threads, LIMIT_MS));
+        assert_int_equal(entries("/proc/self/fd"), descriptors);
+    }
+    f->config.on_event = events_record;
+    fixture_open(f, 0);
+    expect_works(f, f->rt, "x");
+}
+
+/* --------------------------------------------------------------- descriptors */
+
+static atomic_bool no_sockets; /* a process without descriptors, for the library alone */
+
+int socket(int family, int type, int protocol)
+{
+    static int (*real)(int, int, int);
+
+    if (atomic_load(&no_sockets)) {
+        errno = EMFILE;
+        return -1;
+    }
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "socket");
+    return real(family, type, protocol);
+}
+
+enum { DESCRIPTORS_MAX = 256 };
+
+static int taken[DESCRIPTORS_MAX];
+static size_t taken_count;
+
+/* Takes all that are left, but for `left`. */
+static void take_descriptors(size_t left)
+{
+    int fd;
+
+    while (taken_count < DESCRIPTORS_MAX && (fd = dup(0)) >= 0)
+        taken[taken_count++] = fd;
+    assert_int_equal(errno, EMFILE);
+    while (left-- > 0)
+        close(taken[--taken_count]);
+}
+
+static void give_descriptors_back(void)
+{
+    while (taken_count > 0)
+        close(taken[--taken_count]);
+}
+
+static int setup(void **state)
+{
+    int result = fixture_setup(state);
+
+    server_do(((fixture *)*state)->server, "PING"); /* so that the test's own connection stands */
+    return result;
+}
+
+static int teardown(void **state)
+{
+    give_descriptors_back();
+    atomic_store(&no_sockets, false);
+    return fixture_teardown(state);
+}
+
+/* With one more each time, until there are enough. */
+static void none_left_to_open(void **state)
+{
+    fixture *f = *state;
+    dibs_status status = DIBS_NO_MEMORY;
+    int threads;
+    size_t left = 0;
+
+    fixture_open(f, 0);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    threads = entries("/proc/self/task");
+    for (; status != DIBS_OK; left++) {
+        dibs_runtime *rt = (dibs_runtime *)state;
+
+        take_descriptors(left);
+        status = dibs_open(&rt, &f->config);
+        if (status == DIBS_OK) {
+            f->rt = rt;
+            break;
+        }
+        assert_status(DIBS_NO_MEMORY, status);
+        assert_null(rt);
+        assert_that(strstr(dibs_last_error(), "descriptor"), "%s", dibs_last_error());
+        for (size_t i = 0; i < left; i++) /* it gave back what it had */
+            taken[taken_count++] = dup(0);
+        assert_int_equal(dup(0), -1);
+        give_descriptors_back();
+        assert_true(wait_until(threads_are, &threads, LIMIT_MS));
+    }
+    print_message("# opened with %zu\n", left);
+    assert_in_range(left, 2, 10);
+    /* What it has is enough for the rest. */
+    expect_works(f, f->rt, "x");
+    give_descriptors_back();
+    expect_works(f, f->rt, "x");
+}
+
+static bool works(void *arg)
+{
+    dibs_status status = dibs_trylock(arg, "y");
+
+    return status == DIBS_OK && dibs_unlock(arg, "y") == DIBS_OK;
+}
+
+/* All connections break, and no other can be made. */
+static void break_connections(fixture *f)
+{
+    atomic_store(&no_sockets, true);
+    server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+}
+
+/* Nothing is granted, nothing hangs, nothing is lost. */
+static void none_left_to_connect_again(void **state)
+{
+    fixture *f = *state;
+    dibs_owner owner;
+    int64_t begin;
+
+    f->config.outage_ms = 300;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "kept"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    break_connections(f);
+    begin = now_ms();
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_NO_MEMORY, dibs_trylock(f->rt, "z"));
+        assert_that(strstr(dibs_last_error(), "descriptor"), "%s", dibs_last_error());
+        assert_status(DIBS_NO_MEMORY, dibs_timedlock(f->rt, "z", LIMIT_MS)); /* waiting can't mend it */
+        assert_status(DIBS_NO_MEMORY, dibs_query(f->rt, "x", &owner));
+        assert_status(DIBS_NO_MEMORY, dibs_force_unlock(f->rt, "x", NULL));
+        assert_status(DIBS_OK, dibs_check(f->rt, "kept"));
+    }
+    assert_true(now_ms() - begin < SLACK_MS);
+    /* The hold is gone, and the key as soon as there is a descriptor. */
+    assert_status(DIBS_NO_MEMORY, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    atomic_store(&no_sockets, false);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_true(wait_until(works, f->rt, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "kept"));
+    assert_false(server_has(f->server, "lock:z"));
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
+/* Without a connection for the scheduler a lock is lost in time, not hung on to. */
+static void none_left_to_renew(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    break_connections(f);
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    atomic_store(&no_sockets, false);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_true(wait_until(works, f->rt, LIMIT_MS));
+}
+
+/* Nobody can tell it: it asks now and then, and gets the lock. */
+static void expect_polling(fixture *f, process *holder, actor *waiter)
+{
+    uint64_t granted = stats_of(f->rt).granted;
+
+    server_await_ask(f->server, server_asks(f->server) + 5);
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", 200));
+    assert_status(DIBS_NO_MEMORY, dibs_lock_with(f->rt, "x", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FAIR}));
+    assert_true(actor_busy(waiter));
+    assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_int_equal(stats_of(f->rt).granted, granted);
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    queue_await(f->server, "x", 0);
+    assert_false(server_has(f->server, "lock:x"));
+}
+
+static void begin_waiting(fixture *f, process *holder, actor *waiter)
+{
+    assert_status(DIBS_OK, agent_lock(holder, "x", LIMIT_MS));
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+}
+
+static void expect_push(fixture *f, process *holder, actor *waiter)
+{
+    uint64_t granted = stats_of(f->rt).granted;
+
+    begin_waiting(f, holder, waiter);
+    queue_await(f->server, "x", 1);
+    queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+    assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_int_equal(stats_of(f->rt).granted, granted + 1);
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+}
+
+/* At its first wait, and when the subscription breaks under a waiter. As soon as there are some again it listens. */
+static void none_left_to_subscribe(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_true(works(f->rt)); /* its connection stands, and it has not waited yet */
+    for (int i = 0; i < 3; i++) {
+        if (i == 0) {
+            atomic_store(&no_sockets, true);
+            begin_waiting(f, holder, waiter);
+        } else {
+            begin_waiting(f, holder, waiter);
+            queue_await(f->server, "x", 1);
+            atomic_store(&no_sockets, true);
+            server_do(f->server, "CLIENT KILL TYPE pubsub");
+        }
+        expect_polling(f, holder, waiter);
+        atomic_store(&no_sockets, false);
+        expect_push(f, holder, waiter);
+    }
+    actor_end(waiter);
+    agent_stop(holder);
+    queue_assert_gone(f->server, "x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_thread_that_can_not_be_had), TEST(none_left_to_open),      TEST(none_left_to_connect_again),
+        TEST(none_left_to_renew),           TEST(none_left_to_subscribe),
+    };
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 100;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return cmocka_run_group_tests_name("exhausted", tests, NULL, NULL);
+}

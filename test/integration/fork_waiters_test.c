@@ -1,0 +1,409 @@
+/*
+ * Fork while threads wait: in the store's queue, with the grant on its way, in the process, in order, or for an answer;
+ * and while they hand a lease on. The child has none of its parent's sockets and takes nothing from it; the parent's
+ * threads get what they waited for.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/child.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FOREVER DIBS_WAIT_FOREVER
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
+/* x is held by another, or by a thread of the parent, or about to be. */
+static void child_holds_nothing(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_unlock(rt, "x"));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "own", LIMIT_MS));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
+}
+
+static void child_closes(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "own"));
+    dibs_close(rt);
+}
+
+static void child_does_nothing(dibs_runtime *rt)
+{
+    (void)rt;
+}
+
+static child_function *const children[] = {child_holds_nothing, child_closes, child_does_nothing};
+
+enum { CHILD_KINDS = sizeof children / sizeof *children };
+
+/* --------------------------------------------------------------- its sockets */
+
+enum { SOCKETS_MAX = 64 };
+
+struct sockets {
+    size_t count;
+    ino_t list[SOCKETS_MAX];
+};
+
+/* All that this process has open. */
+static struct sockets open_sockets(void)
+{
+    struct sockets all = {.count = 0};
+
+    for (int fd = 0; fd < 1024 && all.count < SOCKETS_MAX; fd++) {
+        struct stat status;
+
+        if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode))
+            all.list[all.count++] = status.st_ino;
+    }
+    return all;
+}
+
+static bool is_among(const struct sockets *all, ino_t socket)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->list[i] == socket)
+            return true;
+    return false;
+}
+
+static struct sockets librarys; /* those of the runtime */
+
+static void child_has_no_socket_of_its_parent(void)
+{
+    struct sockets mine = open_sockets();
+
+    for (size_t i = 0; i < mine.count; i++) {
+        if (is_among(&librarys, mine.list[i])) {
+            fprintf(stderr, "the child has a socket of its parent's\n");
+            _exit(1);
+        }
+    }
+}
+
+static void child_looks_at_its_sockets(dibs_runtime *rt)
+{
+    child_has_no_socket_of_its_parent();
+    child_holds_nothing(rt);
+    child_has_no_socket_of_its_parent();
+}
+
+static void it_has_none_of_its_parents_sockets(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    dibs_runtime *holder;
+    struct sockets before;
+    struct sockets after;
+
+    server_do(f->server, "PING");
+    holder = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    before = open_sockets();
+    f->config.renew_ms = 20;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    actor_begin_lock(waiter, f->rt, "x", FOREVER);
+    queue_await(f->server, "x", 1);
+    queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+    after = open_sockets();
+    librarys.count = 0;
+    for (size_t i = 0; i < after.count; i++)
+        if (!is_among(&before, after.list[i]))
+            librarys.list[librarys.count++] = after.list[i];
+    assert_true(librarys.count >= 3); /* the calls', the scheduler's, the subscription */
+    run_child(child_looks_at_its_sockets, f->rt);
+    assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+    dibs_close(holder);
+}
+
+/* ------------------------------------------------------------------- waiting */
+
+/* Its grant is kept back by the network, so it is on its way when the process forks. */
+static void with_a_grant_on_its_way(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    actor *waiter = actor_start();
+    uint64_t granted;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 2 * CHILD_KINDS; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        granted = stats_of(rt).granted;
+        actor_begin_lock(waiter, rt, "x", FOREVER);
+        queue_await(f->server, "x", 1);
+        queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+        script_server_hold_pushes(net, true);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        run_child(children[i % CHILD_KINDS], rt);
+        assert_true(actor_busy(waiter));
+        script_server_hold_pushes(net, false);
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_int_equal(stats_of(rt).granted, granted + 1);
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+    }
+    assert_int_equal(stats_of(rt).reconnects, 0);
+    actor_end(waiter);
+    dibs_close(rt);
+    queue_assert_gone(f->server, "x");
+    script_server_stop(net);
+}
+
+/* The release, and with it the push, at the moment of the fork: the message lies in a socket that both have. */
+static void with_a_grant_at_the_same_moment(void **state)
+{
+    enum { TIMES = 30 };
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < TIMES; i++) {
+        assert_status(DIBS_OK, agent_lock(holder, "x", LIMIT_MS));
+        actor_begin_lock(waiter, f->rt, "x", FOREVER);
+        queue_await(f->server, "x", 1);
+        process_write(holder, "unlock x");
+        run_child(children[i % CHILD_KINDS], f->rt);
+        assert_status(DIBS_OK, agent_result(holder));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    }
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+    actor_end(waiter);
+    agent_stop(holder);
+    queue_assert_gone(f->server, "x");
+}
+
+struct call {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void lock_fairly(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = dibs_lock_with(call->rt, "x", FOREVER, &fair);
+}
+
+static void child_waits_in_order(dibs_runtime *rt)
+{
+    child_holds_nothing(rt);
+    CHILD_WANTS(DIBS_TIMEOUT, dibs_lock_with(rt, "x", 50, &fair));
+    CHILD_WANTS(DIBS_TIMEOUT, dibs_timedlock(rt, "x", 50));
+    child_holds_nothing(rt);
+}
+
+/* One waits fairly, one behind a thread of its process: their places are not the child's. */
+static void with_waiters_of_each_kind(void **state)
+{
+    fixture *f = *state;
+    actor *local = actor_start();
+    actor *ordered = actor_start();
+    struct call call;
+
+    fixture_open(f, LONG_LEASE_MS);
+    call.rt = f->rt;
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    actor_begin(ordered, lock_fairly, &call);
+    queue_await(f->server, "x", 1);
+    actor_begin_lock(local, f->rt, "x", FOREVER);
+    actor_await_asleep(local);
+    for (int i = 0; i < 3; i++) {
+        run_child(child_waits_in_order, f->rt);
+        queue_await(f->server, "x", 1);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_finish(ordered);
+    assert_status(DIBS_OK, call.status);
+    assert_status(DIBS_OK, actor_unlock(ordered, f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(local));
+    assert_status(DIBS_OK, actor_unlock(local, f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+    actor_end(local);
+    actor_end(ordered);
+    queue_assert_gone(f->server, "x");
+}
+
+/* The command is sent, its answer is not there: it is the parent's. */
+static void while_a_thread_asks(void **state)
+{
+    fixture *f = *state;
+    actor *asker = actor_start();
+
+    f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        pid_t child;
+
+        server_pause(f->server);
+        actor_begin_lock(asker, f->rt, "x", 0);
+        actor_await_asleep(asker);
+        child = fork_child();
+        if (child == 0) {
+            child_holds_nothing(f->rt);
+            _exit(0);
+        }
+        assert_true(child > 0);
+        server_resume(f->server);
+        assert_status(DIBS_OK, actor_result(asker));
+        assert_int_equal(child_wait_for(child, LIMIT_MS), 0);
+        assert_true(server_has(f->server, "lock:x"));
+        assert_status(DIBS_OK, actor_unlock(asker, f->rt, "x"));
+    }
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+    actor_end(asker);
+}
+
+/* ---------------------------------------------------------- under a full load */
+
+struct load {
+    dibs_runtime *rt;
+    bool fair;
+    atomic_bool *stop;
+    atomic_int *inside, *wrong;
+    atomic_uint cycles;
+};
+
+static void lock_in_a_loop(void *arg)
+{
+    struct load *l = arg;
+
+    while (!atomic_load(l->stop)) {
+        if (dibs_lock_with(l->rt, "busy", FOREVER, l->fair ? &fair : NULL) != DIBS_OK ||
+            atomic_fetch_add(l->inside, 1) != 0)
+            atomic_fetch_add(l->wrong, 1);
+        atomic_fetch_sub(l->inside, 1);
+        if (dibs_unlock(l->rt, "busy") != DIBS_OK)
+            atomic_fetch_add(l->wrong, 1);
+        atomic_fetch_add(&l->cycles, 1);
+    }
+}
+
+static void child_cycles(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "busy"));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "busy", LIMIT_MS));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "busy"));
+    CHILD_WANTS(DIBS_OK, dibs_lock_with(rt, "busy", LIMIT_MS, &fair));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "busy"));
+}
+
+/*
+ * Threads that hand a lease on, and one that queues fairly, and those of
+ * another runtime, whose grants come by push; leases are renewed all the time.
+ */
+static void in_a_crowd(void **state)
+{
+    enum { THREADS = 6, FORKS = 30, KEPT = 20 };
+    fixture *f = *state;
+    atomic_bool stop = false;
+    atomic_int inside = 0, wrong = 0;
+    struct load loads[THREADS];
+    actor *actors[THREADS];
+    dibs_runtime *second;
+    dibs_stats stats;
+
+    f->config.renew_ms = 5;
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    for (int i = 0; i < KEPT; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "kept-%d", i);
+        assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    }
+    for (int i = 0; i < THREADS; i++) {
+        loads[i] = (struct load){
+            .rt = i == THREADS - 1 ? second : f->rt, .fair = i == 0, .stop = &stop, .inside = &inside, .wrong = &wrong};
+        actors[i] = actor_start();
+        actor_begin(actors[i], lock_in_a_loop, &loads[i]);
+    }
+    for (int i = 0; i < FORKS; i++)
+        run_child(i % 3 ? child_cycles : child_closes, f->rt);
+    atomic_store(&stop, true);
+    for (int i = 0; i < THREADS; i++) {
+        actor_end(actors[i]);
+        assert_true(atomic_load(&loads[i].cycles) > 0);
+    }
+    assert_int_equal(atomic_load(&wrong), 0);
+    stats = stats_of(f->rt);
+    assert_true(stats.handed_off > 0);
+    assert_true(stats.granted > 0);
+    assert_true(stats.renewed > FORKS);
+    assert_int_equal(stats.reconnects + stats.lost + stats.renew_failed + stats.store_errors, 0);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    dibs_close(second);
+    queue_await(f->server, "busy", 0);
+}
+
+/* ---------------------------------------------------------------------- exec */
+
+/* What any program gets from here. */
+static void usual_descriptors(char *out, size_t size)
+{
+    process *p = process_start((const char *const[]){program_path("descriptors"), NULL});
+
+    snprintf(out, size, "%s", process_read(p));
+    assert_int_equal(process_wait(p, LIMIT_MS), 0);
+    process_free(p);
+}
+
+/* A program in the place of the process: it has none of its descriptors, and its waiter is passed over. */
+static void exec_in_the_place_of_the_process(void **state)
+{
+    fixture *f = *state;
+    process *team = process_start((const char *const[]){program_path("team"), NULL});
+    queue_entry entry;
+    char usual[32];
+
+    usual_descriptors(usual, sizeof usual);
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    assert_string_equal(process_ask(team, "open %s %d", f->server->url, SAFE_LEASE_MS), "DIBS_OK ");
+    assert_string_equal(process_ask(team, "lock 0 x 0 0"), "0 DIBS_OK ");
+    process_write(team, "lock 1 y -1 0");
+    queue_await(f->server, "y", 1);
+    entry = queue_at(f->server, "y", 0);
+    queue_await_listening(f->server, entry.channel);
+    assert_string_equal(process_ask(team, "exec %s", program_path("descriptors")), usual);
+    queue_await_deaf(f->server, entry.channel);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+    assert_false(server_has(f->server, "lock:y"));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS)); /* its lease ends */
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(process_wait(team, LIMIT_MS), 0);
+    process_free(team);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_has_none_of_its_parents_sockets), TEST(with_a_grant_on_its_way), TEST(with_a_grant_at_the_same_moment),
+        TEST(with_waiters_of_each_kind),          TEST(while_a_thread_asks),     TEST(in_a_crowd),
+        TEST(exec_in_the_place_of_the_process),
+    };
+
+    return cmocka_run_group_tests_name("fork waiters", tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/*
+ * A machine that was suspended for an hour: the clock that runs through suspend has jumped, the one that threads sleep
+ * by has not. Nothing that was held is believed in, whoever waits gets the lock with a whole lease, and nobody twice.
+ *
+ * The clock is the function below, in front of the C library's.
+ */
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static atomic_int hours; /* that the machine was suspended */
+
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+    int result = (int)syscall(SYS_clock_gettime, id, out);
+
+    if (result == 0 && id == CLOCK_BOOTTIME)
+        out->tv_sec += 3600L * atomic_load(&hours);
+    return result;
+}
+
+static void suspend(void)
+{
+    atomic_fetch_add(&hours, 1);
+}
+
+/* At once by the clock alone; and the scheduler finds it when it wakes next. */
+static void what_was_held_is_lost(void **state)
+{
+    fixture *f = *state;
+    dibs_hold hold;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    suspend();
+    assert_status(DIBS_LOST, dibs_check(f->rt, "x"));
+    assert_status(DIBS_LOST, dibs_hold_of(f->rt, "x", &hold));
+    assert_int_equal(hold.remaining_ms, 0);
+    assert_status(DIBS_LOST, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    events_await(&f->events, DIBS_EVENT_LOST, "y");
+    assert_int_equal(stats_of(f->rt).leases, 0);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "y"));
+    /* The server did not sleep: the keys are there still, until they are taken back. */
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_true(server_wait_gone(f->server, "lock:y", LIMIT_MS));
+    expect_works(f, f->rt, "x");
+}
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
+struct call {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void lock_fairly(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = dibs_lock_with(call->rt, "x", DIBS_WAIT_FOREVER, &fair);
+}
+
+static void expect_whole_lease(fixture *f, actor *a, uint32_t lease_ms)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_hold(a, f->rt, "x", &hold));
+    assert_in_range(hold.remaining_ms, lease_ms / 2, lease_ms);
+    assert_true(hold.remaining_ms <= server_integer(f->server, "PTTL lock:x") + lease_ms / 100 + 2);
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+}
+
+/* A push names an ask from before: it proves nothing any more. */
+static void who_waited_asks_again(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+    actor *waiter = actor_start();
+    actor *ordered = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    struct call call = {.rt = f->rt};
+    for (int i = 0; i < 5; i++) {
+        uint64_t commands;
+
+        assert_status(DIBS_OK, agent_lock(holder, "x", LIMIT_MS));
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
+        actor_begin(ordered, lock_fairly, &call);
+        queue_await(f->server, "x", 2);
+        commands = stats_of(f->rt).store_commands;
+        suspend();
+        assert_status(DIBS_OK, agent_unlock(holder, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_true(actor_busy(ordered));
+        assert_true(stats_of(f->rt).store_commands > commands);
+        suspend(); /* and that is as long as this was held, too */
+        assert_status(DIBS_LOST, actor_unlock(waiter, f->rt, "x"));
+        actor_finish(ordered);
+        assert_status(DIBS_OK, call.status);
+        expect_whole_lease(f, ordered, LONG_LEASE_MS);
+    }
+    actor_end(waiter);
+    actor_end(ordered);
+    agent_stop(holder);
+    queue_assert_gone(f->server, "x");
+}
+
+/* A lease that is on its way from thread to thread, or left for one, is not taken over. */
+static void what_was_handed_on_is_not_believed_in(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    f->config.handoff_ms = LONG_LEASE_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(waiter);
+        suspend();
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        expect_whole_lease(f, waiter, LONG_LEASE_MS);
+    }
+    actor_end(waiter);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_held_is_lost),
+        TEST(who_waited_asks_again),
+        TEST(what_was_handed_on_is_not_believed_in),
+    };
+
+    return cmocka_run_group_tests_name("suspend", tests, NULL, NULL);
+}
