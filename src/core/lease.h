@@ -61,6 +61,9 @@ struct dibs__lease {
     uint32_t lease_ms; /* from here on: guarded by the renewal's mutex (renewal.c) */
     int64_t due;       /* when the scheduler must look at it next */
     int64_t renew_at, risk_at;
+    int64_t proof; /* when the request that proved it last was sent, and by which server */
+    uint64_t server;
+    bool in_doubt;     /* another server answers than the one that proved it: to be renewed, or set again there */
     bool in_flight;    /* being renewed now */
     size_t heap_place; /* DIBS__NOT_SCHEDULED: not among those that are kept alive */
     enum dibs__extending extending;

@@ -106,9 +106,13 @@ static void renew_token(struct attempt *attempt)
 {
     char token[DIBS__TOKEN_MAX];
 
+    struct dibs__ask *ask = &attempt->lease->bid.ask, before = *ask;
+
     make_token(attempt->core, token);
     dibs__cell_set_token(attempt->core->cells, attempt->cell, attempt->lease, token);
     reset_ask(attempt->lease);
+    ask->seen_until = before.seen_until;
+    ask->seen_server = before.seen_server;
 }
 
 static dibs_status ask(struct attempt *attempt, struct dibs__answer *answer)
@@ -160,7 +164,7 @@ static bool begin_lease(struct attempt *attempt, uint64_t fence)
     lease->store_fence = fence;
     lease->granted_at = now;
     atomic_store(&lease->deadline, deadline);
-    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof);
+    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, lease->bid.ask.server);
     return true;
 }
 
@@ -389,6 +393,11 @@ static dibs_status was_lost(const struct dibs__lease *lease)
     return dibs__fail(DIBS_LOST, "the lease of %s ended before it was unlocked", dibs__quote(quoted, lease->name));
 }
 
+static int64_t command_deadline(const struct dibs__core *core)
+{
+    return dibs__after_ms(dibs__core_now(core), core->runtime->settings.command_timeout_ms);
+}
+
 /* What the store said of it. */
 static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, const struct dibs__release *release,
                             dibs_status status, const struct dibs__error *error)
@@ -426,7 +435,7 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
     struct dibs__release release = {
         .name = lease->name,
         .token = lease->token,
-        .deadline = dibs__after_ms(dibs__core_now(core), core->runtime->settings.command_timeout_ms),
+        .deadline = command_deadline(core),
         .next = next ? &next->bid.ask : NULL,
     };
     dibs_status status = core->store->ops->release(core->store, &release, &error);
@@ -453,7 +462,12 @@ static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease)
     if (parting == DIBS__PART_HANDED)
         return DIBS_OK;
     dibs__renewals_remove(core->renewals, lease);
-    return release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL);
+    bool settled = dibs__renewals_settle(core->renewals, lease, command_deadline(core));
+    dibs_status status =
+        release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL);
+    if (!settled) /* what may set it again is still under way: this goes behind it */
+        core->store->ops->retract(core->store, lease->name, lease->token);
+    return status;
 }
 
 dibs_status dibs__lock_release(struct dibs__core *core, struct dibs__hold *hold)

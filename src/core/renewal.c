@@ -7,6 +7,8 @@
  * it knows to do) or a ringing of the pipe; who gives it something earlier
  * rings. A thread that extends a lease sleeps on `changed` until
  *     lease->extending is DONE, or its deadline;
+ * one that is about to release a lease, until
+ *     it is not both in_doubt and in_flight, or its deadline;
  * one that drains, until
  *     the store has nothing unconfirmed, or its deadline.
  */
@@ -21,6 +23,7 @@
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
 #define RETRY_MOST_MS 1000
 #define EXTEND_RETRY_MS 10 /* somebody waits for it */
+#define MEMORY_MS 3600000  /* how long a store remembers the fence of a lock that nobody has */
 
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only, as are these */
@@ -135,6 +138,7 @@ static int64_t retry_pause(uint32_t lease_ms)
 /* Requires mutex. The lease was proved by a request sent at proof. */
 static void set_times(const struct dibs__renewals *r, struct dibs__lease *lease, int64_t proof)
 {
+    lease->proof = proof;
     lease->renew_at = lease->fixed ? DIBS__NEVER : proof + period(r, lease->lease_ms);
     lease->risk_at = lease->fixed ? DIBS__NEVER : proof + lease->lease_ms * DIBS__NS_PER_MS / 2;
 }
@@ -161,7 +165,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
         round->batch->done = batch_done;
         round->batch->context = r;
     }
-    uint32_t lease_ms = lease->lease_ms;
+    uint32_t lease_ms = lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1 : lease->lease_ms;
     bool extension = lease->extending == DIBS__EXTEND_ASKED;
     if (extension) {
         lease->extending = DIBS__EXTEND_SENT;
@@ -175,6 +179,8 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
         .lease_ms = lease_ms,
         .fence = lease->store_fence,
         .extension = extension,
+        .set_again = now - lease->proof < MEMORY_MS * DIBS__NS_PER_MS,
+        .server = lease->server,
         .context = lease,
     };
     dibs__lease_ref(lease);
@@ -258,6 +264,10 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
                         const struct dibs__renewal *item, const struct dibs__error *error, int64_t now)
 {
     lease->in_flight = false;
+    if (lease->in_doubt) {
+        lease->in_doubt = item->result == DIBS__UNANSWERED;
+        pthread_cond_broadcast(&r->changed);
+    }
     if (!scheduled(lease))
         return false;
     if (item->result == DIBS__GONE) {
@@ -273,7 +283,9 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
     end_extension(r, lease, item, error);
     if (item->result == DIBS__RENEWED) {
         atomic_fetch_add_explicit(r->config.renewed, renewal, memory_order_relaxed);
-        dibs__lease_move(lease, dibs__lease_deadline(batch->proof, item->lease_ms), false, now);
+        lease->server = item->server;
+        if (item->extension || !lease->fixed)
+            dibs__lease_move(lease, dibs__lease_deadline(batch->proof, item->lease_ms), false, now);
         set_times(r, lease, batch->proof);
         if (lease->extending == DIBS__EXTEND_ASKED)
             lease->renew_at = 0; /* asked for while this renewal was in flight */
@@ -282,7 +294,7 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         if (lease->extending == DIBS__EXTEND_ASKED)
             lease->renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
         else
-            lease->renew_at = lease->fixed ? DIBS__NEVER : now + retry_pause(lease->lease_ms);
+            lease->renew_at = lease->fixed && !lease->in_doubt ? DIBS__NEVER : now + retry_pause(lease->lease_ms);
     }
     reschedule(r, lease);
     return false;
@@ -383,12 +395,14 @@ void dibs__renewals_unreserve(struct dibs__renewals *r)
     pthread_mutex_unlock(&r->mutex);
 }
 
-void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof)
+void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
+                        uint64_t server)
 {
     dibs__lease_ref(lease);
     pthread_mutex_lock(&r->mutex);
     r->reserved--;
     lease->lease_ms = lease_ms;
+    lease->server = server;
     set_times(r, lease, proof);
     lease->next = r->all;
     lease->previous = NULL;
@@ -428,6 +442,30 @@ void dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
     pthread_mutex_unlock(&r->mutex);
     if (taken)
         dibs__lease_unref(lease);
+}
+
+bool dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
+{
+    bool settled;
+
+    pthread_mutex_lock(&r->mutex);
+    while (!(settled = !lease->in_doubt || !lease->in_flight) && dibs__now(r->config.clock) < deadline)
+        r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
+    pthread_mutex_unlock(&r->mutex);
+    return settled;
+}
+
+void dibs__renewals_doubt_all(struct dibs__renewals *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    for (struct dibs__lease *lease = r->all; lease; lease = lease->next) {
+        if (!scheduled(lease))
+            continue;
+        lease->in_doubt = true;
+        lease->renew_at = 0;
+        reschedule(r, lease);
+    }
+    pthread_mutex_unlock(&r->mutex);
 }
 
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)

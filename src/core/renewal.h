@@ -37,11 +37,22 @@ void dibs__renewals_wake(struct dibs__renewals *renewals);
 bool dibs__renewals_reserve(struct dibs__renewals *renewals);
 void dibs__renewals_unreserve(struct dibs__renewals *renewals);
 
-/* A lease that was granted to a request sent at proof. Takes a reference. */
-void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof);
+/* A lease that was granted to a request sent at proof, to that server. Takes a reference. */
+void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
+                        uint64_t server);
 
 /* Its thread gives it up: afterwards no renewal of it begins. A callback that was due may still come. */
 void dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
+
+/*
+ * Waits, at most until the deadline, while a request is out that may set the
+ * lease again in a store that forgot it. False: it still is, and may come after
+ * a release.
+ */
+bool dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
+
+/* The scheduler's: another server answers now. Each lease is renewed there at once, or set again. */
+void dibs__renewals_doubt_all(struct dibs__renewals *renewals);
 
 /* As dibs_extend, for the thread that holds the lease: waits for the store at most until the deadline. */
 dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms,

@@ -50,6 +50,13 @@ static void on_ask_again(void *context)
     dibs__cells_ask_again(core->cells);
 }
 
+static void on_forgetful(void *context)
+{
+    struct dibs__core *core = context;
+
+    dibs__renewals_doubt_all(core->renewals);
+}
+
 static void on_reachable(void *context, bool up, const char *detail)
 {
     struct dibs__core *core = context;
@@ -150,7 +157,7 @@ static dibs_status open_store(struct dibs__core *core, bool connect_later, struc
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = connect_later,
                     .clock = core->runtime->clock,
-                    .listener = {core, on_wake, on_granted, on_ask_again, on_reachable},
+                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable},
                     .counters = &core->counters,
                 },
                 error);

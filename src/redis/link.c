@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/hash.h"
 #include "redis/reply.h"
 
 #ifndef MSG_NOSIGNAL
@@ -20,6 +21,7 @@ enum ask {
     ASK_NAME,
     ASK_ID,
     ASK_INFO,
+    ASK_REPLICATION,
     ASK_MAY_KILL,
     ASK_MAY_PUBLISH,
     ASK_TIME,
@@ -208,7 +210,7 @@ static bool ask_to_be_let_in(struct dibs__link *link)
 
 static bool ask_for_scripts(struct dibs__link *link)
 {
-    bool asked = ASK(link, ASK_TIME, "TIME");
+    bool asked = ASK(link, ASK_TIME, "TIME") && ASK(link, ASK_REPLICATION, "INFO", "replication");
 
     for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
         asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
@@ -258,13 +260,14 @@ static bool refusal_is_final(const struct dibs__link *link, enum ask what, const
     }
 }
 
-static void take_run_id(struct dibs__link *link, const redisReply *reply)
+/* The 40 digits behind `field` in what INFO said. */
+static void take_id(char out[41], const redisReply *reply, const char *field)
 {
     const char *at = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS ? reply->str : "";
 
-    at = strstr(at, "run_id:");
-    if (at && strcspn(at + 7, "\r\n") == 40)
-        memcpy(link->id.run_id, at + 7, 40);
+    at = strstr(at, field);
+    if (at && strcspn(at + strlen(field), "\r\n") == 40)
+        memcpy(out, at + strlen(field), 40);
 }
 
 static void take_time(struct dibs__link *link, const redisReply *reply)
@@ -288,7 +291,10 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
         link->id.client = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
         break;
     case ASK_INFO:
-        take_run_id(link, reply);
+        take_id(link->id.run_id, reply, "run_id:");
+        break;
+    case ASK_REPLICATION:
+        take_id(link->replication_id, reply, "master_replid:");
         break;
     case ASK_MAY_KILL:
         link->id.may_kill = !dibs__reply_is_error(reply, "NOPERM");
@@ -327,6 +333,14 @@ static dibs_status greeted(struct dibs__link *link, struct dibs__error *error)
     snprintf(id, sizeof id, "%lld", (long long)link->before.client);
     return ASK(link, ASK_KILL, "CLIENT", "KILL", "ID", id) ? DIBS_OK
                                                            : dibs__error_set(error, DIBS_NO_MEMORY, "no memory");
+}
+
+uint64_t dibs__link_server(const struct dibs__link *link)
+{
+    if (!link->id.run_id[0])
+        return 0;
+    uint64_t server = dibs__hash(link->id.run_id, 40) ^ dibs__hash(link->replication_id, 40) * 3;
+    return server ? server : 1;
 }
 
 bool dibs__link_can_be_ended(const struct dibs__link_id *id)

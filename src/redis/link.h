@@ -38,6 +38,7 @@ struct dibs__link {
     struct dibs__link_id id;
     struct dibs__link_id before;       /* the connection that this one replaces */
     bool may_publish;                  /* to the endpoint's channel */
+    char replication_id[41];           /* of the data; "": not known */
     char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */
     int64_t server_ahead_us;           /* the server's clock less ours, too large by one round trip at most */
     int64_t greeted_at;                /* ours, ns, when the greeting was sent */
@@ -48,7 +49,7 @@ struct dibs__link {
     bool backlog_full;                           /* of the Unix socket: it is to be tried again */
     unsigned asked, answered;                    /* commands of the greeting */
     unsigned loaded;                             /* scripts, or refused to be */
-    unsigned char asks[11 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    unsigned char asks[12 + DIBS__SCRIPT_COUNT]; /* what each of them was */
 };
 
 /*
@@ -79,6 +80,12 @@ dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock 
 
 /* The whole attempt took too long: fills the error. */
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error);
+
+/*
+ * A number for the server's process and its data, as the connection found them:
+ * another number means that what was stored may have been forgotten. 0: not known.
+ */
+uint64_t dibs__link_server(const struct dibs__link *link);
 
 /*
  * Whether a later connection can prove that this one is at its end, so that

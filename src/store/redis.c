@@ -20,6 +20,7 @@ static void hook_opened(void *context, bool again)
 
     if (again)
         atomic_fetch_add_explicit(&store->config.counters->reconnects, 1, memory_order_relaxed);
+    atomic_store(&store->reopened, true);
     if (atomic_exchange(&store->down, false))
         store->config.listener.reachable(store->config.listener.context, true, store->endpoint.url.shown);
     store->config.listener.wake(store->config.listener.context);
@@ -260,6 +261,17 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     return store->channel_count + 2;
 }
 
+static void look_for_another_server(struct dibs__redis_store *store)
+{
+    struct dibs__link_view view;
+
+    if (!dibs__channel_view(store->background, &view) || !view.server || view.server == store->background_server)
+        return;
+    if (store->background_server)
+        store->config.listener.forgetful(store->config.listener.context);
+    store->background_server = view.server;
+}
+
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -267,6 +279,8 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
 
     dibs__subscriber_attend(store->subscriber, fds[0].revents, now);
     dibs__channel_attend(store->background, true, fds[1].revents, now);
+    if (atomic_exchange(&store->reopened, false))
+        look_for_another_server(store);
     for (size_t i = 2; i < count; i++)
         dibs__channel_attend(store->channels[i - 2], false, fds[i].revents, now);
     dibs__retractions_attend(store->retractions, store->background);

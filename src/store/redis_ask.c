@@ -43,6 +43,7 @@ static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *stor
         sending->subscription = 0;
     ask->number++;
     ask->proof = dibs__now(store->config.clock);
+    ask->server = sending->view.server;
     sending->not_after = dibs__redis_not_after(store, &sending->view, ask->proof);
     dibs__lock_call_add(call, ask->token);
     dibs__call_add_number(&call->call, (int64_t)ask->number);
@@ -103,6 +104,28 @@ static int64_t earlier(int64_t pause_ms, int64_t pttl)
     return pttl >= 0 && pttl < pause_ms ? pttl + 1 : pause_ms;
 }
 
+static void note_owner(struct dibs__redis_store *store, const struct sending *sending, int64_t pttl)
+{
+    sending->ask->seen_until = dibs__after_ms(dibs__now(store->config.clock), pttl);
+    sending->ask->seen_server = sending->view.server;
+}
+
+/*
+ * Whether a server is to be asked that knows less than the one that said who
+ * owns the lock: its holder sets it again, and is given the time that it had.
+ */
+static bool leave_it_to_its_owner(struct dibs__redis_store *store, const struct sending *sending,
+                                  struct dibs__answer *answer)
+{
+    const struct dibs__ask *ask = sending->ask;
+    int64_t now = dibs__now(store->config.clock);
+
+    if (!ask->seen_server || ask->seen_server == sending->view.server || now >= ask->seen_until)
+        return false;
+    answer->again_ms = dibs__ms_until(ask->seen_until, now);
+    return true;
+}
+
 /* What acquire.lua answered where another has the lock: when to ask again, if no push comes before. */
 static dibs_status read_taken(struct dibs__redis_store *store, const struct sending *sending, const redisReply *reply,
                               struct dibs__answer *answer, struct dibs__error *error)
@@ -113,6 +136,8 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct send
     dibs__reply_integer(reply, 2, &by_dibs);
     dibs__reply_integer(reply, 3, &listeners);
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), pttl);
+    if (pttl > 0)
+        note_owner(store, sending, pttl);
     if (!sending->subscription)
         return DIBS_BUSY;
     sending->ask->in_store = true;
@@ -216,6 +241,8 @@ static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struc
             break;
         if (ask->wait && ask->fair && !sending.view.may_publish)
             return no_right(store, "PUBLISH", error);
+        if (leave_it_to_its_owner(store, &sending, answer))
+            return DIBS_BUSY;
         status = ask_once(store, &sending, &decided, &unknown, answer, error);
         if (unknown)
             doubt(store, &sending, answer);

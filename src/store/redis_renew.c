@@ -11,12 +11,13 @@
 struct renewal_call {
     struct dibs__redis_store *store;
     struct dibs__batch *batch;
-    uint64_t serial; /* of the connection that it went over */
+    uint64_t serial; /* of the connection that it went over, and its server */
+    uint64_t server;
     size_t count;
-    const char *words[3 + DIBS__BATCH_MAX * 6];
-    size_t sizes[3 + DIBS__BATCH_MAX * 6];
+    const char *words[3 + DIBS__BATCH_MAX * 7];
+    size_t sizes[3 + DIBS__BATCH_MAX * 7];
     char key_count[12];
-    char not_after[24]; /* of the extensions */
+    char not_after[24]; /* of the extensions, and of what is set again */
     struct {
         struct dibs__key lock, fence_key;
         char lease[12], fence[24];
@@ -27,6 +28,17 @@ static void add_word(struct renewal_call *call, const char *word, size_t size)
 {
     call->words[call->count] = word;
     call->sizes[call->count++] = size;
+}
+
+/* What an administrator deleted is not set again: only what another server, or one that was restarted, can't know. */
+static bool may_be_forgotten(const struct renewal_call *call, const struct dibs__renewal *item)
+{
+    return item->set_again && item->server && call->server && item->server != call->server;
+}
+
+static void add_not_after(struct renewal_call *call, bool wanted)
+{
+    add_word(call, wanted ? call->not_after : "", wanted ? strlen(call->not_after) : 0);
 }
 
 static void build_renewal(struct renewal_call *call, int64_t not_after)
@@ -49,7 +61,8 @@ static void build_renewal(struct renewal_call *call, int64_t not_after)
         add_word(call, item->token, strlen(item->token));
         add_word(call, lease, (size_t)snprintf(lease, sizeof call->items[i].lease, "%u", item->lease_ms));
         add_word(call, fence, (size_t)snprintf(fence, sizeof call->items[i].fence, "%" PRIu64, item->fence));
-        add_word(call, item->extension ? call->not_after : "", item->extension ? strlen(call->not_after) : 0);
+        add_not_after(call, item->extension);
+        add_not_after(call, may_be_forgotten(call, item));
     }
 }
 
@@ -63,6 +76,7 @@ static bool send_renewal(struct renewal_call *call, bool with_text)
     if (!dibs__channel_view(store->background, &view))
         return false;
     call->serial = view.serial;
+    call->server = view.server;
     call->batch->proof = dibs__now(store->config.clock);
     build_renewal(call, dibs__redis_not_after(store, &view, call->batch->proof));
     dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, call->words, call->sizes);
@@ -86,8 +100,10 @@ static void take_results(struct renewal_call *call, const redisReply *reply)
     for (size_t i = 0; i < call->batch->count; i++) {
         if (!dibs__reply_integer(reply, i, &result))
             continue;
+        if (result > 0)
+            call->batch->items[i].server = call->server;
         if (result >= 0)
-            call->batch->items[i].result = result == 1 ? DIBS__RENEWED : DIBS__GONE;
+            call->batch->items[i].result = result > 0 ? DIBS__RENEWED : DIBS__GONE;
         else
             dibs__channel_set_clock(store->background, call->serial, -result - dibs__now(store->config.clock) / 1000);
     }

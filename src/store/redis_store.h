@@ -28,6 +28,8 @@ struct dibs__redis_store {
     struct dibs__retractions *retractions;
     struct dibs__subscriber *subscriber;
     atomic_bool down;
+    atomic_bool reopened;       /* a connection was made, maybe to another server */
+    uint64_t background_server; /* the scheduler thread's: that of the background channel when it was looked at last */
     pthread_mutex_t mutex;
     pthread_cond_t exclusive_freed;              /* an exclusive channel is not in use any more */
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE]; /* guarded by mutex */

@@ -32,10 +32,13 @@ struct dibs__ask {
     bool fair;        /* with wait: it must join the queue; where that can't be done the ask fails */
     int64_t deadline; /* of the next ask alone */
 
-    uint64_t number; /* of the last ask; set by the store, as is the rest. Zero before the first ask of a token */
-    int64_t proof;   /* when that was about to be sent: a lease that it proves lasts at least from there */
-    bool in_store;   /* the store may know the token, in the queue or as the owner */
-    unsigned route;  /* the store's own, as is doubt: an ask whose outcome is unknown */
+    uint64_t number;      /* of the last ask; set by the store, as is the rest. Zero before the first ask of a token */
+    int64_t proof;        /* when that was about to be sent: a lease that it proves lasts at least from there */
+    uint64_t server;      /* that it was sent to; what it forgets, another server number tells. 0: not known */
+    bool in_store;        /* the store may know the token, in the queue or as the owner */
+    int64_t seen_until;   /* the store's own: the lock is another's until then, whatever a server says */
+    uint64_t seen_server; /* that knows less */
+    unsigned route;       /* the store's own, as is doubt: an ask whose outcome is unknown */
     void *doubt;
 };
 
@@ -74,7 +77,9 @@ struct dibs__batch {
         const char *name, *token;
         uint32_t lease_ms;
         uint64_t fence;
-        bool extension; /* sets the lease to lease_ms; else it is never made shorter */
+        bool extension;  /* sets the lease to lease_ms; else it is never made shorter */
+        bool set_again;  /* where another server answers than `server`, and nobody was granted since */
+        uint64_t server; /* that the lease was proved by last; set where it is renewed */
         enum dibs__renewed result;
         void *context;
     } items[DIBS__BATCH_MAX];
@@ -89,6 +94,8 @@ struct dibs__listener {
     void (*wake)(void *context);                                     /* call interest again */
     bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for it or has it */
     void (*ask_again)(void *context); /* grants may have been missed: whoever waits is to ask */
+    void (*forgetful)(
+        void *context); /* the scheduler's: another server answers now: leases are to be renewed at once */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
 };
 

@@ -1,12 +1,18 @@
 -- Renews many leases.
 -- KEYS: K F, K F, ... the locks and their fences
--- ARGV: token, lease in ms, fence, set; for each lock
--- Reply: an array, for each lock 1: done; 0: no longer the token's; less: too late, nothing was done, and it is the
--- server's time (us) with its sign turned round
+-- ARGV: token, lease in ms, fence, set, heal; for each lock
+-- Reply: an array, for each lock 1: done; 2: set again; 0: no longer the token's; less: too late, nothing was done, and
+-- it is the server's time (us) with its sign turned round
 -- A renewal (set is '') never shortens: one that was stuck on its way must not undo an extension. An extension sets the
 -- lease to its length; set is then the time (us of the server's clock; 0: any) after which it is too late for it.
 -- The fence key lives on with its lock, and is put back where it was evicted.
+-- Where heal is not '', the server may have forgotten the lock: it is set again unless the fence tells that another was
+-- granted it since. heal is then the time after which it is too late for that, as set is.
 -- @include fence
+
+local function is_late(not_after, now)
+  return tonumber(not_after) > 0 and now > tonumber(not_after)
+end
 
 local function set_lease(K, lease, set)
   if set == '' then
@@ -16,25 +22,40 @@ local function set_lease(K, lease, set)
     return 1
   end
   local now = now_us()
-  if tonumber(set) > 0 and now > tonumber(set) then
+  if is_late(set, now) then
     return -now
   end
   redis.call('PEXPIRE', K, lease)
   return 1
 end
 
+local function set_again(K, F, token, lease, fence, heal)
+  local now, last = now_us(), tonumber(redis.call('GET', F)) or 0
+  if is_late(heal, now) then
+    return -now
+  end
+  if last > tonumber(fence) then
+    return 0
+  end
+  redis.call('SET', F, fence, 'PX', math.max(3600000, 2 * lease))
+  redis.call('SET', K, token, 'PX', lease)
+  return 2
+end
+
 local results = {}
 for i = 1, #KEYS / 2 do
   local K, F = KEYS[2 * i - 1], KEYS[2 * i]
-  local token, lease, fence, set = ARGV[4 * i - 3], tonumber(ARGV[4 * i - 2]), ARGV[4 * i - 1], ARGV[4 * i]
-  if redis.pcall('GET', K) == token then
+  local token, lease, fence = ARGV[5 * i - 4], tonumber(ARGV[5 * i - 3]), ARGV[5 * i - 2]
+  local set, heal = ARGV[5 * i - 1], ARGV[5 * i]
+  local owner = redis.pcall('GET', K)
+  if owner == token then
     local life = math.max(3600000, 2 * lease)
     results[i] = set_lease(K, lease, set)
     if redis.call('PEXPIRE', F, life) == 0 then
       redis.call('SET', F, fence, 'PX', life)
     end
   else
-    results[i] = 0
+    results[i] = (owner or heal == '') and 0 or set_again(K, F, token, lease, fence, heal)
   end
 end
 return results
