@@ -104,9 +104,8 @@ static dibs_status out_of_time(struct attempt *attempt)
 /* The store knows no more of the token, or takes it back by itself: the attempt goes on with a new one. */
 static void renew_token(struct attempt *attempt)
 {
-    char token[DIBS__TOKEN_MAX];
-
     struct dibs__ask *ask = &attempt->lease->bid.ask, before = *ask;
+    char token[DIBS__TOKEN_MAX];
 
     make_token(attempt->core, token);
     dibs__cell_set_token(attempt->core->cells, attempt->cell, attempt->lease, token);
@@ -393,11 +392,6 @@ static dibs_status was_lost(const struct dibs__lease *lease)
     return dibs__fail(DIBS_LOST, "the lease of %s ended before it was unlocked", dibs__quote(quoted, lease->name));
 }
 
-static int64_t command_deadline(const struct dibs__core *core)
-{
-    return dibs__after_ms(dibs__core_now(core), core->runtime->settings.command_timeout_ms);
-}
-
 /* What the store said of it. */
 static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, const struct dibs__release *release,
                             dibs_status status, const struct dibs__error *error)
@@ -429,13 +423,14 @@ static struct dibs__lease *bid_for_the_next(struct dibs__core *core, struct dibs
 }
 
 /* The store is asked to delete the key, and for the lock again if another thread here waits for it. */
-static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next)
+static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
+                                    int64_t deadline)
 {
     struct dibs__error error;
     struct dibs__release release = {
         .name = lease->name,
         .token = lease->token,
-        .deadline = command_deadline(core),
+        .deadline = deadline,
         .next = next ? &next->bid.ask : NULL,
     };
     dibs_status status = core->store->ops->release(core->store, &release, &error);
@@ -456,15 +451,17 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
 /* The lease stays in the process where another thread may have it, else the store gets it back. */
 static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease)
 {
+    int64_t now = dibs__core_now(core), timeout_ms = core->runtime->settings.command_timeout_ms;
     struct dibs__wanted wanted;
     enum dibs__parting parting = dibs__cells_part(core->cells, lease, &wanted);
 
     if (parting == DIBS__PART_HANDED)
         return DIBS_OK;
-    dibs__renewals_remove(core->renewals, lease);
-    bool settled = dibs__renewals_settle(core->renewals, lease, command_deadline(core));
+    dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
+    bool settled = dibs__renewals_remove(core->renewals, lease);
     dibs_status status =
-        release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL);
+        release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL,
+                         dibs__after_ms(now, timeout_ms));
     if (!settled) /* what may set it again is still under way: this goes behind it */
         core->store->ops->retract(core->store, lease->name, lease->token);
     return status;

@@ -8,7 +8,7 @@
  * rings. A thread that extends a lease sleeps on `changed` until
  *     lease->extending is DONE, or its deadline;
  * one that is about to release a lease, until
- *     it is not both in_doubt and in_flight, or its deadline;
+ *     it is not in_doubt, or not kept alive any more, or its deadline;
  * one that drains, until
  *     the store has nothing unconfirmed, or its deadline.
  */
@@ -23,7 +23,7 @@
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
 #define RETRY_MOST_MS 1000
 #define EXTEND_RETRY_MS 10 /* somebody waits for it */
-#define MEMORY_MS 3600000  /* how long a store remembers the fence of a lock that nobody has */
+#define MEMORY_MS 3500000  /* a store knows the fence of a lock for an hour at least: less what its clock is off */
 
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only, as are these */
@@ -36,6 +36,7 @@ struct dibs__renewals {
     struct dibs__lease **heap; /* by due, the earliest first; the rest is guarded by mutex */
     size_t heap_count, heap_cap, reserved;
     struct dibs__lease *all; /* all leases that threads hold, lost ones too */
+    uint64_t server;         /* that renewals are sent to; 0: not known */
     int64_t planned;
     int64_t hint; /* what was rung for last: slept until even if it is gone by then, so that the next need not ring */
     bool draining;
@@ -93,11 +94,13 @@ static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
     lease->heap_place = DIBS__NOT_SCHEDULED;
     if (last != lease)
         sift(r, last, at);
-    if (extending(lease)) {
+    bool awaited = extending(lease);
+    if (awaited) {
         lease->extending = DIBS__EXTEND_DONE;
         lease->extend_status = DIBS_LOST;
-        pthread_cond_broadcast(&r->changed);
     }
+    if (awaited || lease->in_doubt)
+        pthread_cond_broadcast(&r->changed);
 }
 
 /* Requires mutex. Works out when the lease is due, and moves it there. */
@@ -154,6 +157,15 @@ struct round {
 };
 
 static void batch_done(struct dibs__batch *batch, const struct dibs__error *error);
+
+/* Requires mutex. Where another server proved the lease than is asked to renew it, that is to be done at once. */
+static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    if (lease->server == r->server || !r->server)
+        return;
+    lease->in_doubt = true;
+    lease->renew_at = 0;
+}
 
 /* Requires mutex. Adds the lease to the round's batch; false where no memory for one is to be had. */
 static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
@@ -266,6 +278,7 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
     lease->in_flight = false;
     if (lease->in_doubt) {
         lease->in_doubt = item->result == DIBS__UNANSWERED;
+        lease->unanswered = lease->unanswered || lease->in_doubt;
         pthread_cond_broadcast(&r->changed);
     }
     if (!scheduled(lease))
@@ -404,6 +417,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     lease->lease_ms = lease_ms;
     lease->server = server;
     set_times(r, lease, proof);
+    doubt(r, lease);
     lease->next = r->all;
     lease->previous = NULL;
     if (r->all)
@@ -435,34 +449,32 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease)
     return true;
 }
 
-void dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
+bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     pthread_mutex_lock(&r->mutex);
-    bool taken = take_out(r, lease);
+    bool taken = take_out(r, lease), settled = !lease->in_doubt && !lease->unanswered;
     pthread_mutex_unlock(&r->mutex);
     if (taken)
         dibs__lease_unref(lease);
-}
-
-bool dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
-{
-    bool settled;
-
-    pthread_mutex_lock(&r->mutex);
-    while (!(settled = !lease->in_doubt || !lease->in_flight) && dibs__now(r->config.clock) < deadline)
-        r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
-    pthread_mutex_unlock(&r->mutex);
     return settled;
 }
 
-void dibs__renewals_doubt_all(struct dibs__renewals *r)
+void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
 {
     pthread_mutex_lock(&r->mutex);
+    while (lease->in_doubt && scheduled(lease) && dibs__now(r->config.clock) < deadline)
+        r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+void dibs__renewals_doubt_all(struct dibs__renewals *r, uint64_t server)
+{
+    pthread_mutex_lock(&r->mutex);
+    r->server = server;
     for (struct dibs__lease *lease = r->all; lease; lease = lease->next) {
         if (!scheduled(lease))
             continue;
-        lease->in_doubt = true;
-        lease->renew_at = 0;
+        doubt(r, lease);
         reschedule(r, lease);
     }
     pthread_mutex_unlock(&r->mutex);
@@ -509,7 +521,7 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
         lease->extending = DIBS__EXTEND_LEFT;
     } else if (lease->extending == DIBS__EXTEND_ASKED) {
         lease->extending = DIBS__NOT_EXTENDING;
-        if (lease->fixed)
+        if (lease->fixed && !lease->in_doubt)
             lease->renew_at = DIBS__NEVER;
     }
     return DIBS_UNAVAILABLE;

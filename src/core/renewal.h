@@ -41,18 +41,18 @@ void dibs__renewals_unreserve(struct dibs__renewals *renewals);
 void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
                         uint64_t server);
 
-/* Its thread gives it up: afterwards no renewal of it begins. A callback that was due may still come. */
-void dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
-
 /*
- * Waits, at most until the deadline, while a request is out that may set the
- * lease again in a store that forgot it. False: it still is, and may come after
- * a release.
+ * Its thread gives it up: afterwards no renewal of it begins. A callback that
+ * was due may still come. False: a request may be out that sets the lease again
+ * in a store that forgot it; only what is retracted now comes behind it.
  */
-bool dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
+bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
-/* The scheduler's: another server answers now. Each lease is renewed there at once, or set again. */
-void dibs__renewals_doubt_all(struct dibs__renewals *renewals);
+/* Waits, at most until the deadline, while the lease is to be set again in a store that may have forgotten it. */
+void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
+
+/* The scheduler's: that server is asked now. Leases that another proved are renewed there at once, or set again. */
+void dibs__renewals_doubt_all(struct dibs__renewals *renewals, uint64_t server);
 
 /* As dibs_extend, for the thread that holds the lease: waits for the store at most until the deadline. */
 dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms,

@@ -50,11 +50,11 @@ static void on_ask_again(void *context)
     dibs__cells_ask_again(core->cells);
 }
 
-static void on_forgetful(void *context)
+static void on_forgetful(void *context, uint64_t server)
 {
     struct dibs__core *core = context;
 
-    dibs__renewals_doubt_all(core->renewals);
+    dibs__renewals_doubt_all(core->renewals, server);
 }
 
 static void on_reachable(void *context, bool up, const char *detail)

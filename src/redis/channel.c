@@ -683,6 +683,13 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
         time_out(channel);
 }
 
+void dibs__channel_hurry(struct dibs__channel *channel)
+{
+    pthread_mutex_lock(&channel->mutex);
+    channel->reopen_at = 0;
+    pthread_mutex_unlock(&channel->mutex);
+}
+
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
 {
     pthread_mutex_lock(&channel->mutex);

@@ -98,4 +98,7 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline);
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now);
 
+/* The scheduler's: the server answers others, so an attempt to connect that was put off is to be made at once. */
+void dibs__channel_hurry(struct dibs__channel *channel);
+
 #endif

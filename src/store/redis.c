@@ -267,9 +267,9 @@ static void look_for_another_server(struct dibs__redis_store *store)
 
     if (!dibs__channel_view(store->background, &view) || !view.server || view.server == store->background_server)
         return;
-    if (store->background_server)
-        store->config.listener.forgetful(store->config.listener.context);
     store->background_server = view.server;
+    atomic_store(&store->heal_until, 0); /* nothing that went to the other comes here */
+    store->config.listener.forgetful(store->config.listener.context, view.server);
 }
 
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
@@ -279,8 +279,10 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
 
     dibs__subscriber_attend(store->subscriber, fds[0].revents, now);
     dibs__channel_attend(store->background, true, fds[1].revents, now);
-    if (atomic_exchange(&store->reopened, false))
+    if (atomic_exchange(&store->reopened, false)) {
         look_for_another_server(store);
+        dibs__channel_hurry(store->background);
+    }
     for (size_t i = 2; i < count; i++)
         dibs__channel_attend(store->channels[i - 2], false, fds[i].revents, now);
     dibs__retractions_attend(store->retractions, store->background);

@@ -28,11 +28,15 @@ struct sending {
     struct dibs__link_view view;
     uint64_t subscription;
     int64_t not_after;
+    bool leave; /* it only joins the queue */
 };
 
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token)
 {
-    dibs__retractions_add(dibs__redis_of(base)->retractions, name, token, &(struct dibs__route){.channel = NULL});
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__route route = {.channel = NULL, .not_after = atomic_load(&store->heal_until)};
+
+    dibs__retractions_add(store->retractions, name, token, &route);
 }
 
 static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *store, struct sending *sending)
@@ -50,6 +54,8 @@ static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *stor
     dibs__call_add_number(&call->call, ask->lease_ms);
     dibs__lock_call_add(call, sending->subscription ? store->endpoint.channel : "");
     dibs__call_add_number(&call->call, sending->not_after);
+    if (sending->leave)
+        dibs__lock_call_add(call, "leave");
 }
 
 /* Whether the ask can queue: by the subscription that stands; a fair one waits for one. */
@@ -111,19 +117,25 @@ static void note_owner(struct dibs__redis_store *store, const struct sending *se
 }
 
 /*
- * Whether a server is to be asked that knows less than the one that said who
- * owns the lock: its holder sets it again, and is given the time that it had.
+ * Whether a server is asked that may know less than the one that said who owns
+ * the lock: its holder sets it again, and is given the time that it had.
  */
-static bool leave_it_to_its_owner(struct dibs__redis_store *store, const struct sending *sending,
-                                  struct dibs__answer *answer)
+static bool is_left_to_its_owner(struct dibs__redis_store *store, const struct sending *sending)
 {
     const struct dibs__ask *ask = sending->ask;
-    int64_t now = dibs__now(store->config.clock);
 
-    if (!ask->seen_server || ask->seen_server == sending->view.server || now >= ask->seen_until)
-        return false;
-    answer->again_ms = dibs__ms_until(ask->seen_until, now);
-    return true;
+    return ask->seen_server && ask->seen_server != sending->view.server &&
+           dibs__now(store->config.clock) < ask->seen_until;
+}
+
+/* What would be free is left to its owner no longer than that. */
+static void ask_when_its_time_is_over(struct dibs__redis_store *store, const struct sending *sending,
+                                      struct dibs__answer *answer)
+{
+    int64_t left = dibs__ms_until(sending->ask->seen_until, dibs__now(store->config.clock)) + 1;
+
+    if (sending->leave && left < answer->again_ms)
+        answer->again_ms = left;
 }
 
 /* What acquire.lua answered where another has the lock: when to ask again, if no push comes before. */
@@ -159,8 +171,11 @@ static dibs_status read_answer(struct dibs__redis_store *store, const struct sen
     *decided = true;
     if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number))
         return dibs__redis_reply_error(store, "acquiring", sending->ask->name, reply, error);
-    if (code == 0)
-        return read_taken(store, sending, reply, answer, error);
+    if (code == 0) {
+        dibs_status status = read_taken(store, sending, reply, answer, error);
+        ask_when_its_time_is_over(store, sending, answer);
+        return status;
+    }
     if (code == 1) {
         sending->ask->in_store = true;
         if (number <= 0 || number >= DIBS__REPLY_MOST)
@@ -241,8 +256,7 @@ static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struc
             break;
         if (ask->wait && ask->fair && !sending.view.may_publish)
             return no_right(store, "PUBLISH", error);
-        if (leave_it_to_its_owner(store, &sending, answer))
-            return DIBS_BUSY;
+        sending.leave = is_left_to_its_owner(store, &sending);
         status = ask_once(store, &sending, &decided, &unknown, answer, error);
         if (unknown)
             doubt(store, &sending, answer);

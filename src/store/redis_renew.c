@@ -41,6 +41,13 @@ static void add_not_after(struct renewal_call *call, bool wanted)
     add_word(call, wanted ? call->not_after : "", wanted ? strlen(call->not_after) : 0);
 }
 
+/* Where no later connection can end this one, the set-again may come until then: a retraction must be later. */
+static void note_heal(struct renewal_call *call, int64_t not_after)
+{
+    if (not_after > 0)
+        atomic_store(&call->store->heal_until, not_after);
+}
+
 static void build_renewal(struct renewal_call *call, int64_t not_after)
 {
     const struct dibs__batch *batch = call->batch;
@@ -61,8 +68,11 @@ static void build_renewal(struct renewal_call *call, int64_t not_after)
         add_word(call, item->token, strlen(item->token));
         add_word(call, lease, (size_t)snprintf(lease, sizeof call->items[i].lease, "%u", item->lease_ms));
         add_word(call, fence, (size_t)snprintf(fence, sizeof call->items[i].fence, "%" PRIu64, item->fence));
+        bool heal = may_be_forgotten(call, item);
         add_not_after(call, item->extension);
-        add_not_after(call, may_be_forgotten(call, item));
+        add_not_after(call, heal);
+        if (heal)
+            note_heal(call, not_after);
     }
 }
 
@@ -91,15 +101,21 @@ static void end_renewal(struct renewal_call *call, const struct dibs__error *err
     free(call);
 }
 
-/* What renew.lua answered. "Too late" also tells the server's time, by which the extension is sent again. */
-static void take_results(struct renewal_call *call, const redisReply *reply)
+/*
+ * What renew.lua answered. "Too late" also tells the server's time, by which
+ * it is sent again. One lease may be refused, and is why not all have an answer.
+ */
+static void take_results(struct renewal_call *call, const redisReply *reply, struct dibs__error *failed)
 {
     struct dibs__redis_store *store = call->store;
     int64_t result;
 
+    failed->status = DIBS_OK;
     for (size_t i = 0; i < call->batch->count; i++) {
-        if (!dibs__reply_integer(reply, i, &result))
+        if (!dibs__reply_integer(reply, i, &result)) {
+            dibs__reply_error(failed, reply->element[i], store->endpoint.url.shown, "setting leases again");
             continue;
+        }
         if (result > 0)
             call->batch->items[i].server = call->server;
         if (result >= 0)
@@ -118,8 +134,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     if (reply && dibs__reply_is_error(reply, "NOSCRIPT") && send_renewal(call, true))
         return;
     if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == batch->count) {
-        take_results(call, reply);
-        failed.status = DIBS_OK;
+        take_results(call, reply, &failed);
     } else if (reply) {
         dibs__reply_error(&failed, reply, call->store->endpoint.url.shown, "renewing leases");
     }

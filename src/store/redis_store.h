@@ -29,6 +29,7 @@ struct dibs__redis_store {
     struct dibs__subscriber *subscriber;
     atomic_bool down;
     atomic_bool reopened;       /* a connection was made, maybe to another server */
+    _Atomic int64_t heal_until; /* the server's clock, us: a request that sets leases again may come so late; 0: none */
     uint64_t background_server; /* the scheduler thread's: that of the background channel when it was looked at last */
     pthread_mutex_t mutex;
     pthread_cond_t exclusive_freed;              /* an exclusive channel is not in use any more */

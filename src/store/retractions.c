@@ -219,7 +219,10 @@ static bool send_one(struct retraction *retraction, struct dibs__channel *backgr
         return false;
     bool same_server =
         route->channel && dibs__link_can_be_ended(&route->link) && strcmp(route->link.run_id, view.id.run_id) == 0;
-    retraction->settled = !route->channel || (dibs__link_can_be_ended(&route->link) && !same_server);
+    if (route->channel)
+        retraction->settled = dibs__link_can_be_ended(&route->link) && !same_server;
+    else
+        retraction->settled = route->not_after == 0;
     if (same_server && !send_kill(retraction, background, &view))
         return false;
     return send_release(retraction, background, &view);

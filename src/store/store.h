@@ -36,8 +36,8 @@ struct dibs__ask {
     int64_t proof;        /* when that was about to be sent: a lease that it proves lasts at least from there */
     uint64_t server;      /* that it was sent to; what it forgets, another server number tells. 0: not known */
     bool in_store;        /* the store may know the token, in the queue or as the owner */
-    int64_t seen_until;   /* the store's own: the lock is another's until then, whatever a server says */
-    uint64_t seen_server; /* that knows less */
+    int64_t seen_until;   /* the store's own: the lock is another's until then, though a server other than */
+    uint64_t seen_server; /* this may not know it. 0: none was seen */
     unsigned route;       /* the store's own, as is doubt: an ask whose outcome is unknown */
     void *doubt;
 };
@@ -93,9 +93,9 @@ struct dibs__listener {
     void *context;
     void (*wake)(void *context);                                     /* call interest again */
     bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for it or has it */
-    void (*ask_again)(void *context); /* grants may have been missed: whoever waits is to ask */
-    void (*forgetful)(
-        void *context); /* the scheduler's: another server answers now: leases are to be renewed at once */
+    void (*ask_again)(void *context);                  /* grants may have been missed: whoever waits is to ask */
+    void (*forgetful)(void *context, uint64_t server); /* the scheduler's: renewals go there now, and it may not know
+                                                          of leases that another server proved */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
 };
 

@@ -244,6 +244,13 @@ static void on_ask_again(void *context)
     store->listener.ask_again(store->listener.context);
 }
 
+static void on_forgetful(void *context, uint64_t server)
+{
+    struct faulty_store *store = context;
+
+    store->listener.forgetful(store->listener.context, server);
+}
+
 static void on_reachable(void *context, bool up, const char *detail)
 {
     struct faulty_store *store = context;
@@ -262,6 +269,7 @@ static void record(struct faults *faults, const struct dibs__batch *batch)
         r->at = dibs__now(faults->clock);
         r->batch = faults->batches;
         r->lease_ms = batch->items[i].lease_ms;
+        r->set_again = batch->items[i].set_again;
         snprintf(r->name, sizeof r->name, "%.31s", batch->items[i].name);
     }
 }
@@ -408,7 +416,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         abort();
     store->faults = current;
     store->listener = config->listener;
-    inner.listener = (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_reachable};
+    inner.listener = (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);
         return error->status;

@@ -18,6 +18,7 @@ struct renewal_record {
     int64_t at;     /* when it was sent */
     unsigned batch; /* from 1 */
     uint32_t lease_ms;
+    bool set_again;
     char name[32];
 };
 

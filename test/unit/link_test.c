@@ -110,23 +110,24 @@ static void expect_in_order(struct rig *r, const char *const *prefixes, size_t c
 
 static void it_greets_in_order(void **state)
 {
-    static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server",
-                                        "CLIENT KILL ID 0",      "TIME",      "SCRIPT LOAD"};
+    static const char *const order[] = {
+        "CLIENT SETNAME tester", "CLIENT ID",  "INFO server", "CLIENT KILL ID 0", "TIME",
+        "INFO replication",      "SCRIPT LOAD"};
     struct rig *r = *state;
 
     struct dibs__link *link = connected(r, NULL);
     expect_in_order(r, order, sizeof order / sizeof *order);
     assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
-    assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 5 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 6 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(r->commands, 7 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 6 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 7 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(r->commands, 8 + DIBS__SCRIPT_COUNT);
     assert_true(link->may_publish);
     assert_int_equal(link->id.client, 1);
     assert_string_equal(link->id.run_id, FAKE_RUN_ID);
     assert_true(link->id.may_kill && dibs__link_can_be_ended(&link->id));
     assert_int_equal(link->server_ahead_us, 5000007 - link->greeted_at / 1000);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) /* the fake tells as a sha which command it was */
-        assert_int_equal(strtol(link->shas[i], NULL, 10), 6 + i);
+        assert_int_equal(strtol(link->shas[i], NULL, 10), 7 + i);
     dibs__link_free(link);
 }
 
@@ -238,6 +239,56 @@ static void what_cannot_be_named_is_let_be(void **state)
     expect_not_killed(r, changed);
     fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n"); /* who knows whether it is the same server */
     expect_not_killed(r, first);
+}
+
+/* --------------------------------------------------------- the server's number */
+
+#define ID_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+#define RUN(id) "$49\r\nrun_id:" id "\r\n\r\n"
+#define REPLICATION(id) "$69\r\nrole:master\r\nmaster_replid:" id "\r\n\r\n"
+
+static uint64_t server_of(struct rig *r, const char *info_server, const char *info_replication)
+{
+    fake_redis_answer(r->fake, "INFO server", info_server);
+    fake_redis_answer(r->fake, "INFO replication", info_replication);
+    struct dibs__link *link = connected(r, NULL);
+    uint64_t server = dibs__link_server(link);
+    dibs__link_free(link);
+    return server;
+}
+
+/* By it a lease that a restart or a failover may have cost is told from one that was deleted. */
+static void another_server_has_another_number(void **state)
+{
+    struct rig *r = *state;
+    uint64_t first = server_of(r, RUN(ID_A), REPLICATION(ID_A));
+
+    assert_true(first != 0);
+    assert_true(server_of(r, RUN(ID_A), REPLICATION(ID_A)) == first);
+    uint64_t others[] = {
+        server_of(r, RUN(ID_B), REPLICATION(ID_A)), /* restarted, or a replica that was promoted */
+        server_of(r, RUN(ID_A), REPLICATION(ID_B)), /* its data are another's */
+        server_of(r, RUN(ID_B), REPLICATION(ID_B)),
+        server_of(r, RUN(ID_A), "-NOPERM no right\r\n"),
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_true(others[i] != 0 && others[i] != first);
+        for (size_t j = 0; j < i; j++)
+            assert_true(others[i] != others[j]);
+    }
+    assert_true(server_of(r, RUN(ID_A), REPLICATION(ID_A)) == first);
+}
+
+static void a_server_that_is_not_known_has_no_number(void **state)
+{
+    struct rig *r = *state;
+
+    assert_true(server_of(r, "-NOPERM no right\r\n", REPLICATION(ID_A)) == 0);
+    assert_true(server_of(r, "$13\r\nrun_id:short\n\r\n", REPLICATION(ID_A)) == 0);
+    struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, NULL);
+    assert_true(link && dibs__link_server(link) == 0);
+    dibs__link_free(link);
 }
 
 /* ---------------------------------------------------------------- refusals */
@@ -401,6 +452,8 @@ int main(void)
         TEST(it_ends_the_one_that_it_replaces),
         TEST(another_servers_connection_is_let_be),
         TEST(what_cannot_be_named_is_let_be),
+        TEST(another_server_has_another_number),
+        TEST(a_server_that_is_not_known_has_no_number),
         TEST(rights_that_are_good_to_have_may_be_missing),
         TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
         TEST(who_is_not_let_in_gets_no_connection),

@@ -54,6 +54,13 @@ static void ask_again(void *context)
     assert_true(false); /* this store loses no grants */
 }
 
+static void forgetful(void *context, uint64_t server)
+{
+    (void)context;
+    (void)server;
+    assert_true(false); /* nor any lease */
+}
+
 static void reachable(void *context, bool up, const char *detail)
 {
     (void)context;
@@ -80,7 +87,7 @@ static void open_store(struct dibs__store **store, struct moved_clock *clock, co
 
 static void open_user(struct user *user, struct moved_clock *clock, const char *url)
 {
-    const struct dibs__listener listener = {user, wake, granted, ask_again, reachable};
+    const struct dibs__listener listener = {user, wake, granted, ask_again, forgetful, reachable};
 
     memset(user, 0, sizeof *user);
     user->clock = clock;
@@ -720,7 +727,7 @@ static void who_is_being_told_is_not_freed(void **state)
     struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000);
-    const struct dibs__listener listener = {&closer, wake, granted_while_closing, ask_again, reachable};
+    const struct dibs__listener listener = {&closer, wake, granted_while_closing, ask_again, forgetful, reachable};
 
     memset(&closer, 0, sizeof closer);
     open_user(&user, *state, "mem:x");
@@ -809,7 +816,7 @@ static void threads_take_turns(void **state)
     memset(members, 0, sizeof members);
     open_user(&user, *state, "mem:x");
     for (size_t i = 0; i < MEMBERS; i++) {
-        const struct dibs__listener listener = {&members[i], wake, granted_to_member, ask_again, reachable};
+        const struct dibs__listener listener = {&members[i], wake, granted_to_member, ask_again, forgetful, reachable};
         members[i].letter = (char)('a' + i);
         members[i].turns = &turns;
         open_store(&members[i].store, *state, "mem:x", &members[i].counters, &listener);

@@ -22,7 +22,7 @@ local function is_stale(me, number)
   return entry and tonumber(string.match(entry, '^%d+')) > tonumber(number)
 end
 
-local function ask(me, number, lease, channel, not_after)
+local function ask(me, number, lease, channel, not_after, leave)
   local owner, now = redis.call('GET', K), now_us()
   if tonumber(not_after) > 0 and now > tonumber(not_after) then
     return {-1, now}
@@ -36,7 +36,7 @@ local function ask(me, number, lease, channel, not_after)
     if is_stale(me, number) then
       return {-2, 0}
     end
-    if not owner then
+    if not owner and not leave then
       if redis.call('ZSCORE', Q, me) then
         join(me, number, lease, now, channel)
       end
@@ -51,12 +51,12 @@ local function ask(me, number, lease, channel, not_after)
       end
     end
   end
-  if not owner then
+  if not owner and not leave then
     return {1, grant(me, now, lease)}
   end
   if channel ~= '' then
     join(me, number, lease, now, channel)
   end
-  local is_dibs = string.sub(owner, 1, 5) == 'dibs:' and 1 or 0
+  local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
   return {0, redis.call('PTTL', K), is_dibs, channel ~= '' and listeners(channel) or 0}
 end

@@ -2,7 +2,7 @@
 -- KEYS: K F, K F, ... the locks and their fences
 -- ARGV: token, lease in ms, fence, set, heal; for each lock
 -- Reply: an array, for each lock 1: done; 2: set again; 0: no longer the token's; less: too late, nothing was done, and
--- it is the server's time (us) with its sign turned round
+-- it is the server's time (us) with its sign turned round; an error: it could not be set again
 -- A renewal (set is '') never shortens: one that was stuck on its way must not undo an extension. An extension sets the
 -- lease to its length; set is then the time (us of the server's clock; 0: any) after which it is too late for it.
 -- The fence key lives on with its lock, and is put back where it was evicted.
@@ -29,6 +29,7 @@ local function set_lease(K, lease, set)
   return 1
 end
 
+-- Where memory is out the SET is refused, but not what is done for the locks behind this one.
 local function set_again(K, F, token, lease, fence, heal)
   local now, last = now_us(), tonumber(redis.call('GET', F)) or 0
   if is_late(heal, now) then
@@ -37,9 +38,11 @@ local function set_again(K, F, token, lease, fence, heal)
   if last > tonumber(fence) then
     return 0
   end
-  redis.call('SET', F, fence, 'PX', math.max(3600000, 2 * lease))
-  redis.call('SET', K, token, 'PX', lease)
-  return 2
+  local set = redis.pcall('SET', F, fence, 'PX', math.max(3600000, 2 * lease))
+  if not set.err then
+    set = redis.pcall('SET', K, token, 'PX', lease)
+  end
+  return set.err and set or 2
 end
 
 local results = {}

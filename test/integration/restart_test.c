@@ -1,0 +1,775 @@
+/* The store is restarted or fails over: what is held is set again, unless another had it since. What is deleted isn't.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "redis/scripts.h"
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FENCE "dibs:fence:{lock:x}"
+#define PERSISTENT "appendonly yes\nappendfsync always"
+
+/* It outlives a restart with ease, and is renewed while a test waits for that. */
+#define LEASE_MS (5 * SAFE_LEASE_MS)
+
+/* ----------------------------------------------------------------- helpers */
+
+static void restart(server *s)
+{
+    server_kill(s);
+    server_restart(s);
+}
+
+static void set_up_persistent(fixture *f)
+{
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.config = PERSISTENT});
+    f->urls[0] = f->server->url;
+}
+
+/* The value of the key; "" where there is none. */
+static const char *value_of(server *s, const char *key)
+{
+    static char value[256];
+
+    server_string(s, value, sizeof value, "GET %s", key);
+    return value;
+}
+
+struct value_at {
+    server *server;
+    const char *key, *value;
+};
+
+static bool has_value(void *arg)
+{
+    const struct value_at *at = arg;
+
+    return strcmp(value_of(at->server, at->key), at->value) == 0;
+}
+
+static void await_value(server *s, const char *key, const char *value)
+{
+    assert_that(wait_until(has_value, &(struct value_at){s, key, value}, LIMIT_MS), "%s is \"%s\", not \"%s\"", key,
+                value_of(s, key), value);
+}
+
+static long long locks_in(server *s)
+{
+    redisReply *keys = server_command(s, "KEYS lock:*");
+    long long count = (long long)keys->elements;
+
+    freeReplyObject(keys);
+    return count;
+}
+
+struct locks_at {
+    server *server;
+    long long count;
+};
+
+static bool has_locks(void *arg)
+{
+    const struct locks_at *at = arg;
+
+    return locks_in(at->server) == at->count;
+}
+
+static void await_locks(server *s, long long count)
+{
+    assert_that(wait_until(has_locks, &(struct locks_at){s, count}, LIMIT_MS), "%lld locks, not %lld", locks_in(s),
+                count);
+}
+
+static bool one_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "x", &owner) == DIBS_OK && owner.waiters == 1;
+}
+
+/* By a runtime that looks on. */
+static void await_waiter(dibs_runtime *rt)
+{
+    assert_that(wait_until(one_waits, rt, LIMIT_MS), "nobody waits");
+}
+
+static bool agent_is_told(void *arg)
+{
+    return agent_check(arg, "x") == DIBS_LOST;
+}
+
+static void await_agent_lost(process *agent)
+{
+    assert_that(wait_until(agent_is_told, agent, LIMIT_MS), "the agent is not told of the loss");
+}
+
+static void expect_no_loss(fixture *f)
+{
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}
+
+/* The runtime does its own connecting: it can be used, and its scheduler has sent what it had to send. */
+static void await_connected(dibs_runtime *rt)
+{
+    assert_status(DIBS_OK, dibs_timedlock(rt, "another", LIMIT_MS));
+    uint64_t renewed = stats_of(rt).renewed;
+    int64_t end = now_ms() + LIMIT_MS;
+    while (stats_of(rt).renewed == renewed && now_ms() < end)
+        pause_ms(5);
+    assert_true(stats_of(rt).renewed > renewed);
+    assert_status(DIBS_OK, dibs_unlock(rt, "another"));
+}
+
+/* -------------------------------------------------------- it was forgotten */
+
+static void holders_keep_their_locks(void **state)
+{
+    fixture *f = *state;
+    char token[256];
+
+    fixture_open(f, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    uint64_t fence = fence_of(f->rt, "x");
+    strcpy(token, value_of(f->server, "lock:x"));
+    for (int i = 0; i < 3; i++) {
+        server_kill(f->server);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+        server_restart(f->server);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+        await_value(f->server, "lock:x", token);
+        assert_in_range(server_integer(f->server, "PTTL lock:x"), 1, LEASE_MS);
+        assert_true(strtoull(value_of(f->server, FENCE), NULL, 10) == fence / 1024);
+        assert_true(server_integer(f->server, "PTTL " FENCE) > 3000000);
+        assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+        assert_true(fence_of(f->rt, "x") == fence);
+    }
+    assert_int_equal(hold_of(f->rt, "x").count, 2);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    expect_no_loss(f);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(fence_of(f->rt, "x") > fence);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void many_are_set_again(void **state)
+{
+    enum { MANY = 300 }; /* more than one batch */
+    fixture *f = *state;
+    char name[32];
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many-%d", i);
+        assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    }
+    restart(f->server);
+    await_locks(f->server, MANY);
+    expect_no_loss(f);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+    assert_int_equal(locks_in(f->server), 0);
+}
+
+static void each_process_sets_its_own_again(void **state)
+{
+    enum { AGENTS = 3 };
+    fixture *f = *state;
+    process *agents[AGENTS];
+    char name[AGENTS][32];
+
+    for (int i = 0; i < AGENTS; i++) {
+        snprintf(name[i], sizeof name[i], "of-%d", i);
+        agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
+        assert_status(DIBS_OK, agent_lock(agents[i], name[i], 0));
+    }
+    restart(f->server);
+    await_locks(f->server, AGENTS);
+    for (int i = 0; i < AGENTS; i++) {
+        assert_status(DIBS_OK, agent_check(agents[i], name[i]));
+        assert_status(DIBS_OK, agent_unlock(agents[i], name[i]));
+        agent_stop(agents[i]);
+    }
+}
+
+static void a_lease_that_was_handed_on_is_set_again(void **state)
+{
+    fixture *f = *state;
+    actor *first = actor_start(), *second = actor_start();
+    char token[256];
+
+    f->config.handoff_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock(first, f->rt, "x", 0));
+    actor_begin_lock(second, f->rt, "x", LIMIT_MS);
+    actor_await_asleep(second);
+    strcpy(token, value_of(f->server, "lock:x"));
+    server_kill(f->server);
+    assert_status(DIBS_OK, actor_unlock(first, f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(second));
+    server_restart(f->server);
+    await_value(f->server, "lock:x", token);
+    assert_status(DIBS_OK, actor_unlock(second, f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    actor_end(first);
+    actor_end(second);
+}
+
+static void a_fixed_lease_keeps_its_end(void **state)
+{
+    dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
+    fixture *f = *state;
+    char token[256];
+
+    fixture_open(f, LEASE_MS);
+    int64_t before = now_ms();
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
+    int64_t after = now_ms();
+    strcpy(token, value_of(f->server, "lock:x"));
+    restart(f->server);
+    await_value(f->server, "lock:x", token);
+    assert_true(now_ms() + server_integer(f->server, "PTTL lock:x") <= after + LEASE_MS + LEASE_MS / 10);
+    await_lost(f->rt, "x");
+    assert_true(now_ms() >= before + LEASE_MS * 9 / 10);
+    assert_that(now_ms() < after + LEASE_MS + SLACK_MS, "it ends %lld ms late",
+                (long long)(now_ms() - after - LEASE_MS));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+static void an_extended_lease_keeps_its_length(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS));
+    restart(f->server);
+    await_locks(f->server, 1);
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
+    assert_true(hold_of(f->rt, "x").remaining_ms > LONG_LEASE_MS / 2);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void an_extension_sets_it_again_too(void **state)
+{
+    fixture *f = *state;
+    dibs_status status;
+
+    fixture_open(f, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    restart(f->server);
+    int64_t end = now_ms() + LIMIT_MS;
+    while ((status = dibs_extend(f->rt, "x", LONG_LEASE_MS)) == DIBS_UNAVAILABLE && now_ms() < end)
+        continue;
+    assert_status(DIBS_OK, status);
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    expect_no_loss(f);
+}
+
+/* ----------------------------------------------------------------- waiters */
+
+/* It is slower than the waiter, who has the server to itself meanwhile. */
+static void a_waiter_leaves_it_to_its_holder(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+    process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
+    char token[256];
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    strcpy(token, value_of(f->server, "lock:x"));
+    agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
+    await_waiter(f->rt);
+    process_pause(holder);
+    restart(f->server);
+    await_waiter(f->rt);
+    assert_false(server_has(f->server, "lock:x"));
+    process_resume(holder);
+    await_value(f->server, "lock:x", token);
+    assert_status(DIBS_OK, agent_check(holder, "x"));
+    assert_false(process_try_read(waiter));
+    assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    assert_status(DIBS_OK, agent_result(waiter)); /* long before the time that it saw is over */
+    assert_status(DIBS_OK, agent_unlock(waiter, "x"));
+    agent_stop(holder);
+    agent_stop(waiter);
+}
+
+/* Nobody sets it again: the waiter takes it when the time that it saw has run out, and not before. */
+static void a_waiter_takes_it_from_a_holder_that_died(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LEASE_MS);
+    process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
+
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    int64_t asked = now_ms();
+    int64_t end = asked + server_integer(f->server, "PTTL lock:x");
+    agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
+    await_waiter(f->rt);
+    process_kill(holder);
+    restart(f->server);
+    await_waiter(f->rt);
+    assert_status(DIBS_OK, agent_result(waiter));
+    assert_that(now_ms() >= end - 1, "%lld ms too early", (long long)(end - now_ms()));
+    assert_status(DIBS_OK, agent_unlock(waiter, "x"));
+    process_free(holder);
+    agent_stop(waiter);
+}
+
+/* ------------------------------------------------ another was granted since */
+
+static void expect_told(fixture *f, dibs_runtime *rt, uint64_t fence)
+{
+    await_lost(rt, "x");
+    assert_true(events_await(&f->events, DIBS_EVENT_LOST, "x").fence == fence);
+}
+
+/* The holder comes back to the restarted server when a newcomer has the lock, or has released it. */
+static void expect_newcomer_keeps_it(fixture *f, bool releases)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .on_event = events_record, .on_event_arg = &f->events};
+    dibs_runtime *holder = open_url(script_server_url(net), &config);
+
+    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    uint64_t fence = fence_of(holder, "x");
+    script_server_set_down(net, true);
+    restart(f->server);
+    dibs_runtime *newcomer = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_trylock(newcomer, "x"));
+    assert_true(fence_of(newcomer, "x") > fence);
+    if (releases)
+        assert_status(DIBS_OK, dibs_unlock(newcomer, "x"));
+    script_server_set_down(net, false);
+    expect_told(f, holder, fence);
+    assert_int_equal(server_has(f->server, "lock:x"), !releases);
+    assert_status(releases ? DIBS_NOT_HELD : DIBS_OK, dibs_check(newcomer, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(holder, "x"));
+    assert_status(releases ? DIBS_NOT_HELD : DIBS_OK, dibs_unlock(newcomer, "x"));
+    dibs_close(newcomer);
+    dibs_close(holder);
+    script_server_stop(net);
+}
+
+static void a_newcomer_keeps_it(void **state)
+{
+    expect_newcomer_keeps_it(*state, false);
+}
+
+static void a_newcomer_had_it(void **state)
+{
+    expect_newcomer_keeps_it(*state, true);
+}
+
+static void a_stopped_process_is_told(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    process_pause(holder);
+    restart(f->server);
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    process_resume(holder);
+    await_agent_lost(holder);
+    assert_status(DIBS_LOST, agent_unlock(holder, "x"));
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    agent_stop(holder);
+}
+
+/* Another client's: it raises no fence, but it is seen. */
+static void a_foreign_owner_keeps_it(void **state)
+{
+    fixture *f = *state;
+    process *holder = agent_start(f->server->url, LONG_LEASE_MS);
+
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    process_pause(holder);
+    restart(f->server);
+    server_do(f->server, "SET lock:x somebody PX %d", LONG_LEASE_MS);
+    process_resume(holder);
+    await_agent_lost(holder);
+    assert_string_equal(value_of(f->server, "lock:x"), "somebody");
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_LOST, agent_unlock(holder, "x"));
+    agent_stop(holder);
+}
+
+/* ----------------------------------------------------- it was taken away */
+
+static void delete (server *s)
+{
+    server_do(s, "DEL lock:x");
+}
+
+static void flush(server *s)
+{
+    server_do(s, "FLUSHALL");
+}
+
+static void delete_and_disconnect(server *s)
+{
+    server_do(s, "DEL lock:x");
+    server_do(s, "CLIENT KILL TYPE normal");
+}
+
+static void flush_and_disconnect(server *s)
+{
+    server_do(s, "FLUSHALL");
+    server_do(s, "CLIENT KILL TYPE normal");
+}
+
+/* By the same server, the next renewal finds it gone, whether or not that was restarted before. */
+static void what_is_deleted_is_not_set_again(void **state)
+{
+    static void (*const accidents[])(server * s) = {delete, flush, delete_and_disconnect, flush_and_disconnect};
+    fixture *f = *state;
+
+    fixture_open(f, LEASE_MS);
+    for (size_t i = 0; i < 2 * sizeof accidents / sizeof *accidents; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        if (i % 2 == 1) {
+            restart(f->server);
+            await_locks(f->server, 1);
+            await_connected(f->rt);
+        }
+        int64_t end = now_ms() + LEASE_MS;
+        accidents[i / 2](f->server);
+        while (dibs_check(f->rt, "x") != DIBS_LOST && now_ms() < end + SLACK_MS) {
+            assert_false(server_has(f->server, "lock:x"));
+            pause_ms(10);
+        }
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+}
+
+/* The fence that it raised is remembered. */
+static void a_forced_unlock_is_not_undone(void **state)
+{
+    fixture *f = *state;
+
+    set_up_persistent(f);
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *administrator = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    uint64_t fence = fence_of(f->rt, "x");
+    assert_status(DIBS_OK, dibs_force_unlock(administrator, "x", NULL));
+    restart(f->server);
+    expect_told(f, f->rt, fence);
+    assert_false(server_has(f->server, "lock:x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    dibs_close(administrator);
+}
+
+/* ------------------------------------------------------------ it is released */
+
+static void what_was_unlocked_meanwhile_is_not_set_again(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_kill(f->server);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(f->rt, "x"));
+    server_restart(f->server);
+    await_connected(f->rt);
+    int64_t end = now_ms() + SAFE_LEASE_MS;
+    while (now_ms() < end) {
+        assert_false(server_has(f->server, "lock:x"));
+        pause_ms(10);
+    }
+}
+
+/* Whenever the unlock comes, and whatever it says, nothing is left. */
+static void an_unlock_while_it_is_set_again(void **state)
+{
+    enum { ROUNDS = 20, NAMES = 20 };
+    fixture *f = *state;
+    char name[32];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        fixture_open(f, LONG_LEASE_MS);
+        for (int i = 0; i < NAMES; i++) {
+            snprintf(name, sizeof name, "%d", i);
+            assert_status(DIBS_OK, dibs_lock(f->rt, name));
+        }
+        restart(f->server);
+        pause_ms(rand() % 30);
+        for (int i = 0; i < NAMES; i++) {
+            snprintf(name, sizeof name, "%d", i);
+            dibs_status status = dibs_unlock(f->rt, name);
+            assert_that(status == DIBS_OK || status == DIBS_LOST || status == DIBS_UNAVAILABLE, "%s",
+                        dibs_status_name(status));
+        }
+        dibs_close(f->rt);
+        f->rt = NULL;
+        server_assert_no_locks(f->server);
+    }
+}
+
+/* In renew.lua alone the lock's key comes behind the number of two keys. */
+#define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
+
+/* The request is stuck on its way and comes after the release: what is retracted comes behind it. */
+static void what_comes_after_the_unlock_is_undone(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt =
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS / 4});
+
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    restart(f->server);
+    int64_t end = now_ms() + LIMIT_MS;
+    while (script_server_fired(net) == 0 && now_ms() < end)
+        pause_ms(5);
+    assert_int_equal(script_server_fired(net), 1);
+    assert_status(DIBS_LOST, dibs_unlock(rt, "x")); /* nobody has it there */
+    script_server_release(net);
+    dibs_close(rt);
+    assert_false(server_has(f->server, "lock:x"));
+    script_server_stop(net);
+}
+
+/* What TIME is to say: a while from now. So nothing seems to come too late meanwhile. */
+static const char *time_to_come(server *s)
+{
+    static char bytes[64];
+    redisReply *reply = server_command(s, "TIME");
+
+    snprintf(bytes, sizeof bytes, "*2\r\n$10\r\n%010lld\r\n$1\r\n0\r\n", atoll(reply->element[0]->str) + 10);
+    freeReplyObject(reply);
+    return bytes;
+}
+
+/* Where no connection may be ended, it may also come over one that the runtime has left, and later than the answer to
+ * the next. It has its time, and what is retracted comes after that. */
+static void what_comes_over_an_old_connection_is_undone(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = SAFE_LEASE_MS};
+
+    script_server_add(net, (script_rule){.match = "\r\nKILL\r\n",
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "-NOPERM this user has no permissions\r\n"});
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    script_server_add(net,
+                      (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = time_to_come(f->server)});
+    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    restart(f->server);
+    await_locks(f->server, 1); /* over the next connection */
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    script_server_release(net);
+    await_locks(f->server, 1);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* ---------------------------------------------------------- it was remembered */
+
+static void with_persistence_all_goes_on(void **state)
+{
+    fixture *f = *state;
+    char token[256];
+
+    set_up_persistent(f);
+    fixture_open(f, LEASE_MS);
+    process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    strcpy(token, value_of(f->server, "lock:x"));
+    agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
+    await_waiter(f->rt);
+    for (int i = 0; i < 3; i++) {
+        restart(f->server);
+        assert_string_equal(value_of(f->server, "lock:x"), token);
+        await_waiter(f->rt);
+        await_connected(f->rt);
+        assert_string_equal(value_of(f->server, "lock:x"), token);
+        assert_false(process_try_read(waiter));
+    }
+    expect_no_loss(f);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_result(waiter));
+    assert_status(DIBS_OK, agent_unlock(waiter, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+    agent_stop(waiter);
+}
+
+/* ----------------------------------------------------------------- failover */
+
+static bool is_in_step(void *arg)
+{
+    redisReply *reply = server_command(arg, "INFO replication");
+    bool in_step = strstr(reply->str, "master_link_status:up") != NULL;
+
+    freeReplyObject(reply);
+    return in_step;
+}
+
+static server *start_replica(const server *master)
+{
+    char config[64];
+
+    snprintf(config, sizeof config, "replicaof 127.0.0.1 %d", master->port);
+    server *replica = server_start(&(server_options){.config = config});
+    assert_that(wait_until(is_in_step, replica, LIMIT_MS), "the replica does not connect");
+    return replica;
+}
+
+/* The replica is promoted, and has the address that the master had. */
+static void fail_over(server *master, server *replica)
+{
+    server_kill(master);
+    server_do(replica, "REPLICAOF NO ONE");
+    unlink(master->socket_path);
+    assert_int_equal(symlink(replica->socket_path, master->socket_path), 0);
+}
+
+/* Locked before the replica hears no more of the master, and after. */
+static void a_replica_that_was_promoted_gets_what_it_lacks(void **state)
+{
+    server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
+    server *replica = start_replica(master);
+    char url[128], token[2][256];
+
+    (void)state;
+    snprintf(url, sizeof url, "unix://%s", master->socket_path);
+    dibs_runtime *rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    strcpy(token[0], value_of(master, "lock:x"));
+    await_value(replica, "lock:x", token[0]);
+    server_do(replica, "REPLICAOF NO ONE");
+    assert_status(DIBS_OK, dibs_lock(rt, "y"));
+    strcpy(token[1], value_of(master, "lock:y"));
+    uint64_t fence = fence_of(rt, "y");
+    fail_over(master, replica);
+    await_value(replica, "lock:y", token[1]);
+    assert_string_equal(value_of(replica, "lock:x"), token[0]);
+    assert_true(fence_of(rt, "y") == fence);
+    assert_int_equal(stats_of(rt).lost, 0);
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "y"));
+    assert_int_equal(locks_in(replica), 0);
+    dibs_close(rt);
+    server_stop(master);
+    server_stop(replica);
+}
+
+/* ------------------------------------------------------ the script by itself */
+
+/* One lock of renew.lua, as another server is asked for it: its answer. */
+static long long renew(server *s, const char *fence, const char *heal)
+{
+    redisReply *reply = server_command(s, "EVAL %s 2 lock:x " FENCE " mine 100000 %s %s %s",
+                                       dibs__script_text(DIBS__SCRIPT_renew), fence, "", heal);
+    long long result = reply->element[0]->integer;
+
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    freeReplyObject(reply);
+    return result;
+}
+
+static void the_fence_tells_who_was_there_since(void **state)
+{
+    server *s = ((fixture *)*state)->server;
+
+    assert_int_equal(renew(s, "77", ""), 0);
+    assert_int_equal(server_integer(s, "DBSIZE"), 0);
+    assert_true(renew(s, "77", "1") < -1000000); /* too late: the server's time, turned round */
+    assert_int_equal(server_integer(s, "DBSIZE"), 0);
+    assert_int_equal(renew(s, "77", "0"), 2);
+    assert_in_range(server_integer(s, "PTTL lock:x"), 1, 100000);
+    assert_string_equal(value_of(s, FENCE), "77");
+    assert_int_equal(renew(s, "77", "0"), 1);
+    server_do(s, "DEL lock:x");
+    server_do(s, "SET " FENCE " 78 PX 100000");
+    assert_int_equal(renew(s, "77", "0"), 0);
+    assert_int_equal(renew(s, "78", "0"), 2);
+    server_do(s, "SET " FENCE " 76 PX 100000");
+    server_do(s, "SET lock:x another PX 100000");
+    assert_int_equal(renew(s, "78", "0"), 0);
+    server_do(s, "DEL lock:x");
+    assert_int_equal(renew(s, "78", "0"), 2);
+    assert_string_equal(value_of(s, FENCE), "78");
+    server_do(s, "DEL lock:x");
+}
+
+/* The server is full: what it does have is renewed all the same. */
+static void one_that_is_refused_costs_no_other(void **state)
+{
+    server *s = ((fixture *)*state)->server;
+
+    server_do(s, "SET lock:y mine PX 50000");
+    server_do(s, "SET dibs:fence:{lock:y} 77 PX 50000");
+    server_do(s, "CONFIG SET maxmemory 1");
+    redisReply *reply = server_command(
+        s, "EVAL %s 4 lock:x " FENCE " lock:y dibs:fence:{lock:y} mine 100000 77 %s 0 mine 100000 77 %s 0",
+        dibs__script_text(DIBS__SCRIPT_renew), "", "");
+    assert_int_equal(reply->elements, 2);
+    assert_int_equal(reply->element[0]->type, REDIS_REPLY_ERROR);
+    assert_int_equal(reply->element[1]->integer, 1);
+    freeReplyObject(reply);
+    server_do(s, "CONFIG SET maxmemory 0");
+    assert_false(server_has(s, "lock:x"));
+    assert_in_range(server_integer(s, "PTTL lock:y"), 50001, 100000);
+    server_do(s, "DEL lock:y");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(holders_keep_their_locks),
+        TEST(many_are_set_again),
+        TEST(each_process_sets_its_own_again),
+        TEST(a_lease_that_was_handed_on_is_set_again),
+        TEST(a_fixed_lease_keeps_its_end),
+        TEST(an_extended_lease_keeps_its_length),
+        TEST(an_extension_sets_it_again_too),
+        TEST(a_waiter_leaves_it_to_its_holder),
+        TEST(a_waiter_takes_it_from_a_holder_that_died),
+        TEST(a_newcomer_keeps_it),
+        TEST(a_newcomer_had_it),
+        TEST(a_stopped_process_is_told),
+        TEST(a_foreign_owner_keeps_it),
+        TEST(what_is_deleted_is_not_set_again),
+        TEST(a_forced_unlock_is_not_undone),
+        TEST(what_was_unlocked_meanwhile_is_not_set_again),
+        TEST(an_unlock_while_it_is_set_again),
+        TEST(what_comes_after_the_unlock_is_undone),
+        TEST(what_comes_over_an_old_connection_is_undone),
+        TEST(with_persistence_all_goes_on),
+        cmocka_unit_test(a_replica_that_was_promoted_gets_what_it_lacks),
+        TEST(the_fence_tells_who_was_there_since),
+        TEST(one_that_is_refused_costs_no_other),
+    };
+
+    return cmocka_run_group_tests_name("restart", tests, NULL, NULL);
+}
