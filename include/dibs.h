@@ -40,7 +40,8 @@
  *     persistence, the failover to a replica that had not heard of the lock)
  *     may give the lock to two. The old holder learns of it at its next
  *     renewal, which comes after a third of the lease; until then only the
- *     fence protects.
+ *     fence protects. After a restart or a failover the leases are renewed at
+ *     once, and set again where nobody was granted the lock since.
  *   - After fork(2) the child holds nothing that its parent holds and may use
  *     the runtime at once.
  *   - Nothing here may be called from a signal handler.

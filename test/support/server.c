@@ -387,8 +387,7 @@ bool server_wait_gone(server *s, const char *key, int64_t limit_ms)
     return wait_until(key_is_gone, &(struct key_at){s, key}, limit_ms);
 }
 
-/* The calls of one command since the server began. */
-static long long calls_of(server *s, const char *command)
+long long server_calls(server *s, const char *command)
 {
     redisReply *reply = server_command(s, "INFO commandstats");
     char field[80];
@@ -405,7 +404,7 @@ static long long calls_of(server *s, const char *command)
 
 long long server_asks(server *s)
 {
-    return calls_of(s, "evalsha") + calls_of(s, "eval") + calls_of(s, "fcall");
+    return server_calls(s, "evalsha") + server_calls(s, "eval") + server_calls(s, "fcall");
 }
 
 struct asks_at {

@@ -61,6 +61,9 @@ bool server_string(server *s, char *out, size_t size, const char *format, ...);
 bool server_has(server *s, const char *key);
 bool server_wait_gone(server *s, const char *key, int64_t limit_ms);
 
+/* How often a command was called since the server began, by scripts too; its name in small letters. */
+long long server_calls(server *s, const char *command);
+
 /*
  * How many scripts clients have run so far. server_await_ask waits until there
  * are more, which is how a test sees that a call that waits has asked the store.
