@@ -288,6 +288,12 @@ static void ask_nobody(void *context)
     (void)context;
 }
 
+static void doubt_nothing(void *context, uint64_t server)
+{
+    (void)context;
+    (void)server;
+}
+
 static bool has(const char *letters, const char *end, char letter)
 {
     return memchr(letters, letter, (size_t)(end - letters));
@@ -307,7 +313,7 @@ static void open_store(struct world *w, const char *letters, const char *end)
         .replica_timeout_ms = 100,
         .connect_later = !has(letters, end, 'O'),
         .clock = &w->puppet.clock,
-        .listener = {w, on_wake, on_granted, ask_nobody, on_reachable},
+        .listener = {w, on_wake, on_granted, ask_nobody, doubt_nothing, on_reachable},
         .counters = &w->counters,
     };
     int64_t began = w->puppet.time;
