@@ -114,7 +114,7 @@ static void renew_token(struct attempt *attempt)
     ask->seen_server = before.seen_server;
 }
 
-static dibs_status ask(struct attempt *attempt, struct dibs__answer *answer)
+static dibs_status ask_store(struct attempt *attempt, struct dibs__answer *answer)
 {
     struct dibs__core *core = attempt->core;
     struct dibs__ask *ask = &attempt->lease->bid.ask;
@@ -144,7 +144,7 @@ static dibs_status ask_or_recall(struct attempt *attempt, struct dibs__answer *a
 
     bid->answered = false;
     if (!answered || (bid->status == DIBS_OK && dibs__core_now(attempt->core) >= end))
-        return ask(attempt, answer);
+        return ask_store(attempt, answer);
     *answer = bid->answer;
     return bid->status;
 }
