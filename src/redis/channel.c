@@ -607,7 +607,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
             *deadline = channel->half_open_until;
     } else if (stands(channel)) {
         bool pending = channel->first != NULL;
-        if (!channel->reading && (pending || keep_open))
+        if (!channel->reading && !channel->writing && (pending || keep_open))
             fd->events |= POLLIN;
         if (!channel->writing && has_unsent(channel))
             fd->events |= POLLOUT;
@@ -674,7 +674,8 @@ static void go_on_opening(struct dibs__channel *channel, int64_t now)
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now)
 {
     flush(channel, 0);
-    if ((ready & (POLLIN | POLLHUP | POLLERR)) && stands(channel) && !channel->reading) {
+    /* A thread that writes will read. Were the end of the link found here meanwhile, what it sends would be in doubt. */
+    if ((ready & (POLLIN | POLLHUP | POLLERR)) && stands(channel) && !channel->reading && !channel->writing) {
         channel->reading = true;
         read_in(channel, 0);
         pass_reading_on(channel);
