@@ -7,6 +7,7 @@
 # make analysis   clang-tidy, cppcheck and clang-format
 # make valgrind   the unit tests, and those of ONLY="word...", under valgrind
 # make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those
+# make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
 # make install    to PREFIX (/usr/local) under DESTDIR; make uninstall
 # make clean
 #
@@ -28,7 +29,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demos tests benches fuzzers test demo bench fuzz analysis coverage valgrind soak install uninstall clean
+.PHONY: all lib demos tests benches fuzzers test demo bench fuzz analysis coverage valgrind soak bugs install uninstall clean
 
 all: lib demos
 
@@ -234,6 +235,9 @@ MINUTES ?= 1
 soak: $(FAULT_WORKER) $(FAULT_SHIM)
 	python3 -B test/fault/rig.py --worker $(FAULT_WORKER) --shim $(FAULT_SHIM) --seconds $$(($(MINUTES) * 60)) \
 	    $(addprefix --seed ,$(SEED)) $(addprefix --faults ,$(FAULTS)) --report $(BUILD)/soak.txt
+
+bugs: tests
+	sh test/fault/bugs/run
 
 # -------------------------------------------------------------- installing
 
