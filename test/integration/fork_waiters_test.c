@@ -62,8 +62,10 @@ static struct sockets open_sockets(void)
 
     for (int fd = 0; fd < 1024 && all.count < SOCKETS_MAX; fd++) {
         struct stat status;
+        char path[32];
 
-        if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode))
+        snprintf(path, sizeof path, "/dev/fd/%d", fd); /* by name: another thread may be opening one */
+        if (stat(path, &status) == 0 && S_ISSOCK(status.st_mode))
             all.list[all.count++] = status.st_ino;
     }
     return all;
