@@ -27,7 +27,12 @@ static void say(dibs_status status)
 static dibs_status open_store(const char *url, const char *lease)
 {
     const char *const urls[] = {url};
-    dibs_config config = {.urls = urls, .url_count = 1, .lease_ms = (uint32_t)strtoul(lease, NULL, 10)};
+    dibs_config config = {
+        .urls = urls,
+        .url_count = 1,
+        .lease_ms = (uint32_t)strtoul(lease, NULL, 10),
+        .outage_ms = 60000, /* a slow machine takes its time to restart a server */
+    };
 
     return dibs_open(&rt, &config);
 }
