@@ -19,7 +19,8 @@ struct attempt {
     struct dibs__cell *cell;
     struct dibs__lease *lease; /* NULL until it is asked for */
     int64_t wait_ms;
-    int64_t started, limit; /* limit: when the wait ends; 0: one try */
+    int64_t started,
+        limit; /* when it began, or last slept because the lock was taken; when the wait ends, 0: one try */
     uint32_t lease_ms, flags;
     unsigned outages; /* in a row */
     bool waited;
@@ -243,6 +244,8 @@ static dibs_status ask_until_final(struct attempt *attempt)
                                                   attempt->outages > 0 ? &attempt->error : NULL);
         if (take_push(attempt, &push))
             return DIBS_OK;
+        if (attempt->outages == 0) /* it did not ask because it was told to wait: that is no outage */
+            attempt->started = dibs__core_now(core);
         if (attempt->outages == 0 && dibs__core_now(core) >= attempt->limit)
             return taken(attempt);
     }
