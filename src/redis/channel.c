@@ -674,7 +674,7 @@ static void go_on_opening(struct dibs__channel *channel, int64_t now)
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now)
 {
     flush(channel, 0);
-    /* A thread that writes will read. Were the end of the link found here meanwhile, what it sends would be in doubt. */
+    /* A thread that writes will read: were the end of the link found here, what it sends would be in doubt. */
     if ((ready & (POLLIN | POLLHUP | POLLERR)) && stands(channel) && !channel->reading && !channel->writing) {
         channel->reading = true;
         read_in(channel, 0);

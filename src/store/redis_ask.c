@@ -16,9 +16,8 @@
 
 #define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
 
-#define POLL_LEAST_MS                                                                                                  \
-    50 /* how often a waiter asks that can't be told: the owner is foreign, or its channel is deaf                     \
-        */
+/* How often a waiter asks that can't be told: the owner is foreign, or its channel is deaf. */
+#define POLL_LEAST_MS 50
 #define POLL_MOST_MS 100
 
 /* One ask as it is sent: on which connection, and which subscription will hear of a grant (0: it does not queue). */
