@@ -19,8 +19,8 @@ struct attempt {
     struct dibs__cell *cell;
     struct dibs__lease *lease; /* NULL until it is asked for */
     int64_t wait_ms;
-    int64_t started,
-        limit; /* when it began, or last slept because the lock was taken; when the wait ends, 0: one try */
+    int64_t patient_from; /* an outage is ridden out from here on: when it began, or woke to ask again */
+    int64_t limit;        /* when the wait ends; 0: one try */
     uint32_t lease_ms, flags;
     unsigned outages; /* in a row */
     bool waited;
@@ -194,7 +194,8 @@ static int64_t patience(const struct attempt *attempt)
     const struct dibs__core *core = attempt->core;
     int64_t heard = atomic_load_explicit(&core->counters.heard, memory_order_relaxed);
 
-    return dibs__after_ms(heard > attempt->started ? heard : attempt->started, core->runtime->settings.outage_ms);
+    return dibs__after_ms(heard > attempt->patient_from ? heard : attempt->patient_from,
+                          core->runtime->settings.outage_ms);
 }
 
 /* True: until when to sleep before the next ask. False: the status stands. */
@@ -244,9 +245,10 @@ static dibs_status ask_until_final(struct attempt *attempt)
                                                   attempt->outages > 0 ? &attempt->error : NULL);
         if (take_push(attempt, &push))
             return DIBS_OK;
-        if (attempt->outages == 0) /* it did not ask because it was told to wait: that is no outage */
-            attempt->started = dibs__core_now(core);
-        if (attempt->outages == 0 && dibs__core_now(core) >= attempt->limit)
+        if (attempt->outages > 0)
+            continue;
+        attempt->patient_from = dibs__core_now(core); /* it slept because it was told to: that is no outage */
+        if (attempt->patient_from >= attempt->limit)
             return taken(attempt);
     }
     return closed(attempt);
@@ -368,7 +370,7 @@ dibs_status dibs__lock_acquire(struct dibs__core *core, const char *name, size_t
         .name = name,
         .name_size = name_size,
         .wait_ms = wait_ms,
-        .started = now,
+        .patient_from = now,
         .limit = wait_ms < 0    ? DIBS__NEVER
                  : wait_ms == 0 ? 0
                                 : dibs__after_ms(now, wait_ms),

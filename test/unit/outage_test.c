@@ -85,6 +85,31 @@ static void the_end_of_an_outage_is_noticed(void **state)
     actor_end(asker);
 }
 
+/* It had not heard of the store for longer than outage_ms because it was told to wait: that is no outage. */
+static void who_slept_for_long_rides_it_out_from_then_on(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+
+    s->url = "mem:long";
+    stage_open(s, 0);
+    dibs_runtime *holder = stage_open_another(s, 86400000);
+    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    moved_clock_advance(&s->clock, MS(10000)); /* a third of its lease: it asks again */
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(asker));
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+    moved_clock_advance(&s->clock, MS(200));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    dibs_close(holder);
+    actor_end(asker);
+}
+
 /* Its own time was over before the store's was: nobody knows whether the store can be reached. */
 static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
 {
@@ -117,6 +142,7 @@ int main(void)
         TEST(who_does_not_wait_is_told_of_it),
         TEST(who_waits_in_line_is_told_of_it),
         TEST(the_end_of_an_outage_is_noticed),
+        TEST(who_slept_for_long_rides_it_out_from_then_on),
         TEST(who_has_less_time_than_the_store_runs_out_of_it),
     };
 
