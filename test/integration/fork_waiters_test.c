@@ -212,6 +212,7 @@ static void child_waits_in_order(dibs_runtime *rt)
     CHILD_WANTS(DIBS_TIMEOUT, dibs_lock_with(rt, "x", 50, &fair));
     CHILD_WANTS(DIBS_TIMEOUT, dibs_timedlock(rt, "x", 50));
     child_holds_nothing(rt);
+    dibs_close(rt); /* its entries are taken out of the queue in the background */
 }
 
 /* One waits fairly, one behind a thread of its process: their places are not the child's. */
@@ -278,6 +279,12 @@ static void while_a_thread_asks(void **state)
 
 /* ---------------------------------------------------------- under a full load */
 
+/*
+ * Not under the sanitizers: among threads that allocate all the time, a lock
+ * of their allocators is too often held when the process forks, and so for
+ * ever in the child.
+ */
+#if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
 struct load {
     dibs_runtime *rt;
     bool fair;
@@ -326,6 +333,7 @@ static void in_a_crowd(void **state)
     dibs_stats stats;
 
     f->config.renew_ms = 5;
+    f->config.command_timeout_ms = LIMIT_MS; /* no reconnect because the machine stands still */
     fixture_open(f, LONG_LEASE_MS);
     second = open_runtime(f->server, LONG_LEASE_MS);
     for (int i = 0; i < KEPT; i++) {
@@ -352,11 +360,15 @@ static void in_a_crowd(void **state)
     assert_true(stats.handed_off > 0);
     assert_true(stats.granted > 0);
     assert_true(stats.renewed > FORKS);
-    assert_int_equal(stats.reconnects + stats.lost + stats.renew_failed + stats.store_errors, 0);
+    assert_int_equal(stats.reconnects, 0);
+    assert_int_equal(stats.lost + stats.renew_failed, 0);
+    assert_int_equal(stats.store_errors, 0);
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     dibs_close(second);
     queue_await(f->server, "busy", 0);
 }
+
+#endif
 
 /* ---------------------------------------------------------------------- exec */
 
@@ -402,8 +414,14 @@ static void exec_in_the_place_of_the_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_has_none_of_its_parents_sockets), TEST(with_a_grant_on_its_way), TEST(with_a_grant_at_the_same_moment),
-        TEST(with_waiters_of_each_kind),          TEST(while_a_thread_asks),     TEST(in_a_crowd),
+        TEST(it_has_none_of_its_parents_sockets),
+        TEST(with_a_grant_on_its_way),
+        TEST(with_a_grant_at_the_same_moment),
+        TEST(with_waiters_of_each_kind),
+        TEST(while_a_thread_asks),
+#if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+        TEST(in_a_crowd),
+#endif
         TEST(exec_in_the_place_of_the_process),
     };
 

@@ -19,11 +19,11 @@ void child_wants(dibs_status expected, dibs_status actual, const char *call, con
 }
 
 /*
- * AddressSanitizer's allocator is not made for a fork beside other threads: it
- * may be locked for ever in the child. So there, and only there, another child
- * may try. Without it each must come to its end.
+ * The sanitizers' allocators are not made for a fork beside other threads: a
+ * lock of theirs may be held for ever in the child. So there, and only there,
+ * another child may try. Without them each must come to its end.
  */
-#if defined(TEST_UNDER_ASAN)
+#if defined(TEST_UNDER_ASAN) || defined(TEST_UNDER_TSAN)
 enum { CHILDREN = 6, CHILD_LIMIT_MS = 20000 };
 #else
 enum { CHILDREN = 1, CHILD_LIMIT_MS = LIMIT_MS };
