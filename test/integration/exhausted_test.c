@@ -2,7 +2,6 @@
  * A process that has no descriptor left, or gets no thread: what can't be done says so and leaves nothing, what needs
  * none goes on, and when there are some again, all is well.
  */
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -15,6 +14,7 @@
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
+#include "support/self.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -34,24 +34,6 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return real(thread, attributes, run, arg);
 }
 
-static int entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    int count = 0;
-
-    assert_true(folder != NULL);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
-/* A thread that was joined may be listed for a moment still. */
-static bool threads_are(void *arg)
-{
-    return entries("/proc/self/task") == *(int *)arg;
-}
-
 static void a_thread_that_can_not_be_had(void **state)
 {
     fixture *f = *state;
@@ -59,8 +41,7 @@ static void a_thread_that_can_not_be_had(void **state)
     fixture_open(f, 0); /* what the C library keeps, it has then */
     dibs_close(f->rt);
     server_do(f->server, "PING");
-    int threads = entries("/proc/self/task");
-    int descriptors = entries("/proc/self/fd");
+    struct self before = self_now();
     for (int i = 0; i < 2 * 3; i++) { /* two threads with on_event, one without */
         dibs_runtime *rt = (dibs_runtime *)state;
         dibs_status status;
@@ -78,8 +59,7 @@ static void a_thread_that_can_not_be_had(void **state)
             expect_works(f, rt, "x");
             dibs_close(rt);
         }
-        assert_true(wait_until(threads_are, &threads, LIMIT_MS));
-        assert_int_equal(entries("/proc/self/fd"), descriptors);
+        self_assert_as(before);
     }
     f->config.on_event = events_record;
     fixture_open(f, 0);
@@ -146,13 +126,12 @@ static void none_left_to_open(void **state)
 {
     fixture *f = *state;
     dibs_status status = DIBS_NO_MEMORY;
-    int threads;
     size_t left = 0;
 
     fixture_open(f, 0);
     dibs_close(f->rt);
     f->rt = NULL;
-    threads = entries("/proc/self/task");
+    struct self before = self_now();
     for (; status != DIBS_OK; left++) {
         dibs_runtime *rt = (dibs_runtime *)state;
 
@@ -169,7 +148,7 @@ static void none_left_to_open(void **state)
             taken[taken_count++] = dup(0);
         assert_int_equal(dup(0), -1);
         give_descriptors_back();
-        assert_true(wait_until(threads_are, &threads, LIMIT_MS));
+        self_assert_as(before);
     }
     print_message("# opened with %zu\n", left);
     assert_in_range(left, 2, 10);

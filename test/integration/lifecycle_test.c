@@ -1,5 +1,4 @@
 /* A runtime's life: opened and closed without a trace, closed on whoever is inside, and its events. */
-#include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,51 +6,22 @@
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
+#include "support/self.h"
 #include "support/test.h"
 #include "support/wait.h"
 
 /* ------------------------------------------------------------ open, close */
 
-static int entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    int count = 0;
-
-    assert_true(folder != NULL);
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
-static int threads(void)
-{
-    return entries("/proc/self/task");
-}
-
-static int descriptors(void)
-{
-    return entries("/proc/self/fd");
-}
-
-/* A thread that was joined may be listed for a moment still. */
-static bool threads_are(void *arg)
-{
-    return threads() == *(int *)arg;
-}
-
 static void open_and_close_leave_nothing(void **state)
 {
     fixture *f = *state;
-    int threads_before;
-    int descriptors_before;
+    struct self before;
 
     /* Once for what the C library keeps. */
     fixture_open(f, 0);
     dibs_close(f->rt);
     server_do(f->server, "PING");
-    threads_before = threads();
-    descriptors_before = descriptors();
+    before = self_now();
     for (int i = 0; i < 200; i++) {
         f->config.on_event = i % 2 ? events_record : NULL;
         fixture_open(f, 0);
@@ -60,16 +30,14 @@ static void open_and_close_leave_nothing(void **state)
         dibs_close(f->rt);
     }
     f->rt = NULL;
-    assert_true(wait_until(threads_are, &threads_before, LIMIT_MS));
-    assert_int_equal(descriptors(), descriptors_before);
+    self_assert_as(before);
     assert_false(server_has(f->server, "lock:x"));
 }
 
 static void open_that_fails_leaves_nothing(void **state)
 {
     static const char *const bad[] = {"unix:///nonexistent/sock", "http://x", "redis://127.0.0.1:1"};
-    int threads_before = threads();
-    int descriptors_before = descriptors();
+    struct self before = self_now();
 
     (void)state;
     for (int i = 0; i < 60; i++) {
@@ -79,8 +47,7 @@ static void open_that_fails_leaves_nothing(void **state)
         assert_true(dibs_open(&rt, &config) != DIBS_OK);
         assert_null(rt);
     }
-    assert_true(wait_until(threads_are, &threads_before, LIMIT_MS));
-    assert_int_equal(descriptors(), descriptors_before);
+    self_assert_as(before);
 }
 
 static void close_releases_every_hold_of_every_thread(void **state)

@@ -8,72 +8,87 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-static bool replica_is_online(void *arg)
+struct info {
+    server *server;
+    const char *section, *line;
+};
+
+static bool says(void *arg)
 {
-    redisReply *reply = server_command(arg, "INFO replication");
-    bool online = strstr(reply->str, "state=online") != NULL;
+    const struct info *info = arg;
+    redisReply *reply = server_command(info->server, "INFO %s", info->section);
+    bool found = strstr(reply->str, info->line) != NULL;
 
     freeReplyObject(reply);
-    return online;
+    return found;
 }
+
+static void await_info(server *s, const char *section, const char *line)
+{
+    assert_that(wait_until(says, &(struct info){s, section, line}, LIMIT_MS), "never %s", line);
+}
+
+struct pair {
+    server *master, *replica;
+};
+
+static struct pair start_pair(void)
+{
+    struct pair p = {server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"}),
+                     server_start(NULL)};
+
+    server_do(p.replica, "REPLICAOF 127.0.0.1 %d", p.master->port);
+    await_info(p.master, "replication", "state=online");
+    return p;
+}
+
+static void stop_pair(struct pair p)
+{
+    server_assert_no_locks(p.master);
+    server_stop(p.replica);
+    server_stop(p.master);
+}
+
+static const dibs_config one_replica = {.lease_ms = LONG_LEASE_MS,
+                                        .min_replicas = 1,
+                                        .replica_timeout_ms = LIMIT_MS / 4,
+                                        .command_timeout_ms = LIMIT_MS / 4};
 
 static void a_first_acquire_waits_for_its_replicas(void **state)
 {
-    server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
-    server *replica = server_start(NULL);
-    dibs_config config = {.lease_ms = LONG_LEASE_MS,
-                          .min_replicas = 1,
-                          .replica_timeout_ms = LIMIT_MS / 4,
-                          .command_timeout_ms = LIMIT_MS / 4};
+    struct pair p = start_pair();
+    dibs_config config = one_replica;
     dibs_runtime *patient;
     dibs_runtime *hasty;
 
     (void)state;
-    server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
-    assert_true(wait_until(replica_is_online, master, LIMIT_MS));
-    patient = open_url(master->url, &config);
+    patient = open_url(p.master->url, &config);
     config.replica_timeout_ms = 200;
-    hasty = open_url(master->url, &config);
+    hasty = open_url(p.master->url, &config);
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_trylock(patient, "x"));
-        assert_true(server_has(replica, "lock:x")); /* that is what OK says */
+        assert_true(server_has(p.replica, "lock:x")); /* that is what OK says */
         assert_status(DIBS_OK, dibs_lock(patient, "x"));
         assert_status(DIBS_OK, dibs_unlock(patient, "x"));
         assert_status(DIBS_OK, dibs_unlock(patient, "x"));
     }
-    server_pause(replica);
+    server_pause(p.replica);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(hasty, "x"));
     assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
     assert_status(DIBS_NOT_HELD, dibs_check(hasty, "x"));
-    assert_true(server_wait_gone(master, "lock:x", LIMIT_MS));
-    server_resume(replica);
+    assert_true(server_wait_gone(p.master, "lock:x", LIMIT_MS));
+    server_resume(p.replica);
     assert_status(DIBS_OK, dibs_timedlock(patient, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(patient, "x"));
     dibs_close(patient);
     dibs_close(hasty);
-    server_assert_no_locks(master);
-    server_stop(replica);
-    server_stop(master);
-}
-
-static bool somebody_is_in_wait(void *arg)
-{
-    redisReply *reply = server_command(arg, "INFO clients");
-    bool waits = strstr(reply->str, "blocked_clients:1") != NULL;
-
-    freeReplyObject(reply);
-    return waits;
+    stop_pair(p);
 }
 
 /* It was granted by the release of another, who waits for no replica. */
 static void a_pushed_grant_waits_for_its_replicas(void **state)
 {
-    server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
-    server *replica = server_start(NULL);
-    dibs_config config = {.lease_ms = LONG_LEASE_MS,
-                          .min_replicas = 1,
-                          .replica_timeout_ms = LIMIT_MS / 4,
-                          .command_timeout_ms = LIMIT_MS / 4};
+    struct pair p = start_pair();
     dibs_runtime *holder;
     dibs_runtime *careful;
     actor *waiter = actor_start();
@@ -81,36 +96,32 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
     char copy[192];
 
     (void)state;
-    server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
-    assert_true(wait_until(replica_is_online, master, LIMIT_MS));
-    holder = open_runtime(master, LONG_LEASE_MS);
-    careful = open_url(master->url, &config);
+    holder = open_runtime(p.master, LONG_LEASE_MS);
+    careful = open_url(p.master->url, &one_replica);
     for (int i = 0; i < 3; i++) {
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
-        queue_await(master, "x", 1);
-        snprintf(token, sizeof token, "%s", queue_at(master, "x", 0).token);
+        queue_await(p.master, "x", 1);
+        snprintf(token, sizeof token, "%s", queue_at(p.master, "x", 0).token);
         /* All that was written is acknowledged, so that nothing but the grant is waited for. */
-        server_do(master, "SET written before PX %d", LIMIT_MS);
-        assert_int_equal(server_integer(master, "WAIT 1 %d", LIMIT_MS), 1);
-        server_pause(replica);
+        server_do(p.master, "SET written before PX %d", LIMIT_MS);
+        assert_int_equal(server_integer(p.master, "WAIT 1 %d", LIMIT_MS), 1);
+        server_pause(p.replica);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
-        assert_true(wait_until(somebody_is_in_wait, master, LIMIT_MS)); /* it is granted, and not acknowledged */
+        await_info(p.master, "clients", "blocked_clients:1"); /* it is granted, and not acknowledged */
         assert_true(actor_busy(waiter));
         assert_status(DIBS_BUSY, dibs_trylock(holder, "x"));
-        server_resume(replica);
+        server_resume(p.replica);
         assert_status(DIBS_OK, actor_result(waiter));
-        assert_true(server_string(replica, copy, sizeof copy, "GET lock:x"));
+        assert_true(server_string(p.replica, copy, sizeof copy, "GET lock:x"));
         assert_string_equal(copy, token);
         assert_status(DIBS_OK, actor_unlock(waiter, careful, "x"));
     }
-    queue_assert_gone(master, "x");
+    queue_assert_gone(p.master, "x");
     actor_end(waiter);
     dibs_close(careful);
     dibs_close(holder);
-    server_assert_no_locks(master);
-    server_stop(replica);
-    server_stop(master);
+    stop_pair(p);
 }
 
 /* Nobody acknowledges it: it is given back, and the next who waits gets it. */

@@ -687,11 +687,9 @@ static void a_close_as_the_lease_is_handed_on_strands_nothing(void **state)
     }
 }
 
-/* The unlock asked the store for a waiter that does not run, and got it the lock. */
-static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
+/* A waiter that does not run, for which an unlock asked the store, and got the lock. */
+static actor *one_that_was_asked_for(stage *s)
 {
-    stage *s = *state;
-
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *first = waiter(s, 1, FOREVER);
@@ -701,6 +699,14 @@ static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     expect_released_with_an_ask(s, before);
     moved_clock_await_standing(&s->clock, 1);
+    return first;
+}
+
+static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
+{
+    stage *s = *state;
+    actor *first = one_that_was_asked_for(s);
+
     dibs_shutdown(s->rt);
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_CLOSED, actor_result(first));
@@ -712,14 +718,8 @@ static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
 static void a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew(void **state)
 {
     stage *s = *state;
+    actor *first = one_that_was_asked_for(s);
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    actor *first = waiter(s, 1, FOREVER);
-    moved_clock_advance(&s->clock, MS(HANDOFF));
-    moved_clock_stop_the_woken(&s->clock);
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    moved_clock_await_standing(&s->clock, 1);
     moved_clock_advance(&s->clock, MS(2 * LEASE));
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(first));

@@ -499,6 +499,19 @@ static void unlock_it(void *arg)
     release->status = dibs_unlock(release->s->rt, release->name);
 }
 
+/* It may have to be set again there, and the answer to that is not there yet. */
+static void begin_unlock_at_another_server(actor *holder, struct release *release)
+{
+    stage *s = release->s;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, release->name, 0));
+    faults_hold_renewals(&s->faults);
+    another_server(s, 1);
+    actor_begin(holder, unlock_it, release);
+    stage_await_waiting(s, 1);
+}
+
 /* What is released is not set again behind its release: an unlock waits for the answer. */
 static void an_unlock_waits_for_the_answer_of_another_server(void **state)
 {
@@ -506,12 +519,7 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
-    faults_hold_renewals(&s->faults);
-    another_server(s, 1);
-    actor_begin(holder, unlock_it, &release);
-    stage_await_waiting(s, 1);
+    begin_unlock_at_another_server(holder, &release);
     assert_true(actor_busy(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     faults_let_renewals_go(&s->faults);
@@ -530,12 +538,7 @@ static void an_unlock_waits_only_so_long_for_another_server(void **state)
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
-    stage_open(s, LEASE);
-    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
-    faults_hold_renewals(&s->faults);
-    another_server(s, 1);
-    actor_begin(holder, unlock_it, &release);
-    stage_await_waiting(s, 1);
+    begin_unlock_at_another_server(holder, &release);
     moved_clock_advance(&s->clock, MS(500) - 1);
     stage_await_waiting(s, 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);

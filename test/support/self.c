@@ -1,0 +1,35 @@
+#include "support/self.h"
+
+#include <dirent.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+static int entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int count = 0;
+
+    assert_true(folder != NULL);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+struct self self_now(void)
+{
+    return (struct self){entries("/proc/self/task"), entries("/proc/self/fd")};
+}
+
+static bool has_so_many_threads(void *arg)
+{
+    return self_now().threads == *(int *)arg;
+}
+
+void self_assert_as(struct self before)
+{
+    assert_that(wait_until(has_so_many_threads, &before.threads, LIMIT_MS), "%d threads, not %d", self_now().threads,
+                before.threads);
+    assert_int_equal(self_now().descriptors, before.descriptors);
+}
