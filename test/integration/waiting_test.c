@@ -295,8 +295,9 @@ static void a_slow_store_is_not_an_unreachable_one(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    dibs_runtime *far =
-        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS});
+    dibs_runtime *far = open_url(
+        script_server_url(net),
+        &(dibs_config){.lease_ms = LONG_LEASE_MS, .connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS});
 
     fixture_open(f, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
