@@ -34,7 +34,7 @@ static waiting start(fixture *f, const char *url)
 
     if (!f->rt)
         fixture_open(f, LONG_LEASE_MS);
-    w.rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    w.rt = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"});
     begin(&w);
     return w;
 }
@@ -80,12 +80,15 @@ static void one_that_is_killed(void **state)
     end(&w);
 }
 
+/* That of the waiter; f->rt has one of its own. 0: none. */
 static long long subscriber_id(server *s)
 {
     redisReply *reply = server_command(s, "CLIENT LIST TYPE pubsub");
     long long id = 0;
 
-    sscanf(reply->str, "id=%lld ", &id);
+    for (char *line = strtok(reply->str, "\n"); line && id == 0; line = strtok(NULL, "\n"))
+        if (strstr(line, " name=dibs:waiter "))
+            sscanf(line, "id=%lld ", &id);
     freeReplyObject(reply);
     return id;
 }
