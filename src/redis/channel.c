@@ -629,7 +629,7 @@ static void end_half_open(struct dibs__channel *channel, bool good, const struct
     channel->half_open = NULL;
     if (good) {
         channel->reopen_ms = REOPEN_FIRST_MS;
-        channel->reopen_at = now;
+        channel->reopen_at = dibs__after_ms(now, REOPEN_FIRST_MS); /* one that breaks at once is not made at once */
         end_opening(channel, link, error);
         return;
     }

@@ -30,6 +30,9 @@ enum ask {
     ASK_EVAL
 };
 
+/* No client has this id: 2^63 - 1. To a server before Redis 7, 0 stands for all of them. */
+#define NOBODYS_ID "9223372036854775807"
+
 /* ------------------------------------------------------------------- reader */
 
 /* No reply that is asked for has more; one that claims to would have hiredis allocate it all before it comes. */
@@ -222,7 +225,7 @@ static dibs_status greet(struct dibs__link *link, int64_t now, struct dibs__erro
 {
     bool asked = ask_to_be_let_in(link) && ASK(link, ASK_NAME, "CLIENT", "SETNAME", link->endpoint->client_name) &&
                  ASK(link, ASK_ID, "CLIENT", "ID") && ASK(link, ASK_INFO, "INFO", "server") &&
-                 ASK(link, ASK_MAY_KILL, "CLIENT", "KILL", "ID", "0") &&
+                 ASK(link, ASK_MAY_KILL, "CLIENT", "KILL", "ID", NOBODYS_ID) &&
                  (link->use == DIBS__LINK_SUBSCRIPTIONS || ask_for_scripts(link));
 
     link->greeted_at = now;
@@ -297,7 +300,7 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
         take_id(link->replication_id, reply, "master_replid:");
         break;
     case ASK_MAY_KILL:
-        link->id.may_kill = !dibs__reply_is_error(reply, "NOPERM");
+        link->id.may_kill = reply->type == REDIS_REPLY_INTEGER;
         break;
     case ASK_MAY_PUBLISH:
         link->may_publish = !refused;

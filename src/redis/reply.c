@@ -19,6 +19,7 @@ static const struct {
     {"ERR AUTH ", DIBS_DENIED},
     {"ERR The user executing the script", DIBS_DENIED}, /* a script lacks a right: Redis 7.0 */
     {"ERR ACL failure in script", DIBS_DENIED},         /* and since 7.2 */
+    {"The user executing the script", DIBS_DENIED},     /* before, behind the place in the script */
     {"ERR invalid password", DIBS_DENIED},
     {"ERR Client sent AUTH", DIBS_DENIED},
     {"LOADING", DIBS_UNAVAILABLE},

@@ -161,6 +161,13 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct send
     return DIBS_BUSY;
 }
 
+/* An answer settles the asks before it too: the store may know the token. A refusal tells nothing of them. */
+static void settle_doubt(struct dibs__ask *ask)
+{
+    ask->in_store = ask->in_store || ask->doubt;
+    forget_doubt(ask);
+}
+
 /* What acquire.lua answered. *decided: so that sending it again would not help. */
 static dibs_status read_answer(struct dibs__redis_store *store, const struct sending *sending, const redisReply *reply,
                                bool *decided, struct dibs__answer *answer, struct dibs__error *error)
@@ -170,6 +177,8 @@ static dibs_status read_answer(struct dibs__redis_store *store, const struct sen
     *decided = true;
     if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number))
         return dibs__redis_reply_error(store, "acquiring", sending->ask->name, reply, error);
+    if (code == 0 || code == 1)
+        settle_doubt(sending->ask);
     if (code == 0) {
         dibs_status status = read_taken(store, sending, reply, answer, error);
         ask_when_its_time_is_over(store, sending, answer);
@@ -226,7 +235,6 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
                                         sending->ask->deadline, &reply, unknown, error);
     if (status != DIBS_OK)
         return status;
-    forget_doubt(sending->ask);
     status = read_answer(store, sending, reply, decided, answer, error);
     freeReplyObject(reply);
     return status == DIBS_OK && store->config.min_replicas > 0 ? wait_for_replicas(store, sending, answer, error)
@@ -343,7 +351,6 @@ static void read_next(struct dibs__redis_store *store, struct dibs__release *rel
     struct dibs__error unused;
     bool decided;
 
-    forget_doubt(sending->ask);
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
         release->next_status = read_answer(store, sending, reply->element[1], &decided, &release->next_answer, &unused);
 }

@@ -269,6 +269,61 @@ static void out_of_memory_comes_back_at_once(void **state)
     expect_works(f, f->rt, "x");
 }
 
+/*
+ * The first answer is lost with its connection, and the second says that the
+ * server takes no writes any more: what the first did is not forgotten.
+ */
+static void refuse_behind_a_lost_answer(script_server *net)
+{
+    script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+    script_server_add(net, (script_rule){.match = "lock:x",
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "-NOREPLICAS Not enough good replicas to write.\r\n"});
+}
+
+static void an_ask_that_is_refused_when_it_is_sent_again(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+
+    for (int i = 0; i < 4; i++) {
+        unsigned fired = script_server_fired(net);
+
+        refuse_behind_a_lost_answer(net);
+        assert_status(DIBS_STORE_ERROR, i % 2 ? dibs_trylock(rt, "x") : dibs_timedlock(rt, "x", LIMIT_MS));
+        assert_true(script_server_fired(net) >= fired + 2);
+        script_server_clear(net);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* The same of the ask behind a release, for a thread that waits here. */
+static void a_release_with_an_ask_that_is_refused_when_it_is_sent_again(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt =
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .handoff_ms = DIBS_NO_HANDOFF});
+    actor *waiter = actor_start();
+
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+        actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(waiter);
+        refuse_behind_a_lost_answer(net);
+        assert_status(DIBS_STORE_ERROR, dibs_unlock(rt, "x"));
+        assert_status(DIBS_STORE_ERROR, actor_result(waiter));
+        script_server_clear(net);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    actor_end(waiter);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
 /* -------------------------------------------------- for now it can't serve */
 
 /* As a replica refuses writes: without a word about where its master is. */
@@ -392,6 +447,8 @@ int main(void)
         cmocka_unit_test(the_documented_rights_suffice),
         TEST(rights_that_are_taken_away),
         TEST(out_of_memory_comes_back_at_once),
+        TEST(an_ask_that_is_refused_when_it_is_sent_again),
+        TEST(a_release_with_an_ask_that_is_refused_when_it_is_sent_again),
         TEST(a_replica_counts_as_unreachable),
         TEST(passing_refusals_are_ridden_out),
         TEST(lasting_refusals_come_back_at_once),

@@ -111,7 +111,7 @@ static void expect_in_order(struct rig *r, const char *const *prefixes, size_t c
 static void it_greets_in_order(void **state)
 {
     static const char *const order[] = {
-        "CLIENT SETNAME tester", "CLIENT ID",  "INFO server", "CLIENT KILL ID 0", "TIME",
+        "CLIENT SETNAME tester", "CLIENT ID",  "INFO server", "CLIENT KILL ID 9223372036854775807", "TIME",
         "INFO replication",      "SCRIPT LOAD"};
     struct rig *r = *state;
 
@@ -160,7 +160,7 @@ static void a_password_alone_needs_no_user(void **state)
 static void for_subscriptions_it_is_only_let_in(void **state)
 {
     static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
-                                        "CLIENT KILL ID 0"};
+                                        "CLIENT KILL ID 9223372036854775807"};
     static const struct dibs__link_id before = {.client = 77, .run_id = FAKE_RUN_ID, .may_kill = true};
     struct rig *r = *state;
     char url[96];

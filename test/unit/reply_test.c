@@ -34,6 +34,10 @@ static void errors_have_statuses(void **state)
         {"NOPERM this user has no permissions", DIBS_DENIED},
         {"ERR The user executing the script can't run this command or subcommand script: 83, on @user_script:7.",
          DIBS_DENIED},
+        {"ERR Error running script (call to f_83): @user_script:1: @user_script: 1: The user executing the script "
+         "can't "
+         "run this command or subcommand",
+         DIBS_DENIED},
         {"ERR ACL failure in script: User u has no permissions to run the 'set' command script: 0c, on @user_script:1.",
          DIBS_DENIED},
         {"DENIED Redis is running in protected mode", DIBS_DENIED},

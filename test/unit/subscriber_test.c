@@ -274,7 +274,7 @@ static void expect_failed(struct waiter *w, dibs_status status)
 
 static void it_subscribes_when_wanted_and_not_before(void **state)
 {
-    static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server", "CLIENT KILL ID 0",
+    static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server", "CLIENT KILL ID 9223372036854775807",
                                         "SUBSCRIBE dibs:test"};
     struct rig *r = *state;
 
@@ -656,7 +656,7 @@ static void expect_given_up_in_time(struct rig *r, const char *prefix)
 
 static void an_attempt_is_given_up_after_the_connect_timeout(void **state)
 {
-    expect_given_up_in_time(*state, "CLIENT KILL ID 0");
+    expect_given_up_in_time(*state, "CLIENT KILL ID 9223372036854775807");
 }
 
 static void an_attempt_that_is_not_confirmed_is_given_up_as_well(void **state)
