@@ -48,6 +48,7 @@ SHARED_FULL  := libdibs.$(VERSION).dylib
 SHARED_FLAGS := -dynamiclib -install_name $(LIBDIR)/$(SHARED_MAJOR) -current_version $(VERSION)
 else
 PLATFORM     := -D_GNU_SOURCE
+DL_LIBS      := -ldl # before glibc 2.34
 SHARED       := libdibs.so
 SHARED_MAJOR := libdibs.so.$(MAJOR)
 SHARED_FULL  := libdibs.so.$(VERSION)
@@ -178,7 +179,7 @@ $(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(DEMO_OBJECTS) $(LIB)/
 
 $(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags \
                               | $(need_hiredis) $(need_cmocka)
-	$(link) $(CMOCKA_LIBS)
+	$(link) $(CMOCKA_LIBS) $(DL_LIBS)
 
 $(TEST_OBJECTS): | $(need_cmocka)
 

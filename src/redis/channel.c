@@ -25,9 +25,11 @@
 #include <sys/socket.h>
 
 #include "base/random.h"
+#include "redis/reply.h"
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
 #define REOPEN_LAST_MS 500
+#define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
 struct dibs__request {
     struct dibs__request *next; /* in flight, or finished */
@@ -268,6 +270,21 @@ static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE],
     return true;
 }
 
+/*
+ * Requires the reading role, not the mutex. Whether the server has become a
+ * replica: the address may lead to another by now. A link that is new is kept,
+ * so that a replica is not connected to again and again.
+ */
+static bool is_demoted(const struct dibs__channel *channel, const struct dibs__link *link, redisReply **replies,
+                       size_t count)
+{
+    bool told = false;
+
+    for (size_t i = 0; i < count && !told; i++)
+        told = dibs__reply_tells_of_a_replica(replies[i]);
+    return told && dibs__now(channel->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS);
+}
+
 /* Requires mutex. Hands replies to the requests they answer. False: there are more than were asked for. */
 static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count)
 {
@@ -296,7 +313,7 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
     redisReply *replies[REPLIES_AT_ONCE];
     struct dibs__error error = {DIBS_OK, ""};
     size_t count = REPLIES_AT_ONCE;
-    bool good = true;
+    bool good = true, demoted = false;
 
     pthread_mutex_unlock(&channel->mutex);
     if (deadline > 0) {
@@ -307,6 +324,7 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
     while (good && received != 0 && count == REPLIES_AT_ONCE) {
         struct dibs__error garbage;
         good = parse(link, replies, &count, &garbage);
+        demoted = demoted || is_demoted(channel, link, replies, count);
         pthread_mutex_lock(&channel->mutex);
         if (!hand_out(channel, replies, count) && !channel->broken) {
             good = false;
@@ -317,8 +335,12 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
             break_link(channel, &garbage);
         pthread_mutex_unlock(&channel->mutex);
     }
+    if (demoted)
+        dibs__endpoint_failed(channel->endpoint);
+    if (demoted && received >= 0)
+        dibs__error_set(&error, DIBS_UNAVAILABLE, "%s is a replica", channel->endpoint->url.shown);
     pthread_mutex_lock(&channel->mutex);
-    if (received < 0)
+    if (error.status != DIBS_OK)
         break_link(channel, &error);
 }
 

@@ -42,8 +42,9 @@ dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dib
                                      struct dibs__error *error);
 
 /*
- * A connection could not be made: the name may mean other addresses by now, and
- * the one that was tried first may be the one that is silent.
+ * A connection could not be made, or the server is a replica: the name may mean
+ * other addresses by now, and the one that was tried first may be the one that
+ * is silent.
  */
 void dibs__endpoint_failed(struct dibs__endpoint *endpoint);
 

@@ -36,14 +36,28 @@ static bool begins_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
+static bool has_code(const char *text, const char *code)
+{
+    return begins_with(text, code) || (begins_with(text, "ERR Error running script") && strstr(text, code));
+}
+
 dibs_status dibs__reply_status(const char *text)
 {
-    bool in_script = begins_with(text, "ERR Error running script");
-
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
-        if (begins_with(text, codes[i].code) || (in_script && strstr(text, codes[i].code)))
+        if (has_code(text, codes[i].code))
             return codes[i].status;
     return DIBS_STORE_ERROR;
+}
+
+bool dibs__reply_tells_of_a_replica(const redisReply *reply)
+{
+    bool tells =
+        reply->type == REDIS_REPLY_ERROR && (has_code(reply->str, "READONLY") || has_code(reply->str, "MASTERDOWN"));
+
+    if (reply->type == REDIS_REPLY_ARRAY)
+        for (size_t i = 0; i < reply->elements && !tells; i++)
+            tells = dibs__reply_tells_of_a_replica(reply->element[i]);
+    return tells;
 }
 
 bool dibs__reply_is_error(const redisReply *reply, const char *code)

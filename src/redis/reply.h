@@ -15,6 +15,9 @@ dibs_status dibs__reply_status(const char *text);
 /* Whether reply is the error whose code (its first word) is this one. */
 bool dibs__reply_is_error(const redisReply *reply, const char *code);
 
+/* Whether it was refused, or a part of it, because the server is a replica. */
+bool dibs__reply_tells_of_a_replica(const redisReply *reply);
+
 /* Fills error from an error reply of the server that `shown` names; doing: what was asked of it, "lock \"a\"". */
 dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing);
 

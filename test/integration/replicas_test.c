@@ -1,6 +1,11 @@
-/* min_replicas: a first acquire is acknowledged by so many replicas, or it is taken back; also one by push. */
+/*
+ * min_replicas: a first acquire is acknowledged by so many replicas, or it is taken back; also one by push. And a
+ * replica that is promoted.
+ */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/actor.h"
 #include "support/fixture.h"
@@ -35,11 +40,18 @@ struct pair {
 static struct pair start_pair(void)
 {
     struct pair p = {server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"}),
-                     server_start(NULL)};
+                     server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"})};
 
     server_do(p.replica, "REPLICAOF 127.0.0.1 %d", p.master->port);
     await_info(p.master, "replication", "state=online");
     return p;
+}
+
+/* Of all that was written. */
+static void await_acknowledgement(server *master)
+{
+    server_do(master, "SET written before PX %d", LIMIT_MS);
+    assert_int_equal(server_integer(master, "WAIT 1 %d", LIMIT_MS), 1);
 }
 
 static void stop_pair(struct pair p)
@@ -103,9 +115,7 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
         actor_begin_lock(waiter, careful, "x", DIBS_WAIT_FOREVER);
         queue_await(p.master, "x", 1);
         snprintf(token, sizeof token, "%s", queue_at(p.master, "x", 0).token);
-        /* All that was written is acknowledged, so that nothing but the grant is waited for. */
-        server_do(p.master, "SET written before PX %d", LIMIT_MS);
-        assert_int_equal(server_integer(p.master, "WAIT 1 %d", LIMIT_MS), 1);
+        await_acknowledgement(p.master); /* so that nothing but the grant is waited for */
         server_pause(p.replica);
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
         await_info(p.master, "clients", "blocked_clients:1"); /* it is granted, and not acknowledged */
@@ -150,12 +160,82 @@ static void a_pushed_grant_without_replicas(void **state)
     dibs_close(careful);
 }
 
+/* One address, which leads to one server after the other. */
+static void lead_to(const char *address, const server *s)
+{
+    char next[200];
+
+    snprintf(next, sizeof next, "%s.next", address);
+    assert_int_equal(symlink(s->socket_path, next), 0);
+    assert_int_equal(rename(next, address), 0);
+}
+
+struct outlived {
+    server *server;
+    int64_t ms;
+};
+
+static bool has_more_time(void *arg)
+{
+    const struct outlived *o = arg;
+
+    return server_integer(o->server, "PTTL lock:x") > o->ms;
+}
+
+/*
+ * The replica is promoted and the address leads there, but the connections to
+ * the old master stand, and it refuses: they are given up for others. What is
+ * held is renewed there, or set again.
+ */
+static void an_address_that_leads_to_the_new_master(void **state)
+{
+    struct pair p = start_pair();
+    char folder[] = "/tmp/dibs-XXXXXX";
+    char address[100];
+    char url[120];
+    actor *waiter = actor_start();
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(address, sizeof address, "%s/address", folder);
+    snprintf(url, sizeof url, "unix://%s", address);
+    lead_to(address, p.master);
+    dibs_runtime *rt = open_url(url, &(dibs_config){.lease_ms = 3 * SAFE_LEASE_MS, .outage_ms = LIMIT_MS});
+    dibs_runtime *second = open_url(url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(rt, "x"));
+        await_acknowledgement(p.master);
+        actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
+        queue_await(p.master, "x", 1);
+        server_do(p.replica, "REPLICAOF NO ONE");
+        server_do(p.master, "REPLICAOF 127.0.0.1 %d", p.replica->port);
+        lead_to(address, p.replica);
+        server_do(p.replica, "PEXPIRE lock:x %d", 3 * SAFE_LEASE_MS / 2);
+        assert_true(wait_until(has_more_time, &(struct outlived){p.replica, 2 * SAFE_LEASE_MS}, LIMIT_MS));
+        assert_status(DIBS_OK, dibs_check(rt, "x"));
+        assert_status(DIBS_OK, dibs_timedlock(rt, "y", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(rt, "y"));
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
+        p = (struct pair){p.replica, p.master};
+        await_info(p.master, "replication", "state=online");
+    }
+    actor_end(waiter);
+    dibs_close(second);
+    dibs_close(rt);
+    unlink(address);
+    rmdir(folder);
+    stop_pair(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_acquire_waits_for_its_replicas),
         cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
         cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas, fixture_setup, fixture_teardown),
+        cmocka_unit_test(an_address_that_leads_to_the_new_master),
     };
 
     return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);

@@ -675,6 +675,47 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     assert_true(stands(r));
 }
 
+static const char *const of_a_replica[] = {
+    "-READONLY You can't write against a read only replica.\r\n",
+    "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
+    "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only "
+    "replica.\r\n",
+    "*2\r\n:1\r\n-READONLY You can't write against a read only replica.\r\n",
+};
+
+static bool is_refused(struct rig *r, uint64_t serial)
+{
+    struct dibs__error error;
+    struct dibs__request *request = send_echo(r, serial, "x", &error);
+
+    return request && !wait_echo(r, request, "x");
+}
+
+/* The address may lead to another server by now. But a replica is not connected to again and again. */
+static void a_server_that_has_become_a_replica_is_left(void **state)
+{
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof of_a_replica / sizeof *of_a_replica; i++) {
+        uint64_t serial = open_now(r);
+
+        fake_redis_answer(r->fake, "ECHO", of_a_replica[i]);
+        moved_clock_advance(&r->clock, MS(500) - 1);
+        assert_true(is_refused(r, serial));
+        assert_true(stands(r));
+        moved_clock_advance(&r->clock, 1);
+        assert_true(is_refused(r, serial));
+        assert_false(stands(r));
+        assert_true(open_now(r) > serial);
+        assert_int_equal(r->endpoint.address_count, 1);
+        assert_int_equal(r->endpoint.failures, i + 1);
+    }
+    fake_redis_answer(r->fake, "ECHO", "-OOM command not allowed\r\n");
+    moved_clock_advance(&r->clock, MS(500));
+    assert_true(is_refused(r, open_now(r)));
+    assert_true(stands(r));
+}
+
 static void a_channel_not_kept_open_stays_closed(void **state)
 {
     struct rig *r = *state;
@@ -809,6 +850,7 @@ int main(void)
         TEST(what_is_submitted_is_told_of_a_break_once_and_in_order),
         TEST(the_end_of_the_channel_tells_what_is_in_flight),
         TEST(a_channel_kept_open_connects_again_later_each_time),
+        TEST(a_server_that_has_become_a_replica_is_left),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),
         TEST(the_scheduler_gives_the_attempt_up_after_the_connect_timeout),
