@@ -46,6 +46,7 @@ struct dibs__cell {
     struct dibs__lease *leases; /* each with a reference */
     struct waiter *first, *last;
     struct dibs__error *outage; /* that the thread with the turn rides out; NULL: none */
+    int64_t outage_since;       /* by the first of those in a row that found it so */
     size_t name_size;
     char name[];
 };
@@ -233,6 +234,7 @@ static void call_first(struct dibs__cell *cell)
     struct waiter *first = cell->first;
 
     dequeue(cell, first);
+    first->turn->outage_since = cell->outage ? cell->outage_since : 0;
     first->called = true;
     pthread_cond_signal(&first->cond);
 }
@@ -338,6 +340,7 @@ dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *t
 
     turn->kind = DIBS__TURN_TO_ASK;
     turn->lease = NULL;
+    turn->outage_since = 0;
     pthread_mutex_lock(&shard->mutex);
     turn->cell = find_or_add(shard, hash, turn->name, turn->name_size);
     if (!turn->cell)
@@ -392,10 +395,12 @@ void dibs__cell_set_token(struct dibs__cells *cells, struct dibs__cell *cell, st
 }
 
 /* Where memory for it is out, others take the name for taken. */
-static void note_outage(struct dibs__cell *cell, const struct dibs__error *outage)
+static void note_outage(struct dibs__cell *cell, const struct dibs__error *outage, int64_t now)
 {
-    if (outage && !cell->outage)
+    if (outage && !cell->outage) {
         cell->outage = malloc(sizeof *cell->outage);
+        cell->outage_since = now;
+    }
     if (outage && cell->outage)
         *cell->outage = *outage;
     if (!outage) {
@@ -423,7 +428,7 @@ struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell 
     dibs__cond_init(&cond);
     pthread_mutex_lock(&cell->shard->mutex);
     if (!lease->fair) /* it is not the one that the others here wait for */
-        note_outage(cell, outage);
+        note_outage(cell, outage, dibs__now(cells->clock));
     sleep_for_the_store(cells, cell, bid, deadline, &cond);
     struct dibs__push push = bid->push;
     bid->push.fence = 0;
@@ -437,9 +442,8 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
 {
     struct shard *shard = cell->shard;
 
-    (void)cells;
     pthread_mutex_lock(&shard->mutex);
-    note_outage(cell, NULL);
+    note_outage(cell, NULL, dibs__now(cells->clock));
     if (atomic_load(&lease->loss_told)) { /* its end came before this */
         unlist(cell, lease);
         pass_on(cell);

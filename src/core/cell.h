@@ -35,7 +35,8 @@ struct dibs__turn {
     atomic_uint_fast64_t *contended; /* where to count that it waits, when it begins to */
     struct dibs__error *outage;      /* filled where that is the status */
 
-    bool waited; /* from here on: set */
+    bool waited;          /* from here on: set */
+    int64_t outage_since; /* since when those who had the turn before can't reach the store; 0: they could */
     enum dibs__turn_kind kind;
     struct dibs__lease *lease; /* one reference, the caller's; NULL: none */
     struct dibs__cell *cell;

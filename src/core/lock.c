@@ -341,6 +341,10 @@ static dibs_status take_turn(struct attempt *attempt)
     attempt->waited = turn.waited;
     if (status != DIBS_OK)
         return no_turn(attempt, status);
+    if (turn.outage_since == 0) /* to wait behind others here is no outage */
+        attempt->patient_from = dibs__core_now(core);
+    else if (turn.outage_since > attempt->patient_from)
+        attempt->patient_from = turn.outage_since;
     attempt->lease = turn.lease;
     attempt->cell = turn.cell;
     if (turn.kind == DIBS__TURN_TO_ASK)

@@ -110,6 +110,70 @@ static void who_slept_for_long_rides_it_out_from_then_on(void **state)
     actor_end(asker);
 }
 
+/* The same behind a thread of this process, whose release finds the store away: they have their patience still. */
+static void who_waited_behind_a_thread_here_rides_it_out(void **state)
+{
+    stage *s = *state;
+    actor *waiters[CROWD];
+
+    s->settings.handoff_ms = DIBS_NO_HANDOFF;
+    stage_open(s, 86400000);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
+    for (size_t i = 0; i < CROWD; i++) {
+        waiters[i] = actor_start();
+        actor_begin_lock(waiters[i], s->rt, "x", DIBS_WAIT_FOREVER);
+        stage_await_waiting(s, i + 1);
+    }
+    moved_clock_advance(&s->clock, MS(10000));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
+    for (int ms = 0; ms < 4800; ms += 200) {
+        stage_await_waiting(s, CROWD);
+        moved_clock_advance(&s->clock, MS(200));
+    }
+    stage_await_waiting(s, CROWD);
+    faults_confirm(&s->faults);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    moved_clock_advance(&s->clock, MS(200));
+    for (size_t i = 0; i < CROWD; i++) {
+        assert_status(DIBS_OK, actor_result(waiters[i]));
+        assert_status(DIBS_OK, actor_unlock(waiters[i], s->rt, "x"));
+        actor_end(waiters[i]);
+    }
+}
+
+/* And all leave at once when it is over, not one after the other. */
+static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
+{
+    stage *s = *state;
+    actor *waiters[CROWD];
+
+    s->settings.handoff_ms = DIBS_NO_HANDOFF;
+    stage_open(s, 86400000);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
+    for (size_t i = 0; i < CROWD; i++) {
+        waiters[i] = actor_start();
+        actor_begin_lock(waiters[i], s->rt, "x", i == 0 ? 12000 : DIBS_WAIT_FOREVER);
+        stage_await_waiting(s, i + 1);
+    }
+    moved_clock_advance(&s->clock, MS(10000));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
+    stage_await_waiting(s, CROWD);
+    moved_clock_advance(&s->clock, MS(2000)); /* the time of the first: the next goes on, with what is left */
+    assert_status(DIBS_UNAVAILABLE, actor_result(waiters[0]));
+    stage_await_waiting(s, CROWD - 1);
+    moved_clock_advance(&s->clock, MS(3000) - 1);
+    stage_await_waiting(s, CROWD - 1);
+    moved_clock_advance(&s->clock, MS(200) + 1);
+    for (size_t i = 1; i < CROWD; i++)
+        assert_status(DIBS_UNAVAILABLE, actor_result(waiters[i]));
+    for (size_t i = 0; i < CROWD; i++)
+        actor_end(waiters[i]);
+}
+
 /* Its own time was over before the store's was: nobody knows whether the store can be reached. */
 static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
 {
@@ -143,6 +207,8 @@ int main(void)
         TEST(who_waits_in_line_is_told_of_it),
         TEST(the_end_of_an_outage_is_noticed),
         TEST(who_slept_for_long_rides_it_out_from_then_on),
+        TEST(who_waited_behind_a_thread_here_rides_it_out),
+        TEST(who_waited_behind_a_thread_here_leaves_with_the_first),
         TEST(who_has_less_time_than_the_store_runs_out_of_it),
     };
 
