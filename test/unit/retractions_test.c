@@ -331,7 +331,7 @@ static void a_refusal_is_asked_again_later_each_time(void **state)
     struct dibs__route route = route_of_ask(r, 0);
     int64_t longest = 20;
 
-    fake_redis_answer(r->fake, "EVALSHA", "-READONLY You can't write against a read only replica.\r\n");
+    fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
     dibs__retractions_add(r->all, "name", "token", &route);
     for (unsigned i = 1; i <= 10; i++) {
         attend_until_asked(r, "EVALSHA", i);
