@@ -184,7 +184,7 @@ void dibs__link_free(struct dibs__link *link)
 
 static bool ask(struct dibs__link *link, enum ask what, int count, const char *const *words)
 {
-    size_t sizes[4];
+    size_t sizes[4] = {0};
 
     for (int i = 0; i < count; i++)
         sizes[i] = strlen(words[i]);

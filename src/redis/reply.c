@@ -49,14 +49,18 @@ dibs_status dibs__reply_status(const char *text)
     return DIBS_STORE_ERROR;
 }
 
+static bool is_refusal_of_a_replica(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && (has_code(reply->str, "READONLY") || has_code(reply->str, "MASTERDOWN"));
+}
+
 bool dibs__reply_tells_of_a_replica(const redisReply *reply)
 {
-    bool tells =
-        reply->type == REDIS_REPLY_ERROR && (has_code(reply->str, "READONLY") || has_code(reply->str, "MASTERDOWN"));
+    bool tells = is_refusal_of_a_replica(reply);
 
     if (reply->type == REDIS_REPLY_ARRAY)
         for (size_t i = 0; i < reply->elements && !tells; i++)
-            tells = dibs__reply_tells_of_a_replica(reply->element[i]);
+            tells = is_refusal_of_a_replica(reply->element[i]);
     return tells;
 }
 
