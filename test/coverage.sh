@@ -44,6 +44,7 @@ count_lines | awk -v least="${DIBS_COVERAGE_LEAST:-90}" '
         folder = $1
         sub("/[^/]*$", "", folder)
         show($1, $2, $3)
+        bad = bad || !$3 # nothing is known of it
         run[folder] += $2
         all[folder] += $3
     }

@@ -4,14 +4,17 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "support/actor.h"
 #include "support/agent.h"
+#include "support/child.h"
 #include "support/fixture.h"
 #include "support/queue.h"
 #include "support/self.h"
@@ -88,16 +91,23 @@ enum { DESCRIPTORS_MAX = 256 };
 static int taken[DESCRIPTORS_MAX];
 static size_t taken_count;
 
-/* Takes all that are left, but for `left`. */
-static void take_descriptors(size_t left)
+/* Takes all that are left, but for `left`. False: others could be had still. */
+static bool take_descriptors_but(size_t left)
 {
     int fd;
 
     while (taken_count < DESCRIPTORS_MAX && (fd = dup(0)) >= 0)
         taken[taken_count++] = fd;
-    assert_int_equal(errno, EMFILE);
+    if (taken_count == DESCRIPTORS_MAX || errno != EMFILE || left > taken_count)
+        return false;
     while (left-- > 0)
         close(taken[--taken_count]);
+    return true;
+}
+
+static void take_descriptors(size_t left)
+{
+    assert_true(take_descriptors_but(left));
 }
 
 static void give_descriptors_back(void)
@@ -285,13 +295,132 @@ static void none_left_to_subscribe(void **state)
     queue_assert_gone(f->server, "x");
 }
 
+/* ------------------------------------------------------------ after a fork */
+
+static int nth_thread; /* that the child doesn't get */
+
+static void child_fails(const char *why)
+{
+    fprintf(stderr, "in the child: %s: %s\n", why, dibs_last_error());
+    _exit(1);
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < DESCRIPTORS_MAX; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void child_works(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "x"));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "own", LIMIT_MS));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
+}
+
+/* What makes the runtime anew in the child fails, and is tried again by the next call. */
+static void child_gets_no_thread(dibs_runtime *rt)
+{
+    int before = descriptors();
+
+    atomic_store(&thread_to_fail, nth_thread);
+    CHILD_WANTS(DIBS_NO_MEMORY, dibs_trylock(rt, "own"));
+    if (atomic_load(&thread_to_fail) != 0)
+        child_fails("it wanted fewer threads");
+    if (!strstr(dibs_last_error(), "thread"))
+        child_fails("no word of a thread");
+    if (descriptors() != before)
+        child_fails("it kept descriptors");
+    child_works(rt);
+}
+
+static void child_never_gets_a_thread(dibs_runtime *rt)
+{
+    dibs_owner owner;
+
+    for (int i = 0; i < 3; i++) {
+        atomic_store(&thread_to_fail, nth_thread);
+        CHILD_WANTS(DIBS_NO_MEMORY, dibs_query(rt, "x", &owner));
+        CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
+        CHILD_WANTS(DIBS_NOT_HELD, dibs_unlock(rt, "x"));
+    }
+    dibs_close(rt);
+}
+
+static void no_thread_in_a_child(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (nth_thread = 1; nth_thread <= 2; nth_thread++) { /* that of the events, and the scheduler */
+        run_child(child_gets_no_thread, f->rt);
+        run_child(child_never_gets_a_thread, f->rt);
+    }
+    expect_works(f, f->rt, "y");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+}
+
+/* With one more each time, until there are enough. */
+static void child_has_no_descriptor(dibs_runtime *rt)
+{
+    dibs_status status = DIBS_NO_MEMORY;
+    size_t left;
+
+    for (left = 0; status != DIBS_OK && left <= 10; left++) {
+        if (!take_descriptors_but(left))
+            child_fails("descriptors can't be taken");
+        status = dibs_trylock(rt, "own");
+        if (status != DIBS_OK) {
+            CHILD_WANTS(DIBS_NO_MEMORY, status);
+            if (!strstr(dibs_last_error(), "descriptor"))
+                child_fails("no word of a descriptor");
+        }
+        give_descriptors_back();
+    }
+    CHILD_WANTS(DIBS_OK, status);
+    if (left < 3)
+        child_fails("it needed no descriptors");
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
+    child_works(rt);
+}
+
+static void child_gets_descriptors_later(dibs_runtime *rt)
+{
+    if (!take_descriptors_but(0))
+        child_fails("descriptors can't be taken");
+    CHILD_WANTS(DIBS_NO_MEMORY, dibs_trylock(rt, "own"));
+    if (!strstr(dibs_last_error(), "descriptor"))
+        child_fails("no word of a descriptor");
+    give_descriptors_back();
+    child_works(rt);
+}
+
+static void no_descriptor_in_a_child(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    run_child(child_has_no_descriptor, f->rt);
+    run_child(child_gets_descriptors_later, f->rt);
+    expect_works(f, f->rt, "y");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_thread_that_can_not_be_had), TEST(none_left_to_open),      TEST(none_left_to_connect_again),
-        TEST(none_left_to_renew),           TEST(none_left_to_subscribe),
+        TEST(none_left_to_renew),           TEST(none_left_to_subscribe), TEST(no_thread_in_a_child),
+        TEST(no_descriptor_in_a_child),
     };
     struct rlimit limit;
 

@@ -1,10 +1,13 @@
 /*
  * Fork while threads wait: in the store's queue, with the grant on its way, in the process, in order, or for an answer;
- * and while they hand a lease on. The child has none of its parent's sockets and takes nothing from it; the parent's
- * threads get what they waited for.
+ * while the scheduler writes; and while threads hand a lease on. The child has none of its parent's sockets and takes
+ * nothing from it; the parent's threads get what they waited for.
  */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +84,17 @@ static bool is_among(const struct sockets *all, ino_t socket)
 
 static struct sockets librarys; /* those of the runtime */
 
+/* All that are open now and were not before. */
+static void note_librarys_sockets(const struct sockets *before)
+{
+    struct sockets after = open_sockets();
+
+    librarys.count = 0;
+    for (size_t i = 0; i < after.count; i++)
+        if (!is_among(before, after.list[i]))
+            librarys.list[librarys.count++] = after.list[i];
+}
+
 static void child_has_no_socket_of_its_parent(void)
 {
     struct sockets mine = open_sockets();
@@ -106,7 +120,6 @@ static void it_has_none_of_its_parents_sockets(void **state)
     actor *waiter = actor_start();
     dibs_runtime *holder;
     struct sockets before;
-    struct sockets after;
 
     server_do(f->server, "PING");
     holder = open_runtime(f->server, LONG_LEASE_MS);
@@ -118,11 +131,7 @@ static void it_has_none_of_its_parents_sockets(void **state)
     actor_begin_lock(waiter, f->rt, "x", FOREVER);
     queue_await(f->server, "x", 1);
     queue_await_listening(f->server, queue_at(f->server, "x", 0).channel);
-    after = open_sockets();
-    librarys.count = 0;
-    for (size_t i = 0; i < after.count; i++)
-        if (!is_among(&before, after.list[i]))
-            librarys.list[librarys.count++] = after.list[i];
+    note_librarys_sockets(&before);
     assert_true(librarys.count >= 3); /* the calls', the scheduler's, the subscription */
     run_child(child_looks_at_its_sockets, f->rt);
     assert_status(DIBS_OK, dibs_unlock(holder, "x"));
@@ -277,6 +286,132 @@ static void while_a_thread_asks(void **state)
     actor_end(asker);
 }
 
+/* ------------------------------------------------------- the scheduler writes */
+
+static ssize_t (*real_send)(int, const void *, size_t, int); /* set before there is a second thread */
+static pthread_t test_thread;
+static atomic_bool scheduler_held; /* where it would write */
+static atomic_bool amid_a_command; /* the socket took a part of what it last wrote, and no more since */
+
+/* In front of the C library's. Who writes beside the test's own thread, while actors are at rest, is the scheduler. */
+ssize_t send(int fd, const void *bytes, size_t size, int flags)
+{
+    if (pthread_equal(pthread_self(), test_thread))
+        return real_send(fd, bytes, size, flags);
+    while (atomic_load(&scheduler_held))
+        pause_ms(1);
+    ssize_t sent = real_send(fd, bytes, size, flags);
+    if (sent >= 0)
+        atomic_store(&amid_a_command, (size_t)sent < size);
+    return sent;
+}
+
+/* So long that the renewals of some hundreds are more than a socket takes. */
+enum { LONG_NAMES = 800, LONG_NAME = 500 };
+
+static const char *long_name(int number)
+{
+    static char name[LONG_NAME + 1];
+
+    snprintf(name, sizeof name, "%0*d", LONG_NAME, number);
+    return name;
+}
+
+static bool is_amid_a_command(void *arg)
+{
+    (void)arg;
+    return atomic_load(&amid_a_command);
+}
+
+struct renewals {
+    dibs_runtime *rt;
+    uint64_t count;
+};
+
+static bool has_renewed(void *arg)
+{
+    const struct renewals *r = arg;
+
+    return stats_of(r->rt).renewed >= r->count;
+}
+
+static void await_renewals(dibs_runtime *rt, uint64_t more)
+{
+    struct renewals r = {rt, stats_of(rt).renewed + more};
+
+    assert_true(wait_until(has_renewed, &r, LIMIT_MS));
+}
+
+/* For these the server need not answer. */
+static void child_looks_only(dibs_runtime *rt)
+{
+    child_has_no_socket_of_its_parent();
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, long_name(0)));
+}
+
+static void child_closes_at_once(dibs_runtime *rt)
+{
+    dibs_close(rt);
+}
+
+/* Its parent's names are taken. */
+static void child_asks(dibs_runtime *rt)
+{
+    child_has_no_socket_of_its_parent();
+    CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, long_name(0)));
+    child_holds_nothing(rt);
+    dibs_close(rt);
+}
+
+/*
+ * All leases are due at once, in batches of some 300 kB, and nobody reads: the socket took a part of a command when the
+ * process forks. All of it arrives, once and in order.
+ */
+static void while_the_scheduler_writes(void **state)
+{
+    enum { RENEW_MS = 200 };
+    static child_function *const offline[] = {child_looks_only, child_closes_at_once, child_does_nothing};
+    fixture *f = *state;
+    struct sockets before;
+    dibs_stats stats;
+
+    server_do(f->server, "PING");
+    before = open_sockets();
+    f->config.renew_ms = RENEW_MS;
+    f->config.connect_timeout_ms = f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, long_name(0)));
+    await_renewals(f->rt, 1); /* its connection stands */
+    note_librarys_sockets(&before);
+    assert_true(librarys.count >= 2);
+    atomic_store(&scheduler_held, true);
+    for (int i = 1; i < LONG_NAMES; i++)
+        assert_status(DIBS_OK, dibs_lock(f->rt, long_name(i)));
+    pause_ms(RENEW_MS);
+    server_pause(f->server);
+    atomic_store(&scheduler_held, false);
+    assert_that(wait_until(is_amid_a_command, NULL, LIMIT_MS), "the socket took it all");
+    for (size_t i = 0; i < sizeof offline / sizeof *offline; i++)
+        run_child(offline[i], f->rt);
+    pid_t child = fork_child();
+    if (child == 0) {
+        child_asks(f->rt);
+        _exit(0);
+    }
+    assert_true(child > 0);
+    assert_true(atomic_load(&amid_a_command)); /* still */
+    server_resume(f->server);
+    await_renewals(f->rt, (uint64_t)2 * LONG_NAMES);
+    assert_int_equal(child_wait_for(child, LIMIT_MS), 0);
+    stats = stats_of(f->rt);
+    assert_int_equal(stats.lost + stats.renew_failed, 0);
+    assert_int_equal(stats.reconnects + stats.store_errors, 0);
+    for (int i = 0; i < LONG_NAMES; i++)
+        assert_status(DIBS_OK, dibs_check(f->rt, long_name(i)));
+    assert_int_equal(stats.leases, LONG_NAMES);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
 /* ---------------------------------------------------------- under a full load */
 
 /*
@@ -409,7 +544,14 @@ static void exec_in_the_place_of_the_process(void **state)
     process_free(team);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+/* Also after a failure the scheduler must come to its end. */
+static int teardown(void **state)
+{
+    atomic_store(&scheduler_held, false);
+    return fixture_teardown(state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, teardown)
 
 int main(void)
 {
@@ -419,11 +561,14 @@ int main(void)
         TEST(with_a_grant_at_the_same_moment),
         TEST(with_waiters_of_each_kind),
         TEST(while_a_thread_asks),
+        TEST(while_the_scheduler_writes),
 #if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
         TEST(in_a_crowd),
 #endif
         TEST(exec_in_the_place_of_the_process),
     };
 
+    *(void **)&real_send = dlsym(RTLD_NEXT, "send");
+    test_thread = pthread_self();
     return cmocka_run_group_tests_name("fork waiters", tests, NULL, NULL);
 }

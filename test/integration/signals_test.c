@@ -121,7 +121,7 @@ static void eintr_never_shows(void **state)
     handle(SIGALRM, SIG_DFL);
     dibs_close(second);
     assert_int_equal(wrong, 0);
-    assert_true(atomic_load(&alarms) > 100);
+    assert_true(atomic_load(&alarms) > 1000); /* of the 2300 or so in that time */
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 

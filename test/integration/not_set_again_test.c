@@ -1,0 +1,195 @@
+/* The store is restarted: what was deleted, by the new server or the old, or released meanwhile is not set again. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/fixture.h"
+#include "support/restart.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* ----------------------------------------------------- it was taken away */
+
+static void delete (server *s)
+{
+    server_do(s, "DEL lock:x");
+}
+
+static void flush(server *s)
+{
+    server_do(s, "FLUSHALL");
+}
+
+static void delete_and_disconnect(server *s)
+{
+    server_do(s, "DEL lock:x");
+    server_do(s, "CLIENT KILL TYPE normal");
+}
+
+static void flush_and_disconnect(server *s)
+{
+    server_do(s, "FLUSHALL");
+    server_do(s, "CLIENT KILL TYPE normal");
+}
+
+/* By the same server, the next renewal finds it gone, whether or not that was restarted before. */
+static void what_is_deleted_is_not_set_again(void **state)
+{
+    static void (*const accidents[])(server * s) = {delete, flush, delete_and_disconnect, flush_and_disconnect};
+    fixture *f = *state;
+
+    fixture_open(f, LEASE_MS);
+    for (size_t i = 0; i < 2 * sizeof accidents / sizeof *accidents; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        if (i % 2 == 1) {
+            restart(f->server);
+            await_locks(f->server, 1);
+            await_connected(f->rt);
+        }
+        int64_t end = now_ms() + LEASE_MS;
+        accidents[i / 2](f->server);
+        while (dibs_check(f->rt, "x") != DIBS_LOST && now_ms() < end + SLACK_MS) {
+            assert_false(server_has(f->server, "lock:x"));
+            pause_ms(10);
+        }
+        assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+    }
+}
+
+/* ------------------------------------------------------------ it is released */
+
+static void what_was_unlocked_meanwhile_is_not_set_again(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_kill(f->server);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(f->rt, "x"));
+    server_restart(f->server);
+    await_connected(f->rt);
+    int64_t end = now_ms() + SAFE_LEASE_MS;
+    while (now_ms() < end) {
+        assert_false(server_has(f->server, "lock:x"));
+        pause_ms(10);
+    }
+}
+
+/* Whenever the unlock comes, and whatever it says, nothing is left. */
+static void an_unlock_while_it_is_set_again(void **state)
+{
+    enum { ROUNDS = 20, NAMES = 20 };
+    fixture *f = *state;
+    char name[32];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        fixture_open(f, LONG_LEASE_MS);
+        for (int i = 0; i < NAMES; i++) {
+            snprintf(name, sizeof name, "%d", i);
+            assert_status(DIBS_OK, dibs_lock(f->rt, name));
+        }
+        restart(f->server);
+        pause_ms(rand() % 30);
+        for (int i = 0; i < NAMES; i++) {
+            snprintf(name, sizeof name, "%d", i);
+            dibs_status status = dibs_unlock(f->rt, name);
+            assert_that(status == DIBS_OK || status == DIBS_LOST || status == DIBS_UNAVAILABLE, "%s",
+                        dibs_status_name(status));
+        }
+        dibs_close(f->rt);
+        f->rt = NULL;
+        server_assert_no_locks(f->server);
+    }
+}
+
+/* In renew.lua alone the lock's key comes behind the number of two keys. */
+#define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
+
+/* The request is stuck on its way and comes after the release: what is retracted comes behind it. */
+static void what_comes_after_the_unlock_is_undone(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt =
+        open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS, .command_timeout_ms = LIMIT_MS / 4});
+
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    restart(f->server);
+    int64_t end = now_ms() + LIMIT_MS;
+    while (script_server_fired(net) == 0 && now_ms() < end)
+        pause_ms(5);
+    assert_int_equal(script_server_fired(net), 1);
+    assert_status(DIBS_LOST, dibs_unlock(rt, "x")); /* nobody has it there */
+    script_server_release(net);
+    dibs_close(rt);
+    assert_false(server_has(f->server, "lock:x"));
+    script_server_stop(net);
+}
+
+/* What TIME is to say: a while from now. So nothing seems to come too late meanwhile. */
+static const char *time_to_come(server *s)
+{
+    static char bytes[64];
+    redisReply *reply = server_command(s, "TIME");
+
+    snprintf(bytes, sizeof bytes, "*2\r\n$10\r\n%010lld\r\n$1\r\n0\r\n", atoll(reply->element[0]->str) + 10);
+    freeReplyObject(reply);
+    return bytes;
+}
+
+struct sets_at {
+    server *server;
+    long long count;
+};
+
+static bool has_more_sets(void *arg)
+{
+    const struct sets_at *before = arg;
+
+    return server_calls(before->server, "set") > before->count;
+}
+
+/* Where no connection may be ended, it may also come over one that the runtime has left, and later than the answer to
+ * the next. It has its time, and what is retracted comes after that. */
+static void what_comes_over_an_old_connection_is_undone(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .command_timeout_ms = SAFE_LEASE_MS};
+
+    script_server_add(net, (script_rule){.match = "\r\nKILL\r\n",
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "-NOPERM this user has no permissions\r\n"});
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    script_server_add(net,
+                      (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = time_to_come(f->server)});
+    script_server_add(net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    restart(f->server);
+    await_locks(f->server, 1); /* over the next connection */
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+    struct sets_at before = {f->server, server_calls(f->server, "set")};
+    script_server_release(net);
+    assert_true(wait_until(has_more_sets, &before, LIMIT_MS)); /* it may be gone at once: its trace is not */
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_deleted_is_not_set_again),
+        TEST(what_was_unlocked_meanwhile_is_not_set_again),
+        TEST(an_unlock_while_it_is_set_again),
+        TEST(what_comes_after_the_unlock_is_undone),
+        TEST(what_comes_over_an_old_connection_is_undone),
+    };
+
+    return cmocka_run_group_tests_name("not set again", tests, NULL, NULL);
+}

@@ -1,0 +1,22 @@
+/* A server that is restarted and has lost all, and what the tests of that wait for. */
+#ifndef DIBS_TEST_RESTART_H
+#define DIBS_TEST_RESTART_H
+
+#include <dibs.h>
+
+#include "support/server.h"
+#include "support/test.h"
+
+/* It outlives a restart with ease, and is renewed while a test waits for that. */
+#define LEASE_MS (5 * SAFE_LEASE_MS)
+
+void restart(server *s);
+
+/* How many keys begin with "lock:"; waits until there are so many. */
+long long locks_in(server *s);
+void await_locks(server *s, long long count);
+
+/* The runtime does its own connecting: it can be used, and its scheduler has sent what it had to send. */
+void await_connected(dibs_runtime *rt);
+
+#endif
