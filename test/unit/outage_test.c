@@ -5,6 +5,7 @@
 #include "support/fixture.h"
 #include "support/stage.h"
 #include "support/test.h"
+#include "support/wait.h"
 
 #define CROWD 4
 
@@ -143,6 +144,18 @@ static void who_waited_behind_a_thread_here_rides_it_out(void **state)
     }
 }
 
+struct asked {
+    stage *s;
+    unsigned count;
+};
+
+static bool has_asked(void *arg)
+{
+    const struct asked *asked = arg;
+
+    return faults_count(&asked->s->faults, &asked->s->faults.acquires) > asked->count;
+}
+
 /* And all leave at once when it is over, not one after the other. */
 static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
 {
@@ -160,7 +173,9 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
     moved_clock_advance(&s->clock, MS(10000));
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+    struct asked before = {s, faults_count(&s->faults, &s->faults.acquires) + 1}; /* the unlock asks, and the first */
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
+    assert_true(wait_until(has_asked, &before, LIMIT_MS));
     stage_await_waiting(s, CROWD);
     moved_clock_advance(&s->clock, MS(2000)); /* the time of the first: the next goes on, with what is left */
     assert_status(DIBS_UNAVAILABLE, actor_result(waiters[0]));
