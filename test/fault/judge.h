@@ -55,8 +55,8 @@ typedef struct judge_slot {
 
 typedef struct judge_head {
     uint64_t magic, phases, names, processes, threads, capacity; /* set by the rig before it starts a worker */
-    _Atomic uint64_t phase; /* names are those of this phase; 0: pause; by the rig */
-    uint64_t spare;
+    _Atomic uint64_t phase;                     /* names are those of this phase; 0: pause; by the rig */
+    _Atomic uint64_t lease_ms;                  /* the usual lease of the phase; by the rig, before the phase */
     _Atomic uint64_t quit[JUDGE_PROCESSES_MAX]; /* a worker that is to end; by the rig */
 } judge_head;                                   /* then at JUDGE_HEAD_WORDS the fences [phase][name], then the slots */
 

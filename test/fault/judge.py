@@ -7,6 +7,7 @@ from typing import NamedTuple
 MAGIC = 0x6A75646765303031
 HEAD_WORDS = 512
 HEAD_PHASE = 6
+HEAD_LEASE = 7
 HEAD_QUIT = 8
 SLOT_WORDS = 4
 NONE, ASKING, HELD, LEAVING, DONE = range(5)
@@ -63,7 +64,9 @@ class Judge:
         self.words = memoryview(self.map).cast("Q")
         self.words[0:6] = memoryview(struct.pack("=6Q", MAGIC, phases, names, processes, threads, capacity)).cast("Q")
 
-    def set_phase(self, phase):
+    def set_phase(self, phase, lease_ms=0):
+        if lease_ms:
+            self.words[HEAD_LEASE] = lease_ms
         self.words[HEAD_PHASE] = phase
 
     def set_quit(self, process, quit_now):

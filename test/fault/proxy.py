@@ -1,7 +1,7 @@
 """A proxy between the workers and Redis that harms what passes.
 
 Run by the rig as a process of its own. Prints the port it listens on; reads orders from its standard input, one JSON
-object a line, and answers each with a line; ends with its standard input.
+object a line, and answers each with a line, a number; ends with its standard input.
 
     {"do": "backend", "path": P}            connects to that Unix socket from now on
     {"do": "refuse", "on": B}               new connections are closed as soon as they are made
@@ -12,8 +12,8 @@ object a line, and answers each with a line; ends with its standard input.
         delay, "ms": N                      each piece comes so much later
         throttle, "rate": N                 bytes a second each way
         half_close, "way": up|down          ends that way: its receiver is told that no more comes
-        cut_after, "bytes": N               closes them after that many more bytes to the client, in a reply
-    {"do": "calm"}                          ends what acts
+        cut_after, "bytes": N               closes each after N bytes of the next piece to the client that is longer
+    {"do": "calm"}                          ends what acts; the answer: how many connections cut_after closed
 
 What a client sent before it went away is delivered still, as a network would.
 """
@@ -64,7 +64,7 @@ class Flow:
         if when is None or when > now:
             return b""
         data = self.queue[0][1]
-        if self.cut_after >= 0:
+        if 0 <= self.cut_after < len(data):
             data = data[: self.cut_after]
         if self.rate:
             data = data[: max(1, int(self.rate / 50))]
@@ -77,10 +77,14 @@ class Flow:
             self.queue.popleft()
         else:
             self.queue[0] = (when, data[count:])
-        if self.cut_after >= 0:
+        if 0 <= self.cut_after < len(data):
             self.cut_after -= count
         if self.rate:
             self.allowance_at = now + count / self.rate
+
+    def is_cut(self):
+        """Whether the rest of a piece is not to be passed on any more."""
+        return self.cut_after == 0 and bool(self.queue)
 
     def calm(self):
         self.stalled = False
@@ -106,6 +110,7 @@ class Proxy:
         self.connections = set()
         self.accepted = 0
         self.acting = None  # the order that new connections feel too
+        self.cuts = 0  # connections closed within a reply, by what acts
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
@@ -135,7 +140,7 @@ class Proxy:
         self.accepted += 1
         connection = Connection(self.accepted, client, server)
         self.connections.add(connection)
-        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle"):
+        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle", "cut_after"):
             self.harm(connection, self.acting)
         self.watch(connection)
 
@@ -205,7 +210,8 @@ class Proxy:
                 flow.dropping = True
                 if flow is connection.up:
                     connection.down.ended = True
-            if flow.cut_after == 0:
+            if flow.is_cut():
+                self.cuts += 1
                 return self.close(connection, reset=True)
             if flow.ended and not flow.queue and not flow.shut and not flow.stalled:
                 flow.shut = True
@@ -251,7 +257,7 @@ class Proxy:
                 flow.rate = order["rate"]
 
     def obey(self, order):
-        kind = order["do"]
+        kind, cuts = order["do"], self.cuts
         if kind == "backend":
             self.backend = order["path"]
         elif kind == "refuse":
@@ -262,11 +268,12 @@ class Proxy:
                 for flow in (connection.up, connection.down):
                     flow.calm()
         else:
-            self.acting = order
+            self.acting, self.cuts = order, 0
             for connection in list(self.connections):
                 self.harm(connection, order)
         for connection in list(self.connections):
             self.pump(connection)
+        return cuts if kind == "calm" else 0
 
     def read_orders(self):
         data = os.read(0, PIECE)
@@ -275,8 +282,7 @@ class Proxy:
         self.orders += data
         while b"\n" in self.orders:
             line, self.orders = self.orders.split(b"\n", 1)
-            self.obey(json.loads(line))
-            print(len(self.connections), flush=True)
+            print(self.obey(json.loads(line)), flush=True)
 
     # -------------------------------------------------------------------- loop
 

@@ -1,13 +1,15 @@
 """The fault rig: workers that lock, faults that harm them, and a judge of what came of it.
 
     python3 rig.py --worker PROGRAM --shim LIBRARY [--seconds N] [--seed N] [--faults KIND,...] [--processes N]
-                   [--threads N] [--names N] [--report FILE] [--tap] [--plan]
+                   [--threads N] [--names N] [--lease MS] [--long-lease MS] [--report FILE] [--tap] [--plan]
 
-The seed decides which faults come when, and on what (--plan prints them and ends). Exit status: 0: all promises were
-kept; 1: one was broken; 2: the rig itself failed; 3: too little was done for that to mean something.
+The seed decides which faults come when, and on what (--plan prints them and ends). Leases are long where the server
+loses state, so that a holder that does not notice it is found out before its own deadline tells it. Exit status: 0: all
+promises were kept; 1: one was broken; 2: the rig itself failed; 3: too little was done for that to mean something.
 """
 
 import argparse
+import collections
 import heapq
 import itertools
 import json
@@ -33,9 +35,10 @@ import servers  # noqa: E402
 from checker import MS, Act, Loss  # noqa: E402
 
 TIMEOUT_MS = 300  # connect and command timeout of the workers
-SLACK_MS = 500
+SLACK_MS = 150
 EXIT_SECONDS = 20
 STEP_SECONDS = 60
+LONG_RUN = 60  # seconds in which each rule is sure to have something to check
 SIDECARS = ("fence", "queue", "waiters")
 now = time.monotonic_ns
 
@@ -62,8 +65,15 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self.rig, self.samples, self.client, self.path = rig, [], None, None
         self.eternal = set()
+        self.error = None  # what ended the thread: it never should
 
     def run(self):
+        try:
+            self.sample()
+        except Exception:
+            self.error = traceback.format_exc()
+
+    def sample(self):
         for turn in itertools.count():
             time.sleep(0.03)
             begin, there = now(), None
@@ -102,8 +112,10 @@ class ProxyProcess:
     def order(self, **words):
         self.process.stdin.write(json.dumps(words) + "\n")
         self.process.stdin.flush()
-        if not self.process.stdout.readline():
+        answer = self.process.stdout.readline()
+        if not answer:
             raise RuntimeError("the proxy has ended")
+        return int(answer)
 
     def end(self):
         self.process.stdin.close()
@@ -171,9 +183,7 @@ class Worker:
                 self.kill()
                 return True
             return False
-        if code != 0 or self.state != "exiting":
-            self.rig.fail(6, f"worker {self.index} ended with status {code}\n{self.log()}")
-        self.rig.report.count("workers that ended when asked")
+        self.rig.report.check_ended(self.index, self.state == "exiting", code, self.log())
         self.buried()
         return True
 
@@ -209,7 +219,7 @@ class Rig:
         self.server.start()
         self.proxy = ProxyProcess(self.server.path)
         self.url = f"redis://127.0.0.1:{self.proxy.port}"
-        self.wall_ns = 0  # the wall clock less the log's, when the phase began
+        self.began = self.wall_ns = 0  # when the phase began, and the wall clock less the log's then
         self.phases = plans.make(options.seed, options.seconds, options, options.kinds)
         self.judge = judges.Judge(
             os.path.join(self.folder, "judge"), len(self.phases) + 2, options.names, options.processes, options.threads
@@ -218,6 +228,8 @@ class Rig:
         self.phase_number = 0
         self.holds, self.acts, self.losses, self.stops = [], [], [], []
         self.fired, self.planned, self.skipped = {}, {}, {}
+        self.signals = collections.Counter({"holder": 0, "waiter": 0, "other": 0})  # to processes, by what these did
+        self.good_samples = 1.0  # their least share in a phase
         self.timers, self.order = [], itertools.count()
         self.waiting = {"network": [], "server": [], "loss": [], "clock": []}  # by track; the first of each acts
         self.collected_at = 0
@@ -252,6 +264,8 @@ class Rig:
             if self.server.crashed():
                 code = self.server.process.returncode
                 raise RuntimeError(f"the server has ended by itself, with status {code}\n{self.server.log()}")
+            if self.proxy.process.poll() is not None:
+                raise RuntimeError("the proxy has ended")
 
     def revive(self, worker):
         if worker.state == "dead":
@@ -295,16 +309,16 @@ class Rig:
     def act(self, fault):
         begin = now()
         finish = getattr(self, "do_" + fault.kind, self.do_network)(fault)
-        counted = self.fired if finish else self.skipped
-        counted[fault.kind] = counted.get(fault.kind, 0) + 1
         if finish and fault.length:
             self.after(fault.length, self.finish, fault, begin, finish)
         else:
             self.finish(fault, begin, finish)
 
     def finish(self, fault, begin, finish):
+        done = finish is not None and finish() is not False
+        counted = self.fired if done else self.skipped
+        counted[fault.kind] = counted.get(fault.kind, 0) + 1
         if finish:
-            finish()
             self.acts.append(Act(fault.kind, begin, now(), plans.KINDS[fault.kind].disturbs))
         waiting = self.waiting.get(plans.KINDS[fault.kind].track)
         if waiting:
@@ -315,7 +329,8 @@ class Rig:
     def lose(self, fault, begin, end=None, name=None, certain=True):
         self.losses.append(Loss(fault.kind, begin, end or now(), name, certain))
 
-    # The methods below begin a fault and return what ends it; None: there was nothing to do it to.
+    # The methods below begin a fault and return what ends it; None: there was nothing to do it to. What ends it returns
+    # False where it turned out to have done nothing.
 
     def do_network(self, fault):
         kind, params = fault.kind, dict(fault.params)
@@ -323,6 +338,16 @@ class Rig:
             kind, params["way"] = "drop", kind[5:]
         self.proxy.order(do=kind, **params)
         return lambda: self.proxy.order(do="calm")
+
+    def do_cut_after(self, fault):
+        calm = self.do_network(fault)
+
+        def end():
+            cut = calm()
+            self.report.count("connections cut within a reply", cut)
+            return cut > 0
+
+        return end
 
     def do_refuse(self, fault):
         self.proxy.order(do="refuse", on=True)
@@ -463,11 +488,19 @@ class Rig:
         count = len(self.workers)
         order = [self.workers[(fault.params["worker"] + i) % count] for i in range(count)]
         running = [worker for worker in order if worker.state == "running"]
-        state = {"holder": judges.HELD, "waiter": judges.ASKING}.get(fault.params["role"])
-        for worker in running if state else []:
-            if any(hold.state == state for hold in self.judge.open_records(worker.index)):
-                return worker
-        return running[0] if running else None
+        if not running:
+            return None
+        wanted = fault.params["role"]
+        worker = next((worker for worker in running if wanted in self.roles(worker)), running[0])
+        found = self.roles(worker)
+        self.signals[wanted if wanted in found else found[0]] += 1
+        return worker
+
+    def roles(self, worker):
+        records = self.judge.open_records(worker.index)
+        found = ["holder"] if any(hold.state == judges.HELD for hold in records) else []
+        found += ["waiter"] if any(hold.state == judges.ASKING and hold.wait_ms for hold in records) else []
+        return found or ["other"]
 
     def do_worker_stop(self, fault):
         worker, begin = self.victim(fault), now()
@@ -497,21 +530,36 @@ class Rig:
         worker.ask_exit()
         return lambda: None
 
+    def planned_roles(self):
+        """Those of processes to be signalled, where it was planned often enough that some must have been found."""
+        roles = collections.Counter(fault.params.get("role") for phase in self.phases for fault in phase.faults)
+        return [role for role in ("holder", "waiter") if roles[role] >= 5]
+
     # ------------------------------------------------------------------ phases
 
     def run_phase(self, phase):
         for fault in phase.faults:
             self.planned[fault.kind] = self.planned.get(fault.kind, 0) + 1
-        begin = now()
-        self.wall_ns = time.time_ns() - now()
-        self.phase_number = phase.number
-        self.judge.set_phase(phase.number)
+        self.enter(phase)
         for fault in phase.faults:
-            self.at(begin + int(fault.at * 1e9), self.begin, fault)
-        self.run_until(begin + int(phase.seconds * 1e9))
+            self.at(self.began + int(fault.at * 1e9), self.begin, fault)
+        self.run_until(self.began + int(phase.seconds * 1e9))
         self.run_timers_out()
         self.drain(phase)
         self.check(phase)
+
+    def enter(self, phase):
+        self.began = now()
+        self.wall_ns = time.time_ns() - now()
+        self.phase_number = phase.number
+        self.judge.set_phase(phase.number, self.usual_lease(phase))
+
+    def usual_lease(self, phase):
+        return self.options.long_lease if phase.loses else self.options.lease
+
+    def longest_lease(self, phase):
+        """Workers draw from half of the usual one to half as much again."""
+        return self.usual_lease(phase) * 3 // 2
 
     def is_idle(self):
         return not any(self.judge.slot_phase(slot) for slot in range(self.judge.slots))
@@ -520,7 +568,7 @@ class Rig:
         """Till all have left the names of the phase. Nothing harms them: a call that does not return is stuck."""
         self.judge.set_phase(0)
         if not self.wait_for(self.is_idle, 8) and is_clock_stepped(phase):
-            self.delete_stretched()
+            self.delete_stretched(phase)
         if not self.wait_for(self.is_idle, 25):
             stuck = "\n".join(f"    {hold}" for hold in self.judge.open_records()[:8])
             self.fail(5, f"phase {phase.number}: calls that do not return though no fault acts:\n{stuck}")
@@ -529,30 +577,39 @@ class Rig:
                     worker.kill()
                 worker.start()
         if is_clock_stepped(phase):
-            self.delete_stretched()
+            self.delete_stretched(phase)
         self.holds += self.judge.take()
 
-    def delete_stretched(self):
+    def delete_stretched(self, phase):
         """What dead workers left, and a step back of the clock lets live a minute longer."""
-        for key, left in self.leftovers().items():
-            if left > self.options.lease * 3:
-                begin = now()
-                self.server.call("DEL", key)
-                if key.startswith("lock:"):
-                    self.losses.append(Loss("clock_back", begin, now(), int(key.rsplit("n", 1)[1]), True))
+        keys, passed = self.leftovers(), (now() - self.began) // MS
+        step, longest = STEP_SECONDS * 1000, self.longest_lease(phase)
+        for key in self.report.check_stretched(keys, passed, step, longest):
+            begin = now()
+            self.server.call("DEL", key)
+            if key.startswith("lock:"):
+                self.losses.append(Loss("clock_back", begin, now(), int(key.rsplit("n", 1)[1]), True))
+
+    def take_samples(self):
+        if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive():
+            raise RuntimeError(f"a watcher has ended\n{self.sampler.error}")
+        samples, self.sampler.samples = self.sampler.samples, []
+        good = sum(there is not None for _, _, there in samples) / max(1, len(samples))
+        self.good_samples = min(self.good_samples, good)
+        return samples
 
     def check(self, phase):
         stops = self.stops + [(w.index, now() - MS, now()) for w in self.workers if w.state == "stopped"]
-        samples, self.sampler.samples = self.sampler.samples, []
+        samples = self.take_samples()
         wall = time.time_ns() - now()
         about = checker.Circumstances(
             losses=self.losses,
             acts=self.acts,
             stops=stops,
             stalls=list(self.pulse.stalls),
-            samples=[sample for sample in samples if sample],
+            samples=samples,
             threads=self.options.threads,
-            lease_ms=self.options.lease * 3 // 2,
+            lease_ms=self.longest_lease(phase),
             timeout_ms=TIMEOUT_MS,
             slack_ms=SLACK_MS,
             wall_ns=None if is_clock_stepped(phase) or abs(wall - self.wall_ns) > MS else wall,
@@ -588,14 +645,13 @@ class Rig:
                 return {key.decode(): self.server.call("PTTL", key) for key in found}
 
     def leftovers(self):
-        """Fences live an hour; all else is gone a while after the last worker."""
+        """Without fences, which live an hour: what is to be gone a while after the last worker."""
         return {key: left for key, left in self.keys().items() if not key.startswith("dibs:fence")}
 
     def end_workers(self):
         """In the midst of their work: half of them are asked to end; when these are gone, the others are killed."""
         phase = plans.Phase(len(self.phases) + 1, False, 1.0, [])
-        self.phase_number = phase.number
-        self.judge.set_phase(phase.number)
+        self.enter(phase)
         self.run_until(now() + 1000 * MS)
         self.timers.clear()
         leaving = [worker for worker in self.workers[::2] if worker.state == "running"]
@@ -611,17 +667,13 @@ class Rig:
         self.check(phase)
 
     def check_leftovers(self):
-        longest = self.options.lease * 3 // 2 / 1000
+        longest = max(map(self.longest_lease, self.phases)) / 1000
         end = time.monotonic() + 2 * longest + 1
         while self.leftovers() and time.monotonic() < end:
             time.sleep(0.05)
-        for key, left in self.leftovers().items():
-            self.fail(5, f"{key} is left, with {left} ms to live")
+        self.report.check_left(self.keys(), STEP_SECONDS * 1000)
         for key in self.sampler.eternal:
             self.fail(5, f"{key} had no expiry")
-        for key, left in self.keys().items():
-            if left == -1 or left > 3600000 + STEP_SECONDS * 1000:
-                self.fail(5, f"{key} has {left} ms to live")
 
     def run(self):
         for worker in self.workers:
@@ -648,17 +700,42 @@ class Rig:
 
 
 def check_worth(rig):
-    """Whether the run did something: grants, each kind of fault, overlaps possible."""
-    counts, missing = rig.report.counts, []
-    least = rig.options.seconds * 20
-    if counts["grants"] < least:
-        missing.append(f"{counts['grants']} grants, fewer than {least}")
-    for kind in rig.planned:
-        if not rig.fired.get(kind):
-            missing.append(f"no {kind}")
-    if counts["contended hand-overs between processes"] < least / 4:
-        missing.append(f"{counts['contended hand-overs between processes']} hand-overs between processes")
-    return missing
+    """What was missing for the run to mean something: grants, each kind of fault, something to check for each rule."""
+    counts, least = rig.report.counts, rig.options.seconds * 20
+    lost = {kind for kind in rig.planned if plans.KINDS[kind].loses}
+    forgot = sum(rig.fired.get(kind, 0) for kind in checker.FORGETTING)
+    outlived = sum(counts[f"holders that outlived a {kind}"] for kind in checker.FORGETTING)
+    harmed = counts["overlaps, class 2"] + counts["holders whose lock the server lost"]
+    missing = [f"no {kind}" for kind in rig.planned if not rig.fired.get(kind)]
+    missing += [f"no {role} was signalled" for role in rig.planned_roles() if not rig.signals[role]]
+    demands = [
+        (counts["grants"] >= least, f"{counts['grants']} grants, fewer than {least:.0f}"),
+        (counts["contended hand-overs between processes"] >= least / 4, "too few hand-overs between processes"),
+        (counts["workers that ended when asked"], "no worker ended when asked"),
+        (counts["ms of waits that were watched"], "no wait was watched"),
+        (rig.good_samples >= 0.5, f"{rig.good_samples:.0%} of the samples of a phase told something"),
+        (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
+    ]
+    if rig.options.seconds >= LONG_RUN:
+        demands += [
+            (counts["old holders timed"] or not lost, "no holder was timed whose lock the server had lost"),
+            # One in two restarts or so: a newcomer may be faster than the holder.
+            (outlived or forgot < 12, "no holder outlived a restart that forgot"),
+        ]
+    return missing + [text for is_met, text in demands if not is_met]
+
+
+def check_planned_by_seed(options):
+    """Whether the same seed plans the same in another process, and the next one something else."""
+    words = [sys.executable, "-B", __file__, "--worker", "-", "--shim", "-", "--plan"]
+
+    def plan_of(seed):
+        more = ["--seconds", str(options.seconds), "--seed", str(seed)]
+        done = subprocess.run(words + more, stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.partition("\n")[2]  # the first line names the seed
+
+    plan, again, other = map(plan_of, (options.seed, options.seed, options.seed + 1))
+    return [] if plan == again != other else ["two plans of one seed differ, or those of two seeds do not"]
 
 
 def write_report(rig, missing):
@@ -666,6 +743,8 @@ def write_report(rig, missing):
     lines = [f"seed {rig.options.seed}, {rig.options.seconds} s, {rig.options.processes} processes x "
              f"{rig.options.threads} threads, {rig.options.names} names", "", "faults            planned  done"]
     lines += [f"  {k:<16}{rig.planned[k]:>7}{rig.fired.get(k, 0):>6}" for k in plans.KINDS if k in rig.planned]
+    lines += ["", "signals to processes"] + [f"  {value:>8}  {role}" for role, value in rig.signals.items()]
+    lines += ["", f"samples of the keys: {rig.good_samples:.0%} told something in the worst phase"]
     lines += ["", "counts"] + [f"  {value:>8}  {what}" for what, value in sorted(report.counts.items())]
     lines += ["", "worst times"]
     for what, (ns, about) in sorted(report.worsts.items()):
@@ -679,9 +758,18 @@ def write_report(rig, missing):
     return "\n".join(lines)
 
 
-def print_tap(rig, missing):
+def publish(rig, missing):
+    text = write_report(rig, missing)
+    print("\n".join("# " + line for line in text.splitlines()) if rig.options.tap else text, flush=True)
+    if rig.options.report:
+        with open(rig.options.report, "w") as file:
+            file.write(text + "\n")
+
+
+def print_tap(rig, missing, unplanned):
     results = [(f"({n}) {title}", rig.report.failures.get(n, [])) for n, title in checker.TITLES.items()]
     results.append(("enough was done for that to mean something", missing))
+    results.append(("the seed decides what is planned", unplanned))
     print(f"1..{len(results)}")
     for number, (title, failures) in enumerate(results, 1):
         print(f"{'not ok' if failures else 'ok'} {number} - {title}")
@@ -699,7 +787,8 @@ def parse_options():
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--names", type=int, default=6)
-    parser.add_argument("--lease", type=int, default=600)
+    parser.add_argument("--lease", type=int, default=600, help="the usual one, in ms")
+    parser.add_argument("--long-lease", type=int, default=2000, help="the same where the server loses state")
     parser.add_argument("--report", default=None)
     parser.add_argument("--tap", action="store_true")
     parser.add_argument("--plan", action="store_true")
@@ -722,19 +811,21 @@ def main():
         return 0
     set_sanitizers()
     rig = Rig(options)
+    missing = []
     try:
         rig.run()
+        missing = check_worth(rig)
+    except BaseException as error:
+        missing = ["the run was ended: " + traceback.format_exception_only(error)[-1].splitlines()[0]]
+        raise
     finally:
+        publish(rig, missing)
         rig.close()
-    missing = check_worth(rig)
-    text = write_report(rig, missing)
-    print("\n".join("# " + line for line in text.splitlines()) if options.tap else text, flush=True)
-    if options.report:
-        with open(options.report, "w") as file:
-            file.write(text + "\n")
+    unplanned = []
     if options.tap:
-        print_tap(rig, missing)
-    return 1 if any(rig.report.failures.values()) else 3 if missing else 0
+        unplanned = check_planned_by_seed(options)
+        print_tap(rig, missing, unplanned)
+    return 1 if any(rig.report.failures.values()) else 3 if missing or unplanned else 0
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@
 #include "judge.h"
 
 #define DEPTH_MAX 3
+#define LONG_LEASE_MS 1000
 
 typedef struct worker {
     judge_head *judge;
@@ -210,13 +211,19 @@ static void read_fence(worker_thread *t, const char *name, hold_record *r)
     r->fence = hold.fence;
 }
 
-/* Most holds are short; some outlast their lease many times, and those with a fixed one come near its end. */
+/*
+ * Most holds are short; some outlast a short lease many times, or last for one to two long ones; those with a fixed one
+ * come near its end.
+ */
 static uint64_t draw_work_us(worker_thread *t, const hold_record *r)
 {
     uint64_t kind = draw(t) % 1000;
+    bool is_long = r->lease_ms >= LONG_LEASE_MS;
 
-    if ((r->flags & DIBS_FIXED_LEASE) && kind < 100)
+    if ((r->flags & DIBS_FIXED_LEASE) && kind < (is_long ? 20 : 100))
         return between(t, r->lease_ms * 500, r->lease_ms * 1200);
+    if (is_long && kind >= 980)
+        return between(t, r->lease_ms * 1000, r->lease_ms * 2000);
     if (kind < 800)
         return between(t, 50, 3000);
     if (kind < 950)
@@ -237,7 +244,7 @@ static void lock_again(worker_thread *t, const char *name, hold_record *r, unsig
 
 static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer);
 
-/* Works until the time is over, or a while after it was told that the lease is lost. */
+/* Works until the time or the phase is over, or a while after it was told that the lease is lost. */
 static void work(worker_thread *t, const char *name, hold_record *r, unsigned *depth, bool alone)
 {
     uint64_t end = now_ns() + draw_work_us(t, r) * 1000;
@@ -250,7 +257,7 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
             write_to_judge(t, r, &rejected_at);
         else
             after_loss--;
-        if (now_ns() >= end)
+        if (now_ns() >= end || atomic_load(&t->worker->judge->phase) != r->phase)
             break;
         if (*depth < DEPTH_MAX && chance(t, 15))
             lock_again(t, name, r, depth);
@@ -298,7 +305,7 @@ static void hold(worker_thread *t, hold_record *r, bool alone)
 
 static void draw_lease(worker_thread *t, hold_record *r)
 {
-    uint32_t lease = t->worker->lease_ms;
+    uint64_t lease = atomic_load(&t->worker->judge->lease_ms);
     uint64_t kind = draw(t) % 100;
 
     r->lease_ms = kind < 70 ? lease : kind < 85 ? lease / 2 : lease + lease / 2;

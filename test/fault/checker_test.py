@@ -1,0 +1,504 @@
+"""Histories made by hand, in the judge's file as workers write it: what the checker must pass, and what it must not.
+
+Prints TAP. Times are in ms; the clock of the servers is that of the log, so that a fence is the time of its grant.
+"""
+
+import os
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import checker  # noqa: E402
+import judge as judges  # noqa: E402
+from checker import MS, Act, Loss  # noqa: E402
+
+THREADS = 2  # of each process: slots 0 and 1 are one process, 2 and 3 the next
+LEASE, TIMEOUT, SLACK = 600, 300, 150
+START = 1_000_000  # ms
+CASES = []
+
+
+def case(rule, *broken):
+    """A case of a rule: a history, and the rules that it breaks; none: it is as it should be."""
+
+    def add(build):
+        CASES.append((rule, set(broken), build))
+        return build
+
+    return add
+
+
+def fence_of(ms, handed_on=0):
+    return int((START + ms) * 1000) << 10 | handed_on
+
+
+class History:
+    """What happened in a phase, to be checked."""
+
+    def __init__(self):
+        self.report = checker.Report()
+        self.records, self.samples = [], []
+        self.losses, self.acts, self.stops, self.stalls = [], [], [], []
+        self.wall_ns = 0
+
+    @staticmethod
+    def ns(ms):
+        return int((START + ms) * MS)
+
+    def ask(self, slot, asked, returned, status=judges.TIMEOUT, **more):
+        """An acquire that was not granted; returned None: its process was killed."""
+        fields = dict.fromkeys(judges.Hold._fields, 0)
+        fields.update(state=judges.DONE, phase=1, lease_ms=LEASE, wait_ms=-1, status=status, asked=self.ns(asked))
+        fields["returned"] = self.ns(returned) if returned is not None else 0
+        fields.update(more, slot=slot)
+        self.records.append(judges.Hold(**fields))
+
+    def hold(self, slot, asked, returned, till, granted=None, fence=None, writes=True, **more):
+        """A hold that says it is one, and writes, from its return on; granted: when the store did it."""
+        fields = {
+            "fence": fence if fence is not None else fence_of(returned if granted is None else granted),
+            "first_ok_end": self.ns(returned + 0.5),
+            "last_ok": self.ns(till - 1),
+            "left": self.ns(till),
+            "left_end": self.ns(till + 1),
+            "unlock_status": judges.OK,
+        }
+        if writes:
+            fields.update(accepted=2, first_accept_end=self.ns(returned + 1), last_accept=self.ns(till - 0.5))
+        self.ask(slot, asked, returned, judges.OK, **dict(fields, **more))
+
+    def lose(self, kind, begin, end, name=None, certain=True):
+        self.losses.append(Loss(kind, self.ns(begin), self.ns(end), name, certain))
+
+    def act(self, kind, begin, end):
+        self.acts.append(Act(kind, self.ns(begin), self.ns(end), True))
+
+    def sample(self, begin, end, there):
+        """The key was looked at every 30 ms."""
+        at = begin
+        while at <= end:
+            self.samples.append((self.ns(at - 1), self.ns(at), [there]))
+            at += 30
+
+    def written(self):
+        """The records, from a judge's file that was written as a worker writes it."""
+        folder = tempfile.mkdtemp(prefix="dibs-checker-")
+        path = os.path.join(folder, "judge")
+        try:
+            judge = judges.Judge(path, 2, 1, 4, THREADS, capacity=64)
+            for record in self.records:
+                base = judge._slot(record.slot)
+                at = 8 * (base + judges.SLOT_WORDS + judge.words[base] * judges.RECORD_WORDS)
+                judges.RECORD.pack_into(judge.map, at, *record[: len(judges.Hold._fields) - 2])
+                judge.words[base] += 1
+            return judge.take()
+        finally:
+            os.remove(path)
+            os.rmdir(folder)
+
+    def broken(self):
+        about = checker.Circumstances(
+            losses=self.losses,
+            acts=self.acts,
+            stops=self.stops,
+            stalls=self.stalls,
+            samples=sorted(self.samples),
+            threads=THREADS,
+            lease_ms=LEASE * 3 // 2,
+            timeout_ms=TIMEOUT,
+            slack_ms=SLACK,
+            wall_ns=self.wall_ns,
+        )
+        self.report.check_phase(1, self.written(), about)
+        return {rule for rule, failures in self.report.failures.items() if failures}
+
+
+# ------------------------------------------------------------------ 1: one holder
+
+
+@case(1)
+def one_after_the_other(h):
+    h.hold(0, 0, 1, 50)
+    h.hold(2, 10, 51, 90)
+
+
+@case(1, 1, 4)
+def two_at_once(h):
+    h.hold(0, 0, 1, 50)
+    h.hold(2, 10, 30, 90)
+
+
+@case(1, 1, 3, 4)
+def two_with_one_fence(h):
+    h.hold(0, 0, 1, 50)
+    h.hold(1, 10, 30, 90, granted=1)
+
+
+@case(1, 1)
+def still_holds_after_the_judge_refused_it(h):
+    h.hold(0, 0, 1, 50, writes=False, rejected=1, ok_after_rejected=h.ns(40))
+
+
+# --------------------------------------------------- 2: the server lost its state
+
+
+def two_after_a_loss(h, kind="flushall", knows=400, **newer):
+    h.hold(0, 0, 1, knows, told_lost=h.ns(knows), unlock_status=judges.LOST, last_accept=h.ns(55))
+    h.lose(kind, 20, 21, certain=kind == "flushall")
+    h.hold(2, 10, 60, 900, **newer)
+
+
+@case(2)
+def the_old_holder_knows_in_time(h):
+    two_after_a_loss(h)
+
+
+@case(2, 2)
+def the_old_holder_knows_too_late(h):
+    two_after_a_loss(h, knows=21 + LEASE / 3 + TIMEOUT + SLACK + 10)
+
+
+@case(2, 2)
+def who_held_on_to_a_key_that_ended_early(h):
+    two_after_a_loss(h, kind="pexpire_key", knows=21 + LEASE / 3 + TIMEOUT + SLACK + 10)
+
+
+@case(2, 2)
+def nobody_else_was_granted_what_it_held_too_long(h):
+    h.hold(0, 0, 1, 900)
+    h.lose("del_key", 20, 21, name=0)
+
+
+@case(2)
+def a_fixed_lease_learns_of_nothing(h):
+    h.hold(0, 0, 1, 580, flags=judges.FIXED)
+    h.lose("del_key", 20, 21, name=0)
+
+
+@case(2)
+def another_name_was_lost(h):
+    h.hold(0, 0, 1, 900)
+    h.lose("del_key", 20, 21, name=1)
+
+
+@case(2, 1, 4)
+def lost_only_afterwards(h):
+    h.hold(0, 0, 1, 100)
+    h.hold(2, 10, 30, 90)
+    h.lose("flushall", 200, 201)
+
+
+@case(2, 2, 3)
+def the_new_holder_is_refused(h):
+    two_after_a_loss(h, fence=7 << 10, writes=False, rejected=3)
+
+
+@case(2, 2, 3)
+def the_new_holder_is_refused_where_the_clock_was_stepped(h):
+    h.wall_ns = None
+    h.hold(0, 0, 1, 400)
+    h.lose("clock_back", 20, 21)
+    h.hold(2, 30, 60, 900, fence=7 << 10, writes=False, rejected=3)
+
+
+@case(2, 2, 3)
+def writes_of_the_old_holder_are_taken_after_one_of_the_new(h):
+    two_after_a_loss(h, fence=7 << 10, first_accept_end=h.ns(51))
+
+
+@case(2)
+def a_grant_that_was_read_late(h):
+    """Granted, lost, granted to another, and only then did the first read of its own."""
+    h.hold(2, 0, 60, 200, granted=10, writes=False, rejected=2, told_lost=h.ns(200), unlock_status=judges.LOST)
+    h.lose("flushall", 20, 21)
+    h.hold(0, 5, 40, 300)
+
+
+@case(2)
+def a_lease_that_was_handed_on_after_its_loss(h):
+    h.hold(0, 0, 1, 30)
+    h.hold(1, 5, 60, 200, fence=fence_of(1, 1), writes=False, rejected=2, told_lost=h.ns(200))
+    h.lose("flushall", 20, 21)
+    h.hold(2, 22, 40, 300)
+
+
+@case(2, 2)
+def a_lease_that_was_handed_on_for_too_long_after_its_loss(h):
+    h.hold(0, 0, 1, 30)
+    h.hold(1, 5, 60, 800, fence=fence_of(1, 1), writes=False, rejected=2)
+    h.lose("flushall", 20, 21)
+    h.hold(2, 22, 40, 900)
+
+
+@case(2)
+def who_outlives_a_restart_that_forgets(h):
+    h.hold(0, 0, 1, 900)
+    h.lose("restart_lost", 100, 200, certain=False)
+    h.hold(2, 300, 950, 990)
+    h.expected = {"holders that outlived a restart_lost": 1, "holders that outlived a promotion": 0}
+
+
+# -------------------------------------------------------------------- 3: fences
+
+
+@case(3)
+def fences_rise(h):
+    h.hold(0, 0, 1, 50)
+    h.hold(1, 10, 60, 70, fence=fence_of(1, 1))
+    h.hold(2, 20, 80, 90)
+
+
+@case(3, 3)
+def the_fence_falls(h):
+    h.hold(0, 0, 1, 50)
+    h.hold(2, 60, 61, 90, fence=fence_of(-5000))
+
+
+@case(3, 3)
+def the_fence_falls_in_a_process(h):
+    h.hold(0, 0, 1, 50, fence=fence_of(1, 2))
+    h.hold(1, 55, 60, 70, fence=fence_of(1, 1))
+
+
+@case(3, 3)
+def the_fence_falls_after_a_loss(h):
+    """It asked only when the other had been granted: no late news can explain it."""
+    h.hold(0, 0, 1, 50)
+    h.lose("flushall", 52, 53)
+    h.hold(2, 60, 61, 90, fence=fence_of(-5000))
+
+
+@case(3, 3)
+def a_fence_that_is_older_than_the_loss_but_no_time_of_its_ask(h):
+    h.hold(2, 30, 80, 90, fence=fence_of(-5000))
+    h.lose("flushall", 35, 36)
+    h.hold(0, 40, 41, 70)
+
+
+@case(3, 3, 4)
+def the_loss_came_after_both_grants(h):
+    h.hold(2, 0, 60, 90, granted=10)
+    h.hold(0, 5, 40, 50)
+    h.lose("flushall", 55, 56)
+
+
+# ------------------------------------------------------------ 4: told before
+
+
+@case(4)
+def told_before_the_next_grant(h):
+    h.hold(0, 0, 1, 50, told_lost=h.ns(50), unlock_status=judges.LOST)
+    h.hold(2, 10, 90, 120, granted=60)
+
+
+@case(4, 4)
+def told_after_the_next_grant_though_before_its_news(h):
+    h.hold(0, 0, 1, 80, told_lost=h.ns(80), unlock_status=judges.LOST)
+    h.hold(2, 10, 90, 120, granted=60)
+
+
+@case(4)
+def its_key_is_there(h):
+    h.sample(0, 60, False)
+    h.sample(90, 180, True)
+    h.hold(0, 70, 75, 200)
+
+
+@case(4, 4)
+def says_that_it_holds_what_is_not_there(h):
+    h.hold(0, 0, 1, 200)
+    h.sample(100, 150, False)
+
+
+@case(4)
+def its_key_was_deleted(h):
+    h.hold(0, 0, 1, 200)
+    h.lose("del_key", 90, 91, name=0)
+    h.sample(100, 150, False)
+
+
+# --------------------------------------------------- 5: sleepers, what is left
+
+
+def sleeper(h, till, slot=2, **more):
+    h.ask(slot, 0, till, **more)
+    h.sample(10, till + 100, False)
+
+
+@case(5)
+def asks_again_in_time(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK - 10)
+    h.expected = {"ms of waits that were watched": 341, "ms of them beside a free lock": 340}
+
+
+@case(5, 5)
+def sleeps_beside_a_free_lock(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK + 40)
+
+
+@case(5, 5)
+def sleeps_though_its_lease_is_short(h):
+    sleeper(h, 10 + LEASE / 6 + SLACK + 40, lease_ms=LEASE // 2)
+
+
+@case(5)
+def sleeps_behind_one_of_its_process_with_a_long_lease(h):
+    sleeper(h, 10 + LEASE / 6 + SLACK + 40, lease_ms=LEASE // 2)
+    h.ask(3, -10, 5)
+
+
+@case(5)
+def slept_on_a_slow_machine(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK + 140)
+    h.stalls.append((h.ns(50), h.ns(200)))
+
+
+@case(5)
+def slept_while_its_process_was_stopped(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK + 140)
+    h.stops.append((1, h.ns(50), h.ns(200)))
+
+
+@case(5, 5)
+def slept_while_another_process_was_stopped(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK + 140)
+    h.stops.append((0, h.ns(50), h.ns(200)))
+
+
+@case(5)
+def slept_while_the_network_was_down(h):
+    sleeper(h, 10 + LEASE / 3 + SLACK + 40)
+    h.act("stall", 50, 200)
+
+
+@case(5, 5)
+def slept_long_after_the_network_was_down(h):
+    sleeper(h, 1500)
+    h.act("stall", -500, -200)
+
+
+@case(5)
+def waits_for_one_of_its_own_process_that_does_not_know_yet(h):
+    h.hold(3, -50, -40, 350, told_lost=h.ns(350), unlock_status=judges.LOST)
+    h.lose("del_key", 5, 6, name=0)
+    sleeper(h, 350 + LEASE / 3 + SLACK - 20)
+
+
+def left(h, keys):
+    h.report.check_left({key: ms for key, ms in keys.items()}, 60000)
+
+
+@case(5)
+def fences_are_left(h):
+    left(h, {"dibs:fence:{lock:p1:n0}": 3599000})
+
+
+@case(5, 5)
+def a_fence_for_ever(h):
+    left(h, {"dibs:fence:{lock:p1:n0}": -1})
+
+
+@case(5, 5)
+def a_fence_for_a_day(h):
+    left(h, {"dibs:fence:{lock:p1:n0}": 86400000})
+
+
+@case(5, 5)
+def a_lock_is_left(h):
+    left(h, {"lock:p1:n0": 400})
+
+
+def stretched(h, keys, expected):
+    found = h.report.check_stretched(keys, 9000, 60000, LEASE)
+    assert sorted(found) == sorted(expected), found
+
+
+@case(5)
+def keys_that_a_step_of_the_clock_stretched(h):
+    keys = {"lock:p1:n0": 60000 + LEASE, "lock:p1:n1": 52000, "dibs:queue:{lock:p1:n0}": 60000 + 2 * LEASE}
+    stretched(h, dict(keys, **{"lock:p1:n2": LEASE, "dibs:queue:{lock:p1:n2}": 2 * LEASE}), keys)
+
+
+@case(5, 5)
+def a_key_that_lives_longer_than_the_step(h):
+    stretched(h, {"lock:p1:n0": 60000 + LEASE + 10}, [])
+
+
+@case(5, 5)
+def a_key_that_lives_longer_than_a_lease_but_was_not_stretched(h):
+    stretched(h, {"lock:p1:n0": 30000}, [])
+
+
+@case(5, 5)
+def a_key_for_ever(h):
+    stretched(h, {"lock:p1:n0": -1}, [])
+
+
+# ------------------------------------------------------------------- 6: the rest
+
+
+@case(6)
+def statuses_that_faults_explain(h):
+    for status in (judges.BUSY, judges.TIMEOUT, judges.UNAVAILABLE, judges.STORE_ERROR, judges.CLOSED):
+        h.ask(0, 0, 1, status)
+
+
+@case(6, 6)
+def a_status_that_no_fault_explains(h):
+    h.ask(0, 0, 1, judges.DENIED)
+
+
+@case(6, 6)
+def held_again_after_a_loss(h):
+    h.hold(0, 0, 1, 50, odd=2)
+
+
+@case(6)
+def ends_when_asked(h):
+    h.report.check_ended(0, True, 0, "")
+    h.expected = {"workers that ended when asked": 1}
+
+
+@case(6, 6)
+def ends_with_a_leak(h):
+    h.report.check_ended(0, True, 99, "LeakSanitizer: detected memory leaks")
+
+
+@case(6, 6)
+def ends_unasked(h):
+    h.report.check_ended(0, False, 0, "")
+
+
+def run(build, broken):
+    """Lines about what is not as it should be."""
+    history = History()
+    history.expected = {}
+    build(history)
+    found = history.broken()
+    lines = [f"breaks {sorted(found)}, not {sorted(broken)}"] if found != broken else []
+    for what, count in history.expected.items():
+        if history.report.counts[what] != count:
+            lines.append(f"{what}: {history.report.counts[what]}, not {count}")
+    if lines:
+        for failures in history.report.failures.values():
+            lines += "\n".join(failures).splitlines()
+    return lines
+
+
+def main():
+    failed = False
+    print(f"1..{len(CASES)}")
+    for number, (rule, broken, build) in enumerate(CASES, 1):
+        lines = run(build, broken)
+        failed = failed or bool(lines)
+        title = build.__name__.replace("_", " ")
+        print(f"{'not ok' if lines else 'ok'} {number} - ({rule}) {title}{', which is told' if broken else ''}")
+        for line in lines:
+            print("# " + line)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
