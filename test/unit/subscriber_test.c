@@ -274,8 +274,8 @@ static void expect_failed(struct waiter *w, dibs_status status)
 
 static void it_subscribes_when_wanted_and_not_before(void **state)
 {
-    static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server", "CLIENT KILL ID 9223372036854775807",
-                                        "SUBSCRIBE dibs:test"};
+    static const char *const order[] = {"CLIENT SETNAME tester", "CLIENT ID", "INFO server",
+                                        "CLIENT KILL ID 9223372036854775807", "SUBSCRIBE dibs:test"};
     struct rig *r = *state;
 
     assert_true(deadline_of(r) == DIBS__NEVER);
