@@ -66,6 +66,7 @@ class Loss(NamedTuple):
     end: int
     name: int | None  # None: of all names
     certain: bool  # every lock held at begin is gone for good; else some may be
+    since: int = 0  # of locks that were asked for before, that is not certain either
 
 
 class Circumstances(NamedTuple):
@@ -249,7 +250,9 @@ class NameCheck:
     def check_known(self):
         for loss in self.losses:
             for hold in self.granted:
-                if loss.certain and self.granted_at[hold.fence >> 10] < loss.begin and hold.last_ok > loss.end:
+                lease = hold.fence >> 10
+                is_gone = loss.certain and self.root[lease] >= loss.since and self.granted_at[lease] < loss.begin
+                if is_gone and hold.last_ok > loss.end:
                     self.report.count("holders whose lock the server lost")
                     self.check_bound(hold, loss)
 

@@ -69,8 +69,9 @@ class History:
             fields.update(accepted=2, first_accept_end=self.ns(returned + 1), last_accept=self.ns(till - 0.5))
         self.ask(slot, asked, returned, judges.OK, **dict(fields, **more))
 
-    def lose(self, kind, begin, end, name=None, certain=True):
-        self.losses.append(Loss(kind, self.ns(begin), self.ns(end), name, certain))
+    def lose(self, kind, begin, end, name=None, certain=True, since=None):
+        since = 0 if since is None else self.ns(since)
+        self.losses.append(Loss(kind, self.ns(begin), self.ns(end), name, certain, since))
 
     def act(self, kind, begin, end):
         self.acts.append(Act(kind, self.ns(begin), self.ns(end), True))
@@ -175,6 +176,20 @@ def nobody_else_was_granted_what_it_held_too_long(h):
 def a_fixed_lease_learns_of_nothing(h):
     h.hold(0, 0, 1, 580, flags=judges.FIXED)
     h.lose("del_key", 20, 21, name=0)
+
+
+@case(2)
+def a_step_back_had_let_it_live_longer(h):
+    h.wall_ns = None
+    h.hold(0, 0, 1, 900)
+    h.lose("clock_forward", 20, 21, since=10)
+
+
+@case(2, 2)
+def a_step_back_was_before_it(h):
+    h.wall_ns = None
+    h.hold(0, 5, 6, 900)
+    h.lose("clock_forward", 20, 21, since=3)
 
 
 @case(2)

@@ -214,6 +214,7 @@ class Rig:
         self.launcher = find_launcher(options.worker)
         self.report = checker.Report()
         self.clock = servers.Clock(os.path.join(self.folder, "clock"))
+        self.stepped_back = 0
         self.server_count = itertools.count()
         self.server = self.new_server()
         self.server.start()
@@ -326,8 +327,8 @@ class Rig:
             if waiting:
                 self.after(0, self.act, waiting[0])
 
-    def lose(self, fault, begin, end=None, name=None, certain=True):
-        self.losses.append(Loss(fault.kind, begin, end or now(), name, certain))
+    def lose(self, fault, begin, end=None, name=None, certain=True, since=0):
+        self.losses.append(Loss(fault.kind, begin, end or now(), name, certain, since))
 
     # The methods below begin a fault and return what ends it; None: there was nothing to do it to. What ends it returns
     # False where it turned out to have done nothing.
@@ -470,17 +471,21 @@ class Rig:
         return switch
 
     def step_clock_forward(self, fault, seconds):
-        """Every key that expires within the step is gone. A step back takes nothing: they live longer."""
+        """Every key that expires within the step is gone: not those that a step back lets live longer."""
         begin = now()
         self.clock.set(seconds)
-        self.lose(fault, begin, end=now() + 20 * MS)
+        self.lose(fault, begin, end=now() + 20 * MS, since=self.stepped_back)
+
+    def step_clock_back(self, seconds):
+        self.clock.set(seconds)
+        self.stepped_back = now()
 
     def do_clock_forward(self, fault):
         self.step_clock_forward(fault, STEP_SECONDS)
-        return lambda: self.clock.set(0)
+        return lambda: self.step_clock_back(0)
 
     def do_clock_back(self, fault):
-        self.clock.set(-STEP_SECONDS)
+        self.step_clock_back(-STEP_SECONDS)
         return lambda: self.step_clock_forward(fault, 0)
 
     def victim(self, fault):
