@@ -111,21 +111,27 @@ static void who_slept_for_long_rides_it_out_from_then_on(void **state)
     actor_end(asker);
 }
 
+/* They have waited for x for 10 s, longer than outage_ms. */
+static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_of_the_first)
+{
+    s->settings.handoff_ms = DIBS_NO_HANDOFF;
+    stage_open(s, 86400000);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
+    for (size_t i = 0; i < CROWD; i++) {
+        waiters[i] = actor_start();
+        actor_begin_lock(waiters[i], s->rt, "x", i == 0 ? wait_of_the_first : DIBS_WAIT_FOREVER);
+        stage_await_waiting(s, i + 1);
+    }
+    moved_clock_advance(&s->clock, MS(10000));
+}
+
 /* The same behind a thread of this process, whose release finds the store away: they have their patience still. */
 static void who_waited_behind_a_thread_here_rides_it_out(void **state)
 {
     stage *s = *state;
     actor *waiters[CROWD];
 
-    s->settings.handoff_ms = DIBS_NO_HANDOFF;
-    stage_open(s, 86400000);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
-    for (size_t i = 0; i < CROWD; i++) {
-        waiters[i] = actor_start();
-        actor_begin_lock(waiters[i], s->rt, "x", DIBS_WAIT_FOREVER);
-        stage_await_waiting(s, i + 1);
-    }
-    moved_clock_advance(&s->clock, MS(10000));
+    begin_behind_a_thread(s, waiters, DIBS_WAIT_FOREVER);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
@@ -162,15 +168,7 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
     stage *s = *state;
     actor *waiters[CROWD];
 
-    s->settings.handoff_ms = DIBS_NO_HANDOFF;
-    stage_open(s, 86400000);
-    assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
-    for (size_t i = 0; i < CROWD; i++) {
-        waiters[i] = actor_start();
-        actor_begin_lock(waiters[i], s->rt, "x", i == 0 ? 12000 : DIBS_WAIT_FOREVER);
-        stage_await_waiting(s, i + 1);
-    }
-    moved_clock_advance(&s->clock, MS(10000));
+    begin_behind_a_thread(s, waiters, 12000);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
     struct asked before = {s, faults_count(&s->faults, &s->faults.acquires) + 1}; /* the unlock asks, and the first */
