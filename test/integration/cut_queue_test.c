@@ -57,21 +57,9 @@ static void note_time(scene *s, int64_t since)
         delays_note(&s->disorder, now_ms() - (back > since ? back : since), PROMISED_MS);
 }
 
-struct firing {
-    script_server *net;
-    unsigned before;
-};
-
-static bool has_fired(void *arg)
-{
-    const struct firing *f = arg;
-
-    return script_server_fired(f->net) > f->before;
-}
-
 static void await_firing(scene *s, unsigned before)
 {
-    assert_that(wait_until(has_fired, &(struct firing){s->net, before}, LIMIT_MS), "nothing to cut came");
+    script_server_await_fired(s->net, before);
     script_server_clear(s->net);
 }
 

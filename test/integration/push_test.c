@@ -386,18 +386,6 @@ static void end_cut_waiter(fixture *f, struct cut_waiter *c)
     script_server_stop(c->net);
 }
 
-struct firing {
-    script_server *net;
-    unsigned before;
-};
-
-static bool has_fired(void *arg)
-{
-    const struct firing *f = arg;
-
-    return script_server_fired(f->net) > f->before;
-}
-
 /* Has the waiter ask once more, in a way that is answered by the end of its connection. */
 static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *entry)
 {
@@ -405,7 +393,7 @@ static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *en
 
     script_server_add(c->net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
     publish_grant(f->server, entry, 0);
-    assert_that(wait_until(has_fired, &(struct firing){c->net, fired}, LIMIT_MS), "it does not ask");
+    script_server_await_fired(c->net, fired);
 }
 
 static void a_waiter_whose_ask_was_cut_keeps_its_place(void **state)

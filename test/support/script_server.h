@@ -79,6 +79,9 @@ unsigned script_server_fired(script_server *s);
 unsigned script_server_accepted(script_server *s);
 size_t script_server_cut_length(script_server *s);
 
+/* Waits until they have fired more often than before. */
+void script_server_await_fired(script_server *s, unsigned before);
+
 /* When (now_ms) the first connection was accepted since a rule last closed one; 0: none yet. */
 int64_t script_server_back_at(script_server *s);
 
