@@ -3,9 +3,9 @@
 #define DIBS_API_CHECK_H
 
 #include "dibs.h"
+#include "store/store.h"
 
 #define DIBS__LEASE_MIN_MS 20
-#define DIBS__LEASE_MAX_MS 86400000
 
 /* The size of the name, 0 where it is none or the runtime is NULL. */
 size_t dibs__check_name(const dibs_runtime *rt, const char *name);

@@ -439,6 +439,7 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
     struct dibs__release release = {
         .name = lease->name,
         .token = lease->token,
+        .lease_ms = dibs__lease_longest_ms(lease),
         .deadline = deadline,
         .next = next ? &next->bid.ask : NULL,
     };
@@ -472,7 +473,7 @@ static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease)
         release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL,
                          dibs__after_ms(now, timeout_ms));
     if (!settled) /* what may set it again is still under way: this goes behind it */
-        core->store->ops->retract(core->store, lease->name, lease->token);
+        dibs__core_retract(core, lease);
     return status;
 }
 

@@ -559,6 +559,8 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
         return DIBS_LOST;
     lease->extending = DIBS__EXTEND_ASKED;
     lease->extend_ms = lease_ms;
+    if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
+        atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
     lease->renew_at = 0;
     reschedule(r, lease);
     if (wait_for_extension(r, lease, deadline))

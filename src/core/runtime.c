@@ -65,6 +65,11 @@ static void on_reachable(void *context, bool up, const char *detail)
                       up ? "%s answers again" : "%s", detail);
 }
 
+void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
+{
+    core->store->ops->retract(core->store, lease->name, lease->token, dibs__lease_longest_ms(lease));
+}
+
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
 {
     if (atomic_exchange(&lease->loss_told, true))
@@ -73,7 +78,7 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
     dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, dibs__lease_fence(lease),
                       "the lease ended under its holder%s%s", *why ? ": " : "", why);
     if (!gone) /* the key may outlast the lease by the margin */
-        core->store->ops->retract(core->store, lease->name, lease->token);
+        dibs__core_retract(core, lease);
     dibs__cells_end(core->cells, lease, NULL);
 }
 
@@ -257,7 +262,7 @@ static void on_orphaned(struct dibs__lease *lease)
             dibs__core_lost(core, lease, false, "");
         } else {
             dibs__count(&core->stats.orphaned);
-            core->store->ops->retract(core->store, lease->name, lease->token);
+            dibs__core_retract(core, lease);
             dibs__cells_end(core->cells, lease, NULL);
             dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, dibs__lease_fence(lease),
                               "a thread ended while it held the lock, which was released");
@@ -401,7 +406,7 @@ static void release_all(struct dibs__core *core)
 
     while ((lease = dibs__renewals_take_any(core->renewals))) {
         if (!dibs__lease_is_lost(lease, dibs__core_now(core)))
-            core->store->ops->retract(core->store, lease->name, lease->token);
+            dibs__core_retract(core, lease);
         dibs__lease_lose(lease);
         dibs__lease_unref(lease);
     }

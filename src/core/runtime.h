@@ -83,6 +83,9 @@ struct dibs__visit {
 bool dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime);
 void dibs__visit_end(struct dibs__visit *visit);
 
+/* The store deletes the key of the lease in the background, if it is still the lease's. */
+void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
+
 /* The lease is lost: sees to all that follows, once however often it is called. gone: the store said so. */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 

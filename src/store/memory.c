@@ -427,17 +427,18 @@ static dibs_status release(struct dibs__store *store, struct dibs__release *rele
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-static void retract(struct dibs__store *store, const char *name, const char *token)
+static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms)
 {
     struct dibs__error unused;
 
+    (void)lease_ms;
     release(store, &(struct dibs__release){.name = name, .token = token}, &unused);
 }
 
 static void conclude(struct dibs__store *store, struct dibs__ask *ask, bool held)
 {
     if (!held && ask->in_store)
-        retract(store, ask->name, ask->token);
+        retract(store, ask->name, ask->token, ask->lease_ms);
     ask->in_store = false;
 }
 

@@ -30,14 +30,14 @@ struct sending {
     bool leave; /* it only joins the queue */
 };
 
-void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token)
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     pthread_mutex_lock(&store->mutex);
     struct dibs__route route = store->healed; /* what may set the lease again comes before what deletes it */
     pthread_mutex_unlock(&store->mutex);
-    dibs__retractions_add(store->retractions, name, token, &route);
+    dibs__retractions_add(store->retractions, name, token, lease_ms, &route);
 }
 
 static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *store, struct sending *sending)
@@ -87,7 +87,7 @@ static void forget_doubt(struct dibs__ask *ask)
 static void spend(struct dibs__redis_store *store, struct dibs__ask *ask, const struct dibs__route *route,
                   struct dibs__answer *answer)
 {
-    dibs__retractions_add(store->retractions, ask->name, ask->token, route);
+    dibs__retractions_add(store->retractions, ask->name, ask->token, ask->lease_ms, route);
     forget_doubt(ask);
     answer->spent = true;
 }
@@ -232,7 +232,7 @@ static dibs_status wait_for_replicas(struct dibs__redis_store *store, const stru
                                 dibs__after_ms(ask->deadline, WAIT_GRACE_MS));
     if (count >= wanted)
         return DIBS_OK;
-    dibs__redis_retract(&store->store, ask->name, ask->token);
+    dibs__redis_retract(&store->store, ask->name, ask->token, ask->lease_ms);
     answer->spent = true;
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count,
                            wanted, timeout_ms);
@@ -321,7 +321,7 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__ask *ask, bool 
     static const struct dibs__route nowhere = {.channel = NULL};
 
     if (!held && (ask->in_store || ask->doubt))
-        dibs__retractions_add(dibs__redis_of(base)->retractions, ask->name, ask->token,
+        dibs__retractions_add(dibs__redis_of(base)->retractions, ask->name, ask->token, ask->lease_ms,
                               ask->doubt ? ask->doubt : &nowhere);
     forget_doubt(ask);
     ask->in_store = false;
@@ -339,7 +339,7 @@ void dibs__redis_on_push(void *context, const char *bytes, size_t size)
         return;
     pushed.grant.confirm = store->config.min_replicas > 0;
     if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
-        dibs__redis_retract(&store->store, pushed.name, pushed.token);
+        dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* not known here */
 }
 
 /* ------------------------------------------------------------------ release */
@@ -431,6 +431,6 @@ dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *
     }
     dibs__redis_heard(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD)
-        dibs__redis_retract(base, release->name, release->token);
+        dibs__redis_retract(base, release->name, release->token, release->lease_ms);
     return status;
 }

@@ -89,7 +89,7 @@ dibs_status dibs__redis_acquire(struct dibs__store *base, struct dibs__ask *ask,
                                 struct dibs__error *error);
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__ask *ask, bool held);
 dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error);
-void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token);
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms);
 void dibs__redis_on_push(void *context, const char *bytes, size_t size);
 
 /* redis_renew.c: renew of store.h. */

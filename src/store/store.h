@@ -19,6 +19,7 @@
 #include "base/error.h"
 
 #define DIBS__TOKEN_MAX 192 /* with the NUL */
+#define DIBS__LEASE_MAX_MS 86400000
 
 /*
  * One attempt at a lock, over all its asks. Its token is unique to it; its asks
@@ -59,6 +60,7 @@ struct dibs__grant {
 /* The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. */
 struct dibs__release {
     const char *name, *token;
+    uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
     int64_t deadline;
     struct dibs__ask *next;  /* of the same name */
     bool again;              /* set: it had to be sent twice, so the first sending may have done it */
@@ -137,8 +139,12 @@ struct dibs__store_ops {
      */
     dibs_status (*release)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
 
-    /* Releases in the background, until it is confirmed. Never blocks, never fails the caller. */
-    void (*retract)(struct dibs__store *store, const char *name, const char *token);
+    /*
+     * Releases in the background, until it is confirmed, or a lease of lease_ms
+     * (the longest that the token may have) must be over at the server anyway.
+     * Never blocks, never fails the caller.
+     */
+    void (*retract)(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms);
 
     /* As dibs_query and dibs_force_unlock; the fence of the owner is the store's. */
     dibs_status (*query)(struct dibs__store *store, const char *name, int64_t deadline, dibs_owner *owner,

@@ -101,7 +101,7 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__ask *ask, stru
         ask->proof -= ask->lease_ms * DIBS__NS_PER_MS;
     if (!lost)
         return status;
-    store->inner->ops->retract(store->inner, ask->name, ask->token);
+    store->inner->ops->retract(store->inner, ask->name, ask->token, ask->lease_ms);
     ask->in_store = false;
     *answer = (struct dibs__answer){.spent = true};
     return refuse(error, DIBS_UNAVAILABLE);
@@ -195,14 +195,14 @@ static void conclude(struct dibs__store *base, struct dibs__ask *ask, bool held)
     of(base)->inner->ops->conclude(of(base)->inner, ask, held);
 }
 
-static void retract(struct dibs__store *base, const char *name, const char *token)
+static void retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
 {
     struct faulty_store *store = of(base);
 
     pthread_mutex_lock(&store->faults->mutex);
     store->faults->retractions++;
     pthread_mutex_unlock(&store->faults->mutex);
-    store->inner->ops->retract(store->inner, name, token);
+    store->inner->ops->retract(store->inner, name, token, lease_ms);
 }
 
 static dibs_status query(struct dibs__store *base, const char *name, int64_t deadline, dibs_owner *owner,
@@ -530,7 +530,7 @@ void faults_confirm(struct faults *faults)
     pthread_mutex_unlock(&faults->mutex);
     while (list) {
         struct unconfirmed *next = list->next;
-        list->inner->ops->retract(list->inner, list->name, list->token);
+        list->inner->ops->retract(list->inner, list->name, list->token, DIBS__LEASE_MAX_MS);
         free(list);
         list = next;
     }
