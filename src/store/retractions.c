@@ -51,7 +51,10 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
 
     if (!all)
         return NULL;
-    pthread_mutex_init(&all->mutex, NULL);
+    if (pthread_mutex_init(&all->mutex, NULL) != 0) {
+        free(all);
+        return NULL;
+    }
     all->key_prefix = key_prefix;
     all->clock = clock;
     all->wake = wake;
