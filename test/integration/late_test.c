@@ -1,223 +1,180 @@
-/* What reaches the store late: a renewal that was stuck, an ask or an extension whose time is over. It changes nothing.
+/*
+ * Calls that come too late: threads that use a runtime for all they are worth while another closes it, and go on with
+ * it afterwards. Each call is a good one or says that the runtime is closed, or that what the thread held is lost; none
+ * reads what is not there any more.
  */
-#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "redis/scripts.h"
 #include "support/fixture.h"
-#include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
 
-#define FAR_MS 300000 /* more than any lease of these tests but LONG_LEASE_MS */
+enum { WORKERS = 6, CALLS = 30 }; /* so many calls of each before the close, and after it */
 
-/* --------------------------------------------------- through a slow network */
+#define BIT(status) (1u << (status))
 
-static bool renewal_is_stuck(void *arg)
+struct crowd {
+    dibs_runtime *rt;             /* of this round: written by the test's thread, read after `round` */
+    atomic_int round;             /* 0: between two of them; -1: the end */
+    atomic_bool closed;           /* dibs_close of this round has returned */
+    atomic_int calls[WORKERS];    /* rounds of calls, since the round began, or was closed */
+    atomic_int left;              /* workers that have left this round */
+    atomic_uint wrong;            /* a status that must not be: its bit */
+    const char *_Atomic wrong_at; /* and of which call */
+};
+
+struct worker {
+    struct crowd *crowd;
+    int number;
+};
+
+/* A call that began after dibs_close had returned has only some answers; one that began before may have any. */
+static dibs_status judge(struct crowd *c, const char *call, bool late, unsigned good, unsigned good_late,
+                         dibs_status status)
 {
-    return script_server_fired(arg) > 0;
-}
-
-static bool is_extended(void *arg)
-{
-    return dibs_extend(arg, "x", LONG_LEASE_MS) == DIBS_OK;
-}
-
-/* An account that may not end its old connections: what is stuck in one arrives whenever it likes. */
-static void open_without_client_kill(fixture *f, script_server *net, const char **url)
-{
-    static char text[256];
-
-    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
-    snprintf(text, sizeof text, "unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
-    *url = text;
-    f->config.urls = url;
-    f->config.command_timeout_ms = 500;
-    fixture_open(f, 3 * SAFE_LEASE_MS);
-}
-
-static void a_stuck_renewal_does_not_undo_an_extension(void **state)
-{
-    fixture *f = *state;
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    const char *url;
-    long long asks;
-
-    open_without_client_kill(f, net, &url);
-    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
-    assert_true(wait_until(renewal_is_stuck, net, LIMIT_MS));
-    script_server_clear(net);
-    /* The scheduler gives that connection up, and extends over another. */
-    assert_that(wait_until(is_extended, f->rt, LIMIT_MS), "%s", dibs_last_error());
-    assert_true(server_integer(f->server, "PTTL lock:x") > FAR_MS);
-    asks = server_asks(f->server);
-    script_server_release(net);
-    server_await_ask(f->server, asks);
-    assert_true(server_integer(f->server, "PTTL lock:x") > FAR_MS);
-    assert_true(hold_of(f->rt, "x").remaining_ms > FAR_MS);
-    dibs_unlock_all(f->rt); /* or it goes on in the background */
-    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
-}
-
-/* It said 1970 when it was connected to, and says today's time since: everything seems to come too late. */
-static void a_server_whose_clock_jumps_ahead(void **state)
-{
-    fixture *f = *state;
-    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    const char *url;
-
-    script_server_add(
-        net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
-    open_without_client_kill(f, net, &url);
-    assert_true(script_server_fired(net) > 0);
-    for (int i = 0; i < 3; i++) {
-        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-        assert_that(wait_until(is_extended, f->rt, SLACK_MS), "%s", dibs_last_error());
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    if (!(BIT(status) & (late ? good_late : good | good_late))) {
+        atomic_fetch_or(&c->wrong, BIT(status));
+        atomic_store(&c->wrong_at, call);
     }
-    dibs_close(f->rt);
-    f->rt = NULL;
-    script_server_stop(net);
+    return status;
 }
 
-/* ------------------------------------------------------ the scripts themselves */
+#define JUDGE(good, good_late, call) judge(c, #call, late, good, good_late, call)
 
-static long long server_us(server *s)
+static void use_once(struct crowd *c, int number, int turn)
 {
-    redisReply *reply = server_command(s, "TIME");
-    long long seconds;
-    long long us;
+    dibs_runtime *rt = c->rt;
+    bool late = atomic_load(&c->closed);
+    const unsigned ok = BIT(DIBS_OK), closed = BIT(DIBS_CLOSED), lost = BIT(DIBS_LOST), none = BIT(DIBS_NOT_HELD);
+    dibs_hold hold;
+    dibs_owner owner;
+    dibs_stats stats;
+    char own[16];
 
-    assert_int_equal(reply->elements, 2);
-    assert_int_equal(sscanf(reply->element[0]->str, "%lld", &seconds), 1);
-    assert_int_equal(sscanf(reply->element[1]->str, "%lld", &us), 1);
-    freeReplyObject(reply);
-    return seconds * 1000000 + us;
+    snprintf(own, sizeof own, "own-%d", number);
+    JUDGE(ok, closed, dibs_lock(rt, own));
+    JUDGE(ok, closed, dibs_lock(rt, own));
+    JUDGE(ok | BIT(DIBS_BUSY), closed, dibs_trylock(rt, "common"));
+    JUDGE(ok | BIT(DIBS_TIMEOUT), closed, dibs_timedlock(rt, "common", 1));
+    JUDGE(ok, lost | none, dibs_check(rt, own));
+    JUDGE(ok, lost | none, dibs_hold_of(rt, own, &hold));
+    JUDGE(ok, closed, dibs_query(rt, "common", &owner));
+    JUDGE(ok, closed, dibs_force_unlock(rt, "nobody's", NULL));
+    JUDGE(ok, closed | lost | none, dibs_extend(rt, own, LONG_LEASE_MS));
+    dibs_stats_get(rt, &stats);
+    if (late && (stats.acquired > 0 || stats.store_commands > 0))
+        atomic_fetch_or(&c->wrong, BIT(31));
+    JUDGE(ok, lost | none, dibs_unlock(rt, own));
+    if (turn % 2) {
+        JUDGE(ok, lost | none, dibs_unlock(rt, own));
+        JUDGE(ok, lost | none, dibs_unlock(rt, "common"));
+    }
+    if (turn % 3)
+        JUDGE(ok, ok | lost, dibs_unlock_all(rt)); /* else it takes its holds along, into its end or the next round */
 }
 
-/* One lock of renew.lua: its answer. */
-static long long renew(server *s, const char *token, const char *lease, const char *set)
+static void *work(void *arg)
 {
-    redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s %s 77 %s",
-                                       dibs__script_text(DIBS__SCRIPT_renew), token, lease, set);
-    long long result;
+    struct worker *w = arg;
+    struct crowd *c = w->crowd;
 
-    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
-    assert_int_equal(reply->elements, 1);
-    result = reply->element[0]->integer;
-    freeReplyObject(reply);
-    return result;
+    for (int round = 1; atomic_load(&c->round) != -1; round++) {
+        while (atomic_load(&c->round) != round && atomic_load(&c->round) != -1)
+            pause_ms(0);
+        for (int turn = 0; atomic_load(&c->round) == round; turn++) {
+            use_once(c, w->number, turn);
+            atomic_fetch_add(&c->calls[w->number], 1);
+        }
+        atomic_fetch_add(&c->left, 1);
+    }
+    return NULL;
 }
 
-static long long pttl(server *s)
+/* All of them have called so often since the numbers were set to 0. */
+static bool have_called(void *arg)
 {
-    return server_integer(s, "PTTL lock:x");
+    struct crowd *c = arg;
+
+    for (int i = 0; i < WORKERS; i++)
+        if (atomic_load(&c->calls[i]) < CALLS)
+            return false;
+    return true;
 }
 
-static void only_an_extension_shortens(void **state)
+static bool have_left(void *arg)
+{
+    return atomic_load(&((struct crowd *)arg)->left) == WORKERS;
+}
+
+static void await_calls(struct crowd *c)
+{
+    for (int i = 0; i < WORKERS; i++)
+        atomic_store(&c->calls[i], 0);
+    assert_true(wait_until(have_called, c, LIMIT_MS));
+    assert_that(atomic_load(&c->wrong) == 0, "%s says the status of bit 0x%x", atomic_load(&c->wrong_at),
+                atomic_load(&c->wrong));
+}
+
+static void play_round(struct crowd *c, int round, const dibs_config *config, const char *url)
+{
+    assert_status(DIBS_OK, open_status(url, config, &c->rt));
+    atomic_store(&c->closed, false);
+    atomic_store(&c->left, 0);
+    atomic_store(&c->round, round);
+    await_calls(c);
+    dibs_close(c->rt);
+    atomic_store(&c->closed, true);
+    await_calls(c);
+    dibs_shutdown(c->rt);
+    dibs_close(c->rt);
+    assert_status(DIBS_CLOSED, dibs_lock(c->rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(c->rt, "x"));
+    /* A call that began before the close has the old handle: the next round must not change what it reads. */
+    atomic_store(&c->round, 0);
+    assert_true(wait_until(have_left, c, LIMIT_MS));
+}
+
+static void close_under_a_crowd(const char *url, int rounds)
+{
+    const dibs_config config = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
+    static struct crowd c; /* where a test fails, its threads go on */
+    static struct worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+
+    atomic_store(&c.round, 0);
+
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){&c, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (int round = 1; round <= rounds; round++)
+        play_round(&c, round, &config, url);
+    atomic_store(&c.round, -1);
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void late_calls_at_a_store_in_memory(void **state)
+{
+    (void)state;
+    close_under_a_crowd("mem:", 60);
+}
+
+static void late_calls_at_a_server(void **state)
 {
     fixture *f = *state;
-    server *s = f->server;
 
-    server_do(s, "SET lock:x mine PX 200000");
-    assert_int_equal(renew(s, "mine", "100000", ""), 1);
-    assert_in_range(pttl(s), 100001, 200000);
-    assert_int_equal(renew(s, "mine", "400000", ""), 1);
-    assert_in_range(pttl(s), 200001, 400000);
-    assert_int_equal(renew(s, "mine", "100000", "0"), 1);
-    assert_in_range(pttl(s), 1, 100000);
-    assert_int_equal(renew(s, "mine", "400000", "0"), 1);
-    assert_in_range(pttl(s), 200001, 400000);
-    assert_int_equal(renew(s, "another's", "500000", ""), 0);
-    assert_int_equal(renew(s, "another's", "500000", "0"), 0);
-    assert_in_range(pttl(s), 200001, 400000);
-    server_do(s, "DEL lock:x");
+    close_under_a_crowd(f->server->url, 20);
+    server_assert_no_locks(f->server);
 }
-
-static void an_extension_has_its_time(void **state)
-{
-    fixture *f = *state;
-    server *s = f->server;
-    char past[32];
-    char future[32];
-
-    snprintf(past, sizeof past, "%lld", server_us(s) - 1);
-    snprintf(future, sizeof future, "%lld", server_us(s) + 1000000LL * LIMIT_MS);
-    server_do(s, "SET lock:x mine PX 200000");
-    assert_true(renew(s, "mine", "100000", past) < -atoll(past)); /* the server's time, turned round */
-    assert_in_range(pttl(s), 100001, 200000);
-    assert_true(renew(s, "mine", "400000", past) < -atoll(past));
-    assert_in_range(pttl(s), 100001, 200000);
-    assert_int_equal(renew(s, "mine", "100000", future), 1);
-    assert_in_range(pttl(s), 1, 100000);
-    server_do(s, "DEL lock:x");
-}
-
-/* acquire.lua's two numbers. */
-static void acquire(server *s, const char *token, const char *not_after, long long out[2])
-{
-    redisReply *reply = server_command(s,
-                                       "EVAL %s 4 lock:x dibs:fence:{lock:x} dibs:queue:{lock:x} "
-                                       "dibs:waiters:{lock:x} %s 1 100000 %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_acquire), token, "", not_after);
-
-    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
-    assert_true(reply->elements >= 2);
-    out[0] = reply->element[0]->integer;
-    out[1] = reply->element[1]->integer;
-    freeReplyObject(reply);
-}
-
-/* Which is also how an ask looks to a server whose clock has jumped ahead. */
-static void an_ask_has_its_time(void **state)
-{
-    fixture *f = *state;
-    server *s = f->server;
-    char past[32];
-    char future[32];
-    long long answer[2];
-    long long before = server_us(s);
-
-    snprintf(past, sizeof past, "%lld", before - 1);
-    snprintf(future, sizeof future, "%lld", before + 1000000LL * LIMIT_MS);
-    acquire(s, "mine", past, answer);
-    assert_int_equal(answer[0], -1);
-    assert_true(answer[1] >= before);
-    assert_true(answer[1] <= server_us(s));
-    assert_int_equal(server_integer(s, "DBSIZE"), 0);
-    acquire(s, "mine", future, answer);
-    assert_int_equal(answer[0], 1);
-    assert_true(answer[1] >= before);
-    /* Sent again too late by its owner: nothing is renewed. Another is told the same, and in time, that it is taken. */
-    server_do(s, "PEXPIRE lock:x 50000");
-    acquire(s, "mine", past, answer);
-    assert_int_equal(answer[0], -1);
-    assert_in_range(pttl(s), 1, 50000);
-    acquire(s, "another's", past, answer);
-    assert_int_equal(answer[0], -1);
-    assert_true(answer[1] >= before);
-    acquire(s, "another's", future, answer);
-    assert_int_equal(answer[0], 0);
-    assert_in_range(answer[1], 1, 50000);
-    server_do(s, "DEL lock:x");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_stuck_renewal_does_not_undo_an_extension),
-        TEST(a_server_whose_clock_jumps_ahead),
-        TEST(only_an_extension_shortens),
-        TEST(an_extension_has_its_time),
-        TEST(an_ask_has_its_time),
+        cmocka_unit_test(late_calls_at_a_store_in_memory),
+        cmocka_unit_test_setup_teardown(late_calls_at_a_server, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("late", tests, NULL, NULL);
