@@ -13,7 +13,7 @@ size_t dibs__check_name(const dibs_runtime *rt, const char *name);
 /* field: what the sentence calls it. */
 bool dibs__check_lease(const char *field, uint32_t lease_ms);
 
-/* DIBS_NO_MEMORY, for a visit that could not begin. */
-dibs_status dibs__cannot_visit(void);
+/* Says why a visit could not begin, and returns the status. */
+dibs_status dibs__cannot_visit(dibs_status status);
 
 #endif

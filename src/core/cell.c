@@ -633,7 +633,12 @@ struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomi
     cells->closing = closing;
     cells->handoff = handoff_ms == DIBS_NO_HANDOFF ? 0 : handoff_ms * DIBS__NS_PER_MS;
     for (size_t i = 0; i < SHARDS; i++)
-        pthread_mutex_init(&cells->shards[i].mutex, NULL);
+        if (pthread_mutex_init(&cells->shards[i].mutex, NULL) != 0) {
+            while (i-- > 0)
+                pthread_mutex_destroy(&cells->shards[i].mutex);
+            free(cells);
+            return NULL;
+        }
     return cells;
 }
 

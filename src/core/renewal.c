@@ -621,8 +621,11 @@ struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *con
         goto no_wake;
     if (dibs__cond_init(&r->changed) != 0)
         goto no_cond;
-    pthread_mutex_init(&r->mutex, NULL);
+    if (pthread_mutex_init(&r->mutex, NULL) != 0)
+        goto no_mutex;
     return r;
+no_mutex:
+    pthread_cond_destroy(&r->changed);
 no_cond:
     dibs__wake_free(&r->wake);
 no_wake:

@@ -358,6 +358,29 @@ static void name_client(struct dibs__endpoint *endpoint, const char *name)
             *c = '-'; /* CLIENT SETNAME takes no blanks */
 }
 
+/* With what close_redis takes for granted; takes over url. NULL: no memory, and url is still the caller's. */
+static struct dibs__redis_store *store_new(struct dibs__url *url)
+{
+    struct dibs__redis_store *store = calloc(1, sizeof *store);
+
+    if (!store)
+        return NULL;
+    if (pthread_mutex_init(&store->mutex, NULL) != 0)
+        goto no_mutex;
+    if (dibs__cond_init(&store->exclusive_freed) != 0)
+        goto no_cond;
+    if (!dibs__endpoint_init(&store->endpoint, url))
+        goto no_endpoint;
+    return store;
+no_endpoint:
+    pthread_cond_destroy(&store->exclusive_freed);
+no_cond:
+    pthread_mutex_destroy(&store->mutex);
+no_mutex:
+    free(store);
+    return NULL;
+}
+
 dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error)
 {
@@ -366,19 +389,16 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
 
     if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
         return error->status;
-    struct dibs__redis_store *store = calloc(1, sizeof *store);
+    struct dibs__redis_store *store = store_new(&url);
     if (!store) {
         dibs__url_free(&url);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
     }
     store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE};
     store->config = *config;
-    dibs__endpoint_init(&store->endpoint, &url);
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
     name_client(&store->endpoint, config->client_name);
-    pthread_mutex_init(&store->mutex, NULL);
-    dibs__cond_init(&store->exclusive_freed);
     store->key_prefix = strdup(config->key_prefix);
     if (!store->key_prefix || !make_parts(store)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
