@@ -190,7 +190,6 @@ static void other_names_do_not_wait_for_it(void **state)
     faults_block_acquires(&s->faults);
     actor_begin_lock(asker, s->rt, "a", FOREVER);
     faults_await_blocked(&s->faults);
-    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* being asked for: nobody else waits for that answer */
     assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "b"));
     faults_unblock_acquires(&s->faults);
     assert_status(DIBS_OK, actor_result(asker));
@@ -457,13 +456,15 @@ static void an_acquire_without_an_answer_leaves_nothing_behind(void **state)
 
 /* ------------------------------------------------------------- the cells alone */
 
+static const struct dibs__leaving told_nothing = {.learned = DIBS__LEARNED_NOTHING};
+
 struct alone {
     struct moved_clock *clock;
     struct dibs__cells *cells;
     atomic_bool closing;
     atomic_int status; /* of the waiter; -1: it still waits */
     struct dibs__turn turn;
-    struct dibs__error outage;
+    struct dibs__outage outage;
     atomic_uint_fast64_t contended;
 };
 
@@ -515,7 +516,7 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
     actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
-        dibs__cell_give_up(alone.cells, alone.turn.cell, NULL, false, NULL);
+        dibs__cell_give_up(alone.cells, alone.turn.cell, NULL, &told_nothing);
     dibs__cells_free(alone.cells);
     dibs__lease_unref(lease);
     assert_true(woken);
@@ -531,7 +532,7 @@ static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
 
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
-        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &alone.outage};
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
         struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
         actor *waiter = waits ? actor_start() : NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
@@ -546,14 +547,14 @@ static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
         moved_clock_advance(&s->clock, MS(100) - 1);
         assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
         moved_clock_advance(&s->clock, 1);
-        assert_status(waits ? DIBS_BUSY : DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
         if (waits)
             actor_finish(waiter);
         assert_false(dibs__cells_end(alone.cells, lease, NULL));
-        assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, false, NULL);
+        assert_status(DIBS_TIMEOUT, dibs__cell_take_turn(alone.cells, &turn));
+        dibs__cell_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
         assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_give_up(alone.cells, turn.cell, NULL, false, NULL);
+        dibs__cell_give_up(alone.cells, turn.cell, NULL, &told_nothing);
         actor_end(waiter);
         dibs__cells_free(alone.cells);
         dibs__lease_unref(lease);
@@ -571,13 +572,14 @@ static void cells_come_and_go_with_their_names(void **state)
 
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < NAMES; i++) {
-            struct dibs__turn turn = {.name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i)};
+            struct dibs__turn turn = {
+                .name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i), .one_try = true};
             assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
             all[i] = turn.cell;
-            assert_status(DIBS_BUSY, dibs__cell_take_turn(cells, &turn));
+            assert_status(DIBS_TIMEOUT, dibs__cell_take_turn(cells, &turn));
         }
         for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
-            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL, false, NULL);
+            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL, &told_nothing);
     }
     dibs__cells_free(cells);
     free(all);
