@@ -263,6 +263,79 @@ static void a_hint_makes_the_asker_ask_at_once(void **state)
     end_crowd(crowd);
 }
 
+/* ------------------------------------------------------------- how often it asks */
+
+struct short_wait {
+    dibs_runtime *rt;
+    uint32_t lease_ms;
+    int64_t wait_ms;
+    dibs_status status;
+};
+
+static void wait_for_short(void *arg)
+{
+    struct short_wait *w = arg;
+
+    w->status = dibs_lock_with(w->rt, "a", w->wait_ms, &(dibs_lock_options){.lease_ms = w->lease_ms});
+}
+
+static actor *begin_short(stage *s, struct short_wait *w, uint32_t lease_ms, int64_t wait_ms, size_t waiting)
+{
+    actor *a = actor_start();
+
+    *w = (struct short_wait){s->rt, lease_ms, wait_ms, DIBS_CLOSED};
+    actor_begin(a, wait_for_short, w);
+    stage_await_waiting(s, waiting);
+    return a;
+}
+
+/* Not before that time has passed: one more ask. */
+static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
+{
+    unsigned before = acquires(s);
+
+    moved_clock_advance(&s->clock, MS(ms) - 1);
+    stage_await_waiting(s, waiting);
+    assert_int_equal(acquires(s), before);
+    moved_clock_advance(&s->clock, 1);
+    stage_await_waiting(s, waiting);
+    assert_int_equal(acquires(s), before + 1);
+}
+
+/* The asker's own lease is long, but who waits behind it is promised an ask every third of a short one. */
+static void it_asks_as_often_as_those_behind_it_would(void **state)
+{
+    stage *s = *state;
+    struct short_wait w[3];
+    actor *crowd[4] = {actor_start()};
+
+    s->url = "mem:often";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, 86400000);
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    actor_begin_lock(crowd[0], s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    expect_ask_after(s, LEASE / 3, 1);
+    crowd[1] = begin_short(s, &w[0], 3000, FOREVER, 2); /* while it sleeps */
+    expect_ask_after(s, 1000, 2);
+    expect_ask_after(s, 1000, 2);
+    moved_clock_advance(&s->clock, MS(500));
+    crowd[2] = begin_short(s, &w[1], 6000, FOREVER, 3);
+    expect_ask_after(s, 500, 3);
+    crowd[3] = begin_short(s, &w[2], 300, 450, 4);
+    for (int i = 0; i < 4; i++)
+        expect_ask_after(s, 100, 4);
+    moved_clock_advance(&s->clock, MS(50)); /* the shortest has left */
+    actor_finish(crowd[3]);
+    assert_status(DIBS_TIMEOUT, w[2].status);
+    expect_ask_after(s, 50, 3); /* that was on its way */
+    expect_ask_after(s, 1000, 3);
+    dibs_shutdown(s->rt);
+    for (size_t i = 0; i < 4; i++)
+        actor_end(crowd[i]);
+    dibs_close(second);
+}
+
 /* ------------------------------------------------------------------ outage */
 
 static void an_outage_is_ridden_out_until_the_store_answers(void **state)
@@ -657,6 +730,7 @@ int main(void)
         TEST(a_grant_by_the_store_wakes_the_asker_at_once),
         TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
         TEST(a_hint_makes_the_asker_ask_at_once),
+        TEST(it_asks_as_often_as_those_behind_it_would),
         TEST(an_outage_is_ridden_out_until_the_store_answers),
         TEST(one_try_does_not_ride_out_anything),
         TEST(an_outage_is_ridden_out_for_outage_ms),
