@@ -36,10 +36,10 @@ dibs_status dibs__call_run(struct dibs__call *call, struct dibs__channel *channe
 
 /*
  * How many replicas acknowledge what was written on that connection, waiting
- * for `wanted` at most timeout_ms. Nothing else may be in flight on the
- * channel: it would wait as well.
+ * for `wanted` at most timeout_ms; -1: the server gave no answer. Nothing else
+ * may be in flight on the channel: it would wait as well.
  */
-uint32_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
-                         int64_t deadline);
+int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
+                        int64_t deadline);
 
 #endif

@@ -225,7 +225,7 @@ static dibs_status wait_for_replicas(struct dibs__redis_store *store, const stru
     uint32_t wanted = store->config.min_replicas;
     int64_t left = dibs__ms_until(ask->deadline, dibs__now(store->config.clock));
     int64_t timeout_ms = left < store->config.replica_timeout_ms ? left : store->config.replica_timeout_ms;
-    uint32_t count = 0;
+    int64_t count = -1;
 
     if (timeout_ms > 0) /* to WAIT, 0 is for ever */
         count = dibs__call_wait(store->channels[sending->channel], sending->view.serial, wanted, timeout_ms,
@@ -234,8 +234,9 @@ static dibs_status wait_for_replicas(struct dibs__redis_store *store, const stru
         return DIBS_OK;
     dibs__redis_retract(&store->store, ask->name, ask->token, ask->lease_ms);
     answer->spent = true;
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count,
-                           wanted, timeout_ms);
+    answer->unmet = count >= 0;
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
+                           count > 0 ? count : 0, wanted, timeout_ms);
 }
 
 /* One ask on the connection of `sending`. *unknown: it may have been executed. */

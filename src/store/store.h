@@ -46,7 +46,8 @@ struct dibs__ask {
 struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
-    bool spent;       /* the store retracts the token, the outcome being unknown: the next ask has a new one */
+    bool spent;       /* the store retracts the token: the next ask has a new one */
+    bool unmet;       /* why: it was granted, but too few replicas acknowledged. Else the outcome is unknown */
 };
 
 /* A grant that the store made by itself, to a token that was in the queue. */
