@@ -452,6 +452,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->server_ahead_us = channel->link->server_ahead_us;
     view->serial = channel->serial;
     view->may_publish = channel->link->may_publish;
+    view->cluster = channel->link->cluster;
     view->server = dibs__link_server(channel->link);
     memcpy(view->shas, channel->link->shas, sizeof view->shas);
 }

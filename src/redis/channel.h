@@ -46,6 +46,7 @@ struct dibs__link_view {
     int64_t server_ahead_us;
     uint64_t serial; /* of this connection, within the channel */
     bool may_publish;
+    bool cluster;
     uint64_t server; /* see dibs__link_server */
     char shas[DIBS__SCRIPT_COUNT][41];
 };

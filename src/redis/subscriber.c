@@ -209,7 +209,8 @@ static dibs_status take_error(struct dibs__subscriber *subscriber, const redisRe
     atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
     if (subscriber->standing && dibs__reply_is_error(reply, "NOPERM"))
         return DIBS_OK;
-    return dibs__reply_error(error, reply, subscriber->endpoint->url.shown, "subscribing");
+    return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown,
+                               subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
 }
 
 /* What is neither of these tells nothing: it was heard, that is all. */

@@ -230,9 +230,12 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
 
     *decided = false;
     dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name);
+    dibs_status status = dibs__redis_check_slots(store, &sending->view, call.keys[DIBS__KEY_LOCK].bytes, error);
+    if (status != DIBS_OK)
+        return status;
     add_ask(&call, store, sending);
-    dibs_status status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view,
-                                        sending->ask->deadline, &reply, unknown, error);
+    status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view, sending->ask->deadline,
+                            &reply, unknown, error);
     if (status != DIBS_OK)
         return status;
     status = read_answer(store, sending, reply, decided, answer, error);
