@@ -156,7 +156,7 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct send
         return no_right(store, "PUBSUB NUMSUB", error);
     if (listeners == 0)
         dibs__subscriber_distrust(store->subscriber, sending->subscription);
-    if (listeners > 0 && by_dibs)
+    if (listeners > 0 && dibs__subscriber_confirm(store->subscriber, sending->subscription) && by_dibs)
         answer->again_ms = earlier(sending->ask->lease_ms / 3, pttl);
     return DIBS_BUSY;
 }
