@@ -6,6 +6,7 @@
 
 #define DIBS__CALL_WORDS 16
 #define DIBS__CALL_NUMBERS 5
+#define DIBS__CALL_FIRST_KEY 3 /* its place among the words */
 
 struct dibs__call {
     enum dibs__script script;

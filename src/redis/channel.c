@@ -456,6 +456,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->serial = channel->serial;
     view->unended = channel->unended;
     view->may_publish = channel->link->may_publish;
+    view->cluster = channel->link->cluster;
     view->server = dibs__link_server(channel->link);
     memcpy(view->shas, channel->link->shas, sizeof view->shas);
 }

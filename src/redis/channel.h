@@ -47,6 +47,7 @@ struct dibs__link_view {
     uint64_t serial;  /* of this connection, within the channel */
     uint64_t unended; /* what was sent on a connection up to that serial may still arrive: its end is not proven */
     bool may_publish;
+    bool cluster;
     uint64_t server; /* see dibs__link_server */
     char shas[DIBS__SCRIPT_COUNT][41];
 };

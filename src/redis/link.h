@@ -39,6 +39,7 @@ struct dibs__link {
     struct dibs__link_id before;       /* the connection that this one replaces */
     bool ended_before;                 /* the server said that it has ended that one, or is another server */
     bool may_publish;                  /* to the endpoint's channel */
+    bool cluster;                      /* the server says that it is part of a cluster */
     char replication_id[41];           /* of the data; "": not known */
     char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */
     int64_t server_ahead_us;           /* the server's clock less ours, too large by one round trip at most */
@@ -50,7 +51,7 @@ struct dibs__link {
     bool backlog_full;                           /* of the Unix socket: it is to be tried again */
     unsigned asked, answered;                    /* commands of the greeting */
     unsigned loaded;                             /* scripts, or refused to be */
-    unsigned char asks[12 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    unsigned char asks[13 + DIBS__SCRIPT_COUNT]; /* what each of them was */
 };
 
 /*

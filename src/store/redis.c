@@ -111,6 +111,18 @@ dibs_status dibs__redis_reply_error(struct dibs__redis_store *store, const char 
     return dibs__reply_error(error, reply, store->endpoint.url.shown, doing);
 }
 
+dibs_status dibs__redis_check_slots(const struct dibs__redis_store *store, const struct dibs__link_view *view,
+                                    const char *lock_key, struct dibs__error *error)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    if (!view->cluster || !dibs__key_splits(lock_key))
+        return DIBS_OK;
+    return dibs__error_set(error, DIBS_INVALID,
+                           "%s is part of a cluster: the key %s has a } but no hash tag, so its slot is its own alone",
+                           store->endpoint.url.shown, dibs__quote(quoted, lock_key));
+}
+
 void dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store, enum dibs__script script,
                           const char *name)
 {
@@ -154,6 +166,8 @@ static dibs_status run_shared(struct dibs__redis_store *store, struct dibs__call
         *repeated = *repeated || unknown;
         unknown = false;
         status = dibs__channel_open(channel, deadline, &view, error);
+        if (status == DIBS_OK)
+            status = dibs__redis_check_slots(store, &view, call->words[DIBS__CALL_FIRST_KEY], error);
         if (status != DIBS_OK)
             return status;
         status = dibs__call_run(call, channel, &view, deadline, reply, &unknown, error);

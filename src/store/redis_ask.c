@@ -173,7 +173,7 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct send
         return no_right(store, "PUBSUB NUMSUB", error);
     if (listeners == 0)
         dibs__subscriber_distrust(store->subscriber, sending->subscription);
-    if (listeners > 0 && by_dibs)
+    if (listeners > 0 && dibs__subscriber_confirm(store->subscriber, sending->subscription) && by_dibs)
         answer->again_ms = earlier(sending->ask->lease_ms / 3, pttl);
     return DIBS_BUSY;
 }
@@ -248,9 +248,12 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
 
     *decided = false;
     dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name);
+    dibs_status status = dibs__redis_check_slots(store, &sending->view, call.keys[DIBS__KEY_LOCK].bytes, error);
+    if (status != DIBS_OK)
+        return status;
     add_ask(&call, store, sending);
-    dibs_status status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view,
-                                        sending->ask->deadline, &reply, unknown, error);
+    status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view, sending->ask->deadline,
+                            &reply, unknown, error);
     if (status != DIBS_OK)
         return status;
     status = read_answer(store, sending, reply, decided, answer, error);

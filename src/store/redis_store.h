@@ -75,6 +75,13 @@ static inline bool dibs__redis_is_behind(const struct dibs__link_view *view, uin
 dibs_status dibs__redis_reply_error(struct dibs__redis_store *store, const char *verb, const char *name,
                                     const redisReply *reply, struct dibs__error *error);
 
+/*
+ * DIBS_INVALID where the server is part of a cluster and the keys of that lock
+ * would lie in several of its slots: no script may touch them all.
+ */
+dibs_status dibs__redis_check_slots(const struct dibs__redis_store *store, const struct dibs__link_view *view,
+                                    const char *lock_key, struct dibs__error *error);
+
 /* A call about a lock: its keys come first. The arguments must live as long as the call. */
 struct dibs__lock_call {
     struct dibs__call call;

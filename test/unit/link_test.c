@@ -1,6 +1,7 @@
 /* One connection until it is ready: what is asked in which order, what may be refused, and which address is tried. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +121,8 @@ static void it_greets_in_order(void **state)
     assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
     assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 6 + DIBS__SCRIPT_COUNT);
     assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 7 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(r->commands, 8 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "INFO cluster", 1), 8 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(r->commands, 9 + DIBS__SCRIPT_COUNT);
     assert_true(link->may_publish);
     assert_int_equal(link->id.client, 1);
     assert_string_equal(link->id.run_id, FAKE_RUN_ID);
@@ -291,6 +293,27 @@ static void a_server_that_is_not_known_has_no_number(void **state)
     dibs__link_free(link);
 }
 
+/* ----------------------------------------------------------------- cluster */
+
+static bool is_in_a_cluster(struct rig *r, const char *info)
+{
+    fake_redis_answer(r->fake, "INFO cluster", info);
+    struct dibs__link *link = connected(r, NULL);
+    bool cluster = link->cluster;
+    dibs__link_free(link);
+    return cluster;
+}
+
+static void a_server_says_whether_it_is_in_a_cluster(void **state)
+{
+    struct rig *r = *state;
+
+    assert_true(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "$0\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "-NOPERM no right\r\n"));
+}
+
 /* ---------------------------------------------------------------- refusals */
 
 static void rights_that_are_good_to_have_may_be_missing(void **state)
@@ -339,6 +362,54 @@ static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
     expect_refused(r, "SCRIPT LOAD", "-ERR unknown command\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT LOAD", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
+}
+
+/* Each says which of our commands it was, and what is wrong in words of ours: a server may repeat what it was sent. */
+static void a_refusal_is_told_in_our_words(void **state)
+{
+    static const struct {
+        const char *prefix, *reply;
+        dibs_status status;
+        const char *command, *meaning;
+    } cases[] = {
+        {"AUTH", "-WRONGPASS xyz\r\n", DIBS_DENIED, "AUTH", "password is wrong (WRONGPASS)"},
+        {"AUTH", "-ERR unknown command 'AUTH', xyz\r\n", DIBS_STORE_ERROR, "AUTH", "unknown command (ERR)"},
+        {"AUTH", "-ERR AUTH <password> called xyz\r\n", DIBS_DENIED, "AUTH", "no password is set"},
+        {"AUTH", "-ERR max number of clients xyz\r\n", DIBS_UNAVAILABLE, "the connection", "many clients"},
+        {"AUTH", "-DENIED xyz\r\n", DIBS_DENIED, "the connection", "protected mode"},
+        {"AUTH", "-xyz\r\n", DIBS_STORE_ERROR, "AUTH", "not shown"},
+        {"AUTH", "-ERR xyz\r\n", DIBS_STORE_ERROR, "AUTH", "not shown"},
+        {"SELECT", "-ERR DB index is out of range xyz\r\n", DIBS_STORE_ERROR, "SELECT", "no database"},
+        {"SELECT", "-ERR SELECT is not allowed in cluster mode xyz\r\n", DIBS_STORE_ERROR, "SELECT", "cluster"},
+        {"CLIENT SETNAME", "-NOAUTH xyz\r\n", DIBS_DENIED, "CLIENT SETNAME", "wants a password (NOAUTH)"},
+        {"SCRIPT", "-LOADING xyz\r\n", DIBS_UNAVAILABLE, "SCRIPT LOAD", "LOADING"},
+        {"SCRIPT", ":1\r\n", DIBS_STORE_ERROR, "SCRIPT LOAD", "as no Redis server does"},
+        {"EVAL", "-ERR xyz\r\n", DIBS_STORE_ERROR, "EVAL", "ERR"},
+        {"INFO", "-BUSY xyz\r\n", DIBS_UNAVAILABLE, "INFO", "BUSY"},
+        {"TIME", "xyz\r\n", DIBS_STORE_ERROR, "127.0.0.1", "does not speak as a Redis server"},
+    };
+    struct rig *r = *state;
+    char url[96];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fake_redis_stop(r->fake);
+        r->fake = fake_redis_start(true);
+        snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+        use_url(r, url);
+        expect_refused(r, cases[i].prefix, cases[i].reply, cases[i].status);
+        assert_that(strstr(r->error.detail, cases[i].command) && strstr(r->error.detail, cases[i].meaning) &&
+                        !strstr(r->error.detail, "xyz"),
+                    "%s", r->error.detail);
+    }
+}
+
+static void a_right_that_is_missing_is_named(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
+    expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
+    assert_non_null(strstr(r->error.detail, "EVAL: the account has no right to that (NOPERM)"));
 }
 
 /* ----------------------------------------------------------------- garbage */
@@ -439,6 +510,85 @@ static void all_addresses_fail(void **state)
     close(keeper);
 }
 
+/* A port of 127.0.0.1 that says nothing to who connects: its backlog is full. */
+struct silent {
+    int listener;
+    int fillers[8];
+    unsigned short port;
+};
+
+static void make_silent(struct silent *s)
+{
+    struct dibs__address address = loopback(0);
+    struct sockaddr_in name;
+    socklen_t length = sizeof name;
+    struct pollfd fd = {.events = POLLOUT};
+
+    s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(s->listener, (struct sockaddr *)&address.name, address.length), 0);
+    assert_int_equal(listen(s->listener, 0), 0);
+    assert_int_equal(getsockname(s->listener, (struct sockaddr *)&name, &length), 0);
+    s->port = ntohs(name.sin_port);
+    for (size_t i = 0; i < sizeof s->fillers / sizeof *s->fillers; i++) {
+        s->fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        assert_true(s->fillers[i] >= 0);
+        connect(s->fillers[i], (struct sockaddr *)&name, sizeof name);
+    }
+    fd.fd = s->fillers[sizeof s->fillers / sizeof *s->fillers - 1];
+    assert_that(poll(&fd, 1, 0) == 0, "the backlog is not full");
+}
+
+static void free_silent(struct silent *s)
+{
+    for (size_t i = 0; i < sizeof s->fillers / sizeof *s->fillers; i++)
+        close(s->fillers[i]);
+    close(s->listener);
+}
+
+/* The link is at that address at that time, and until when it is to be there. */
+static void expect_at(struct dibs__link *link, int64_t now, int64_t until, size_t address, int64_t address_until)
+{
+    struct dibs__error error;
+    int64_t deadline;
+
+    assert_status(DIBS_OK, dibs__link_step(link, now, until, &error));
+    dibs__link_interest(link, now, &deadline);
+    if (deadline == 0) /* it is to settle how long it stays */
+        assert_status(DIBS_OK, dibs__link_step(link, now, until, &error));
+    dibs__link_interest(link, now, &deadline);
+    assert_int_equal(link->address, address);
+    assert_that(deadline == address_until, "%lld", (long long)deadline);
+}
+
+/* Of what is left when its turn comes, each has the same part. */
+static void each_silent_address_has_its_share_of_the_time(void **state)
+{
+    struct rig *r = *state;
+    struct silent silent[2];
+    const int64_t until = 90000;
+
+    for (int i = 0; i < 2; i++) {
+        make_silent(&silent[i]);
+        r->endpoint.addresses[i] = loopback(silent[i].port);
+    }
+    r->endpoint.addresses[2] = loopback(fake_redis_port(r->fake));
+    r->endpoint.address_count = 3;
+    struct dibs__link *link = dibs__link_start(&r->endpoint, DIBS__LINK_COMMANDS, NULL, &r->error);
+    assert_non_null(link);
+    expect_at(link, 0, until, 0, 30000);
+    expect_at(link, 29999, until, 0, 30000);
+    expect_at(link, 30000, until, 1, 60000);
+    expect_at(link, 59999, until, 1, 60000);
+    assert_status(DIBS_OK, dibs__link_step(link, 60000, until, &r->error));
+    assert_int_equal(link->address, 2);
+    int64_t limit = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
+    assert_status(DIBS_OK, dibs__link_finish(link, &dibs__system_clock, limit, limit, &r->error));
+    assert_int_equal(link->address, 2);
+    dibs__link_free(link);
+    for (int i = 0; i < 2; i++)
+        free_silent(&silent[i]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -454,16 +604,20 @@ int main(void)
         TEST(what_cannot_be_named_is_let_be),
         TEST(another_server_has_another_number),
         TEST(a_server_that_is_not_known_has_no_number),
+        TEST(a_server_says_whether_it_is_in_a_cluster),
         TEST(rights_that_are_good_to_have_may_be_missing),
         TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
         TEST(who_is_not_let_in_gets_no_connection),
         TEST(a_server_that_takes_no_scripts_is_of_no_use),
+        TEST(a_refusal_is_told_in_our_words),
+        TEST(a_right_that_is_missing_is_named),
         TEST(a_huge_array_is_not_allocated),
         TEST(a_server_of_another_kind_is_told),
         TEST(odd_answers_are_as_good_as_none),
         TEST(a_server_that_hangs_up_is_not_there),
         TEST(the_next_address_is_tried),
         TEST(all_addresses_fail),
+        TEST(each_silent_address_has_its_share_of_the_time),
     };
 
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
