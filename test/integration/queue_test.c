@@ -554,6 +554,29 @@ static void a_release_without_the_right_to_publish(void **state)
     clear_scene(&c);
 }
 
+/* Nor can an operator who has no such right: whose lock it was has lost it, and nobody has it instead. */
+static void a_forced_unlock_without_the_right_to_publish(void **state)
+{
+    fixture *f = *state;
+    char url[160];
+    char text[32];
+
+    server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
+    snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
+    dibs_runtime *operator = open_url(url, NULL);
+    for (int i = 0; i < 2; i++) {
+        scene c = set_scene(state);
+        long long before = fence(c.s);
+        assert_status(DIBS_OK, dibs_force_unlock(operator, "x", i == 0 ? NULL : "holder"));
+        assert_false(ear_heard_anything(c.a));
+        assert_false(ear_heard_anything(c.b));
+        assert_false(server_string(c.s, text, sizeof text, "GET lock:x"));
+        assert_true(fence(c.s) > before);
+        clear_scene(&c);
+    }
+    dibs_close(operator);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -582,6 +605,7 @@ int main(void)
         TEST(the_queue_is_served_though_memory_is_out),
         TEST(an_evicted_half_of_the_queue),
         TEST(a_release_without_the_right_to_publish),
+        TEST(a_forced_unlock_without_the_right_to_publish),
     };
 
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);

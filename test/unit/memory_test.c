@@ -331,6 +331,31 @@ static void a_renewal_prolongs_what_still_is_the_tokens(void **state)
     close_user(&user);
 }
 
+/* A renewal makes no lease shorter, an extension sets it to its length. */
+static void only_an_extension_shortens(void **state)
+{
+    static const struct {
+        bool extension;
+        uint32_t lease_ms;
+        int64_t left_ms;
+    } rows[] = {{false, 400, 1000}, {true, 400, 400}, {false, 300, 400}, {true, 900, 900}, {false, 1000, 1000}};
+    static struct dibs__batch batch;
+    struct user user;
+    struct dibs__answer answer;
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        batch = (struct dibs__batch){.count = 1, .done = on_done};
+        batch.items[0] = (struct dibs__renewal){
+            .name = "a", .token = "t", .lease_ms = rows[i].lease_ms, .extension = rows[i].extension};
+        user.store->ops->renew(user.store, &batch);
+        assert_int_equal(batch.items[0].result, DIBS__RENEWED);
+        assert_int_equal(query(&user, "a").remaining_ms, rows[i].left_ms);
+    }
+    close_user(&user);
+}
+
 /* ---------------------------------------------------------------- the queue */
 
 static void waiters_are_served_in_the_order_of_arrival(void **state)
@@ -915,6 +940,7 @@ int main(void)
         TEST(query_tells_the_owner),
         TEST(force_unlock_takes_it_from_a_token_or_from_any),
         TEST(a_renewal_prolongs_what_still_is_the_tokens),
+        TEST(only_an_extension_shortens),
         TEST(waiters_are_served_in_the_order_of_arrival),
         TEST(who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask),
         TEST(nobody_passes_the_queue_when_a_lease_ends),

@@ -500,11 +500,11 @@ static void unlock_it(void *arg)
 }
 
 /* It may have to be set again there, and the answer to that is not there yet. */
-static void begin_unlock_at_another_server(actor *holder, struct release *release)
+static void begin_unlock_at_another_server(actor *holder, struct release *release, uint32_t lease_ms)
 {
     stage *s = release->s;
 
-    stage_open(s, LEASE);
+    stage_open(s, lease_ms);
     assert_status(DIBS_OK, actor_lock(holder, s->rt, release->name, 0));
     faults_hold_renewals(&s->faults);
     another_server(s, 1);
@@ -519,7 +519,7 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release);
+    begin_unlock_at_another_server(holder, &release, LEASE);
     assert_true(actor_busy(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     faults_let_renewals_go(&s->faults);
@@ -538,7 +538,7 @@ static void an_unlock_waits_only_so_long_for_another_server(void **state)
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release);
+    begin_unlock_at_another_server(holder, &release, LEASE);
     moved_clock_advance(&s->clock, MS(500) - 1);
     stage_await_waiting(s, 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
@@ -547,6 +547,29 @@ static void an_unlock_waits_only_so_long_for_another_server(void **state)
     assert_status(DIBS_OK, release.status);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
+    faults_let_renewals_go(&s->faults);
+    actor_end(holder);
+}
+
+static bool is_back(void *arg)
+{
+    return !actor_busy(arg);
+}
+
+/* What can't be set again any more is not waited for: the lease is over before that half is. */
+static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release release = {s, "a", DIBS_INVALID};
+
+    begin_unlock_at_another_server(holder, &release, 300);
+    moved_clock_advance(&s->clock, believed(300));
+    bool woken = wait_until(is_back, holder, LIMIT_MS);
+    moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends, whatever came of it */
+    actor_finish(holder);
+    assert_true(woken);
+    assert_status(DIBS_LOST, release.status);
     faults_let_renewals_go(&s->faults);
     actor_end(holder);
 }
@@ -648,6 +671,7 @@ int main(void)
         TEST(what_was_proved_an_hour_ago_is_not_set_again),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
         TEST(an_unlock_waits_only_so_long_for_another_server),
+        TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
         TEST(an_unlock_is_retracted_behind_a_request_without_an_answer),
         TEST(an_unlock_waits_for_no_other_renewal),
         TEST(a_lease_that_another_server_granted_is_renewed_at_once),
