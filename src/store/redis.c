@@ -349,9 +349,8 @@ static bool make_parts(struct dibs__redis_store *store)
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &ears, config->connect_timeout_ms,
                                              config->command_timeout_ms);
-    store->retractions =
-        dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms, config->listener.wake,
-                              config->listener.context);
+    store->retractions = dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
+                                               config->listener.wake, config->listener.context);
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
                                           config->command_timeout_ms);
     for (; store->channel_count < count; store->channel_count++) {

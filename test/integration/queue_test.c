@@ -563,7 +563,7 @@ static void a_forced_unlock_without_the_right_to_publish(void **state)
 
     server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
     snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
-    dibs_runtime *operator = open_url(url, NULL);
+    dibs_runtime *operator= open_url(url, NULL);
     for (int i = 0; i < 2; i++) {
         scene c = set_scene(state);
         long long before = fence(c.s);

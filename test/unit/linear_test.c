@@ -31,7 +31,8 @@ static int64_t cpu_time(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The cells, and a clock whose sleepers are no threads: each begins the next wait in its sleep, and returns after it. */
+/* The cells, and a clock whose sleepers are no threads: each begins the next wait in its sleep, and returns after it.
+ */
 struct crowd {
     struct dibs__clock clock;
     int64_t now;

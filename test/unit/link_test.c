@@ -591,85 +591,6 @@ static void all_addresses_fail(void **state)
     close(keeper);
 }
 
-/* A port of 127.0.0.1 that says nothing to who connects: its backlog is full. */
-struct silent {
-    int listener;
-    int fillers[8];
-    unsigned short port;
-};
-
-static void make_silent(struct silent *s)
-{
-    struct dibs__address address = loopback(0);
-    struct sockaddr_in name;
-    socklen_t length = sizeof name;
-    struct pollfd fd = {.events = POLLOUT};
-
-    s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(s->listener, (struct sockaddr *)&address.name, address.length), 0);
-    assert_int_equal(listen(s->listener, 0), 0);
-    assert_int_equal(getsockname(s->listener, (struct sockaddr *)&name, &length), 0);
-    s->port = ntohs(name.sin_port);
-    for (size_t i = 0; i < sizeof s->fillers / sizeof *s->fillers; i++) {
-        s->fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        assert_true(s->fillers[i] >= 0);
-        connect(s->fillers[i], (struct sockaddr *)&name, sizeof name);
-    }
-    fd.fd = s->fillers[sizeof s->fillers / sizeof *s->fillers - 1];
-    assert_that(poll(&fd, 1, 0) == 0, "the backlog is not full");
-}
-
-static void free_silent(struct silent *s)
-{
-    for (size_t i = 0; i < sizeof s->fillers / sizeof *s->fillers; i++)
-        close(s->fillers[i]);
-    close(s->listener);
-}
-
-/* The link is at that address at that time, and until when it is to be there. */
-static void expect_at(struct dibs__link *link, int64_t now, int64_t until, size_t address, int64_t address_until)
-{
-    struct dibs__error error;
-    int64_t deadline;
-
-    assert_status(DIBS_OK, dibs__link_step(link, now, until, &error));
-    dibs__link_interest(link, now, &deadline);
-    if (deadline == 0) /* it is to settle how long it stays */
-        assert_status(DIBS_OK, dibs__link_step(link, now, until, &error));
-    dibs__link_interest(link, now, &deadline);
-    assert_int_equal(link->address, address);
-    assert_that(deadline == address_until, "%lld", (long long)deadline);
-}
-
-/* Of what is left when its turn comes, each has the same part. */
-static void each_silent_address_has_its_share_of_the_time(void **state)
-{
-    struct rig *r = *state;
-    struct silent silent[2];
-    const int64_t until = 90000;
-
-    for (int i = 0; i < 2; i++) {
-        make_silent(&silent[i]);
-        r->endpoint.addresses[i] = loopback(silent[i].port);
-    }
-    r->endpoint.addresses[2] = loopback(fake_redis_port(r->fake));
-    r->endpoint.address_count = 3;
-    struct dibs__link *link = dibs__link_start(&r->endpoint, DIBS__LINK_COMMANDS, NULL, &r->error);
-    assert_non_null(link);
-    expect_at(link, 0, until, 0, 30000);
-    expect_at(link, 29999, until, 0, 30000);
-    expect_at(link, 30000, until, 1, 60000);
-    expect_at(link, 59999, until, 1, 60000);
-    assert_status(DIBS_OK, dibs__link_step(link, 60000, until, &r->error));
-    assert_int_equal(link->address, 2);
-    int64_t limit = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
-    assert_status(DIBS_OK, dibs__link_finish(link, &dibs__system_clock, limit, limit, &r->error));
-    assert_int_equal(link->address, 2);
-    dibs__link_free(link);
-    for (int i = 0; i < 2; i++)
-        free_silent(&silent[i]);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -699,7 +620,6 @@ int main(void)
         TEST(the_next_address_is_tried),
         TEST(a_silent_address_has_its_share_of_the_time),
         TEST(all_addresses_fail),
-        TEST(each_silent_address_has_its_share_of_the_time),
     };
 
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
