@@ -28,6 +28,15 @@ void dibs__call_add_number(struct dibs__call *call, int64_t number)
     dibs__call_add(call, text, (size_t)size);
 }
 
+void dibs__call_set_number(struct dibs__call *call, int nth, int64_t number)
+{
+    char *text = call->numbers[nth];
+
+    for (int i = 0; i < call->count; i++)
+        if (call->words[i] == text)
+            call->sizes[i] = (size_t)snprintf(text, sizeof call->numbers[0], "%lld", (long long)number);
+}
+
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const char *words[2], size_t sizes[2])
 {

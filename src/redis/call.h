@@ -21,6 +21,9 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, int key_
 void dibs__call_add(struct dibs__call *call, const char *bytes, size_t size);
 void dibs__call_add_number(struct dibs__call *call, int64_t number);
 
+/* Changes the number that was added as the nth (from 0; the number of keys is the first). */
+void dibs__call_set_number(struct dibs__call *call, int nth, int64_t number);
+
 /* Fills the first two words: EVALSHA with the sha that the link knows, else EVAL with the text. */
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const char *words[2], size_t sizes[2]);

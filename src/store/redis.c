@@ -147,31 +147,39 @@ static void on_missed(void *context)
 
 /* ------------------------------------------------------------------ threads */
 
-/*
- * Runs a call on a shared channel, again where its connection broke (unless it
- * is not to be repeated and may have been done). *repeated: an earlier sending
- * may have been executed.
- */
-static dibs_status run_shared(struct dibs__redis_store *store, struct dibs__call *call, bool repeatable,
-                              int64_t deadline, redisReply **reply, bool *repeated, struct dibs__error *error)
-{
-    struct dibs__channel *channel = store->channels[dibs__redis_pick(store)];
+/* How a call on a shared channel went. */
+struct run {
+    struct dibs__channel *channel;
     struct dibs__link_view view;
+    bool repeated; /* an earlier sending may have been executed */
+};
+
+#define NOT_AFTER                                                                                                      \
+    1 /* among the numbers of a call that does harm when it comes late: the first after that of the keys */
+
+/* Runs a call on a shared channel, again where its connection broke. stamped: it has a NOT_AFTER, to be filled. */
+static dibs_status run_shared(struct dibs__redis_store *store, struct dibs__call *call, bool stamped, int64_t deadline,
+                              redisReply **reply, struct run *run, struct dibs__error *error)
+{
     dibs_status status;
     int resends = 0;
     bool unknown = false;
 
-    *repeated = false;
+    run->channel = store->channels[dibs__redis_pick(store)];
+    run->repeated = false;
     do {
-        *repeated = *repeated || unknown;
+        run->repeated = run->repeated || unknown;
         unknown = false;
-        status = dibs__channel_open(channel, deadline, &view, error);
+        status = dibs__channel_open(run->channel, deadline, &run->view, error);
         if (status == DIBS_OK)
-            status = dibs__redis_check_slots(store, &view, call->words[DIBS__CALL_FIRST_KEY], error);
+            status = dibs__redis_check_slots(store, &run->view, call->words[DIBS__CALL_FIRST_KEY], error);
         if (status != DIBS_OK)
             return status;
-        status = dibs__call_run(call, channel, &view, deadline, reply, &unknown, error);
-    } while ((repeatable || !unknown) && dibs__redis_once_more(store, status, &resends, deadline));
+        if (stamped)
+            dibs__call_set_number(call, NOT_AFTER,
+                                  dibs__redis_not_after(store, &run->view, dibs__now(store->config.clock)));
+        status = dibs__call_run(call, run->channel, &run->view, deadline, reply, &unknown, error);
+    } while (dibs__redis_once_more(store, status, &resends, deadline));
     return status;
 }
 
@@ -206,45 +214,109 @@ static bool read_owner(const redisReply *reply, dibs_owner *owner)
     return true;
 }
 
+/* DIBS_OK: *reply is what query.lua answered, read into *owner; the caller's. */
+static dibs_status look(struct dibs__redis_store *store, const char *name, int64_t deadline, dibs_owner *owner,
+                        redisReply **reply, struct dibs__error *error)
+{
+    struct dibs__lock_call call;
+    struct run run;
+
+    dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name);
+    dibs_status status = run_shared(store, &call.call, false, deadline, reply, &run, error);
+    if (status == DIBS_OK && !read_owner(*reply, owner)) {
+        status = dibs__redis_reply_error(store, "looking at", name, *reply, error);
+        freeReplyObject(*reply);
+    }
+    return status;
+}
+
 static dibs_status query(struct dibs__store *base, const char *name, int64_t deadline, dibs_owner *owner,
                          struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call call;
     redisReply *reply;
-    bool repeated;
+    dibs_status status = look(store, name, deadline, owner, &reply, error);
 
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name);
-    dibs_status status = run_shared(store, &call.call, true, deadline, &reply, &repeated, error);
-    if (status == DIBS_OK) {
-        if (!read_owner(reply, owner))
-            status = dibs__redis_reply_error(store, "looking at", name, reply, error);
+    if (status == DIBS_OK)
         freeReplyObject(reply);
-    }
     dibs__redis_heard(store, status);
     return status;
 }
 
-/* Sent again it might end the next holder, unless a token says whose lock is meant. */
+/* What force.lua answered. Where an earlier sending may have ended the hold, another's is not the one that was meant.
+ */
+static dibs_status read_forced(struct dibs__redis_store *store, const char *name, const struct run *run,
+                               const redisReply *reply, struct dibs__error *error)
+{
+    if (reply->type != REDIS_REPLY_INTEGER)
+        return dibs__redis_reply_error(store, "unlocking", name, reply, error);
+    if (reply->integer >= 0)
+        return reply->integer == 1 || run->repeated ? DIBS_OK : DIBS_NOT_HELD;
+    dibs__channel_set_clock(run->channel, run->view.serial, -reply->integer - dibs__now(store->config.clock) / 1000);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
+                           store->endpoint.url.shown);
+}
+
+/* Ends the hold of that token; NULL: nobody held the lock. Once more where the server's clock was not known. */
+static dibs_status end_hold(struct dibs__redis_store *store, const char *name, const char *token, size_t size,
+                            int64_t deadline, struct dibs__error *error)
+{
+    struct dibs__lock_call call;
+    redisReply *reply;
+    struct run run;
+    dibs_status status;
+    int resends = 0;
+    bool late;
+
+    dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name);
+    dibs__call_add_number(&call.call, 0);
+    if (token)
+        dibs__call_add(&call.call, token, size);
+    do {
+        late = false;
+        status = run_shared(store, &call.call, true, deadline, &reply, &run, error);
+        if (status != DIBS_OK)
+            continue;
+        status = read_forced(store, name, &run, reply, error);
+        late = reply->type == REDIS_REPLY_INTEGER && reply->integer < 0;
+        freeReplyObject(reply);
+    } while (late && dibs__redis_once_more(store, status, &resends, deadline));
+    return status;
+}
+
+/*
+ * Whoever holds the lock is found out first: a request that names no token, and
+ * is stuck on its way, would end the hold of somebody who came later.
+ */
+static dibs_status end_any_hold(struct dibs__redis_store *store, const char *name, int64_t deadline,
+                                struct dibs__error *error)
+{
+    dibs_status status;
+
+    do {
+        dibs_owner unused;
+        redisReply *reply;
+        status = look(store, name, deadline, &unused, &reply, error);
+        if (status != DIBS_OK)
+            return status;
+        const redisReply *token = reply->element[0];
+        bool held = token->type == REDIS_REPLY_STRING;
+        status = end_hold(store, name, held ? token->str : NULL, (size_t)token->len, deadline, error);
+        freeReplyObject(reply);
+    } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
+    if (status == DIBS_NOT_HELD)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: the lock changed hands each time it was looked at",
+                               store->endpoint.url.shown);
+    return status;
+}
+
 static dibs_status force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                 struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call call;
-    redisReply *reply;
-    bool repeated;
+    dibs_status status = token ? end_hold(store, name, token, strlen(token), deadline, error)
+                               : end_any_hold(store, name, deadline, error);
 
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name);
-    if (token)
-        dibs__lock_call_add(&call, token);
-    dibs_status status = run_shared(store, &call.call, token != NULL, deadline, &reply, &repeated, error);
-    if (status == DIBS_OK) {
-        if (reply->type == REDIS_REPLY_INTEGER)
-            status = reply->integer == 1 ? DIBS_OK : DIBS_NOT_HELD;
-        else
-            status = dibs__redis_reply_error(store, "unlocking", name, reply, error);
-        freeReplyObject(reply);
-    }
     dibs__redis_heard(store, status);
     return status;
 }

@@ -73,11 +73,14 @@ static answer requeue(server *s, const char *token, const char *next, const char
     return result;
 }
 
+/* token NULL: of whoever holds it. */
 static long long force(server *s, const char *token)
 {
-    if (!token)
-        return server_integer(s, "EVAL %s 4 " KEYS, dibs__script_text(DIBS__SCRIPT_force));
-    return server_integer(s, "EVAL %s 4 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_force), token);
+    char owner[192];
+
+    if (!token && !server_string(s, owner, sizeof owner, "GET lock:x"))
+        return server_integer(s, "EVAL %s 4 " KEYS " 0", dibs__script_text(DIBS__SCRIPT_force));
+    return server_integer(s, "EVAL %s 4 " KEYS " 0 %s", dibs__script_text(DIBS__SCRIPT_force), token ? token : owner);
 }
 
 /* ---------------------------------------------------------- what is expected */
