@@ -210,6 +210,8 @@ static bool read_owner(const redisReply *reply, dibs_owner *owner)
     }
     if (fence->type == REDIS_REPLY_STRING)
         owner->fence = strtoull(fence->str, NULL, 10);
+    if (owner->fence >= DIBS__REPLY_MOST) /* not written by dibs */
+        owner->fence = 0;
     owner->waiters = (uint32_t)reply->element[3]->integer;
     return true;
 }

@@ -239,6 +239,30 @@ static void it_is_put_back_by_the_next_renewal(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
+/* What another program wrote there is no fence, and keeps nobody from the lock. */
+static void what_is_no_fence_is_as_good_as_none(void **state)
+{
+    static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",
+                                        "1e15", "1e300", "0x7f", "1.5", "18446744073709551615", "text",
+                                        ""};
+    fixture *f = *state;
+    uint64_t fence = 0;
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    fence = next_fence(f->rt, "x", fence);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        print_message("# %s\n", texts[i]);
+        server_do(f->server, "SET dibs:fence:{lock:x} %s PX 100000", texts[i]);
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_true(owner.fence < (uint64_t)1 << 63);
+        fence = next_fence(f->rt, "x", fence);
+        fence = next_fence(f->rt, "x", fence);
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_true(owner.fence > 0 && owner.fence <= fence);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -254,6 +278,7 @@ int main(void)
         TEST(query_shows_the_holders),
         TEST(its_memory_expires_but_not_soon),
         TEST(it_is_put_back_by_the_next_renewal),
+        TEST(what_is_no_fence_is_as_good_as_none),
     };
 
     return cmocka_run_group_tests_name("fence", tests, NULL, NULL);
