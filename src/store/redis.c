@@ -113,14 +113,23 @@ dibs_status dibs__redis_reply_error(struct dibs__redis_store *store, const char 
     return dibs__reply_error(error, reply, store->endpoint.url.shown, doing);
 }
 
-void dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store, enum dibs__script script,
-                          const char *name)
+dibs_status dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store,
+                                 enum dibs__script script, const char *name, struct dibs__error *error)
 {
+    call->keys = malloc(DIBS__KEYS * sizeof *call->keys);
+    if (!call->keys)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
     dibs__call_init(&call->call, script, DIBS__KEYS);
     for (int i = 0; i < DIBS__KEYS; i++) {
         dibs__key_of(&call->keys[i], (enum dibs__key_kind)i, store->key_prefix, name);
         dibs__call_add(&call->call, call->keys[i].bytes, call->keys[i].size);
     }
+    return DIBS_OK;
+}
+
+void dibs__lock_call_free(struct dibs__lock_call *call)
+{
+    free(call->keys);
 }
 
 void dibs__lock_call_add(struct dibs__lock_call *call, const char *text)
@@ -202,8 +211,10 @@ static dibs_status query(struct dibs__store *base, const char *name, int64_t dea
     redisReply *reply;
     bool repeated;
 
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name);
+    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name, error) != DIBS_OK)
+        return error->status;
     dibs_status status = run_shared(store, &call.call, true, deadline, &reply, &repeated, error);
+    dibs__lock_call_free(&call);
     if (status == DIBS_OK) {
         if (!read_owner(reply, owner))
             status = dibs__redis_reply_error(store, "looking at", name, reply, error);
@@ -222,10 +233,12 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
     redisReply *reply;
     bool repeated;
 
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name);
+    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error) != DIBS_OK)
+        return error->status;
     if (token)
         dibs__lock_call_add(&call, token);
     dibs_status status = run_shared(store, &call.call, token != NULL, deadline, &reply, &repeated, error);
+    dibs__lock_call_free(&call);
     if (status == DIBS_OK) {
         if (reply->type == REDIS_REPLY_INTEGER)
             status = reply->integer == 1 ? DIBS_OK : DIBS_NOT_HELD;

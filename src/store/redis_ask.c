@@ -229,10 +229,12 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
     redisReply *reply;
 
     *decided = false;
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name);
+    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name, error) != DIBS_OK)
+        return error->status;
     add_ask(&call, store, sending);
     dibs_status status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view,
                                         sending->ask->deadline, &reply, unknown, error);
+    dibs__lock_call_free(&call);
     if (status != DIBS_OK)
         return status;
     status = read_answer(store, sending, reply, decided, answer, error);
@@ -331,7 +333,9 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
 {
     struct dibs__lock_call call;
 
-    dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name);
+    if (dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name,
+                             error) != DIBS_OK)
+        return error->status;
     dibs__lock_call_add(&call, release->token);
     if (sending) {
         sending->view = *view;
@@ -339,6 +343,7 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
     }
     dibs_status status =
         dibs__call_run(&call.call, store->channels[channel], view, release->deadline, reply, unknown, error);
+    dibs__lock_call_free(&call);
     if (sending && *unknown)
         doubt(store, sending, &release->next_answer);
     return status;
