@@ -23,11 +23,13 @@
 #include "base/random.h"
 #include "core/holds.h"
 
+_Static_assert(sizeof(struct dibs_runtime) <= 160, "runtime.h and dibs.h say how much of a closed one stays");
+
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER; /* waited on with registry_mutex */
 static dibs_runtime *runtimes;                             /* guarded by registry_mutex; those that are open */
-static dibs_runtime *closed_runtimes; /* guarded by registry_mutex; for leak checkers, as is the next */
-static struct dibs__core *all_abandoned; /* guarded by registry_mutex; of runtimes that a child closed */
+static dibs_runtime *closed_runtimes;    /* guarded by registry_mutex; kept to be found by leak checkers */
+static struct dibs__core *all_abandoned; /* guarded by registry_mutex; of runtimes that a child closed; kept likewise */
 static uint64_t last_serial;             /* guarded by registry_mutex */
 
 /* The core whose on_event the calling thread runs, NULL: none. */
@@ -201,8 +203,7 @@ static dibs_status make_parts(struct dibs__core *core, bool connect_later, struc
         return error->status;
     }
     /* Only now: a runtime that could not be opened calls nobody back. */
-    if (settings->on_event &&
-        !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped)))
+    if (settings->on_event && !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped)))
         return error->status;
     return dibs__renewals_start(core->renewals, core->store) ? DIBS_OK : error->status;
 }
@@ -349,7 +350,7 @@ static dibs_status revive(dibs_runtime *runtime)
     if (core_new(&core, runtime, true, &error) != DIBS_OK)
         return DIBS_NO_MEMORY;
     atomic_store(&runtime->visits, 0); /* those inside are the parent's threads */
-    core->abandoned = runtime->core; /* NOLINT(clang-analyzer-core.NullDereference): core_new made it */
+    core->abandoned = runtime->core;   /* NOLINT(clang-analyzer-core.NullDereference): core_new made it */
     runtime->core = core;
     atomic_store(&runtime->generation, generation);
     return DIBS_OK;

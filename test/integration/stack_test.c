@@ -303,6 +303,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(by_the_address_of_a_host, setup_tcp, fixture_teardown_expiring),
     };
 
-    stack_size = argc > 1 ? strtoul(argv[1], NULL, 10) : least_stack(); /* a number: to measure by hand what is needed */
+    stack_size = argc > 1 ? strtoul(argv[1], NULL, 10) : least_stack(); /* a number: to measure what is needed */
     return cmocka_run_group_tests_name("stack", tests, NULL, NULL);
 }
