@@ -140,8 +140,7 @@ dibs_status dibs_unlock_all(dibs_runtime *rt)
 
     if (!rt)
         return dibs__fail(DIBS_INVALID, "the runtime is NULL");
-    while ((
-        hold = dibs__holds_next(rt->serial, &cursor))) { /* each a visit of its own: dibs_close does not wait for all */
+    while ((hold = dibs__holds_next(rt->serial, &cursor))) { /* each in a visit of its own: dibs_close waits for one */
         dibs_status status = release(rt, hold);
         if (first == DIBS_OK)
             first = status;

@@ -23,11 +23,13 @@
 #include "base/random.h"
 #include "core/holds.h"
 
+_Static_assert(sizeof(struct dibs_runtime) <= 160, "runtime.h and dibs.h say how much of a closed one stays");
+
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER; /* waited on with registry_mutex */
 static dibs_runtime *runtimes;                             /* guarded by registry_mutex; those that are open */
-static dibs_runtime *closed_runtimes;    /* guarded by registry_mutex; for leak checkers, as is the next */
-static struct dibs__core *all_abandoned; /* guarded by registry_mutex; of runtimes that a child closed */
+static dibs_runtime *closed_runtimes;    /* guarded by registry_mutex; kept to be found by leak checkers */
+static struct dibs__core *all_abandoned; /* guarded by registry_mutex; of runtimes that a child closed; kept likewise */
 static uint64_t last_serial;             /* guarded by registry_mutex */
 
 /* The core whose on_event the calling thread runs, NULL: none. */

@@ -547,12 +547,10 @@ long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, st
 
 long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
 {
-    char bytes[16384];
-
     for (;;) {
-        ssize_t received = recv(link->fd, bytes, sizeof bytes, 0);
+        ssize_t received = recv(link->fd, link->in, sizeof link->in, 0);
         if (received > 0) {
-            if (redisReaderFeed(link->reader, bytes, (size_t)received) != REDIS_OK)
+            if (redisReaderFeed(link->reader, link->in, (size_t)received) != REDIS_OK)
                 return broken(link, "no memory for its reply", error);
             return (long)received;
         }

@@ -52,6 +52,7 @@ struct dibs__link {
     unsigned asked, answered;                    /* commands of the greeting */
     unsigned loaded;                             /* scripts, or refused to be */
     unsigned char asks[13 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    char in[16384];                              /* of dibs__link_receive: the stack of a thread may be no larger */
 };
 
 /*

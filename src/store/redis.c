@@ -123,14 +123,23 @@ dibs_status dibs__redis_check_slots(const struct dibs__redis_store *store, const
                            store->endpoint.url.shown, dibs__quote(quoted, lock_key));
 }
 
-void dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store, enum dibs__script script,
-                          const char *name)
+dibs_status dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store,
+                                 enum dibs__script script, const char *name, struct dibs__error *error)
 {
+    call->keys = malloc(DIBS__KEYS * sizeof *call->keys);
+    if (!call->keys)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
     dibs__call_init(&call->call, script, DIBS__KEYS);
     for (int i = 0; i < DIBS__KEYS; i++) {
         dibs__key_of(&call->keys[i], (enum dibs__key_kind)i, store->key_prefix, name);
         dibs__call_add(&call->call, call->keys[i].bytes, call->keys[i].size);
     }
+    return DIBS_OK;
+}
+
+void dibs__lock_call_free(struct dibs__lock_call *call)
+{
+    free(call->keys);
 }
 
 void dibs__lock_call_add(struct dibs__lock_call *call, const char *text)
@@ -223,8 +232,10 @@ static dibs_status look(struct dibs__redis_store *store, const char *name, int64
     struct dibs__lock_call call;
     struct run run;
 
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name);
+    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name, error) != DIBS_OK)
+        return error->status;
     dibs_status status = run_shared(store, &call.call, false, deadline, reply, &run, error);
+    dibs__lock_call_free(&call);
     if (status == DIBS_OK && !read_owner(*reply, owner)) {
         status = dibs__redis_reply_error(store, "looking at", name, *reply, error);
         freeReplyObject(*reply);
@@ -270,7 +281,8 @@ static dibs_status end_hold(struct dibs__redis_store *store, const char *name, c
     int resends = 0;
     bool late;
 
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name);
+    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error) != DIBS_OK)
+        return error->status;
     dibs__call_add_number(&call.call, 0);
     if (token)
         dibs__call_add(&call.call, token, size);
@@ -283,6 +295,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, const char *name, c
         late = reply->type == REDIS_REPLY_INTEGER && reply->integer < 0;
         freeReplyObject(reply);
     } while (late && dibs__redis_once_more(store, status, &resends, deadline));
+    dibs__lock_call_free(&call);
     return status;
 }
 

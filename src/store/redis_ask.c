@@ -247,13 +247,16 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
     redisReply *reply;
 
     *decided = false;
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name);
-    dibs_status status = dibs__redis_check_slots(store, &sending->view, call.keys[DIBS__KEY_LOCK].bytes, error);
+    dibs_status status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name, error);
     if (status != DIBS_OK)
         return status;
-    add_ask(&call, store, sending);
-    status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view, sending->ask->deadline,
-                            &reply, unknown, error);
+    status = dibs__redis_check_slots(store, &sending->view, call.keys[DIBS__KEY_LOCK].bytes, error);
+    if (status == DIBS_OK) {
+        add_ask(&call, store, sending);
+        status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view, sending->ask->deadline,
+                                &reply, unknown, error);
+    }
+    dibs__lock_call_free(&call);
     if (status != DIBS_OK)
         return status;
     status = read_answer(store, sending, reply, decided, answer, error);
@@ -358,7 +361,9 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
 {
     struct dibs__lock_call call;
 
-    dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name);
+    if (dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name,
+                             error) != DIBS_OK)
+        return error->status;
     dibs__lock_call_add(&call, release->token);
     if (sending) {
         sending->view = *view;
@@ -366,6 +371,7 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
     }
     dibs_status status =
         dibs__call_run(&call.call, store->channels[channel], view, release->deadline, reply, unknown, error);
+    dibs__lock_call_free(&call);
     if (sending && *unknown)
         doubt(store, sending, &release->next_answer);
     return status;

@@ -82,13 +82,18 @@ dibs_status dibs__redis_reply_error(struct dibs__redis_store *store, const char 
 dibs_status dibs__redis_check_slots(const struct dibs__redis_store *store, const struct dibs__link_view *view,
                                     const char *lock_key, struct dibs__error *error);
 
-/* A call about a lock: its keys come first. The arguments must live as long as the call. */
+/*
+ * A call about a lock: its keys come first. The arguments must live as long as
+ * the call. The keys, some KiB, are not on the stack, which may be a small one.
+ * init: DIBS_OK; else DIBS_NO_MEMORY with the error filled, and nothing to free.
+ */
 struct dibs__lock_call {
     struct dibs__call call;
-    struct dibs__key keys[DIBS__KEYS];
+    struct dibs__key *keys; /* DIBS__KEYS */
 };
-void dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store, enum dibs__script script,
-                          const char *name);
+dibs_status dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs__redis_store *store,
+                                 enum dibs__script script, const char *name, struct dibs__error *error);
+void dibs__lock_call_free(struct dibs__lock_call *call);
 void dibs__lock_call_add(struct dibs__lock_call *call, const char *text);
 
 /* redis_ask.c: acquire, conclude, release and retract of store.h, and what the subscriber hears. */

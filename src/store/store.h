@@ -185,8 +185,10 @@ struct dibs__store_config {
     struct dibs__counters *counters;
 };
 
-/* To be called by who opens stores under a mutex that it holds across forks, before its own pthread_atfork. False: no
- * memory; to be called again. */
+/*
+ * To be called by who opens stores under a mutex that it holds across forks,
+ * before its own pthread_atfork. False: no memory; to be called again.
+ */
 bool dibs__store_watch_forks(void);
 
 /* Opens the store of config->url (connects). *out = NULL on failure: a status of dibs_open. */
