@@ -10,10 +10,16 @@
 #include "core/cell.h"
 #include "support/test.h"
 
+#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN) /* what these do to each wait is not linear: no times there */
+#define SMALL 100
+#define ROUNDS 1
+#define MOST_RATIO 1e9
+#else
 #define SMALL 1000
-#define TIMES 8
-#define MOST_RATIO (3 * TIMES)
 #define ROUNDS 5
+#define MOST_RATIO (3.0 * TIMES)
+#endif
+#define TIMES 8
 #define STACK_SIZE ((size_t)256 << 20)
 
 /* For what is not on the test's own thread. */
@@ -177,7 +183,7 @@ static void assert_linear(measure *time_of)
     assert_int_equal(pthread_create(&thread, &attributes, compare, &c), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attributes);
-    assert_that(c.large <= c.small * MOST_RATIO, "%ld ns for %d, %ld ns for %d", (long)c.small, SMALL, (long)c.large,
+    assert_that((double)c.large <= (double)c.small * MOST_RATIO, "%ld ns for %d, %ld ns for %d", (long)c.small, SMALL, (long)c.large,
                 SMALL * TIMES);
 }
 
