@@ -62,8 +62,9 @@ struct dibs__cell {
     struct dibs__lease *leases; /* each with a reference; guarded by the shard's mutex */
     struct queue waiters;       /* for the name; guarded by the shard's mutex */
     struct queue tries;         /* with one try; guarded by the shard's mutex */
-    struct dibs__lease *asleep; /* that the thread with the turn sleeps for; NULL: for none; guarded by the shard's mutex */
-    int64_t ask_by;             /* when it asks again; only with asleep; guarded by the shard's mutex */
+    struct dibs__lease
+        *asleep;    /* that the thread with the turn sleeps for; NULL: for none; guarded by the shard's mutex */
+    int64_t ask_by; /* when it asks again; only with asleep; guarded by the shard's mutex */
     struct dibs__outage *outage; /* that the thread with the turn rides out; NULL: none; guarded by the shard's mutex */
     int64_t outage_since;        /* by the first of those in a row that found it so; guarded by the shard's mutex */
     size_t name_size;            /* read-only */

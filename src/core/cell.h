@@ -109,7 +109,7 @@ enum dibs__learned {
 struct dibs__leaving {
     enum dibs__learned learned;
     const struct dibs__error *error; /* of a failure or an outage */
-    bool pass_on;                    /* the attempt may go on in the hands of the next thread, if that wants such a lease */
+    bool pass_on; /* the attempt may go on in the hands of the next thread, if that wants such a lease */
 };
 
 /*

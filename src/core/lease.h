@@ -36,10 +36,10 @@ struct dibs__bid {
     bool answered;        /* the turn, and then */
     dibs_status status;   /* this is what it was told */
     struct dibs__answer answer;
-    struct dibs__push push;              /* guarded by the cell's mutex (cell.c) */
-    bool hinted;                         /* to ask again at once; guarded by the cell's mutex */
-    pthread_cond_t *sleeper;             /* the asking thread sleeps there; NULL: it does not; guarded by the cell's mutex */
-    bool listed;                         /* among those of the cell and by its token; guarded by the cell's mutex */
+    struct dibs__push push;  /* guarded by the cell's mutex (cell.c) */
+    bool hinted;             /* to ask again at once; guarded by the cell's mutex */
+    pthread_cond_t *sleeper; /* of the asking thread; NULL: it does not sleep; guarded by the cell's mutex */
+    bool listed;             /* among those of the cell and by its token; guarded by the cell's mutex */
     struct dibs__lease *next, *previous; /* among those of the cell; guarded by the cell's mutex */
     struct dibs__lease *chain;           /* among those whose tokens share a bucket; guarded by the cell's mutex */
     uint64_t hash;                       /* of the token that it is listed with; guarded by the cell's mutex */

@@ -310,7 +310,7 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before);
     moved_clock_advance(&s->clock, 1);
-    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* it may yet have to wake to the new time */
+    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* it may not have woken yet */
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before + 1);
 }

@@ -15,7 +15,7 @@
 #include "support/test.h"
 
 static _Thread_local bool conds_fail;
-static _Thread_local long mutexes;      /* made by this thread, less those that it ended */
+static _Thread_local long mutexes;       /* made by this thread, less those that it ended */
 static _Thread_local long mutex_fail_at; /* the one that is to fail, counted from now; 0: none */
 
 #ifdef __GLIBC__
