@@ -10,8 +10,8 @@
  *     it is `called` (it has what turn->kind says), or the lease is parked and
  *     it is the first, or it has its `answer`, or closing, or its deadline.
  * A thread that asks the store sleeps on a cond that bid.sleeper shows until
- *     its bid.push is there, or bid.hinted, or closing, or its deadline; the
- *     thread with the turn also until the cell's `ask_by`.
+ *     its bid.push is there, or bid.hinted, or closing, or its deadline, which
+ *     for the thread with the turn is the cell's `ask_by`.
  *
  * Something is known of a name that is held here, or `said_taken`, or that has
  * an `outage`. Threads with one try wait in `tries` only while nothing is known:
@@ -64,7 +64,7 @@ struct dibs__cell {
     struct queue tries;         /* with one try; guarded by the shard's mutex */
     struct dibs__lease
         *asleep;    /* that the thread with the turn sleeps for; NULL: for none; guarded by the shard's mutex */
-    int64_t ask_by; /* when it must have asked again; only with asleep; guarded by the shard's mutex */
+    int64_t ask_by; /* when it asks again; only with asleep; guarded by the shard's mutex */
     struct dibs__outage *outage; /* that the thread with the turn rides out; NULL: none; guarded by the shard's mutex */
     int64_t outage_since;        /* by the first of those in a row that found it so; guarded by the shard's mutex */
     size_t name_size;            /* read-only */
@@ -496,10 +496,10 @@ void dibs__cell_set_token(struct dibs__cells *cells, struct dibs__cell *cell, st
     pthread_mutex_unlock(&cell->shard->mutex);
 }
 
-/* When the thread with the turn must have asked again, by what those who wait behind it want. */
-static int64_t ask_by(const struct dibs__cell *cell, int64_t now)
+/* When the thread with the turn asks again, if not before: at its deadline, or as those who wait behind it want it. */
+static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t now)
 {
-    int64_t by = DIBS__NEVER;
+    int64_t by = deadline;
 
     for (const struct waiter *at = cell->waiters.first; at; at = at->next) {
         int64_t its = dibs__after_ms(now, at->turn->lease_ms / 3);
@@ -510,15 +510,15 @@ static int64_t ask_by(const struct dibs__cell *cell, int64_t now)
 
 /* It is the one that the others here wait for. */
 static void fall_asleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                        const struct dibs__outage *outage)
+                        const struct dibs__sleep *sleep)
 {
     int64_t now = dibs__now(cells->clock);
 
-    note_outage(cell, outage, now);
-    cell->said_taken = !outage;
-    answer_tries(cell, outage ? &outage->error : NULL);
+    note_outage(cell, sleep->outage, now);
+    cell->said_taken = !sleep->outage;
+    answer_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
     cell->asleep = lease;
-    cell->ask_by = ask_by(cell, now);
+    cell->ask_by = ask_by(cell, sleep->deadline, now);
 }
 
 /* Requires the shard's mutex; lets go of it while it sleeps. */
@@ -529,8 +529,7 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
 
     bid->sleeper = sleep->cond;
     while (bid->push.fence == 0 && !bid->hinted && !atomic_load(cells->closing)) {
-        bool in_time = cell->asleep != lease || sleep->deadline < cell->ask_by;
-        int64_t until = in_time ? sleep->deadline : cell->ask_by;
+        int64_t until = cell->asleep == lease ? cell->ask_by : sleep->deadline;
         if (dibs__now(cells->clock) >= until)
             break;
         cells->clock->wait(cells->clock, sleep->cond, &cell->shard->mutex, until);
@@ -545,7 +544,7 @@ struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell 
 
     pthread_mutex_lock(&cell->shard->mutex);
     if (!lease->fair)
-        fall_asleep(cells, cell, lease, sleep->outage);
+        fall_asleep(cells, cell, lease, sleep);
     sleep_for_the_store(cells, cell, lease, sleep);
     if (!lease->fair)
         cell->asleep = NULL;

@@ -38,7 +38,7 @@ struct dibs__bid {
     struct dibs__answer answer;
     struct dibs__push push;  /* guarded by the cell's mutex (cell.c) */
     bool hinted;             /* to ask again at once; guarded by the cell's mutex */
-    pthread_cond_t *sleeper; /* the asking thread sleeps there; NULL: it does not; guarded by the cell's mutex */
+    pthread_cond_t *sleeper; /* of the asking thread; NULL: it does not sleep; guarded by the cell's mutex */
     bool listed;             /* among those of the cell and by its token; guarded by the cell's mutex */
     struct dibs__lease *next, *previous; /* among those of the cell; guarded by the cell's mutex */
     struct dibs__lease *chain;           /* among those whose tokens share a bucket; guarded by the cell's mutex */

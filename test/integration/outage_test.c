@@ -240,7 +240,6 @@ int main(void)
         TEST(a_waiting_call_rides_out_an_outage),
         TEST(an_outage_in_the_middle_of_a_wait),
         TEST(two_tries_at_a_server_that_is_silent),
-        TEST(one_try_is_bounded),
         TEST(an_outage_that_lasts_ends_the_wait),
         TEST(one_try_is_bounded),
         TEST(closing_in_an_outage_is_bounded),

@@ -289,6 +289,18 @@ static actor *begin_short(stage *s, struct short_wait *w, uint32_t lease_ms, int
     return a;
 }
 
+struct asked {
+    stage *s;
+    unsigned before;
+};
+
+static bool has_asked(void *arg)
+{
+    const struct asked *asked = arg;
+
+    return acquires(asked->s) > asked->before;
+}
+
 /* Not before that time has passed: one more ask. */
 static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
 {
@@ -298,6 +310,7 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before);
     moved_clock_advance(&s->clock, 1);
+    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* it may not have woken yet */
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before + 1);
 }
