@@ -563,18 +563,18 @@ static void a_forced_unlock_without_the_right_to_publish(void **state)
 
     server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
     snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
-    dibs_runtime *operator = open_url(url, NULL);
+    dibs_runtime *weak = open_url(url, NULL);
     for (int i = 0; i < 2; i++) {
         scene c = set_scene(state);
         long long before = fence(c.s);
-        assert_status(DIBS_OK, dibs_force_unlock(operator, "x", i == 0 ? NULL : "holder"));
+        assert_status(DIBS_OK, dibs_force_unlock(weak, "x", i == 0 ? NULL : "holder"));
         assert_false(ear_heard_anything(c.a));
         assert_false(ear_heard_anything(c.b));
         assert_false(server_string(c.s, text, sizeof text, "GET lock:x"));
         assert_true(fence(c.s) > before);
         clear_scene(&c);
     }
-    dibs_close(operator);
+    dibs_close(weak);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
