@@ -577,7 +577,8 @@ static void a_forced_unlock_without_the_right_to_publish(void **state)
     dibs_close(weak);
 }
 
-/* Who was told by another server that somebody has the lock, which this one may not know: that one is to set it again. */
+/* Who was told by another server that somebody has the lock, which this one may not know: that one is to set it again.
+ */
 static void who_leaves_it_to_its_owner_only_enters(void **state)
 {
     for (int others = 0; others < 2; others++) {
