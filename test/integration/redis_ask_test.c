@@ -1,6 +1,7 @@
 /*
  * The connection of an ask: all asks of one token go over the same one, so that they reach the server in the order in
- * which they were sent, however busy it is. The server says by MONITOR over which connection each came.
+ * which they were sent, however busy it is. The server says by MONITOR over which connection each came. And how often
+ * it is asked.
  */
 #include <stdio.h>
 #include <string.h>
@@ -210,6 +211,42 @@ static void the_ask_behind_a_release_is_the_first_of_them(void **state)
     actor_end(other);
 }
 
+/* --------------------------------------------------------- how often it asks */
+
+#define OWNED_MS 2000
+
+static bool has_passed(void *arg)
+{
+    const int64_t *until = arg;
+
+    return now_ms() >= *until;
+}
+
+/* An owner of whom it was known until when, and is not any more, is asked for no more often than any foreigner. */
+static void an_owner_that_has_no_end_any_more(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x by-hand PX %d", OWNED_MS);
+    uint64_t before = stats_of(f->rt).store_commands;
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    assert_true(sends(f, before + 1, LIMIT_MS));
+    assert_int_equal(server_integer(f->server, "PERSIST lock:x"), 1);
+    int64_t start = now_ms() + OWNED_MS, until = start + 1000;
+    assert_true(wait_until(has_passed, &start, LIMIT_MS));
+    long long asks = server_asks(f->server);
+    assert_true(wait_until(has_passed, &until, LIMIT_MS));
+    asks = server_asks(f->server) - asks;
+    int64_t took = now_ms() - start;
+    assert_that(asks <= took / 50 + 2, "%lld in %lld ms", asks, (long long)took);
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -217,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(all_asks_of_a_token_go_over_one_connection),
         TEST(the_ask_behind_a_release_is_the_first_of_them),
+        TEST(an_owner_that_has_no_end_any_more),
     };
 
     return cmocka_run_group_tests_name("redis_ask", tests, NULL, NULL);

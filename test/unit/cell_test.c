@@ -463,6 +463,31 @@ static void all_who_waited_out_an_outage_give_up_together(void **state)
     end_crowd(crowd);
 }
 
+/* The others ask no more when the one that asks has found that it is over: each ask may take the command timeout. */
+static void who_gives_up_with_another_does_not_ask_before(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    s->settings.outage_ms = 1000;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    begin_crowd(s, crowd, 0, FOREVER);
+    for (int ms = 0; ms < 800; ms += 100) {
+        moved_clock_advance(&s->clock, MS(100));
+        stage_await_waiting(s, CROWD);
+    }
+    faults_block_acquires(&s->faults);
+    moved_clock_advance(&s->clock, MS(400));
+    faults_await_blocked(&s->faults);
+    unsigned asked = acquires(s);
+    faults_unblock_acquires(&s->faults);
+    for (size_t i = 0; i < CROWD; i++)
+        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
+    assert_int_equal(acquires(s), asked);
+    end_crowd(crowd);
+}
+
 /* Later than those who gave up, so it has patience left: it asks on, in their place. */
 static void who_came_later_has_patience_left(void **state)
 {
@@ -749,6 +774,7 @@ int main(void)
         TEST(an_outage_is_ridden_out_for_outage_ms),
         TEST(the_outage_counts_from_when_the_store_was_heard_last),
         TEST(all_who_waited_out_an_outage_give_up_together),
+        TEST(who_gives_up_with_another_does_not_ask_before),
         TEST(who_came_later_has_patience_left),
         TEST(a_refusal_comes_back_at_once),
         TEST(a_grant_that_comes_when_its_lease_is_over_is_none),

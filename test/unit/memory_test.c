@@ -902,8 +902,10 @@ static void a_space_ends_with_its_last_user(void **state)
 
 static void each_call_is_a_command_and_is_heard(void **state)
 {
+    static struct dibs__batch batch = {.done = on_done};
     struct user user;
     struct dibs__answer answer;
+    struct dibs__error error;
 
     open_user(&user, *state, "mem:");
     moved_clock_advance(user.clock, MS(5));
@@ -913,6 +915,9 @@ static void each_call_is_a_command_and_is_heard(void **state)
     release(&user, "a", "t");
     user.store->ops->retract(user.store, "a", "t", 1000);
     assert_int_equal(atomic_load(&user.counters.commands), 4);
+    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", NULL, DIBS__NEVER, &error));
+    user.store->ops->renew(user.store, &batch);
+    assert_int_equal(atomic_load(&user.counters.commands), 6);
     close_user(&user);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/holds.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/process.h"
@@ -93,6 +94,22 @@ static void a_grant_in_flight_at_the_shutdown_is_kept_or_closed(void **state)
 }
 
 /* ------------------------------------------------------------------- close */
+
+/* To whoever still looks at it, too: its key may be another's by the time that the close comes to its end. */
+static void what_a_close_releases_is_lost(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
+    dibs__lease_ref(lease);
+    assert_false(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_true(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
+    dibs__lease_unref(lease);
+}
 
 static void closing_releases_what_other_threads_hold(void **state)
 {
@@ -523,6 +540,7 @@ int main(void)
         TEST(what_cannot_be_opened_leaves_nothing),
         TEST(shutdown_ends_all_waits_and_nothing_else),
         TEST(a_grant_in_flight_at_the_shutdown_is_kept_or_closed),
+        TEST(what_a_close_releases_is_lost),
         TEST(closing_releases_what_other_threads_hold),
         TEST(a_new_runtime_is_not_the_old_one),
         TEST(a_closed_runtime_says_so_for_ever),
