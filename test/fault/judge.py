@@ -4,11 +4,14 @@ import mmap
 import struct
 from typing import NamedTuple
 
-MAGIC = 0x6A75646765303031
+MAGIC = 0x6A75646765303032
 HEAD_WORDS = 512
 HEAD_PHASE = 6
 HEAD_LEASE = 7
 HEAD_QUIT = 8
+HEAD_BURST = HEAD_QUIT + 256
+PAUSES_MAX = 120
+BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED = range(4)
 SLOT_WORDS = 4
 NONE, ASKING, HELD, LEAVING, DONE = range(5)
 FAIR, FIXED = 1, 2
@@ -43,12 +46,25 @@ class Hold(NamedTuple):
     last_accept: int
     ok_after_rejected: int
     odd: int
+    extended_ms: int
+    sure_until: int
     slot: int = -1
     died: int = 0  # when its worker was found dead, if it was before the record was done
 
 
-RECORD = struct.Struct("=5Qq16Q")
+RECORD = struct.Struct("=5Qq18Q")
 RECORD_WORDS = RECORD.size // 8
+
+
+class Burst(NamedTuple):
+    """What a process that let go of many locks at once wrote of it; see judge.h."""
+
+    state: int
+    taken: int
+    ending: int
+    ended: int
+    at_risk: int
+    pauses: list  # (begin, end)
 
 
 class Judge:
@@ -71,6 +87,16 @@ class Judge:
 
     def set_quit(self, process, quit_now):
         self.words[HEAD_QUIT + process] = 1 if quit_now else 0
+
+    def clear_burst(self):
+        for word in range(HEAD_BURST, HEAD_BURST + 6):
+            self.words[word] = 0
+
+    def burst(self):
+        *numbers, count = self.words[HEAD_BURST : HEAD_BURST + 6]
+        first = HEAD_BURST + 6
+        times = self.words[first : first + 2 * min(count, PAUSES_MAX)]
+        return Burst(*numbers, list(zip(times[::2], times[1::2])))
 
     def _slot(self, slot):
         return self.first_slot + slot * self.slot_words

@@ -1,7 +1,8 @@
 """Which faults, when, on what: all of it drawn from the seed, so that the same seed plans the same faults.
 
 A run is a row of phases, each with names of its own. In a phase of class 1 the server keeps its state whatever happens;
-in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both.
+in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both. In a phase of bursts nothing
+is harmed: processes let go of very many locks at once.
 """
 
 import random
@@ -9,6 +10,8 @@ from typing import NamedTuple
 
 CALM = 2.5  # at the end of a phase no fault begins: waiters must come on
 KEPT, LOST = 1, 2
+BURST_SECONDS = 2.0  # at least: a phase of bursts lasts until they are over
+SHORT_LEASES = ("211", "307", "401")  # ms: worker.c extends to them, and to them only; so "stuck" knows an extension
 
 
 class Kind(NamedTuple):
@@ -29,6 +32,7 @@ KINDS = {
     "drop_up": Kind("network", disturbs=True),
     "drop_down": Kind("network", disturbs=True),
     "cut_after": Kind("network", disturbs=True),
+    "stuck": Kind("network", disturbs=True),
     # the server, its state kept
     "server_stop": Kind("server", disturbs=True),
     "restart_kept": Kind("server", disturbs=True),
@@ -52,6 +56,8 @@ KINDS = {
     "worker_stop": Kind("process"),
     "worker_kill": Kind("process"),
     "worker_exit": Kind("process"),
+    # nothing is harmed, but there is much to do
+    "burst": Kind("burst"),
 }
 
 
@@ -82,6 +88,8 @@ def draw_length(rng, kind):
         return 0.0
     if kind == "cut_after":
         return round(rng.uniform(0.1, 0.4), 3)
+    if kind == "stuck":
+        return round(rng.uniform(0.8, 1.6), 3)  # there is not always somebody who extends a lease
     if kind in ("worker_kill", "worker_exit", "pexpire_key", "restart_kept"):
         return round(rng.uniform(0.0, 0.3), 3)
     if kind in ("promotion", "restart_lost"):
@@ -99,6 +107,9 @@ def draw_params(rng, kind, size):
         return {"name": rng.randrange(size.names)}
     if kind not in KINDS or KINDS[kind].track != "network" or kind == "refuse":
         return {"writes_only": rng.random() < 0.5} if kind == "client_pause" else {}
+    if kind == "stuck":
+        # It comes after what is sent again, and still within the time of a command.
+        return {"share": 1, "salt": 0, "ms": rng.choice([100, 150, 200, 250, 280]), "words": SHORT_LEASES}
     params = {"share": rng.choice([1, 1, 0.5, 0.2]), "salt": rng.randrange(1000)}
     if kind in ("stall", "half_close", "delay"):
         params["way"] = rng.choice(["up", "down", None]) if kind != "half_close" else rng.choice(["up", "down"])
@@ -146,9 +157,30 @@ def plan_track(rng, bag, track, seconds, size, slower=1):
 
 
 def make(seed, seconds, size, only=None):
-    """The phases of a run of about so many seconds. only: the kinds of faults to choose from; None: all."""
-    rng = random.Random(seed)
+    """
+    The phases of a run of about so many seconds, and for each minute one of bursts. only: the kinds of faults to choose
+    from; None: all.
+    """
     kinds = [kind for kind in KINDS if only is None or kind in only]
+    phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
+    if "burst" in kinds:
+        rng = random.Random(f"{seed} burst")
+        for _ in range(max(1, round(seconds / 60))):
+            phases.append(make_bursts(rng, len(phases) + 1, size))
+    return phases
+
+
+def make_bursts(rng, number, size):
+    """What is held by threads that end, and what by a runtime that is closed."""
+    ways = ["threads", "close"]
+    rng.shuffle(ways)
+    faults = [Fault(0.3, "burst", 0.0, {"how": how, "holds": size.holds}) for how in ways]
+    return Phase(number, False, BURST_SECONDS, faults)
+
+
+def make_harmful(seed, seconds, size, kinds):
+    rng = random.Random(seed)
+    kinds = [kind for kind in kinds if kind != "burst"]
     bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track in PACE}
     classes = [KEPT] if any(not KINDS[k].loses for k in kinds) else []
     if any(KINDS[k].loses for k in kinds):

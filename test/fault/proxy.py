@@ -13,7 +13,11 @@ object a line, and answers each with a line, a number; ends with its standard in
         throttle, "rate": N                 bytes a second each way
         half_close, "way": up|down          ends that way: its receiver is told that no more comes
         cut_after, "bytes": N               closes each after N bytes of the next piece to the client that is longer
-    {"do": "calm"}                          ends what acts; the answer: how many connections cut_after closed
+        stuck, "ms": N, "words": [..]       a piece to the server that holds one of these words of a command is held
+                                            back for so long, while its client is told that the connection is over;
+                                            one at a time, so that what the client sends again comes through
+    {"do": "calm"}                          ends what acts, not what is held back; the answer: how many connections
+                                            cut_after closed, or stuck
 
 What a client sent before it went away is delivered still, as a network would.
 """
@@ -47,6 +51,17 @@ class Flow:
         self.rate = 0.0
         self.allowance_at = 0.0
         self.cut_after = -1
+
+    def hold_back(self, until):
+        """What was read comes then; nothing more is read."""
+        self.queue = collections.deque((until, data) for _, data in self.queue)
+        self.ended = True
+
+    def discard(self):
+        """Nothing comes out of it any more."""
+        self.queue.clear()
+        self.queued = 0
+        self.dropping = True
 
     def add(self, data, now):
         if not self.dropping:
@@ -98,6 +113,7 @@ class Connection:
         self.up, self.down = Flow(client, server), Flow(server, client)
         self.flows = {client: self.up, server: self.down}
         self.watched = {}
+        self.sticks = False  # while "stuck" acts on it
 
     def flow_to(self, end):
         return self.down if end is self.client else self.up
@@ -110,7 +126,8 @@ class Proxy:
         self.connections = set()
         self.accepted = 0
         self.acting = None  # the order that new connections feel too
-        self.cuts = 0  # connections closed within a reply, by what acts
+        self.cuts = 0  # connections closed within a reply or held back, by what acts
+        self.stuck_until = 0.0
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
@@ -140,7 +157,7 @@ class Proxy:
         self.accepted += 1
         connection = Connection(self.accepted, client, server)
         self.connections.add(connection)
-        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle", "cut_after"):
+        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle", "cut_after", "stuck"):
             self.harm(connection, self.acting)
         self.watch(connection)
 
@@ -182,10 +199,26 @@ class Proxy:
             return
         except OSError:
             data = b""
-        if data:
-            flow.add(data, time.monotonic())
-        else:
+        if not data:
             flow.ended = True
+            return
+        flow.add(data, time.monotonic())
+        if connection.sticks and flow is connection.up and self.is_to_stick(data):
+            self.stick(connection)
+
+    def is_to_stick(self, data):
+        words = [b"\r\n$%d\r\n%s\r\n" % (len(word), word.encode()) for word in self.acting["words"]]
+        return time.monotonic() >= self.stuck_until and any(word in data for word in words)
+
+    def stick(self, connection):
+        self.cuts += 1
+        self.stuck_until = time.monotonic() + self.acting["ms"] / 1000
+        connection.up.hold_back(self.stuck_until)
+        connection.down.discard()
+        try:
+            connection.client.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
     def write(self, flow):
         """False: the target is gone."""
@@ -205,9 +238,7 @@ class Proxy:
         """Writes what is due, passes on ends; closes the connection where both sides are done."""
         for flow in (connection.up, connection.down):
             if not self.write(flow):
-                flow.queue.clear()
-                flow.queued = 0
-                flow.dropping = True
+                flow.discard()
                 if flow is connection.up:
                     connection.down.ended = True
             if flow.is_cut():
@@ -246,6 +277,7 @@ class Proxy:
                 flow.ended = True
         elif kind == "cut_after":
             connection.down.cut_after = order["bytes"]
+        connection.sticks = kind == "stuck"
         for flow in self.ways(connection, order):
             if kind == "stall":
                 flow.stalled = True
@@ -265,6 +297,7 @@ class Proxy:
         elif kind == "calm":
             self.acting = None
             for connection in list(self.connections):
+                connection.sticks = False
                 for flow in (connection.up, connection.down):
                     flow.calm()
         else:
