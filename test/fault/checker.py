@@ -74,11 +74,13 @@ class Loss(NamedTuple):
 
 
 class Burst(NamedTuple):
-    """A process held very many locks, and let go of all of them at once, between begin and end."""
+    """A process held very many locks, and let go of all of them at once, between begin and end; it lived longer."""
 
     process: int
+    born: int
     begin: int
     end: int  # when the last was gone from the store
+    died: int
     pauses: list  # (begin, end): the process was not run, or the machine
 
 
@@ -542,12 +544,13 @@ class Report:
         self.count_handovers(by_name)
         self.count_watched(holds)
         for burst in circumstances.bursts:
-            self.check_burst(burst, [hold for hold in holds if hold.slot // circumstances.threads == burst.process])
+            self.check_burst(burst, holds)
 
     def check_burst(self, burst, holds):
         """Those that its process has beside it: nothing disturbs them, so none of them may be lost."""
         for hold in holds:
-            if hold.status != judge.OK or hold.flags & judge.FIXED:
+            own = hold.slot // self.about.threads == burst.process and burst.born <= hold.asked <= burst.died
+            if not own or hold.status != judge.OK or hold.flags & judge.FIXED:
                 continue
             if overlaps_in_time(hold.returned, claim_end(hold), burst.begin, burst.end):
                 self.count("leases kept beside a burst")
