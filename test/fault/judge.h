@@ -15,7 +15,7 @@
 #define JUDGE_MAGIC UINT64_C(0x6a75646765303032)
 #define JUDGE_HEAD_WORDS 512 /* of the file's head, in whole pages */
 #define JUDGE_PROCESSES_MAX 256
-#define JUDGE_PAUSES_MAX 120
+#define JUDGE_PAUSES_MAX 100
 
 enum hold_state { HOLD_NONE, HOLD_ASKING, HOLD_HELD, HOLD_LEAVING, HOLD_DONE };
 
@@ -76,8 +76,11 @@ typedef struct judge_head {
     uint64_t magic, phases, names, processes, threads, capacity; /* set by the rig before it starts a worker */
     _Atomic uint64_t phase;                     /* names are those of this phase; 0: pause; by the rig */
     _Atomic uint64_t lease_ms;                  /* the usual lease of the phase; by the rig, before the phase */
+    _Atomic uint64_t stretches;                 /* percent of the holds that are extended twice; by the rig, as that */
     _Atomic uint64_t quit[JUDGE_PROCESSES_MAX]; /* a worker that is to end; by the rig */
     judge_burst burst;                          /* by the last process that made one */
 } judge_head;                                   /* then at JUDGE_HEAD_WORDS the fences [phase][name], then the slots */
+
+_Static_assert(sizeof(judge_head) <= JUDGE_HEAD_WORDS * sizeof(uint64_t), "the judge's head has its place");
 
 #endif

@@ -8,9 +8,10 @@ MAGIC = 0x6A75646765303032
 HEAD_WORDS = 512
 HEAD_PHASE = 6
 HEAD_LEASE = 7
-HEAD_QUIT = 8
+HEAD_STRETCHES = 8
+HEAD_QUIT = 9
 HEAD_BURST = HEAD_QUIT + 256
-PAUSES_MAX = 120
+PAUSES_MAX = 100
 BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED = range(4)
 SLOT_WORDS = 4
 NONE, ASKING, HELD, LEAVING, DONE = range(5)
@@ -80,9 +81,10 @@ class Judge:
         self.words = memoryview(self.map).cast("Q")
         self.words[0:6] = memoryview(struct.pack("=6Q", MAGIC, phases, names, processes, threads, capacity)).cast("Q")
 
-    def set_phase(self, phase, lease_ms=0):
+    def set_phase(self, phase, lease_ms=0, stretches=0):
         if lease_ms:
             self.words[HEAD_LEASE] = lease_ms
+            self.words[HEAD_STRETCHES] = stretches
         self.words[HEAD_PHASE] = phase
 
     def set_quit(self, process, quit_now):

@@ -2,7 +2,8 @@
 
 A run is a row of phases, each with names of its own. In a phase of class 1 the server keeps its state whatever happens;
 in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both. In a phase of bursts nothing
-is harmed: processes let go of very many locks at once.
+is harmed: processes let go of very many locks at once. In a phase of extensions many leases are extended, and what is
+sent for them is stuck.
 """
 
 import random
@@ -10,6 +11,9 @@ from typing import NamedTuple
 
 CALM = 2.5  # at the end of a phase no fault begins: waiters must come on
 KEPT, LOST = 1, 2
+STRETCHES = 2  # percent of the holds that are extended to a short and then to a long lease: they last long
+EXTENSION_STRETCHES = 12
+EXTENSION_SECONDS = 8.0
 BURST_SECONDS = 2.0  # at least: a phase of bursts lasts until they are over
 SHORT_LEASES = ("211", "307", "401")  # ms: worker.c extends to them, and to them only; so "stuck" knows an extension
 
@@ -77,6 +81,7 @@ class Phase(NamedTuple):
     loses: bool
     seconds: float
     faults: list
+    stretches: int = STRETCHES
 
     def __str__(self):
         title = "loses state" if self.loses else "keeps state"
@@ -109,7 +114,9 @@ def draw_params(rng, kind, size):
         return {"writes_only": rng.random() < 0.5} if kind == "client_pause" else {}
     if kind == "stuck":
         # It comes after what is sent again, and still within the time of a command.
-        return {"share": 1, "salt": 0, "ms": rng.choice([100, 150, 200, 250, 280]), "words": SHORT_LEASES}
+        named = rng.random() < 0.8  # those can end no old connection; where there are none, nothing is stuck
+        ms = rng.choice([100, 150, 200, 250, 280])
+        return {"share": 1, "salt": 0, "ms": ms, "words": SHORT_LEASES, "named": named}
     params = {"share": rng.choice([1, 1, 0.5, 0.2]), "salt": rng.randrange(1000)}
     if kind in ("stall", "half_close", "delay"):
         params["way"] = rng.choice(["up", "down", None]) if kind != "half_close" else rng.choice(["up", "down"])
@@ -158,16 +165,23 @@ def plan_track(rng, bag, track, seconds, size, slower=1):
 
 def make(seed, seconds, size, only=None):
     """
-    The phases of a run of about so many seconds, and for each minute one of bursts. only: the kinds of faults to choose
-    from; None: all.
+    The phases of a run of about so many seconds, and for each minute one more of extensions and one of bursts. only: the
+    kinds of faults to choose from; None: all.
     """
     kinds = [kind for kind in KINDS if only is None or kind in only]
     phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
-    if "burst" in kinds:
-        rng = random.Random(f"{seed} burst")
-        for _ in range(max(1, round(seconds / 60))):
+    rng = random.Random(f"{seed} more")
+    for _ in range(max(1, round(seconds / 60))):
+        if "stuck" in kinds:
+            phases.append(make_extensions(rng, len(phases) + 1, size))
+        if "burst" in kinds:
             phases.append(make_bursts(rng, len(phases) + 1, size))
     return phases
+
+
+def make_extensions(rng, number, size):
+    faults = plan_track(rng, Bag(rng, ["stuck"]), "network", EXTENSION_SECONDS, size)
+    return Phase(number, False, EXTENSION_SECONDS, faults, EXTENSION_STRETCHES)
 
 
 def make_bursts(rng, number, size):
@@ -175,7 +189,7 @@ def make_bursts(rng, number, size):
     ways = ["threads", "close"]
     rng.shuffle(ways)
     faults = [Fault(0.3, "burst", 0.0, {"how": how, "holds": size.holds}) for how in ways]
-    return Phase(number, False, BURST_SECONDS, faults)
+    return Phase(number, False, BURST_SECONDS, faults, 0)
 
 
 def make_harmful(seed, seconds, size, kinds):

@@ -13,9 +13,11 @@ object a line, and answers each with a line, a number; ends with its standard in
         throttle, "rate": N                 bytes a second each way
         half_close, "way": up|down          ends that way: its receiver is told that no more comes
         cut_after, "bytes": N               closes each after N bytes of the next piece to the client that is longer
-        stuck, "ms": N, "words": [..]       a piece to the server that holds one of these words of a command is held
+        stuck, "ms": N, "words": [..], "named": B
+                                            a piece to the server that holds one of these words of a command is held
                                             back for so long, while its client is told that the connection is over;
-                                            one at a time, so that what the client sends again comes through
+                                            one at a time, so that what the client sends again comes through; named:
+                                            only from clients that said AUTH
     {"do": "calm"}                          ends what acts, not what is held back; the answer: how many connections
                                             cut_after closed, or stuck
 
@@ -114,6 +116,7 @@ class Connection:
         self.flows = {client: self.up, server: self.down}
         self.watched = {}
         self.sticks = False  # while "stuck" acts on it
+        self.named = False  # its client said AUTH
 
     def flow_to(self, end):
         return self.down if end is self.client else self.up
@@ -203,12 +206,20 @@ class Proxy:
             flow.ended = True
             return
         flow.add(data, time.monotonic())
-        if connection.sticks and flow is connection.up and self.is_to_stick(data):
+        if flow is connection.down:
+            return
+        connection.named = connection.named or self.has_word(data, "AUTH")
+        if connection.sticks and self.is_to_stick(connection, data):
             self.stick(connection)
 
-    def is_to_stick(self, data):
-        words = [b"\r\n$%d\r\n%s\r\n" % (len(word), word.encode()) for word in self.acting["words"]]
-        return time.monotonic() >= self.stuck_until and any(word in data for word in words)
+    @staticmethod
+    def has_word(data, word):
+        return b"\r\n$%d\r\n%s\r\n" % (len(word), word.encode()) in data
+
+    def is_to_stick(self, connection, data):
+        if time.monotonic() < self.stuck_until or self.acting["named"] > connection.named:
+            return False
+        return any(self.has_word(data, word) for word in self.acting["words"])
 
     def stick(self, connection):
         self.cuts += 1

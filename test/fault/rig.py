@@ -634,7 +634,7 @@ class Rig:
         self.began = now()
         self.wall_ns = time.time_ns() - now()
         self.phase_number = phase.number
-        self.judge.set_phase(phase.number, self.usual_lease(phase))
+        self.judge.set_phase(phase.number, self.usual_lease(phase), phase.stretches)
 
     def usual_lease(self, phase):
         return self.options.long_lease if phase.loses else self.options.lease

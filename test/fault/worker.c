@@ -30,7 +30,7 @@
 
 #define DEPTH_MAX 3
 #define LONG_LEASE_MS 1000
-#define STRETCH_LEAST_MS 1500 /* to which a lease is extended that was made short before */
+#define STRETCH_LEAST_MS 2400 /* to which a lease is extended that was made short before */
 #define STRETCH_MOST_MS 3000  /* rig.py: no lease is longer */
 #define BURST_THREADS 4
 #define BURST_LEASE_MS 120000 /* so long that none is renewed, and that only a release can be what ends them */
@@ -295,9 +295,9 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
     int after_loss = 3;
 
     read_fence(t, name, r);
-    if (alone && !t->worker->holds && chance(t, 2)) {
+    if (alone && chance(t, (unsigned)atomic_load(&t->worker->judge->stretches))) {
         extend_twice(t, name, r);
-        end = now_ns() + between(t, 500000, 1500000) * 1000;
+        end = now_ns() + between(t, 800000, 1400000) * 1000;
     }
     while (after_loss > 0) {
         if (check(t, name, r, rejected_at))
