@@ -63,10 +63,12 @@ struct dibs__lease {
     int64_t renew_at, risk_at;
     int64_t proof; /* when the request that proved it last was sent, and by which server */
     uint64_t server;
-    bool in_doubt;     /* another server answers than the one that proved it: to be renewed, or set again there */
-    bool unanswered;   /* a request that may set it again there had no answer: it may still come */
-    bool in_flight;    /* being renewed now */
-    size_t heap_place; /* DIBS__NOT_SCHEDULED: not among those that are kept alive */
+    bool in_doubt;   /* another server answers than the one that proved it: to be renewed, or set again there */
+    bool unanswered; /* a request that may set it again there had no answer: it may still come */
+    bool failed;     /* guarded by the renewal's mutex; a renewal failed since the lease was last proved */
+    struct dibs__stuck stuck; /* guarded by the renewal's mutex; an extension that may still arrive */
+    bool in_flight;           /* guarded by the renewal's mutex; being renewed now */
+    size_t heap_place;        /* DIBS__NOT_SCHEDULED: not among those that are kept alive */
     enum dibs__extending extending;
     uint32_t extend_ms;                  /* to this length */
     dibs_status extend_status;           /* when done */

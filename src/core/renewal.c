@@ -41,7 +41,7 @@ struct dibs__renewals {
     int64_t hint; /* what was rung for last: slept until even if it is gone by then, so that the next need not ring */
     bool draining;
     pthread_cond_t changed;
-    struct dibs__error last_failure;
+    struct dibs__error last_failure; /* guarded by mutex; of a renewal */
 };
 
 /* --------------------------------------------------------------------- heap */
@@ -138,19 +138,33 @@ static int64_t retry_pause(uint32_t lease_ms)
     return ms * DIBS__NS_PER_MS;
 }
 
+/* Requires mutex. How long a renewal makes the lease last for sure: an extension that is stuck may cut it short. */
+static uint32_t sure_ms(const struct dibs__lease *lease)
+{
+    uint32_t stuck_ms = lease->stuck.lease_ms;
+
+    return stuck_ms > 0 && stuck_ms < lease->lease_ms ? stuck_ms : lease->lease_ms;
+}
+
 /* Requires mutex. The lease was proved by a request sent at proof. */
 static void set_times(const struct dibs__renewals *r, struct dibs__lease *lease, int64_t proof)
 {
     lease->proof = proof;
-    lease->renew_at = lease->fixed ? DIBS__NEVER : proof + period(r, lease->lease_ms);
-    lease->risk_at = lease->fixed ? DIBS__NEVER : proof + lease->lease_ms * DIBS__NS_PER_MS / 2;
+    lease->renew_at = lease->fixed ? DIBS__NEVER : proof + period(r, sure_ms(lease));
+    lease->risk_at = lease->fixed ? DIBS__NEVER : proof + sure_ms(lease) * DIBS__NS_PER_MS / 2;
 }
 
 /* -------------------------------------------------------- the thread's rounds */
 
-/* What one round found to do, once the mutex is let go of. Each has a reference. */
+/* A lease of which something is to be told, with a reference. */
+struct told {
+    struct dibs__lease *lease;
+    bool failed; /* its renewals failed since it was last proved, which is why */
+};
+
+/* What one round found to do, once the mutex is let go of. */
 struct round {
-    struct dibs__lease *lost[DIBS__BATCH_MAX], *at_risk[DIBS__BATCH_MAX];
+    struct told lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
     size_t lost_count, risk_count;
     struct dibs__batch *batch;
     bool more;
@@ -193,6 +207,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
         .extension = extension,
         .set_again = now - lease->proof < MEMORY_MS * DIBS__NS_PER_MS,
         .server = lease->server,
+        .stuck = lease->stuck,
         .context = lease,
     };
     dibs__lease_ref(lease);
@@ -200,22 +215,27 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     return true;
 }
 
+/* Requires mutex. */
+static struct told to_tell(struct dibs__lease *lease)
+{
+    dibs__lease_ref(lease);
+    return (struct told){lease, lease->failed};
+}
+
 /* Requires mutex. The lease is due: sorts it into the round. */
 static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
 {
     if (dibs__lease_is_lost(lease, now)) {
         unschedule(r, lease);
-        dibs__lease_ref(lease);
-        round->lost[round->lost_count++] = lease;
+        round->lost[round->lost_count++] = to_tell(lease);
         return;
     }
     if (now >= lease->risk_at) {
         lease->risk_at = DIBS__NEVER;
-        dibs__lease_ref(lease);
-        round->at_risk[round->risk_count++] = lease;
+        round->at_risk[round->risk_count++] = to_tell(lease);
     }
     if (now >= lease->renew_at && !lease->in_flight && !add_to_batch(r, round, lease, now))
-        lease->renew_at = now + retry_pause(lease->lease_ms);
+        lease->renew_at = now + retry_pause(sure_ms(lease));
     reschedule(r, lease);
 }
 
@@ -241,15 +261,21 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
     memcpy(why, r->last_failure.detail, sizeof why);
     pthread_mutex_unlock(&r->mutex);
     for (size_t i = 0; i < round->risk_count; i++) {
-        r->config.at_risk(r->config.context, round->at_risk[i], why);
-        dibs__lease_unref(round->at_risk[i]);
+        r->config.at_risk(r->config.context, round->at_risk[i].lease, round->at_risk[i].failed ? why : "");
+        dibs__lease_unref(round->at_risk[i].lease);
     }
     for (size_t i = 0; i < round->lost_count; i++) {
-        r->config.lost(r->config.context, round->lost[i], false, round->lost[i]->fixed ? "" : why);
-        dibs__lease_unref(round->lost[i]);
+        r->config.lost(r->config.context, round->lost[i].lease, false, round->lost[i].failed ? why : "");
+        dibs__lease_unref(round->lost[i].lease);
     }
     if (round->batch)
         r->store->ops->renew(r->store, round->batch);
+}
+
+/* Whether the store did what it was asked, but an extension that is stuck may still undo it. */
+static bool is_unsure(const struct dibs__renewal *item)
+{
+    return item->result == DIBS__RENEWED && item->sure_ms < item->lease_ms;
 }
 
 /* Requires mutex. Whoever extends the lease learns what came of it, or it is tried again. */
@@ -264,11 +290,34 @@ static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, c
         lease->extending = left ? DIBS__NOT_EXTENDING : DIBS__EXTEND_ASKED;
         return;
     }
+    if (is_unsure(item) && !left) {
+        lease->extending = DIBS__EXTEND_ASKED;
+        return;
+    }
     lease->extending = DIBS__EXTEND_DONE;
     lease->extend_status = item->result == DIBS__RENEWED ? DIBS_OK : error->status;
     if (item->result == DIBS__RENEWED)
         lease->lease_ms = item->lease_ms;
     pthread_cond_broadcast(&r->changed);
+}
+
+/* Requires mutex. The lease was renewed by a request sent at proof: until when, and when it is looked at next. */
+static void prolong(struct dibs__renewals *r, struct dibs__lease *lease, const struct dibs__renewal *item,
+                    int64_t proof, int64_t now)
+{
+    lease->server = item->server;
+    lease->failed = false;
+    if (item->extension || !lease->fixed)
+        dibs__lease_move(lease, dibs__lease_deadline(proof, item->sure_ms), false, now);
+    set_times(r, lease, proof);
+    if (lease->extending != DIBS__EXTEND_ASKED)
+        return;
+    if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
+        int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(r, item->sure_ms);
+        lease->renew_at = again < due ? again : due;
+    } else {
+        lease->renew_at = 0; /* asked for while this renewal was in flight */
+    }
 }
 
 /* Requires mutex. What the store said of one lease. True: it said that it is gone. */
@@ -293,21 +342,18 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         return false;
     }
     bool renewal = !item->extension;
+    lease->stuck = item->stuck;
     end_extension(r, lease, item, error);
     if (item->result == DIBS__RENEWED) {
         atomic_fetch_add_explicit(r->config.renewed, renewal, memory_order_relaxed);
-        lease->server = item->server;
-        if (item->extension || !lease->fixed)
-            dibs__lease_move(lease, dibs__lease_deadline(batch->proof, item->lease_ms), false, now);
-        set_times(r, lease, batch->proof);
-        if (lease->extending == DIBS__EXTEND_ASKED)
-            lease->renew_at = 0; /* asked for while this renewal was in flight */
+        prolong(r, lease, item, batch->proof, now);
     } else {
         atomic_fetch_add_explicit(r->config.failed, renewal, memory_order_relaxed);
+        lease->failed = true;
         if (lease->extending == DIBS__EXTEND_ASKED)
             lease->renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
         else
-            lease->renew_at = lease->fixed && !lease->in_doubt ? DIBS__NEVER : now + retry_pause(lease->lease_ms);
+            lease->renew_at = lease->fixed && !lease->in_doubt ? DIBS__NEVER : now + retry_pause(sure_ms(lease));
     }
     reschedule(r, lease);
     return false;
@@ -534,7 +580,7 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     dibs_status status = extend(r, lease, lease_ms, deadline);
     if (status != DIBS_OK && status != DIBS_LOST)
         dibs__error_set(error, status, "%s",
-                        r->last_failure.detail[0] ? r->last_failure.detail : "the store did not answer in time");
+                        lease->failed ? r->last_failure.detail : "the store did not answer in time");
     pthread_mutex_unlock(&r->mutex);
     return status;
 }

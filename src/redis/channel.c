@@ -57,6 +57,7 @@ struct dibs__channel {
     bool in_send;                  /* some of `sending` may have been sent */
     struct dibs__error broken_by;  /* why the last link that broke did */
     uint64_t serial;               /* of the link; of the last one where there is none */
+    uint64_t unended;              /* serial of the newest link before whose end the server did not confirm; 0: none */
     unsigned attempts;             /* that have ended */
     struct dibs__error open_error; /* of the last attempt; DIBS_OK: it succeeded */
     pthread_cond_t changed;
@@ -368,6 +369,8 @@ static void end_opening(struct dibs__channel *channel, struct dibs__link *link, 
     channel->opening = false;
     channel->attempts++;
     if (link) {
+        if (again && !link->ended_before)
+            channel->unended = channel->serial;
         channel->link = link;
         channel->serial++;
         channel->open_error.status = DIBS_OK;
@@ -451,6 +454,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->id = channel->link->id;
     view->server_ahead_us = channel->link->server_ahead_us;
     view->serial = channel->serial;
+    view->unended = channel->unended;
     view->may_publish = channel->link->may_publish;
     view->server = dibs__link_server(channel->link);
     memcpy(view->shas, channel->link->shas, sizeof view->shas);

@@ -44,7 +44,8 @@ unsigned dibs__channel_load(struct dibs__channel *channel);
 struct dibs__link_view {
     struct dibs__link_id id;
     int64_t server_ahead_us;
-    uint64_t serial; /* of this connection, within the channel */
+    uint64_t serial;  /* of this connection, within the channel */
+    uint64_t unended; /* what was sent on a connection up to that serial may still arrive: its end is not proven */
     bool may_publish;
     uint64_t server; /* see dibs__link_server */
     char shas[DIBS__SCRIPT_COUNT][41];

@@ -308,6 +308,9 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
     case ASK_TIME:
         take_time(link, reply);
         break;
+    case ASK_KILL:
+        link->ended_before = reply->type == REDIS_REPLY_INTEGER;
+        break;
     case ASK_LOAD:
         if (reply->type == REDIS_REPLY_STRING && reply->len == 40)
             memcpy(link->shas[link->loaded], reply->str, 40);
@@ -321,14 +324,25 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
     return DIBS_OK;
 }
 
-/* Everything was answered. The same server still runs, and may still have the connection that was lost: end it. */
+static bool knows_run_ids(const struct dibs__link *link)
+{
+    return link->before.run_id[0] && link->id.run_id[0];
+}
+
+/*
+ * Everything was answered. Where the same server still runs, it may still have
+ * the connection that was lost, so that one is ended. Another server never had
+ * it. Nothing else proves that what was sent on it can't arrive any more.
+ */
 static dibs_status greeted(struct dibs__link *link, struct dibs__error *error)
 {
+    bool same_server = knows_run_ids(link) && strcmp(link->before.run_id, link->id.run_id) == 0;
     char id[24];
 
     link->asked = link->answered = 0;
-    if (link->state == DIBS__LINK_KILLING || !dibs__link_can_be_ended(&link->before) ||
-        strcmp(link->before.run_id, link->id.run_id) != 0) {
+    if (link->state != DIBS__LINK_KILLING)
+        link->ended_before = knows_run_ids(link) && !same_server;
+    if (link->state == DIBS__LINK_KILLING || !same_server || !dibs__link_can_be_ended(&link->before)) {
         link->state = DIBS__LINK_READY;
         return DIBS_OK;
     }

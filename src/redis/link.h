@@ -37,6 +37,7 @@ struct dibs__link {
     enum dibs__link_state state;
     struct dibs__link_id id;
     struct dibs__link_id before;       /* the connection that this one replaces */
+    bool ended_before;                 /* the server said that it has ended that one, or is another server */
     bool may_publish;                  /* to the endpoint's channel */
     char replication_id[41];           /* of the data; "": not known */
     char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */

@@ -510,6 +510,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal)
     else
         prolong(lock, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
+    renewal->sure_ms = renewal->lease_ms;
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)

@@ -96,8 +96,6 @@ bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, 
 
 int64_t dibs__redis_not_after(struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now)
 {
-    if (dibs__link_can_be_ended(&view->id))
-        return 0;
     return now / 1000 + view->server_ahead_us + (int64_t)store->config.command_timeout_ms * 1000;
 }
 
@@ -268,7 +266,9 @@ static void look_for_another_server(struct dibs__redis_store *store)
     if (!dibs__channel_view(store->background, &view) || !view.server || view.server == store->background_server)
         return;
     store->background_server = view.server;
-    atomic_store(&store->heal_until, 0); /* nothing that went to the other comes here */
+    pthread_mutex_lock(&store->mutex);
+    store->healed.channel = NULL; /* nothing that went to the other comes here */
+    pthread_mutex_unlock(&store->mutex);
     store->config.listener.forgetful(store->config.listener.context, view.server);
 }
 

@@ -33,8 +33,10 @@ struct sending {
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__route route = {.channel = NULL, .not_after = atomic_load(&store->heal_until)};
 
+    pthread_mutex_lock(&store->mutex);
+    struct dibs__route route = store->healed; /* what may set the lease again comes before what deletes it */
+    pthread_mutex_unlock(&store->mutex);
     dibs__retractions_add(store->retractions, name, token, &route);
 }
 
@@ -81,10 +83,27 @@ static void forget_doubt(struct dibs__ask *ask)
     ask->doubt = NULL;
 }
 
+/* The token is retracted, by the way that its last sending went, and no more asked for. */
+static void spend(struct dibs__redis_store *store, struct dibs__ask *ask, const struct dibs__route *route,
+                  struct dibs__answer *answer)
+{
+    dibs__retractions_add(store->retractions, ask->name, ask->token, route);
+    forget_doubt(ask);
+    answer->spent = true;
+}
+
+/* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
+static bool may_be_overtaken(const struct dibs__ask *ask, const struct dibs__link_view *view)
+{
+    const struct dibs__route *route = ask->doubt;
+
+    return route && !dibs__redis_is_behind(view, route->serial);
+}
+
 /*
  * The outcome of the sending is unknown. Where the next connection of the same
- * channel can prove the end of this one, asks go on there under the same
- * token; else that token is retracted, and no more asked for.
+ * channel may prove the end of this one, asks go on there under the same
+ * token; else that token is spent.
  */
 static void doubt(struct dibs__redis_store *store, const struct sending *sending, struct dibs__answer *answer)
 {
@@ -99,9 +118,7 @@ static void doubt(struct dibs__redis_store *store, const struct sending *sending
         memcpy(ask->doubt, &route, sizeof route);
         return;
     }
-    dibs__retractions_add(store->retractions, ask->name, ask->token, &route);
-    forget_doubt(ask);
-    answer->spent = true;
+    spend(store, ask, &route, answer);
 }
 
 static int64_t earlier(int64_t pause_ms, int64_t pttl)
@@ -261,6 +278,12 @@ static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struc
         status = dibs__channel_open(store->channels[channel], ask->deadline, &sending.view, error);
         if (status != DIBS_OK)
             break;
+        if (may_be_overtaken(ask, &sending.view)) {
+            spend(store, ask, ask->doubt, answer);
+            return dibs__error_set(error, DIBS_UNAVAILABLE,
+                                   "%s did not confirm that it ended the connection that broke",
+                                   store->endpoint.url.shown);
+        }
         if (ask->wait && ask->fair && !sending.view.may_publish)
             return no_right(store, "PUBLISH", error);
         sending.leave = is_left_to_its_owner(store, &sending);
@@ -370,6 +393,8 @@ static dibs_status release_on(struct dibs__redis_store *store, size_t channel, s
         status = dibs__channel_open(store->channels[channel], release->deadline, &view, error);
         if (status != DIBS_OK)
             return status;
+        if (next && may_be_overtaken(next->ask, &view))
+            spend(store, next->ask, next->ask->doubt, &release->next_answer);
         bool ask = next && !release->next_answer.spent;
         status = release_once(store, release, ask ? next : NULL, &view, channel, reply, &unknown, error);
         if (status == DIBS_OK && ask)

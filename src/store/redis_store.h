@@ -2,8 +2,8 @@
  * The store on one Redis server, as its files share it: redis.c has it and its
  * connections, redis_ask.c what threads ask for, redis_renew.c the renewals.
  *
- * Lock discipline: `mutex` guards which of the exclusive channels are in use.
- * It is a leaf. The rest is read-only after open or has its own guard.
+ * Lock discipline: `mutex` guards which of the exclusive channels are in use,
+ * and `healed`. It is a leaf. The rest is read-only after open or has its own guard.
  */
 #ifndef DIBS_STORE_REDIS_STORE_H
 #define DIBS_STORE_REDIS_STORE_H
@@ -29,7 +29,7 @@ struct dibs__redis_store {
     struct dibs__subscriber *subscriber;
     atomic_bool down;
     atomic_bool reopened;       /* a connection was made, maybe to another server */
-    _Atomic int64_t heal_until; /* the server's clock, us: a request that sets leases again may come so late; 0: none */
+    struct dibs__route healed;  /* guarded by mutex; of the last request that sets leases again; channel NULL: none */
     uint64_t background_server; /* the scheduler thread's: that of the background channel when it was looked at last */
     pthread_mutex_t mutex;
     pthread_cond_t exclusive_freed;              /* an exclusive channel is not in use any more */
@@ -55,11 +55,21 @@ void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status);
 bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline);
 
 /*
- * Until when, on the server's clock in us, a command on that connection may be
- * executed; 0: at any time, because a later connection can see to it that this
- * one is at its end.
+ * Until when, on the server's clock in us, a command that is sent now on that
+ * connection may be executed. Every command that would do harm later carries
+ * this time: whether a later connection can end this one is known only then.
  */
 int64_t dibs__redis_not_after(struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now);
+
+/*
+ * Whether nothing that was sent on the channel's connection of that serial can
+ * arrive behind a command on the connection that view shows: that is the same
+ * connection, or a later one before which the server ended the others.
+ */
+static inline bool dibs__redis_is_behind(const struct dibs__link_view *view, uint64_t serial)
+{
+    return view->serial == serial || view->unended < serial;
+}
 
 /* The status of a reply that is none of those expected; verb: "acquiring". */
 dibs_status dibs__redis_reply_error(struct dibs__redis_store *store, const char *verb, const char *name,

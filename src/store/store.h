@@ -68,6 +68,16 @@ struct dibs__release {
 
 enum dibs__renewed { DIBS__UNANSWERED, DIBS__RENEWED, DIBS__GONE };
 
+/*
+ * An extension that was sent and never answered, and may still arrive: it would
+ * cut the lease to lease_ms then. The store's own, kept with the lease. All zero: there is none.
+ */
+struct dibs__stuck {
+    uint32_t lease_ms;
+    uint64_t serial;   /* of the connection that it went over; of several the first */
+    int64_t not_after; /* the server ignores it after this time; of several the last */
+};
+
 #define DIBS__BATCH_MAX 256
 
 /* The caller's, until done is called: once, on the scheduler's thread, maybe before renew returns. */
@@ -77,10 +87,13 @@ struct dibs__batch {
         const char *name, *token;
         uint32_t lease_ms;
         uint64_t fence;
-        bool extension;  /* sets the lease to lease_ms; else it is never made shorter */
-        bool set_again;  /* where another server answers than `server`, and nobody was granted since */
-        uint64_t server; /* that the lease was proved by last; set where it is renewed */
+        bool extension;           /* sets the lease to lease_ms; else it is never made shorter */
+        bool set_again;           /* where another server answers than `server`, and nobody was granted since */
+        uint64_t server;          /* that the lease was proved by last; set where it is renewed */
+        struct dibs__stuck stuck; /* as the last renewal of the lease left it; set */
         enum dibs__renewed result;
+        uint32_t sure_ms; /* set where it is renewed: so much of lease_ms is sure, whatever arrives late */
+        int64_t again_ms; /* set where that is not all of it: a renewal after this time makes it so */
         void *context;
     } items[DIBS__BATCH_MAX];
     int64_t proof; /* when the request was about to be sent */

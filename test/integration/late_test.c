@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "redis/scripts.h"
+#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
 #include "support/test.h"
@@ -25,17 +26,22 @@ static bool is_extended(void *arg)
     return dibs_extend(arg, "x", LONG_LEASE_MS) == DIBS_OK;
 }
 
-/* An account that may not end its old connections: what is stuck in one arrives whenever it likes. */
-static void open_without_client_kill(fixture *f, script_server *net, const char **url)
+static void open_as_u(fixture *f, script_server *net, const char **url, uint32_t lease_ms, uint32_t command_timeout_ms)
 {
     static char text[256];
 
-    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
     snprintf(text, sizeof text, "unix://u:pw@%s", script_server_url(net) + strlen("unix://"));
     *url = text;
     f->config.urls = url;
-    f->config.command_timeout_ms = 500;
-    fixture_open(f, 3 * SAFE_LEASE_MS);
+    f->config.command_timeout_ms = command_timeout_ms;
+    fixture_open(f, lease_ms);
+}
+
+/* An account that may not end its old connections: what is stuck in one arrives whenever it likes. */
+static void open_without_client_kill(fixture *f, script_server *net, const char **url)
+{
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
+    open_as_u(f, net, url, 3 * SAFE_LEASE_MS, 500);
 }
 
 static void a_stuck_renewal_does_not_undo_an_extension(void **state)
@@ -60,6 +66,107 @@ static void a_stuck_renewal_does_not_undo_an_extension(void **state)
     assert_true(hold_of(f->rt, "x").remaining_ms > FAR_MS);
     dibs_unlock_all(f->rt); /* or it goes on in the background */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+#define CUT_SHORT_MS 2000 /* what the stuck extension would leave */
+
+struct bystander {
+    fixture *f;
+    script_server *net;
+    const char *key;
+};
+
+/* What is stuck stays on its way while its connection breaks towards the client. */
+static void cut_when_stuck(void *arg)
+{
+    struct bystander *by = arg;
+
+    assert_true(wait_until(renewal_is_stuck, by->net, LIMIT_MS));
+    script_server_clear(by->net);
+    script_server_cut(by->net);
+}
+
+static bool is_long(void *arg)
+{
+    struct bystander *by = arg;
+
+    return server_integer(by->f->server, "PTTL lock:x") > FAR_MS;
+}
+
+static void release_when_long(void *arg)
+{
+    struct bystander *by = arg;
+
+    assert_true(wait_until(is_long, by, LIMIT_MS));
+    long long asks = server_asks(by->f->server);
+    script_server_release(by->net);
+    server_await_ask(by->f->server, asks);
+}
+
+/* It was sent again over the next connection, and a longer one behind it, before it arrives, in time. */
+static void a_stuck_extension_is_reckoned_with(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    struct bystander by = {f, net, NULL};
+    actor *other = actor_start();
+    const char *url;
+
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
+    open_as_u(f, net, &url, LONG_LEASE_MS, 3000);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    actor_begin(other, cut_when_stuck, &by);
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", CUT_SHORT_MS));
+    actor_finish(other);
+    actor_begin(other, release_when_long, &by);
+    assert_that(dibs_extend(f->rt, "x", LONG_LEASE_MS) == DIBS_OK, "%s", dibs_last_error());
+    actor_finish(other);
+    int64_t believed_ms = hold_of(f->rt, "x").remaining_ms;
+    assert_true(server_integer(f->server, "PTTL lock:x") + SLACK_MS > believed_ms);
+    assert_true(believed_ms > FAR_MS);
+    actor_end(other);
+    dibs_unlock_all(f->rt);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+static void withdraw_and_cut_when_stuck(void *arg)
+{
+    struct bystander *by = arg;
+
+    assert_true(wait_until(renewal_is_stuck, by->net, LIMIT_MS));
+    script_server_clear(by->net);
+    server_do(by->f->server, "ACL SETUSER u -client|kill");
+    script_server_cut(by->net);
+}
+
+/* The next connection finds that it can't end the last any more: an ask on its way may still be executed. */
+static void an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    struct bystander by = {f, net, NULL};
+    actor *other = actor_start();
+    const char *url;
+
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all");
+    open_as_u(f, net, &url, LONG_LEASE_MS, 3000);
+    script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    actor_begin(other, withdraw_and_cut_when_stuck, &by);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    actor_finish(other);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    long long asks = server_asks(f->server);
+    script_server_release(net);
+    server_await_ask(f->server, asks);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    actor_end(other);
     dibs_close(f->rt);
     f->rt = NULL;
     script_server_stop(net);
@@ -109,7 +216,7 @@ static long long renew(server *s, const char *token, const char *lease, const ch
     long long result;
 
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
-    assert_int_equal(reply->elements, 1);
+    assert_int_equal(reply->elements, 2);
     result = reply->element[0]->integer;
     freeReplyObject(reply);
     return result;
@@ -214,6 +321,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_stuck_renewal_does_not_undo_an_extension),
+        TEST(a_stuck_extension_is_reckoned_with),
+        TEST(an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn),
         TEST(a_server_whose_clock_jumps_ahead),
         TEST(only_an_extension_shortens),
         TEST(an_extension_has_its_time),

@@ -525,7 +525,7 @@ static void one_that_is_refused_costs_no_other(void **state)
     redisReply *reply = server_command(
         s, "EVAL %s 4 lock:x " FENCE " lock:y dibs:fence:{lock:y} mine 100000 77 %s 0 mine 100000 77 %s 0",
         dibs__script_text(DIBS__SCRIPT_renew), "", "");
-    assert_int_equal(reply->elements, 2);
+    assert_int_equal(reply->elements, 3);
     assert_int_equal(reply->element[0]->type, REDIS_REPLY_ERROR);
     assert_int_equal(reply->element[1]->integer, 1);
     freeReplyObject(reply);

@@ -486,6 +486,10 @@ static void obey(script_server *s)
     for (size_t i = 0; i < s->connection_count; i++) {
         connection *c = s->connections[i];
 
+        if (s->cut && c->hold_requests) {
+            client_left(c);
+            continue;
+        }
         if (s->cut || s->down) {
             close_both(c);
             continue;

@@ -58,7 +58,10 @@ void script_server_clear(script_server *s);
 /* Lets go what is stalled, on all connections; rules stay. */
 void script_server_release(script_server *s);
 
-/* Closes all connections; while down, new ones are closed as soon as they are made. */
+/*
+ * Closes all connections (commands that are held stay held: they are on their way to the server); while down, new ones
+ * are closed as soon as they are made.
+ */
 void script_server_cut(script_server *s);
 void script_server_set_down(script_server *s, bool down);
 

@@ -9,8 +9,11 @@
 -- What nobody else wants comes first, before the functions that the rest takes: making them costs more than this.
 -- @include grant
 
-if ARGV[5] == '0' and not ARGV[6] and redis.call('EXISTS', K, Q) == 0 then
-  return {1, grant(ARGV[1], now_us(), ARGV[3])}
+if not ARGV[6] and redis.call('EXISTS', K, Q) == 0 then
+  local now, not_after = now_us(), tonumber(ARGV[5])
+  if not_after == 0 or now <= not_after then
+    return {1, grant(ARGV[1], now, ARGV[3])}
+  end
 end
 -- @include ask
 

@@ -2,7 +2,7 @@
 -- KEYS: K F, K F, ... the locks and their fences
 -- ARGV: token, lease in ms, fence, set, heal; for each lock
 -- Reply: an array, for each lock 1: done; 2: set again; 0: no longer the token's; less: too late, nothing was done, and
--- it is the server's time (us) with its sign turned round; an error: it could not be set again
+-- it is the server's time (us) with its sign turned round; an error: it could not be set again; behind them, that time
 -- A renewal (set is '') never shortens: one that was stuck on its way must not undo an extension. An extension sets the
 -- lease to its length; set is then the time (us of the server's clock; 0: any) after which it is too late for it.
 -- The fence key lives on with its lock, and is put back where it was evicted.
@@ -61,4 +61,5 @@ for i = 1, #KEYS / 2 do
     results[i] = (owner or heal == '') and 0 or set_again(K, F, token, lease, fence, heal)
   end
 end
+results[#results + 1] = now_us()
 return results
