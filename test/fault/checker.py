@@ -81,7 +81,7 @@ class Burst(NamedTuple):
     begin: int
     end: int  # when the last was gone from the store
     died: int
-    pauses: list  # (begin, end): the process was not run, or the machine
+    waits: list  # (begin, end, ns): so long the scheduler of its runtime, and the server, waited for a processor then
 
 
 class Circumstances(NamedTuple):
@@ -478,10 +478,10 @@ class Report:
         if begin < end:
             yield begin, end
 
-    def paused(self, burst, begin, end):
-        """How long the burst's process could do nothing then, or the machine: at most, as the two may be the same."""
-        own = sum(min(e, end) - max(b, begin) for b, e in burst.pauses if overlaps_in_time(b, e, begin, end))
-        return own + self.stalled(begin, end)
+    def waited(self, burst, begin, end):
+        """How long what keeps a lease alive was not let run then, at most: the machine had other things to do."""
+        waits = sum(ns for b, e, ns in burst.waits if overlaps_in_time(b, e, begin, end))
+        return waits + self.stalled(begin, end)
 
     def is_stopped(self, hold, begin, end=None):
         """Whether the hold's process was stopped then, or shortly before."""
@@ -556,11 +556,11 @@ class Report:
                 self.count("leases kept beside a burst")
             if hold.told_lost:
                 begin = hold.told_lost - longest_lease(hold) * MS
-                pauses = self.paused(burst, begin, hold.told_lost)
-                if pauses > hold.lease_ms * MS / 4:
+                waited = self.waited(burst, begin, hold.told_lost)
+                if waited > hold.lease_ms * MS / 2:
                     self.count("losses beside a burst while the machine was slow")
                 else:
-                    self.fail(7, f"lost beside a burst {burst.begin}..{burst.end}, pauses of {pauses / MS:.0f} ms: "
+                    self.fail(7, f"lost beside a burst {burst.begin}..{burst.end}, waited for a processor for {waited / MS:.0f} ms: "
                                  f"{text_of(hold)}")
 
     def check_gone(self, keys, what):

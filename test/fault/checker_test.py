@@ -564,9 +564,10 @@ def ends_unasked(h):
 # ------------------------------------------------------------------- 7: bursts
 
 
-def lost_beside_a_burst(h, pauses=(), **more):
-    """Process 1 lets go of very many locks from 300 to 800."""
-    h.bursts.append(Burst(1, h.ns(0), h.ns(300), h.ns(800), h.ns(2000), [(h.ns(b), h.ns(e)) for b, e in pauses]))
+def lost_beside_a_burst(h, waits=(), **more):
+    """Process 1 lets go of very many locks from 300 to 800; its lease is lost at 700."""
+    waits = [(h.ns(b), h.ns(e), ms * MS) for b, e, ms in waits]
+    h.bursts.append(Burst(1, h.ns(0), h.ns(300), h.ns(800), h.ns(2000), waits))
     slot, asked = more.pop("slot", 2), more.pop("asked", 100)
     h.hold(slot, asked, asked + 1, 700, told_lost=h.ns(700), last_ok=h.ns(690), unlock_status=judges.LOST, **more)
 
@@ -584,20 +585,20 @@ def a_lease_is_lost_beside_a_burst(h):
 
 
 @case(7, 7)
-def a_lease_is_lost_beside_a_burst_and_a_short_pause(h):
-    lost_beside_a_burst(h, pauses=[(400, 500), (0, 90)])
+def a_lease_is_lost_beside_a_burst_and_a_short_wait_for_a_processor(h):
+    lost_beside_a_burst(h, waits=[(400, 500, 90), (500, 600, 90), (600, 700, 90), (0, 90, 90)])
 
 
 @case(7)
-def a_lease_is_lost_in_pauses_of_its_process(h):
-    lost_beside_a_burst(h, pauses=[(400, 500), (600, 660)])
+def a_lease_is_lost_since_nobody_was_let_run(h):
+    lost_beside_a_burst(h, waits=[(300, 400, 90), (400, 500, 90), (500, 600, 90), (600, 700, 40)])
     h.expected = {"losses beside a burst while the machine was slow": 1}
 
 
 @case(7)
 def a_lease_is_lost_while_the_machine_was_slow(h):
     lost_beside_a_burst(h)
-    h.stalls.append((h.ns(300), h.ns(500)))
+    h.stalls.append((h.ns(300), h.ns(610)))
 
 
 @case(7)

@@ -15,7 +15,6 @@
 #define JUDGE_MAGIC UINT64_C(0x6a75646765303032)
 #define JUDGE_HEAD_WORDS 512 /* of the file's head, in whole pages */
 #define JUDGE_PROCESSES_MAX 256
-#define JUDGE_PAUSES_MAX 100
 
 enum hold_state { HOLD_NONE, HOLD_ASKING, HOLD_HELD, HOLD_LEAVING, HOLD_DONE };
 
@@ -51,18 +50,12 @@ typedef struct hold_record {
 
 enum burst_state { BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED };
 
-typedef struct judge_pause {
-    uint64_t begin, end;
-} judge_pause;
-
 /* Of the process that holds many locks and then lets go of all of them at once; by that process. */
 typedef struct judge_burst {
     _Atomic uint64_t state;
-    _Atomic uint64_t taken;       /* locks */
-    uint64_t ending, ended;       /* around the end of their threads, or of their runtime */
-    _Atomic uint64_t at_risk;     /* DIBS_EVENT_AT_RISK for a lock of the phase since then */
-    _Atomic uint64_t pause_count; /* of the whole process, short ones not counted; the first of them follow */
-    judge_pause pauses[JUDGE_PAUSES_MAX];
+    _Atomic uint64_t taken;   /* locks */
+    uint64_t ending, ended;   /* around the end of their threads, or of their runtime */
+    _Atomic uint64_t at_risk; /* DIBS_EVENT_AT_RISK for a lock of the phase since then */
 } judge_burst;
 
 typedef struct judge_slot {

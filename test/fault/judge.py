@@ -11,7 +11,6 @@ HEAD_LEASE = 7
 HEAD_STRETCHES = 8
 HEAD_QUIT = 9
 HEAD_BURST = HEAD_QUIT + 256
-PAUSES_MAX = 100
 BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED = range(4)
 SLOT_WORDS = 4
 NONE, ASKING, HELD, LEAVING, DONE = range(5)
@@ -65,7 +64,6 @@ class Burst(NamedTuple):
     ending: int
     ended: int
     at_risk: int
-    pauses: list  # (begin, end)
 
 
 class Judge:
@@ -91,14 +89,11 @@ class Judge:
         self.words[HEAD_QUIT + process] = 1 if quit_now else 0
 
     def clear_burst(self):
-        for word in range(HEAD_BURST, HEAD_BURST + 6):
-            self.words[word] = 0
+        for i in range(len(Burst._fields)):
+            self.words[HEAD_BURST + i] = 0
 
     def burst(self):
-        *numbers, count = self.words[HEAD_BURST : HEAD_BURST + 6]
-        first = HEAD_BURST + 6
-        times = self.words[first : first + 2 * min(count, PAUSES_MAX)]
-        return Burst(*numbers, list(zip(times[::2], times[1::2])))
+        return Burst(*self.words[HEAD_BURST : HEAD_BURST + len(Burst._fields)])
 
     def _slot(self, slot):
         return self.first_slot + slot * self.slot_words

@@ -108,6 +108,49 @@ class Sampler(threading.Thread):
                 self.eternal.add(key)
 
 
+class Waits(threading.Thread):
+    """
+    Notes how long the scheduler of a burst's runtime, and the server, waited for a processor, as the kernel counts it.
+    Where it does not, nothing is noted, and only what the pulse sees tells that the machine was slow.
+    """
+
+    def __init__(self, rig):
+        super().__init__(daemon=True)
+        self.rig, self.found, self.known, self.at = rig, [], {}, now()
+
+    def run(self):
+        while True:
+            time.sleep(0.01)
+            begin, self.at = self.at, now()
+            known, self.known = self.known, dict(self.look())
+            grown = {thread: ns - known[thread] for thread, ns in self.known.items() if thread in known}
+            own = max((ns for (name, _), ns in grown.items() if name == "dibs-scheduler"), default=0)
+            ns = own + sum(ns for (name, _), ns in grown.items() if name == "server")
+            if ns:
+                self.found.append((begin, self.at, ns))
+
+    def look(self):
+        worker, server = self.rig.burst_worker, self.rig.server.process
+        if worker is None or worker.state == "dead" or server is None:
+            return
+        try:
+            yield ("server", server.pid), self.waited(f"/proc/{server.pid}")
+            for task in os.scandir(f"/proc/{worker.process.pid}/task"):
+                with open(task.path + "/comm") as comm:
+                    yield (comm.read().strip(), task.name), self.waited(task.path)
+        except (OSError, IndexError):
+            pass
+
+    @staticmethod
+    def waited(folder):
+        with open(folder + "/schedstat") as stat:
+            return int(stat.read().split()[1])
+
+    def take(self):
+        found, self.found = self.found, []
+        return found
+
+
 class ProxyProcess:
     def __init__(self, backend):
         words = [sys.executable, "-B", os.path.join(HERE, "proxy.py"), backend]
@@ -243,7 +286,7 @@ class Rig:
         self.timers, self.order = [], itertools.count()
         self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "burst": []}  # by track; the first of each acts
         self.collected_at = 0
-        self.pulse, self.sampler = Pulse(), Sampler(self)
+        self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
 
     def url_of(self, index):
         account = ACCOUNT_OF.get(index % 8)
@@ -603,11 +646,11 @@ class Rig:
         if not self.burst_worker.reap():
             self.after(0.02, self.end_burst, fault, begin, gone)
             return
-        burst = self.judge.burst()
+        burst, waits = self.judge.burst(), self.waits.take()
         ending = burst.ending or begin
         self.report.count("AT_RISK beside a burst", burst.at_risk)
-        self.bursts.append(checker.Burst(self.options.processes, begin, ending, gone, now(), burst.pauses))
-        about = f"{burst.taken} locks, {fault.params['how']}, {len(burst.pauses)} pauses"
+        self.bursts.append(checker.Burst(self.options.processes, begin, ending, gone, now(), waits))
+        about = f"{burst.taken} locks, {fault.params['how']}, {sum(ns for _, _, ns in waits) // MS} ms not let run"
         print(f"burst: {about}; let go of in {(burst.ended - burst.ending) // MS} ms, gone after "
               f"{(gone - ending) // MS} ms, {burst.at_risk} leases AT_RISK", flush=True)
         self.finish(fault, begin, lambda: burst.taken >= fault.params["holds"] * 0.9)
@@ -673,7 +716,7 @@ class Rig:
                 self.losses.append(Loss("clock_back", begin, now(), int(key.rsplit("n", 1)[1]), True))
 
     def take_samples(self):
-        if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive():
+        if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive() or not self.waits.is_alive():
             raise RuntimeError(f"a watcher has ended\n{self.sampler.error}")
         samples, self.sampler.samples = self.sampler.samples, []
         good = sum(there is not None for _, _, there in samples) / max(1, len(samples))
@@ -767,6 +810,7 @@ class Rig:
             worker.start()
         self.pulse.start()
         self.sampler.start()
+        self.waits.start()
         for phase in self.phases:
             self.run_phase(phase)
         self.end_workers()
@@ -877,7 +921,7 @@ def parse_options():
     parser.add_argument("--names", type=int, default=6)
     parser.add_argument("--lease", type=int, default=600, help="the usual one, in ms")
     parser.add_argument("--long-lease", type=int, default=2000, help="the same where the server loses state")
-    parser.add_argument("--holds", type=int, default=20000, help="what is let go of in a burst")
+    parser.add_argument("--holds", type=int, default=30000, help="what is let go of in a burst")
     parser.add_argument("--report", default=None)
     parser.add_argument("--tap", action="store_true")
     parser.add_argument("--plan", action="store_true")

@@ -34,7 +34,6 @@
 #define STRETCH_MOST_MS 3000  /* rig.py: no lease is longer */
 #define BURST_THREADS 4
 #define BURST_LEASE_MS 120000 /* so long that none is renewed, and that only a release can be what ends them */
-#define PAUSE_MS 10           /* what a thread that slept is late for more is a pause of the process */
 
 /* What no lease is at first: plan.py names the same, so that the proxy knows an extension by them. */
 static const uint32_t short_leases[] = {211, 307, 401};
@@ -50,7 +49,6 @@ typedef struct worker {
     _Atomic uint64_t events;        /* heard by on_event */
     uint64_t holds;                 /* of the burst; 0: there is none */
     bool closes;                    /* the burst has a runtime of its own, which is closed */
-    atomic_bool over;               /* nothing need be watched any more */
 } worker;
 
 typedef struct worker_thread {
@@ -578,25 +576,6 @@ static void make_burst(worker *w)
     pthread_barrier_destroy(&closed);
 }
 
-/* Notes when the process, or the machine, did not run its threads: what happens then is nobody's fault. */
-static void *watch_pauses(void *arg)
-{
-    worker *w = arg;
-    judge_burst *burst = &w->judge->burst;
-
-    while (!atomic_load(&w->over)) {
-        uint64_t begin = now_ns(), count = atomic_load(&burst->pause_count);
-        sleep_us(2000);
-        uint64_t end = now_ns();
-        if (end - begin < (PAUSE_MS + 2) * UINT64_C(1000000))
-            continue;
-        if (count < JUDGE_PAUSES_MAX)
-            burst->pauses[count] = (judge_pause){begin, end};
-        atomic_store(&burst->pause_count, count + 1);
-    }
-    return NULL;
-}
-
 /* ------------------------------------------------------------- its threads */
 
 static void start_threads(worker *w, worker_thread *threads)
@@ -616,14 +595,10 @@ static void run(worker *w)
 
     if (!threads)
         abort();
-    pthread_t watch = 0;
     atomic_store(&w->opened, w->rt);
     start_threads(w, threads);
-    if (w->holds) {
-        if (pthread_create(&watch, NULL, watch_pauses, w) != 0)
-            abort();
+    if (w->holds)
         make_burst(w);
-    }
     while (!atomic_load(&w->judge->quit[w->process]))
         sleep_us(5000);
     /* Calls that wait end now; holders finish what they do. */
@@ -631,9 +606,6 @@ static void run(worker *w)
     for (unsigned i = 0; i < w->judge->threads; i++)
         pthread_join(threads[i].id, NULL);
     dibs_close(w->rt);
-    atomic_store(&w->over, true);
-    if (w->holds)
-        pthread_join(watch, NULL);
     free(threads);
 }
 
