@@ -15,7 +15,9 @@ STRETCHES = 2  # percent of the holds that are extended to a short and then to a
 EXTENSION_STRETCHES = 12
 EXTENSION_SECONDS = 8.0
 BURST_SECONDS = 2.0  # at least: a phase of bursts lasts until they are over
-SHORT_LEASES = ("211", "307", "401")  # ms: worker.c extends to them, and to them only; so "stuck" knows an extension
+# ms: worker.c extends leases to a short one and then to a long one of these, and only so; "stuck" knows them by that.
+SHORT_LEASES = ("211", "307", "401")
+LONG_LEASES = ("2411", "2707", "2903")
 
 
 class Kind(NamedTuple):
@@ -115,8 +117,9 @@ def draw_params(rng, kind, size):
     if kind == "stuck":
         # It comes after what is sent again, and still within the time of a command.
         named = rng.random() < 0.8  # those can end no old connection; where there are none, nothing is stuck
+        until = LONG_LEASES if rng.random() < 0.8 else ()
         ms = rng.choice([100, 150, 200, 250, 280])
-        return {"share": 1, "salt": 0, "ms": ms, "words": SHORT_LEASES, "named": named}
+        return {"share": 1, "salt": 0, "ms": 280 if until else ms, "words": SHORT_LEASES, "named": named, "until": until}
     params = {"share": rng.choice([1, 1, 0.5, 0.2]), "salt": rng.randrange(1000)}
     if kind in ("stall", "half_close", "delay"):
         params["way"] = rng.choice(["up", "down", None]) if kind != "half_close" else rng.choice(["up", "down"])
@@ -166,12 +169,12 @@ def plan_track(rng, bag, track, seconds, size, slower=1):
 def make(seed, seconds, size, only=None):
     """
     The phases of a run of about so many seconds, and for each minute one more of extensions and one of bursts. only: the
-    kinds of faults to choose from; None: all.
+    kinds of faults to choose from, each of which comes then, however short the run is; None: all.
     """
     kinds = [kind for kind in KINDS if only is None or kind in only]
     phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
     rng = random.Random(f"{seed} more")
-    for _ in range(max(1, round(seconds / 60))):
+    for _ in range(max(int(seconds / 60 + 0.5), only is not None)):
         if "stuck" in kinds:
             phases.append(make_extensions(rng, len(phases) + 1, size))
         if "burst" in kinds:

@@ -13,11 +13,12 @@ object a line, and answers each with a line, a number; ends with its standard in
         throttle, "rate": N                 bytes a second each way
         half_close, "way": up|down          ends that way: its receiver is told that no more comes
         cut_after, "bytes": N               closes each after N bytes of the next piece to the client that is longer
-        stuck, "ms": N, "words": [..], "named": B
+        stuck, "ms": N, "words": [..], "named": B, "until": [..]
                                             a piece to the server that holds one of these words of a command is held
                                             back for so long, while its client is told that the connection is over;
                                             one at a time, so that what the client sends again comes through; named:
-                                            only from clients that said AUTH
+                                            only from clients that said AUTH; until: or shortly after a piece about the
+                                            same lock went by that holds one of those words
     {"do": "calm"}                          ends what acts, not what is held back; the answer: how many connections
                                             cut_after closed, or stuck
 
@@ -27,6 +28,7 @@ What a client sent before it went away is delivered still, as a network would.
 import collections
 import json
 import os
+import re
 import selectors
 import socket
 import struct
@@ -36,6 +38,8 @@ import zlib
 
 PIECE = 65536
 BACKLOG = 1 << 20
+SHORTLY = 0.01  # after what was sent behind it, it comes
+LOCK = re.compile(rb"lock:\w+:\w+")
 
 
 class Flow:
@@ -130,7 +134,8 @@ class Proxy:
         self.accepted = 0
         self.acting = None  # the order that new connections feel too
         self.cuts = 0  # connections closed within a reply or held back, by what acts
-        self.stuck_until = 0.0
+        self.stuck_until = 0.0  # for what is held back, and the locks that this is about
+        self.stuck, self.stuck_locks, self.until = None, set(), []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
@@ -208,28 +213,36 @@ class Proxy:
         flow.add(data, time.monotonic())
         if flow is connection.down:
             return
-        connection.named = connection.named or self.has_word(data, "AUTH")
+        connection.named = connection.named or self.has_word(data, ["AUTH"])
         if connection.sticks and self.is_to_stick(connection, data):
-            self.stick(connection)
+            self.stick(connection, data)
+        elif self.stuck and self.has_word(data, self.until) and self.stuck_locks & set(LOCK.findall(data)):
+            self.unstick()
 
     @staticmethod
-    def has_word(data, word):
-        return b"\r\n$%d\r\n%s\r\n" % (len(word), word.encode()) in data
+    def has_word(data, words):
+        return any(b"\r\n$%d\r\n%s\r\n" % (len(word), word.encode()) in data for word in words)
 
     def is_to_stick(self, connection, data):
         if time.monotonic() < self.stuck_until or self.acting["named"] > connection.named:
             return False
-        return any(self.has_word(data, word) for word in self.acting["words"])
+        return self.has_word(data, self.acting["words"])
 
-    def stick(self, connection):
+    def stick(self, connection, data):
         self.cuts += 1
         self.stuck_until = time.monotonic() + self.acting["ms"] / 1000
+        self.stuck, self.stuck_locks, self.until = connection, set(LOCK.findall(data)), self.acting["until"]
         connection.up.hold_back(self.stuck_until)
         connection.down.discard()
         try:
             connection.client.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def unstick(self):
+        self.stuck_until = min(self.stuck_until, time.monotonic() + SHORTLY)
+        self.stuck.up.hold_back(self.stuck_until)
+        self.stuck = None
 
     def write(self, flow):
         """False: the target is gone."""

@@ -30,13 +30,11 @@
 
 #define DEPTH_MAX 3
 #define LONG_LEASE_MS 1000
-#define STRETCH_LEAST_MS 2400 /* to which a lease is extended that was made short before */
-#define STRETCH_MOST_MS 3000  /* rig.py: no lease is longer */
 #define BURST_THREADS 4
 #define BURST_LEASE_MS 120000 /* so long that none is renewed, and that only a release can be what ends them */
 
-/* What no lease is at first: plan.py names the same, so that the proxy knows an extension by them. */
-static const uint32_t short_leases[] = {211, 307, 401};
+/* Of extensions; no other lease is one of these. plan.py names them too: the proxy knows an extension by them. */
+static const uint32_t short_leases[] = {211, 307, 401}, long_leases[] = {2411, 2707, 2903};
 
 typedef struct worker {
     judge_head *judge;
@@ -279,8 +277,8 @@ static void extend(worker_thread *t, const char *name, hold_record *r, uint32_t 
 /* To a length that is soon over, and then to a longer one: what is left of the first may come after the second. */
 static void extend_twice(worker_thread *t, const char *name, hold_record *r)
 {
-    extend(t, name, r, short_leases[draw(t) % (sizeof short_leases / sizeof short_leases[0])]);
-    extend(t, name, r, (uint32_t)between(t, STRETCH_LEAST_MS, STRETCH_MOST_MS));
+    extend(t, name, r, short_leases[draw(t) % 3]);
+    extend(t, name, r, long_leases[draw(t) % 3]);
 }
 
 static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer);
@@ -291,9 +289,10 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
     uint64_t end = now_ns() + draw_work_us(t, r) * 1000;
     uint64_t rejected_at = 0;
     int after_loss = 3;
+    bool stretched = alone && chance(t, (unsigned)atomic_load(&t->worker->judge->stretches));
 
     read_fence(t, name, r);
-    if (alone && chance(t, (unsigned)atomic_load(&t->worker->judge->stretches))) {
+    if (stretched) {
         extend_twice(t, name, r);
         end = now_ns() + between(t, 800000, 1400000) * 1000;
     }
@@ -308,7 +307,7 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
             lock_again(t, name, r, depth);
         if (alone && chance(t, 3))
             hold_other(t, r->phase, r->name);
-        if (chance(t, 1))
+        if (!stretched && chance(t, 1)) /* nothing mends what may come of the two */
             extend(t, name, r, (uint32_t)r->lease_ms);
         sleep_us(between(t, 50, 3000));
     }
