@@ -28,6 +28,7 @@ TITLES = {
     4: "who lost its lease was told before another was granted it",
     5: "nothing is left behind, and nobody sleeps beside a free lock",
     6: "no crash, leak or thread left over, no wrong status",
+    7: "a burst of releases costs nobody its lease, and nothing is left of it",
 }
 FORGETTING = ("restart_lost", "promotion")
 # What a run may be asked to have counted: reported also where it is 0.
@@ -44,6 +45,9 @@ COUNTED = (
     "ms of waits that were watched",
     "ms of them beside a free lock",
     "workers that ended when asked",
+    "leases extended",
+    "holds whose end was foretold",
+    "leases kept beside a burst",
     *(f"holders that outlived a {kind}" for kind in FORGETTING),
 )
 EXPECTED = (judge.OK, judge.BUSY, judge.TIMEOUT, judge.UNAVAILABLE, judge.STORE_ERROR, judge.CLOSED)
@@ -69,6 +73,17 @@ class Loss(NamedTuple):
     since: int = 0  # of locks that were asked for before, that is not certain either
 
 
+class Burst(NamedTuple):
+    """A process held very many locks, and let go of all of them at once, between begin and end; it lived longer."""
+
+    process: int
+    born: int
+    begin: int
+    end: int  # when the last was gone from the store
+    died: int
+    waits: list  # (begin, end, ns): so long the scheduler of its runtime, and the server, waited for a processor then
+
+
 class Circumstances(NamedTuple):
     """What else happened, beside the log."""
 
@@ -82,10 +97,20 @@ class Circumstances(NamedTuple):
     timeout_ms: int
     slack_ms: int  # for threads to be run; the stalls come on top
     wall_ns: int | None  # the servers' wall clock less the log's clock; None: it was stepped
+    bursts: list = []
 
 
 def claim_end(hold):
     return max(hold.last_ok, hold.left if hold.left_end and hold.unlock_status == judge.OK else 0)
+
+
+def sure_end(hold):
+    """Until when its lease was sure to last, unless it was let go of before; 0: that is not known."""
+    return min(hold.sure_until, hold.left or sys.maxsize)
+
+
+def longest_lease(hold):
+    return max(hold.lease_ms, hold.extended_ms)
 
 
 def text_of(hold):
@@ -93,7 +118,8 @@ def text_of(hold):
         f"slot {hold.slot} wait {hold.wait_ms} lease {hold.lease_ms} flags {hold.flags} {judge.STATUS[hold.status]} "
         f"fence {hold.fence >> 10}+{hold.fence & 1023} asked {hold.asked} returned {hold.returned} "
         f"first ok by {hold.first_ok_end} last ok {hold.last_ok} lost {hold.told_lost} "
-        f"left {hold.left}..{hold.left_end} unlock {judge.STATUS[hold.unlock_status]} died {hold.died}"
+        f"left {hold.left}..{hold.left_end} unlock {judge.STATUS[hold.unlock_status]} died {hold.died} "
+        f"extended to {hold.extended_ms} sure until {hold.sure_until}"
     )
 
 
@@ -179,6 +205,7 @@ class NameCheck:
         self.check_known()
         self.count_outlived()
         self.check_absent()
+        self.check_foretold()
 
     # ------------------------------------------------------ 1, 2 and 4: pairs
 
@@ -231,7 +258,7 @@ class NameCheck:
 
     def check_bound(self, hold, loss):
         """
-        The old holder knows within a third of its lease plus the command timeout after the server's loss, or after its
+        The old holder knows within a third of its lease (as it was extended) plus the command timeout after the server's loss, or after its
         process read of the grant, if that was later still.
         """
         since = max(loss.end, self.granted_at[hold.fence >> 10])
@@ -242,7 +269,7 @@ class NameCheck:
             return
         self.report.count("old holders timed")
         self.report.worst("an old holder knew after", late, hold, since, hold.last_ok)
-        usual = (hold.lease_ms / 3 + self.about.timeout_ms) * MS
+        usual = (longest_lease(hold) / 3 + self.about.timeout_ms) * MS
         self.report.worst("... beyond a third of its lease and the timeout", late - usual, hold, since, hold.last_ok)
         if late > usual + self.about.slack_ms * MS + self.report.stalled(since, hold.last_ok):
             self.fail(2, f"knew of {loss.kind} only after {late / MS:.0f} ms", hold)
@@ -313,6 +340,23 @@ class NameCheck:
             if i < len(absent) and absent[i][1] < claim_end(hold) and not self.is_lost(hold, absent[i][1]):
                 late = claim_end(hold) - absent[i][1]
                 self.fail(4, f"said that it holds it {late / MS:.3f} ms after its key was not in the store", hold)
+
+    def check_foretold(self):
+        """Until the end that dibs_hold_of told, nobody else is granted the name, and its holder does not lose it."""
+        grants = sorted((self.granted_by(hold), hold) for hold in self.granted)
+        for hold in self.granted:
+            until = sure_end(hold)
+            if until <= hold.returned:
+                continue
+            self.report.count("holds whose end was foretold")
+            if 0 < hold.told_lost < until and not self.is_lost(hold, hold.told_lost):
+                early = (until - hold.told_lost) / MS
+                self.fail(4, f"lost {early:.3f} ms before it was sure to end", hold)
+            for granted, newer in grants[bisect.bisect_right(grants, (hold.returned,)) :]:
+                if granted >= until:
+                    break
+                if newer.fence > hold.fence and newer.fence >> 10 != hold.fence >> 10 and not self.excuse(hold, newer):
+                    self.fail(4, f"granted {(until - granted) / MS:.3f} ms before it was sure to end", hold, newer)
 
     def is_lost(self, hold, until):
         since = self.grant_time(hold)[0]
@@ -434,6 +478,11 @@ class Report:
         if begin < end:
             yield begin, end
 
+    def waited(self, burst, begin, end):
+        """How long what keeps a lease alive was not let run then, at most: the machine had other things to do."""
+        waits = sum(ns for b, e, ns in burst.waits if overlaps_in_time(b, e, begin, end))
+        return waits + self.stalled(begin, end)
+
     def is_stopped(self, hold, begin, end=None):
         """Whether the hold's process was stopped then, or shortly before."""
         process, end = hold.slot // self.about.threads, end or hold.last_ok
@@ -494,6 +543,29 @@ class Report:
             check.check_sleepers()
         self.count_handovers(by_name)
         self.count_watched(holds)
+        for burst in circumstances.bursts:
+            self.check_burst(burst, holds)
+
+    def check_burst(self, burst, holds):
+        """Those that its process has beside it: nothing disturbs them, so none of them may be lost."""
+        for hold in holds:
+            own = hold.slot // self.about.threads == burst.process and burst.born <= hold.asked <= burst.died
+            if not own or hold.status != judge.OK or hold.flags & judge.FIXED:
+                continue
+            if overlaps_in_time(hold.returned, claim_end(hold), burst.begin, burst.end):
+                self.count("leases kept beside a burst")
+            if hold.told_lost:
+                begin = hold.told_lost - longest_lease(hold) * MS
+                waited = self.waited(burst, begin, hold.told_lost)
+                if waited > hold.lease_ms * MS / 2:
+                    self.count("losses beside a burst while the machine was slow")
+                else:
+                    self.fail(7, f"lost beside a burst {burst.begin}..{burst.end}, waited for a processor for {waited / MS:.0f} ms: "
+                                 f"{text_of(hold)}")
+
+    def check_gone(self, keys, what):
+        if keys:
+            self.fail(7, f"{len(keys)} keys are left of {what}: {keys[0]} ...")
 
     def count_hold(self, hold):
         if hold.odd:
@@ -516,6 +588,8 @@ class Report:
         self.count("grants, fair" if hold.flags & judge.FAIR else "grants, not fair")
         if hold.flags & judge.FIXED:
             self.count("grants, fixed lease")
+        if hold.extended_ms > hold.lease_ms:
+            self.count("leases extended")
         if hold.fence & 1023:
             self.count("grants handed on in a process")
         if hold.told_lost:

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import checker  # noqa: E402
 import judge as judges  # noqa: E402
-from checker import MS, Act, Loss  # noqa: E402
+from checker import MS, Act, Burst, Loss  # noqa: E402
 
 THREADS = 2  # of each process: slots 0 and 1 are one process, 2 and 3 the next
 LEASE, TIMEOUT, SLACK = 600, 300, 150
@@ -40,7 +40,7 @@ class History:
     def __init__(self):
         self.report = checker.Report()
         self.records, self.samples = [], []
-        self.losses, self.acts, self.stops, self.stalls = [], [], [], []
+        self.losses, self.acts, self.stops, self.stalls, self.bursts = [], [], [], [], []
         self.wall_ns = 0
 
     @staticmethod
@@ -111,6 +111,7 @@ class History:
             timeout_ms=TIMEOUT,
             slack_ms=SLACK,
             wall_ns=self.wall_ns,
+            bursts=self.bursts,
         )
         self.report.check_phase(1, self.written(), about)
         return {rule for rule, failures in self.report.failures.items() if failures}
@@ -334,6 +335,80 @@ def its_key_was_deleted(h):
     h.sample(100, 150, False)
 
 
+# An extension that was stuck comes after a longer one: the key ends early.
+
+
+def extended(h, till, **more):
+    h.hold(0, 0, 1, till, sure_until=h.ns(1500), extended_ms=1600, **more)
+
+
+@case(4)
+def sure_of_it_until_it_is_let_go_of(h):
+    extended(h, 400)
+    h.hold(2, 10, 405, 420)
+    h.expected = {"holds whose end was foretold": 1, "leases extended": 1}
+
+
+@case(4, 1, 4)
+def another_is_let_in_while_it_checks(h):
+    extended(h, 700)
+    h.hold(2, 10, 400, 420)
+
+
+@case(4, 4)
+def another_is_let_in_while_it_is_sure_but_does_not_look(h):
+    extended(h, 700, last_ok=h.ns(300), writes=False, unlock_status=judges.LOST)
+    h.hold(2, 10, 400, 420)
+
+
+@case(4, 4)
+def another_is_let_in_though_its_dead_holder_was_sure(h):
+    extended(h, 300, left=0, left_end=0, unlock_status=0)
+    h.hold(2, 10, 400, 420)
+
+
+@case(4)
+def the_lease_of_a_dead_holder_is_over(h):
+    extended(h, 300, left=0, left_end=0, unlock_status=0)
+    h.hold(2, 10, 1501, 1520)
+
+
+@case(4, 4)
+def it_is_lost_before_it_was_sure_to_be(h):
+    extended(h, 700, told_lost=h.ns(700.5), left=h.ns(701), left_end=h.ns(702), unlock_status=judges.LOST)
+
+
+@case(4)
+def it_is_lost_when_it_was_sure_to_be(h):
+    extended(h, 1500, told_lost=h.ns(1502), left=h.ns(1503), left_end=h.ns(1504), unlock_status=judges.LOST)
+
+
+@case(4)
+def it_was_sure_but_the_server_lost_it(h):
+    extended(h, 300, told_lost=h.ns(300), last_ok=h.ns(299), left=h.ns(301), unlock_status=judges.LOST)
+    h.lose("del_key", 90, 91, name=0)
+    h.hold(2, 10, 400, 420)
+
+
+@case(4)
+def who_is_handed_the_lease_is_the_same(h):
+    extended(h, 300)
+    h.hold(1, 10, 301, 420, fence=fence_of(1, 1))
+
+
+@case(2)
+def an_extended_lease_is_looked_after_less_often(h):
+    two_after_a_loss(h)
+    h.hold(0, 1000, 1001, 2400, extended_ms=3000)
+    h.lose("del_key", 1020, 1021, name=0)
+
+
+@case(2, 2)
+def an_extended_lease_is_lost_for_too_long(h):
+    h.hold(0, 1000, 1001, 2600, extended_ms=3000)
+    h.lose("del_key", 1020, 1021, name=0)
+
+
 # --------------------------------------------------- 5: sleepers, what is left
 
 
@@ -484,6 +559,71 @@ def ends_with_a_leak(h):
 @case(6, 6)
 def ends_unasked(h):
     h.report.check_ended(0, False, 0, "")
+
+
+# ------------------------------------------------------------------- 7: bursts
+
+
+def lost_beside_a_burst(h, waits=(), **more):
+    """Process 1 lets go of very many locks from 300 to 800; its lease is lost at 700."""
+    waits = [(h.ns(b), h.ns(e), ms * MS) for b, e, ms in waits]
+    h.bursts.append(Burst(1, h.ns(0), h.ns(300), h.ns(800), h.ns(2000), waits))
+    slot, asked = more.pop("slot", 2), more.pop("asked", 100)
+    h.hold(slot, asked, asked + 1, 700, told_lost=h.ns(700), last_ok=h.ns(690), unlock_status=judges.LOST, **more)
+
+
+@case(7)
+def a_lease_is_kept_beside_a_burst(h):
+    h.bursts.append(Burst(1, h.ns(0), h.ns(300), h.ns(800), h.ns(2000), []))
+    h.hold(2, 100, 101, 900)
+    h.expected = {"leases kept beside a burst": 1}
+
+
+@case(7, 7)
+def a_lease_is_lost_beside_a_burst(h):
+    lost_beside_a_burst(h)
+
+
+@case(7, 7)
+def a_lease_is_lost_beside_a_burst_and_a_short_wait_for_a_processor(h):
+    lost_beside_a_burst(h, waits=[(400, 500, 90), (500, 600, 90), (600, 700, 90), (0, 90, 90)])
+
+
+@case(7)
+def a_lease_is_lost_since_nobody_was_let_run(h):
+    lost_beside_a_burst(h, waits=[(300, 400, 90), (400, 500, 90), (500, 600, 90), (600, 700, 40)])
+    h.expected = {"losses beside a burst while the machine was slow": 1}
+
+
+@case(7)
+def a_lease_is_lost_while_the_machine_was_slow(h):
+    lost_beside_a_burst(h)
+    h.stalls.append((h.ns(300), h.ns(610)))
+
+
+@case(7)
+def a_fixed_lease_ends(h):
+    lost_beside_a_burst(h, flags=judges.FIXED)
+
+
+@case(7)
+def another_process_loses_a_lease(h):
+    lost_beside_a_burst(h, slot=0)
+
+
+@case(7)
+def the_process_before_it_lost_a_lease(h):
+    lost_beside_a_burst(h, asked=-5)
+
+
+@case(7)
+def nothing_is_left_of_a_burst(h):
+    h.report.check_gone([], "a burst")
+
+
+@case(7, 7)
+def a_lock_is_left_of_a_burst(h):
+    h.report.check_gone(["lock:b8:1"], "a burst")
 
 
 def run(build, broken):

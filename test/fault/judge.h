@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define JUDGE_MAGIC UINT64_C(0x6a75646765303031)
+#define JUDGE_MAGIC UINT64_C(0x6a75646765303032)
 #define JUDGE_HEAD_WORDS 512 /* of the file's head, in whole pages */
 #define JUDGE_PROCESSES_MAX 256
 
@@ -44,7 +44,19 @@ typedef struct hold_record {
     uint64_t last_accept;       /* begin of the last one */
     uint64_t ok_after_rejected; /* begin of the last check that said DIBS_OK though a write was rejected before */
     uint64_t odd;               /* hold_oddity */
+    uint64_t extended_ms;       /* the longest lease that a dibs_extend asked for; 0: none did */
+    uint64_t sure_until;        /* until when the last dibs_hold_of since the last dibs_extend was sure; 0: none was */
 } hold_record;
+
+enum burst_state { BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED };
+
+/* Of the process that holds many locks and then lets go of all of them at once; by that process. */
+typedef struct judge_burst {
+    _Atomic uint64_t state;
+    _Atomic uint64_t taken;   /* locks */
+    uint64_t ending, ended;   /* around the end of their threads, or of their runtime */
+    _Atomic uint64_t at_risk; /* DIBS_EVENT_AT_RISK for a lock of the phase since then */
+} judge_burst;
 
 typedef struct judge_slot {
     _Atomic uint64_t head;  /* records begun; by the thread */
@@ -57,7 +69,11 @@ typedef struct judge_head {
     uint64_t magic, phases, names, processes, threads, capacity; /* set by the rig before it starts a worker */
     _Atomic uint64_t phase;                     /* names are those of this phase; 0: pause; by the rig */
     _Atomic uint64_t lease_ms;                  /* the usual lease of the phase; by the rig, before the phase */
+    _Atomic uint64_t stretches;                 /* percent of the holds that are extended twice; by the rig, as that */
     _Atomic uint64_t quit[JUDGE_PROCESSES_MAX]; /* a worker that is to end; by the rig */
+    judge_burst burst;                          /* by the last process that made one */
 } judge_head;                                   /* then at JUDGE_HEAD_WORDS the fences [phase][name], then the slots */
+
+_Static_assert(sizeof(judge_head) <= JUDGE_HEAD_WORDS * sizeof(uint64_t), "the judge's head has its place");
 
 #endif

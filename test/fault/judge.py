@@ -4,11 +4,14 @@ import mmap
 import struct
 from typing import NamedTuple
 
-MAGIC = 0x6A75646765303031
+MAGIC = 0x6A75646765303032
 HEAD_WORDS = 512
 HEAD_PHASE = 6
 HEAD_LEASE = 7
-HEAD_QUIT = 8
+HEAD_STRETCHES = 8
+HEAD_QUIT = 9
+HEAD_BURST = HEAD_QUIT + 256
+BURST_NONE, BURST_TAKING, BURST_ENDING, BURST_ENDED = range(4)
 SLOT_WORDS = 4
 NONE, ASKING, HELD, LEAVING, DONE = range(5)
 FAIR, FIXED = 1, 2
@@ -43,12 +46,24 @@ class Hold(NamedTuple):
     last_accept: int
     ok_after_rejected: int
     odd: int
+    extended_ms: int
+    sure_until: int
     slot: int = -1
     died: int = 0  # when its worker was found dead, if it was before the record was done
 
 
-RECORD = struct.Struct("=5Qq16Q")
+RECORD = struct.Struct("=5Qq18Q")
 RECORD_WORDS = RECORD.size // 8
+
+
+class Burst(NamedTuple):
+    """What a process that let go of many locks at once wrote of it; see judge.h."""
+
+    state: int
+    taken: int
+    ending: int
+    ended: int
+    at_risk: int
 
 
 class Judge:
@@ -64,13 +79,21 @@ class Judge:
         self.words = memoryview(self.map).cast("Q")
         self.words[0:6] = memoryview(struct.pack("=6Q", MAGIC, phases, names, processes, threads, capacity)).cast("Q")
 
-    def set_phase(self, phase, lease_ms=0):
+    def set_phase(self, phase, lease_ms=0, stretches=0):
         if lease_ms:
             self.words[HEAD_LEASE] = lease_ms
+            self.words[HEAD_STRETCHES] = stretches
         self.words[HEAD_PHASE] = phase
 
     def set_quit(self, process, quit_now):
         self.words[HEAD_QUIT + process] = 1 if quit_now else 0
+
+    def clear_burst(self):
+        for i in range(len(Burst._fields)):
+            self.words[HEAD_BURST + i] = 0
+
+    def burst(self):
+        return Burst(*self.words[HEAD_BURST : HEAD_BURST + len(Burst._fields)])
 
     def _slot(self, slot):
         return self.first_slot + slot * self.slot_words

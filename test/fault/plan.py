@@ -1,7 +1,9 @@
 """Which faults, when, on what: all of it drawn from the seed, so that the same seed plans the same faults.
 
 A run is a row of phases, each with names of its own. In a phase of class 1 the server keeps its state whatever happens;
-in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both.
+in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both. In a phase of bursts nothing
+is harmed: processes let go of very many locks at once. In a phase of extensions many leases are extended, and what is
+sent for them is stuck.
 """
 
 import random
@@ -9,6 +11,13 @@ from typing import NamedTuple
 
 CALM = 2.5  # at the end of a phase no fault begins: waiters must come on
 KEPT, LOST = 1, 2
+STRETCHES = 2  # percent of the holds that are extended to a short and then to a long lease: they last long
+EXTENSION_STRETCHES = 12
+EXTENSION_SECONDS = 8.0
+BURST_SECONDS = 2.0  # at least: a phase of bursts lasts until they are over
+# ms: worker.c extends leases to a short one and then to a long one of these, and only so; "stuck" knows them by that.
+SHORT_LEASES = ("211", "307", "401")
+LONG_LEASES = ("2411", "2707", "2903")
 
 
 class Kind(NamedTuple):
@@ -29,6 +38,7 @@ KINDS = {
     "drop_up": Kind("network", disturbs=True),
     "drop_down": Kind("network", disturbs=True),
     "cut_after": Kind("network", disturbs=True),
+    "stuck": Kind("network", disturbs=True),
     # the server, its state kept
     "server_stop": Kind("server", disturbs=True),
     "restart_kept": Kind("server", disturbs=True),
@@ -52,6 +62,8 @@ KINDS = {
     "worker_stop": Kind("process"),
     "worker_kill": Kind("process"),
     "worker_exit": Kind("process"),
+    # nothing is harmed, but there is much to do
+    "burst": Kind("burst"),
 }
 
 
@@ -71,6 +83,7 @@ class Phase(NamedTuple):
     loses: bool
     seconds: float
     faults: list
+    stretches: int = STRETCHES
 
     def __str__(self):
         title = "loses state" if self.loses else "keeps state"
@@ -82,6 +95,8 @@ def draw_length(rng, kind):
         return 0.0
     if kind == "cut_after":
         return round(rng.uniform(0.1, 0.4), 3)
+    if kind == "stuck":
+        return round(rng.uniform(0.8, 1.6), 3)  # there is not always somebody who extends a lease
     if kind in ("worker_kill", "worker_exit", "pexpire_key", "restart_kept"):
         return round(rng.uniform(0.0, 0.3), 3)
     if kind in ("promotion", "restart_lost"):
@@ -99,6 +114,12 @@ def draw_params(rng, kind, size):
         return {"name": rng.randrange(size.names)}
     if kind not in KINDS or KINDS[kind].track != "network" or kind == "refuse":
         return {"writes_only": rng.random() < 0.5} if kind == "client_pause" else {}
+    if kind == "stuck":
+        # It comes after what is sent again, and still within the time of a command.
+        named = rng.random() < 0.8  # those can end no old connection; where there are none, nothing is stuck
+        until = LONG_LEASES if rng.random() < 0.8 else ()
+        ms = rng.choice([100, 150, 200, 250, 280])
+        return {"share": 1, "salt": 0, "ms": 280 if until else ms, "words": SHORT_LEASES, "named": named, "until": until}
     params = {"share": rng.choice([1, 1, 0.5, 0.2]), "salt": rng.randrange(1000)}
     if kind in ("stall", "half_close", "delay"):
         params["way"] = rng.choice(["up", "down", None]) if kind != "half_close" else rng.choice(["up", "down"])
@@ -146,9 +167,37 @@ def plan_track(rng, bag, track, seconds, size, slower=1):
 
 
 def make(seed, seconds, size, only=None):
-    """The phases of a run of about so many seconds. only: the kinds of faults to choose from; None: all."""
-    rng = random.Random(seed)
+    """
+    The phases of a run of about so many seconds, and for each minute one more of extensions and one of bursts. only: the
+    kinds of faults to choose from, each of which comes then, however short the run is; None: all.
+    """
     kinds = [kind for kind in KINDS if only is None or kind in only]
+    phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
+    rng = random.Random(f"{seed} more")
+    for _ in range(max(int(seconds / 60 + 0.5), only is not None)):
+        if "stuck" in kinds:
+            phases.append(make_extensions(rng, len(phases) + 1, size))
+        if "burst" in kinds:
+            phases.append(make_bursts(rng, len(phases) + 1, size))
+    return phases
+
+
+def make_extensions(rng, number, size):
+    faults = plan_track(rng, Bag(rng, ["stuck"]), "network", EXTENSION_SECONDS, size)
+    return Phase(number, False, EXTENSION_SECONDS, faults, EXTENSION_STRETCHES)
+
+
+def make_bursts(rng, number, size):
+    """What is held by threads that end, and what by a runtime that is closed."""
+    ways = ["threads", "close"]
+    rng.shuffle(ways)
+    faults = [Fault(0.3, "burst", 0.0, {"how": how, "holds": size.holds}) for how in ways]
+    return Phase(number, False, BURST_SECONDS, faults, 0)
+
+
+def make_harmful(seed, seconds, size, kinds):
+    rng = random.Random(seed)
+    kinds = [kind for kind in kinds if kind != "burst"]
     bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track in PACE}
     classes = [KEPT] if any(not KINDS[k].loses for k in kinds) else []
     if any(KINDS[k].loses for k in kinds):

@@ -13,7 +13,14 @@ object a line, and answers each with a line, a number; ends with its standard in
         throttle, "rate": N                 bytes a second each way
         half_close, "way": up|down          ends that way: its receiver is told that no more comes
         cut_after, "bytes": N               closes each after N bytes of the next piece to the client that is longer
-    {"do": "calm"}                          ends what acts; the answer: how many connections cut_after closed
+        stuck, "ms": N, "words": [..], "named": B, "until": [..]
+                                            a piece to the server that holds one of these words of a command is held
+                                            back for so long, while its client is told that the connection is over;
+                                            one at a time, so that what the client sends again comes through; named:
+                                            only from clients that said AUTH; until: or shortly after a piece about the
+                                            same lock went by that holds one of those words
+    {"do": "calm"}                          ends what acts, not what is held back; the answer: how many connections
+                                            cut_after closed, or stuck
 
 What a client sent before it went away is delivered still, as a network would.
 """
@@ -21,6 +28,7 @@ What a client sent before it went away is delivered still, as a network would.
 import collections
 import json
 import os
+import re
 import selectors
 import socket
 import struct
@@ -30,6 +38,8 @@ import zlib
 
 PIECE = 65536
 BACKLOG = 1 << 20
+SHORTLY = 0.01  # after what was sent behind it, it comes
+LOCK = re.compile(rb"lock:\w+:\w+")
 
 
 class Flow:
@@ -47,6 +57,17 @@ class Flow:
         self.rate = 0.0
         self.allowance_at = 0.0
         self.cut_after = -1
+
+    def hold_back(self, until):
+        """What was read comes then; nothing more is read."""
+        self.queue = collections.deque((until, data) for _, data in self.queue)
+        self.ended = True
+
+    def discard(self):
+        """Nothing comes out of it any more."""
+        self.queue.clear()
+        self.queued = 0
+        self.dropping = True
 
     def add(self, data, now):
         if not self.dropping:
@@ -98,6 +119,8 @@ class Connection:
         self.up, self.down = Flow(client, server), Flow(server, client)
         self.flows = {client: self.up, server: self.down}
         self.watched = {}
+        self.sticks = False  # while "stuck" acts on it
+        self.named = False  # its client said AUTH
 
     def flow_to(self, end):
         return self.down if end is self.client else self.up
@@ -110,7 +133,9 @@ class Proxy:
         self.connections = set()
         self.accepted = 0
         self.acting = None  # the order that new connections feel too
-        self.cuts = 0  # connections closed within a reply, by what acts
+        self.cuts = 0  # connections closed within a reply or held back, by what acts
+        self.stuck_until = 0.0  # for what is held back, and the locks that this is about
+        self.stuck, self.stuck_locks, self.until = None, set(), []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
@@ -140,7 +165,7 @@ class Proxy:
         self.accepted += 1
         connection = Connection(self.accepted, client, server)
         self.connections.add(connection)
-        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle", "cut_after"):
+        if self.acting and self.acting["do"] in ("stall", "drop", "delay", "throttle", "cut_after", "stuck"):
             self.harm(connection, self.acting)
         self.watch(connection)
 
@@ -182,10 +207,42 @@ class Proxy:
             return
         except OSError:
             data = b""
-        if data:
-            flow.add(data, time.monotonic())
-        else:
+        if not data:
             flow.ended = True
+            return
+        flow.add(data, time.monotonic())
+        if flow is connection.down:
+            return
+        connection.named = connection.named or self.has_word(data, ["AUTH"])
+        if connection.sticks and self.is_to_stick(connection, data):
+            self.stick(connection, data)
+        elif self.stuck and self.has_word(data, self.until) and self.stuck_locks & set(LOCK.findall(data)):
+            self.unstick()
+
+    @staticmethod
+    def has_word(data, words):
+        return any(b"\r\n$%d\r\n%s\r\n" % (len(word), word.encode()) in data for word in words)
+
+    def is_to_stick(self, connection, data):
+        if time.monotonic() < self.stuck_until or self.acting["named"] > connection.named:
+            return False
+        return self.has_word(data, self.acting["words"])
+
+    def stick(self, connection, data):
+        self.cuts += 1
+        self.stuck_until = time.monotonic() + self.acting["ms"] / 1000
+        self.stuck, self.stuck_locks, self.until = connection, set(LOCK.findall(data)), self.acting["until"]
+        connection.up.hold_back(self.stuck_until)
+        connection.down.discard()
+        try:
+            connection.client.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def unstick(self):
+        self.stuck_until = min(self.stuck_until, time.monotonic() + SHORTLY)
+        self.stuck.up.hold_back(self.stuck_until)
+        self.stuck = None
 
     def write(self, flow):
         """False: the target is gone."""
@@ -205,9 +262,7 @@ class Proxy:
         """Writes what is due, passes on ends; closes the connection where both sides are done."""
         for flow in (connection.up, connection.down):
             if not self.write(flow):
-                flow.queue.clear()
-                flow.queued = 0
-                flow.dropping = True
+                flow.discard()
                 if flow is connection.up:
                     connection.down.ended = True
             if flow.is_cut():
@@ -246,6 +301,7 @@ class Proxy:
                 flow.ended = True
         elif kind == "cut_after":
             connection.down.cut_after = order["bytes"]
+        connection.sticks = kind == "stuck"
         for flow in self.ways(connection, order):
             if kind == "stall":
                 flow.stalled = True
@@ -265,6 +321,7 @@ class Proxy:
         elif kind == "calm":
             self.acting = None
             for connection in list(self.connections):
+                connection.sticks = False
                 for flow in (connection.up, connection.down):
                     flow.calm()
         else:

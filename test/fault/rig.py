@@ -1,7 +1,7 @@
 """The fault rig: workers that lock, faults that harm them, and a judge of what came of it.
 
     python3 rig.py --worker PROGRAM --shim LIBRARY [--seconds N] [--seed N] [--faults KIND,...] [--processes N]
-                   [--threads N] [--names N] [--lease MS] [--long-lease MS] [--report FILE] [--tap] [--plan]
+                   [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE] [--tap] [--plan]
 
 The seed decides which faults come when, and on what (--plan prints them and ends). Leases are long where the server
 loses state, so that a holder that does not notice it is found out before its own deadline tells it. Exit status: 0: all
@@ -38,6 +38,11 @@ TIMEOUT_MS = 300  # connect and command timeout of the workers
 SLACK_MS = 150
 EXIT_SECONDS = 20
 STEP_SECONDS = 60
+STRETCHED_MS = 3000  # worker.c extends no lease to more
+BURST_SECONDS = 120  # within which a burst is over, whatever the machine
+GONE_SECONDS = 10  # within which its locks are gone, once all is let go of
+ACCOUNT_OF = {1: "no-kill", 2: "no-id", 5: "no-kill", 6: "no-info"}  # of one in two workers, by index; then from 0 again
+PENDING = object()  # of a fault that finishes itself
 LONG_RUN = 60  # seconds in which each rule is sure to have something to check
 SIDECARS = ("fence", "queue", "waiters")
 now = time.monotonic_ns
@@ -103,6 +108,49 @@ class Sampler(threading.Thread):
                 self.eternal.add(key)
 
 
+class Waits(threading.Thread):
+    """
+    Notes how long the scheduler of a burst's runtime, and the server, waited for a processor, as the kernel counts it.
+    Where it does not, nothing is noted, and only what the pulse sees tells that the machine was slow.
+    """
+
+    def __init__(self, rig):
+        super().__init__(daemon=True)
+        self.rig, self.found, self.known, self.at = rig, [], {}, now()
+
+    def run(self):
+        while True:
+            time.sleep(0.01)
+            begin, self.at = self.at, now()
+            known, self.known = self.known, dict(self.look())
+            grown = {thread: ns - known[thread] for thread, ns in self.known.items() if thread in known}
+            own = max((ns for (name, _), ns in grown.items() if name == "dibs-scheduler"), default=0)
+            ns = own + sum(ns for (name, _), ns in grown.items() if name == "server")
+            if ns:
+                self.found.append((begin, self.at, ns))
+
+    def look(self):
+        worker, server = self.rig.burst_worker, self.rig.server.process
+        if worker is None or worker.state == "dead" or server is None:
+            return
+        try:
+            yield ("server", server.pid), self.waited(f"/proc/{server.pid}")
+            for task in os.scandir(f"/proc/{worker.process.pid}/task"):
+                with open(task.path + "/comm") as comm:
+                    yield (comm.read().strip(), task.name), self.waited(task.path)
+        except (OSError, IndexError):
+            pass
+
+    @staticmethod
+    def waited(folder):
+        with open(folder + "/schedstat") as stat:
+            return int(stat.read().split()[1])
+
+    def take(self):
+        found, self.found = self.found, []
+        return found
+
+
 class ProxyProcess:
     def __init__(self, backend):
         words = [sys.executable, "-B", os.path.join(HERE, "proxy.py"), backend]
@@ -123,10 +171,13 @@ class ProxyProcess:
 
 
 class Worker:
-    """A worker process and its successors, in one place of the judge's file."""
+    """
+    A worker process and its successors, in one place of the judge's file. more: what else its command line says; such a
+    one reaches the server directly.
+    """
 
-    def __init__(self, rig, index):
-        self.rig, self.index = rig, index
+    def __init__(self, rig, index, more=()):
+        self.rig, self.index, self.more = rig, index, more
         self.incarnation = 0
         self.process = None
         self.state = "dead"  # dead, running, stopped, exiting
@@ -137,7 +188,8 @@ class Worker:
         rig.judge.set_quit(self.index, False)
         self.incarnation += 1
         seed = random.Random(f"{rig.options.seed} {self.index} {self.incarnation}").getrandbits(48)
-        words = [rig.options.worker, rig.judge.path, rig.url, self.index, seed, rig.options.lease, TIMEOUT_MS]
+        url = f"unix://{rig.server.path}" if self.more else rig.url_of(self.index)
+        words = [rig.options.worker, rig.judge.path, url, self.index, seed, rig.options.lease, TIMEOUT_MS, *self.more]
         with open(os.path.join(rig.folder, f"worker{self.index}.log"), "ab") as log:
             self.process = subprocess.Popen(
                 rig.launcher + [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -219,22 +271,27 @@ class Rig:
         self.server = self.new_server()
         self.server.start()
         self.proxy = ProxyProcess(self.server.path)
-        self.url = f"redis://127.0.0.1:{self.proxy.port}"
         self.began = self.wall_ns = 0  # when the phase began, and the wall clock less the log's then
         self.phases = plans.make(options.seed, options.seconds, options, options.kinds)
         self.judge = judges.Judge(
-            os.path.join(self.folder, "judge"), len(self.phases) + 2, options.names, options.processes, options.threads
+            os.path.join(self.folder, "judge"), len(self.phases) + 2, options.names, options.processes + 1, options.threads
         )
         self.workers = [Worker(self, index) for index in range(options.processes)]
         self.phase_number = 0
-        self.holds, self.acts, self.losses, self.stops = [], [], [], []
+        self.holds, self.acts, self.losses, self.stops, self.bursts = [], [], [], [], []
+        self.burst_worker = None
         self.fired, self.planned, self.skipped = {}, {}, {}
         self.signals = collections.Counter({"holder": 0, "waiter": 0, "other": 0})  # to processes, by what these did
         self.good_samples = 1.0  # their least share in a phase
         self.timers, self.order = [], itertools.count()
-        self.waiting = {"network": [], "server": [], "loss": [], "clock": []}  # by track; the first of each acts
+        self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "burst": []}  # by track; the first of each acts
         self.collected_at = 0
-        self.pulse, self.sampler = Pulse(), Sampler(self)
+        self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
+
+    def url_of(self, index):
+        account = ACCOUNT_OF.get(index % 8)
+        who = f"{account}:{servers.PASSWORD}@" if account in self.server.accounts() else ""
+        return f"redis://{who}127.0.0.1:{self.proxy.port}"
 
     def new_server(self):
         return servers.Server(os.path.join(self.folder, f"r{next(self.server_count)}"), self.options.shim, self.clock)
@@ -310,6 +367,8 @@ class Rig:
     def act(self, fault):
         begin = now()
         finish = getattr(self, "do_" + fault.kind, self.do_network)(fault)
+        if finish is PENDING:
+            return
         if finish and fault.length:
             self.after(fault.length, self.finish, fault, begin, finish)
         else:
@@ -340,15 +399,21 @@ class Rig:
         self.proxy.order(do=kind, **params)
         return lambda: self.proxy.order(do="calm")
 
-    def do_cut_after(self, fault):
+    def do_counted(self, fault, what):
         calm = self.do_network(fault)
 
         def end():
-            cut = calm()
-            self.report.count("connections cut within a reply", cut)
-            return cut > 0
+            count = calm()
+            self.report.count(what, count)
+            return count > 0
 
         return end
+
+    def do_cut_after(self, fault):
+        return self.do_counted(fault, "connections cut within a reply")
+
+    def do_stuck(self, fault):
+        return self.do_counted(fault, "extensions stuck on their way")
 
     def do_refuse(self, fault):
         self.proxy.order(do="refuse", on=True)
@@ -535,6 +600,61 @@ class Rig:
         worker.ask_exit()
         return lambda: None
 
+    # A burst: a process of its own, with locks of its own beside those of the phase. It is asked to end when these are
+    # gone from the store.
+
+    def do_burst(self, fault):
+        self.judge.clear_burst()
+        how = fault.params["how"]
+        worker = self.burst_worker = Worker(self, self.options.processes, (fault.params["holds"], how))
+        worker.start()
+        self.after(0.02, self.tend_burst, fault, now())
+        return PENDING
+
+    def tend_burst(self, fault, begin):
+        """Till it has let go of all."""
+        ended = self.burst_worker.reap()
+        if not ended and self.judge.burst().state != judges.BURST_ENDED and now() < begin + BURST_SECONDS * 1000 * MS:
+            self.after(0.02, self.tend_burst, fault, begin)
+            return
+        if ended or self.judge.burst().state != judges.BURST_ENDED:
+            self.fail(7, f"the burst {fault} was not over in time: {self.judge.burst()}")
+        self.tend_gone(fault, begin, now())
+
+    def tend_gone(self, fault, begin, since):
+        """Till nothing of it is left in the store."""
+        fences, left = self.found_of_burst()
+        if left and now() < since + GONE_SECONDS * 1000 * MS:
+            self.after(0.02, self.tend_gone, fault, begin, since)
+            return
+        burst = self.judge.burst()
+        self.report.check_gone(left, f"a burst of {burst.taken} ({fault.params['how']})")
+        for at in range(0, len(fences + left), 1000):
+            self.server.call("UNLINK", *(fences + left)[at : at + 1000])
+        self.report.count("locks let go of in bursts", burst.taken)
+        self.after(0.5, self.end_burst, fault, begin, now())
+
+    def found_of_burst(self):
+        """The keys of fences, which live an hour, and others."""
+        found = [key.decode() for key in self.scan(f"*lock:b{self.options.processes}:*")]
+        fences = [key for key in found if key.startswith("dibs:fence")]
+        return fences, [key for key in found if not key.startswith("dibs:fence")]
+
+    def end_burst(self, fault, begin, gone):
+        if self.burst_worker.state == "running":
+            self.burst_worker.ask_exit()
+        if not self.burst_worker.reap():
+            self.after(0.02, self.end_burst, fault, begin, gone)
+            return
+        burst, waits = self.judge.burst(), self.waits.take()
+        ending = burst.ending or begin
+        self.report.count("AT_RISK beside a burst", burst.at_risk)
+        self.bursts.append(checker.Burst(self.options.processes, begin, ending, gone, now(), waits))
+        about = f"{burst.taken} locks, {fault.params['how']}, {sum(ns for _, _, ns in waits) // MS} ms not let run"
+        print(f"burst: {about}; let go of in {(burst.ended - burst.ending) // MS} ms, gone after "
+              f"{(gone - ending) // MS} ms, {burst.at_risk} leases AT_RISK", flush=True)
+        self.finish(fault, begin, lambda: burst.taken >= fault.params["holds"] * 0.9)
+
     def planned_roles(self):
         """Those of processes to be signalled, where it was planned often enough that some must have been found."""
         roles = collections.Counter(fault.params.get("role") for phase in self.phases for fault in phase.faults)
@@ -557,14 +677,14 @@ class Rig:
         self.began = now()
         self.wall_ns = time.time_ns() - now()
         self.phase_number = phase.number
-        self.judge.set_phase(phase.number, self.usual_lease(phase))
+        self.judge.set_phase(phase.number, self.usual_lease(phase), phase.stretches)
 
     def usual_lease(self, phase):
         return self.options.long_lease if phase.loses else self.options.lease
 
     def longest_lease(self, phase):
-        """Workers draw from half of the usual one to half as much again."""
-        return self.usual_lease(phase) * 3 // 2
+        """Workers draw from half of the usual one to half as much again, and extend some."""
+        return max(self.usual_lease(phase) * 3 // 2, STRETCHED_MS)
 
     def is_idle(self):
         return not any(self.judge.slot_phase(slot) for slot in range(self.judge.slots))
@@ -596,7 +716,7 @@ class Rig:
                 self.losses.append(Loss("clock_back", begin, now(), int(key.rsplit("n", 1)[1]), True))
 
     def take_samples(self):
-        if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive():
+        if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive() or not self.waits.is_alive():
             raise RuntimeError(f"a watcher has ended\n{self.sampler.error}")
         samples, self.sampler.samples = self.sampler.samples, []
         good = sum(there is not None for _, _, there in samples) / max(1, len(samples))
@@ -617,6 +737,7 @@ class Rig:
             lease_ms=self.longest_lease(phase),
             timeout_ms=TIMEOUT_MS,
             slack_ms=SLACK_MS,
+            bursts=list(self.bursts),
             wall_ns=None if is_clock_stepped(phase) or abs(wall - self.wall_ns) > MS else wall,
         )
         self.report.check_phase(phase.number, [h for h in self.holds if h.phase == phase.number], about)
@@ -629,7 +750,7 @@ class Rig:
             f"{len(phase.faults)} faults, {len(self.holds)} acquires, {failures} failures so far",
             flush=True,
         )
-        self.holds, self.losses, self.acts, self.stops = [], [], [], []
+        self.holds, self.losses, self.acts, self.stops, self.bursts = [], [], [], [], []
         stalls = [end - begin for begin, end in about.stalls]
         self.report.count("times the machine was slow", len(stalls))
         self.report.counts["ms, its longest pause"] = max(
@@ -639,15 +760,19 @@ class Rig:
 
     # --------------------------------------------------------------------- end
 
-    def keys(self):
-        """Every key of the server with its remaining time."""
+    def scan(self, pattern="*"):
+        """Every key of the server that is of such a form."""
         found, cursor = set(), "0"
         while True:
-            cursor, some = self.server.call("SCAN", cursor, "COUNT", 1000)
+            cursor, some = self.server.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             cursor = cursor.decode()
             found.update(some)
             if cursor == "0":
-                return {key.decode(): self.server.call("PTTL", key) for key in found}
+                return found
+
+    def keys(self):
+        """Every key of the server with its remaining time."""
+        return {key.decode(): self.server.call("PTTL", key) for key in self.scan()}
 
     def leftovers(self):
         """Without fences, which live an hour: what is to be gone a while after the last worker."""
@@ -685,13 +810,14 @@ class Rig:
             worker.start()
         self.pulse.start()
         self.sampler.start()
+        self.waits.start()
         for phase in self.phases:
             self.run_phase(phase)
         self.end_workers()
         self.check_leftovers()
 
     def close(self):
-        for worker in self.workers:
+        for worker in self.workers + [self.burst_worker] * bool(self.burst_worker):
             if worker.state != "dead":
                 worker.process.kill()
                 worker.process.wait()
@@ -719,6 +845,7 @@ def check_worth(rig):
         (counts["workers that ended when asked"], "no worker ended when asked"),
         (counts["ms of waits that were watched"], "no wait was watched"),
         (rig.good_samples >= 0.5, f"{rig.good_samples:.0%} of the samples of a phase told something"),
+        (counts["leases kept beside a burst"] or not rig.planned.get("burst"), "no lease was kept beside a burst"),
         (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
     ]
     if rig.options.seconds >= LONG_RUN:
@@ -794,6 +921,7 @@ def parse_options():
     parser.add_argument("--names", type=int, default=6)
     parser.add_argument("--lease", type=int, default=600, help="the usual one, in ms")
     parser.add_argument("--long-lease", type=int, default=2000, help="the same where the server loses state")
+    parser.add_argument("--holds", type=int, default=30000, help="what is let go of in a burst")
     parser.add_argument("--report", default=None)
     parser.add_argument("--tap", action="store_true")
     parser.add_argument("--plan", action="store_true")

@@ -11,6 +11,16 @@ import subprocess
 import time
 
 
+# What an account may not do that dibs can do without: it is then less sure that an old connection is over. (Which
+# parts of a command it may use is said as a server before Redis 7 understands it.)
+ACCOUNTS = {
+    "no-kill": "-client +client|id +client|setname",
+    "no-id": "-client +client|kill +client|setname",
+    "no-info": "-info",
+}
+PASSWORD = "p"
+
+
 class ServerError(Exception):
     """An error reply."""
 
@@ -127,12 +137,19 @@ class Server:
         words += ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--hz", "50"]
         if self.version >= (7, 0):
             words += ["--enable-debug-command", "yes"]
+        for name in self.accounts():
+            words += ["--user", name, "on", ">" + PASSWORD, "~*", *(["&*"] if self.version >= (6, 2) else []), "+@all"]
+            words += ACCOUNTS[name].split()
         environment = dict(os.environ, LD_PRELOAD=self.shim, DIBS_CLOCK_FILE=self.clock.path)
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
         self.await_answer()
+
+    def accounts(self):
+        """Beside the one that may do all; a server before Redis 6 has no other."""
+        return list(ACCOUNTS) if self.version >= (6, 0) else []
 
     def await_answer(self, seconds=15):
         end = time.monotonic() + seconds

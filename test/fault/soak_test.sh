@@ -1,9 +1,10 @@
-# A minute of the fault rig, always the same faults: one result for each promise. See rig.py. With a sanitizer, which is
-# slow, it is less: fewer workers, for a shorter time; those that are asked to end are searched for leaks.
+# A minute of the fault rig, always the same faults, and two bursts of releases: one result for each promise. See rig.py.
+# With a sanitizer, which is slow, it is less: fewer workers, for a shorter time; those that are asked to end are searched
+# for leaks.
 set -u
 case ${DIBS_VARIANT-plain} in
 plain) size="--seconds 60" ;;
-*) size="--seconds 30 --processes 4 --threads 3 --names 4" ;;
+*) size="--seconds 30 --processes 4 --threads 3 --names 4 --holds 2000" ;;
 esac
 # shellcheck disable=SC2086
 exec python3 -B "$DIBS_TOP/test/fault/rig.py" --worker "$DIBS_BUILD/test/fault/worker" \

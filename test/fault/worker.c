@@ -2,7 +2,10 @@
  * A worker of the fault rig: threads that lock, check, write to the judge and unlock, until the rig says that they are
  * to end or kills the process. Uses the public header only.
  *
- *   worker JUDGE URL PROCESS SEED LEASE_MS TIMEOUT_MS
+ *   worker JUDGE URL PROCESS SEED LEASE_MS TIMEOUT_MS [HOLDS HOW]
+ *
+ * With HOLDS it makes a burst beside its work: that many locks of its own are taken, and then all let go of at once.
+ * HOW: threads: by the end of the threads that hold them; close: by the close of a runtime of their own.
  *
  * Exit status: 0; 3: a thread or a descriptor is left after dibs_close; 4: dibs_open fails in a way that no fault
  * explains; 5: the judge's file is not as expected.
@@ -27,6 +30,11 @@
 
 #define DEPTH_MAX 3
 #define LONG_LEASE_MS 1000
+#define BURST_THREADS 4
+#define BURST_LEASE_MS 120000 /* so long that none is renewed, and that only a release can be what ends them */
+
+/* Of extensions; no other lease is one of these. plan.py names them too: the proxy knows an extension by them. */
+static const uint32_t short_leases[] = {211, 307, 401}, long_leases[] = {2411, 2707, 2903};
 
 typedef struct worker {
     judge_head *judge;
@@ -37,6 +45,8 @@ typedef struct worker {
     dibs_runtime *rt;
     _Atomic(dibs_runtime *) opened; /* the same for on_event, which may be called before dibs_open returns */
     _Atomic uint64_t events;        /* heard by on_event */
+    uint64_t holds;                 /* of the burst; 0: there is none */
+    bool closes;                    /* the burst has a runtime of its own, which is closed */
 } worker;
 
 typedef struct worker_thread {
@@ -166,6 +176,16 @@ static void note_status(hold_record *r, dibs_status status)
         r->odd |= ODD_NOT_HELD;
 }
 
+/* Reads until when the lease is sure to last. */
+static void read_end(worker_thread *t, const char *name, hold_record *r)
+{
+    uint64_t begin = now_ns();
+    dibs_hold hold;
+
+    if (dibs_hold_of(t->worker->rt, name, &hold) == DIBS_OK)
+        r->sure_until = begin + (uint64_t)hold.remaining_ms * 1000000;
+}
+
 /* The time is taken before the call: what it says was true at some moment after. */
 static bool check(worker_thread *t, const char *name, hold_record *r, uint64_t rejected_at)
 {
@@ -182,6 +202,7 @@ static bool check(worker_thread *t, const char *name, hold_record *r, uint64_t r
     r->last_ok = begin;
     if (rejected_at != 0)
         r->ok_after_rejected = begin;
+    read_end(t, name, r);
     return true;
 }
 
@@ -218,6 +239,8 @@ static void read_fence(worker_thread *t, const char *name, hold_record *r)
 static uint64_t draw_work_us(worker_thread *t, const hold_record *r)
 {
     uint64_t kind = draw(t) % 1000;
+    if (t->worker->holds) /* there is to be a lease to renew all the time */
+        return between(t, 300000, 1500000);
     bool is_long = r->lease_ms >= LONG_LEASE_MS;
 
     if ((r->flags & DIBS_FIXED_LEASE) && kind < (is_long ? 20 : 100))
@@ -242,6 +265,22 @@ static void lock_again(worker_thread *t, const char *name, hold_record *r, unsig
         ++*depth;
 }
 
+/* What was sure before is not, should it become shorter. */
+static void extend(worker_thread *t, const char *name, hold_record *r, uint32_t lease_ms)
+{
+    if (lease_ms > r->extended_ms)
+        r->extended_ms = lease_ms;
+    r->sure_until = 0;
+    note_status(r, dibs_extend(t->worker->rt, name, lease_ms));
+}
+
+/* To a length that is soon over, and then to a longer one: what is left of the first may come after the second. */
+static void extend_twice(worker_thread *t, const char *name, hold_record *r)
+{
+    extend(t, name, r, short_leases[draw(t) % 3]);
+    extend(t, name, r, long_leases[draw(t) % 3]);
+}
+
 static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer);
 
 /* Works until the time or the phase is over, or a while after it was told that the lease is lost. */
@@ -250,8 +289,13 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
     uint64_t end = now_ns() + draw_work_us(t, r) * 1000;
     uint64_t rejected_at = 0;
     int after_loss = 3;
+    bool stretched = alone && chance(t, (unsigned)atomic_load(&t->worker->judge->stretches));
 
     read_fence(t, name, r);
+    if (stretched) {
+        extend_twice(t, name, r);
+        end = now_ns() + between(t, 800000, 1400000) * 1000;
+    }
     while (after_loss > 0) {
         if (check(t, name, r, rejected_at))
             write_to_judge(t, r, &rejected_at);
@@ -263,8 +307,8 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
             lock_again(t, name, r, depth);
         if (alone && chance(t, 3))
             hold_other(t, r->phase, r->name);
-        if (chance(t, 1))
-            note_status(r, dibs_extend(t->worker->rt, name, (uint32_t)r->lease_ms));
+        if (!stretched && chance(t, 1)) /* nothing mends what may come of the two */
+            extend(t, name, r, (uint32_t)r->lease_ms);
         sleep_us(between(t, 50, 3000));
     }
     read_fence(t, name, r);
@@ -416,6 +460,7 @@ static void start_sanitizer(void)
         pthread_join(id, NULL);
 }
 
+/* Names of the phases begin with p, those of a burst with b. */
 static void hear(const dibs_event *event, void *arg)
 {
     worker *w = arg;
@@ -424,10 +469,13 @@ static void hear(const dibs_event *event, void *arg)
     dibs_stats_get(atomic_load(&w->opened), &stats);
     if (event->detail)
         atomic_fetch_add(&w->events, 1);
+    if (w->holds && event->kind == DIBS_EVENT_AT_RISK && event->name[0] == 'p' &&
+        atomic_load(&w->judge->burst.state) >= BURST_ENDING)
+        atomic_fetch_add(&w->judge->burst.at_risk, 1);
 }
 
 /* A worker may be started while the store is away: it tries until it is back. */
-static dibs_status open_runtime(worker *w)
+static dibs_status open_runtime(worker *w, dibs_runtime **out)
 {
     dibs_config config = {.urls = &w->url,
                           .url_count = 1,
@@ -437,11 +485,11 @@ static dibs_status open_runtime(worker *w)
                           .command_timeout_ms = w->timeout_ms,
                           .outage_ms = 3000,
                           .handoff_ms = w->process % 4 == 3 ? DIBS_NO_HANDOFF : 0,
-                          .on_event = w->process % 2 ? hear : NULL,
+                          .on_event = w->process % 2 || w->holds ? hear : NULL,
                           .on_event_arg = w};
 
     for (;;) {
-        dibs_status status = dibs_open(&w->rt, &config);
+        dibs_status status = dibs_open(out, &config);
 
         if (status != DIBS_UNAVAILABLE && status != DIBS_STORE_ERROR)
             return status;
@@ -450,6 +498,84 @@ static dibs_status open_runtime(worker *w)
         sleep_us(20000);
     }
 }
+
+/* ---------------------------------------------------------------- a burst */
+
+typedef struct burst_taker {
+    pthread_t id;
+    worker *worker;
+    dibs_runtime *rt;
+    unsigned index;
+    pthread_barrier_t *taken, *closed;
+} burst_taker;
+
+static void take_share(const burst_taker *t)
+{
+    const dibs_lock_options options = {.lease_ms = BURST_LEASE_MS};
+    worker *w = t->worker;
+    char name[64];
+
+    for (uint64_t i = t->index; i < w->holds; i += BURST_THREADS) {
+        snprintf(name, sizeof name, "b%u:%u", w->process, (unsigned)i);
+        if (dibs_lock_with(t->rt, name, 5000, &options) == DIBS_OK)
+            atomic_fetch_add(&w->judge->burst.taken, 1);
+    }
+}
+
+/* Ends with all that it holds, or once that was closed under it. */
+static void *take_burst(void *arg)
+{
+    burst_taker *t = arg;
+
+    take_share(t);
+    pthread_barrier_wait(t->taken);
+    if (t->worker->closes)
+        pthread_barrier_wait(t->closed);
+    return NULL;
+}
+
+/* Requires that the takers have taken what they can. */
+static void end_burst(worker *w, burst_taker *takers, pthread_barrier_t *closed)
+{
+    judge_burst *burst = &w->judge->burst;
+
+    burst->ending = now_ns();
+    atomic_store(&burst->state, BURST_ENDING);
+    if (w->closes)
+        dibs_close(takers[0].rt);
+    burst->ended = now_ns();
+    if (w->closes)
+        pthread_barrier_wait(closed);
+    for (unsigned i = 0; i < BURST_THREADS; i++)
+        pthread_join(takers[i].id, NULL);
+    if (!w->closes)
+        burst->ended = now_ns();
+    atomic_store(&burst->state, BURST_ENDED);
+}
+
+static void make_burst(worker *w)
+{
+    burst_taker takers[BURST_THREADS];
+    pthread_barrier_t taken, closed;
+    dibs_runtime *rt = w->rt;
+
+    if (w->closes && open_runtime(w, &rt) != DIBS_OK)
+        return;
+    pthread_barrier_init(&taken, NULL, BURST_THREADS + 1);
+    pthread_barrier_init(&closed, NULL, BURST_THREADS + 1);
+    atomic_store(&w->judge->burst.state, BURST_TAKING);
+    for (unsigned i = 0; i < BURST_THREADS; i++) {
+        takers[i] = (burst_taker){.worker = w, .rt = rt, .index = i, .taken = &taken, .closed = &closed};
+        if (pthread_create(&takers[i].id, NULL, take_burst, &takers[i]) != 0)
+            abort();
+    }
+    pthread_barrier_wait(&taken);
+    end_burst(w, takers, &closed);
+    pthread_barrier_destroy(&taken);
+    pthread_barrier_destroy(&closed);
+}
+
+/* ------------------------------------------------------------- its threads */
 
 static void start_threads(worker *w, worker_thread *threads)
 {
@@ -470,6 +596,8 @@ static void run(worker *w)
         abort();
     atomic_store(&w->opened, w->rt);
     start_threads(w, threads);
+    if (w->holds)
+        make_burst(w);
     while (!atomic_load(&w->judge->quit[w->process]))
         sleep_us(5000);
     /* Calls that wait end now; holders finish what they do. */
@@ -483,19 +611,23 @@ static void run(worker *w)
 int main(int argc, char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (argc != 7)
+    if (argc != 7 && argc != 9)
         return 5;
     worker w = {.judge = judge_open(argv[1]), .url = argv[2]};
     w.process = (unsigned)strtoul(argv[3], NULL, 10);
     w.seed = strtoull(argv[4], NULL, 10);
     w.lease_ms = (uint32_t)strtoul(argv[5], NULL, 10);
     w.timeout_ms = (uint32_t)strtoul(argv[6], NULL, 10);
+    if (argc == 9) {
+        w.holds = strtoull(argv[7], NULL, 10);
+        w.closes = strcmp(argv[8], "close") == 0;
+    }
     if (!w.judge || w.process >= w.judge->processes)
         return 5;
     start_sanitizer();
     unsigned tasks = count_entries("/proc/self/task");
     unsigned files = count_entries("/proc/self/fd");
-    dibs_status status = open_runtime(&w);
+    dibs_status status = open_runtime(&w, &w.rt);
     if (status == DIBS_OK)
         run(&w);
     else if (status != DIBS_CLOSED) {
