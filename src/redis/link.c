@@ -563,6 +563,18 @@ long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
     }
 }
 
+enum dibs__link_sight dibs__link_look(const struct dibs__link *link)
+{
+    char byte;
+    ssize_t there = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (there > 0)
+        return DIBS__LINK_BYTES_THERE;
+    if (there < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return DIBS__LINK_NOTHING_THERE;
+    return DIBS__LINK_AT_ITS_END;
+}
+
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error)
 {
     void *next = NULL;

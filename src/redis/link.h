@@ -103,6 +103,10 @@ long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, st
 /* Feeds the reader with what is there: like dibs__link_send. */
 long dibs__link_receive(struct dibs__link *link, struct dibs__error *error);
 
+/* What a look at the socket tells that takes nothing from it and waits for nothing. */
+enum dibs__link_sight { DIBS__LINK_NOTHING_THERE, DIBS__LINK_BYTES_THERE, DIBS__LINK_AT_ITS_END };
+enum dibs__link_sight dibs__link_look(const struct dibs__link *link);
+
 /*
  * The next reply that is complete at *reply, to be freed with
  * freeReplyObject; NULL where there is none yet. DIBS_STORE_ERROR: the bytes

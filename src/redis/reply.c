@@ -90,7 +90,7 @@ static const struct {
     {"ERR invalid password", "ERR", "the password is wrong", false},
     {"ERR AUTH ", "ERR", "no password is set there", false},
     {"ERR Client sent AUTH", "ERR", "no password is set there", false},
-    {"NOPERM", "NOPERM", "the account has no right to that", false},
+    {"NOPERM", "NOPERM", "the account has no permission for that", false},
     {"DENIED", "DENIED", "it is in protected mode, and serves its own host alone", true},
     {"ERR max number of clients", "ERR", "it has as many clients as it takes", true},
     {"ERR unknown command", "ERR", "to it that is an unknown command", false},

@@ -14,6 +14,17 @@
 
 /* ----------------------------------------------------------------- channels */
 
+/* The listener hears of each change once, and in the order in which they came. */
+static void set_reachable(struct dibs__redis_store *store)
+{
+    pthread_mutex_lock(&store->reach_mutex);
+    if (atomic_load(&store->down)) {
+        atomic_store(&store->down, false);
+        store->config.listener.reachable(store->config.listener.context, true, store->endpoint.url.shown);
+    }
+    pthread_mutex_unlock(&store->reach_mutex);
+}
+
 static void hook_opened(void *context, bool again)
 {
     struct dibs__redis_store *store = context;
@@ -21,17 +32,42 @@ static void hook_opened(void *context, bool again)
     if (again)
         atomic_fetch_add_explicit(&store->config.counters->reconnects, 1, memory_order_relaxed);
     atomic_store(&store->reopened, true);
-    if (atomic_exchange(&store->down, false))
-        store->config.listener.reachable(store->config.listener.context, true, store->endpoint.url.shown);
+    set_reachable(store);
     store->config.listener.wake(store->config.listener.context);
 }
 
+/* As far as is known: one that nobody uses may be at its end. */
+static bool any_stands(const struct dibs__redis_store *store)
+{
+    bool stands = dibs__channel_stands(store->background);
+
+    for (size_t i = 0; i < store->channel_count && !stands; i++)
+        stands = dibs__channel_stands(store->channels[i]);
+    return stands;
+}
+
+/*
+ * While another connection stands the store can be reached. One that is made
+ * meanwhile stands before its hook is called, so it is either seen here, or the
+ * hook comes later and finds the store down.
+ */
 static void hook_failed(void *context, const struct dibs__error *error)
 {
     struct dibs__redis_store *store = context;
 
-    if (error->status != DIBS_NO_MEMORY && !atomic_exchange(&store->down, true))
+    if (error->status == DIBS_NO_MEMORY)
+        return;
+    for (size_t i = 0; i < store->channel_count; i++)
+        dibs__channel_look(store->channels[i]);
+    pthread_mutex_lock(&store->reach_mutex);
+    bool stands = any_stands(store);
+    if (!stands && !atomic_load(&store->down)) {
+        atomic_store(&store->down, true);
         store->config.listener.reachable(store->config.listener.context, false, error->detail);
+    }
+    pthread_mutex_unlock(&store->reach_mutex);
+    if (stands && !atomic_exchange(&store->doubted, true))
+        store->config.listener.wake(store->config.listener.context);
 }
 
 static void hook_unattended(void *context)
@@ -43,30 +79,58 @@ static void hook_unattended(void *context)
 
 size_t dibs__redis_pick(struct dibs__redis_store *store)
 {
-    size_t best = 0;
+    size_t best = 0, missing = DIBS__SHARED;
     unsigned least = UINT_MAX;
 
     for (size_t i = 0; i < DIBS__SHARED && least > 0; i++) {
         unsigned load = dibs__channel_load(store->channels[i]);
-        if (load < least) {
+        if (!dibs__channel_stands(store->channels[i])) {
+            missing = missing < DIBS__SHARED ? missing : i;
+        } else if (load < least) {
             least = load;
             best = i;
         }
     }
+    if (least > 0 && least < UINT_MAX && missing < DIBS__SHARED)
+        dibs__channel_want(store->channels[missing]);
     return best;
 }
 
-bool dibs__redis_take_exclusive(struct dibs__redis_store *store, int64_t deadline, size_t *out)
+bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel)
+{
+    size_t first = channel < DIBS__SHARED ? 0 : DIBS__SHARED;
+    size_t end = channel < DIBS__SHARED ? DIBS__SHARED : store->channel_count;
+    bool stands = false;
+
+    for (size_t i = first; i < end && !stands; i++)
+        stands = i != channel && dibs__channel_look(store->channels[i]);
+    return stands;
+}
+
+/* Requires mutex. channel_count: there is none. */
+static size_t find_free(const struct dibs__redis_store *store, bool connected)
+{
+    size_t i = DIBS__SHARED;
+
+    while (i < store->channel_count && (store->in_use[i] || (connected && !dibs__channel_stands(store->channels[i]))))
+        i++;
+    return i;
+}
+
+bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected, int64_t deadline, size_t *out)
 {
     size_t i;
 
     pthread_mutex_lock(&store->mutex);
     for (;;) {
-        for (i = DIBS__SHARED; i < store->channel_count && store->in_use[i]; i++)
-            continue;
+        i = find_free(store, true);
+        if (i == store->channel_count && !connected)
+            i = find_free(store, false);
         if (i < store->channel_count || dibs__now(store->config.clock) >= deadline)
             break;
+        store->choosy += connected;
         store->config.clock->wait(store->config.clock, &store->exclusive_freed, &store->mutex, deadline);
+        store->choosy -= connected;
     }
     *out = i;
     if (i < store->channel_count)
@@ -79,7 +143,10 @@ void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive)
 {
     pthread_mutex_lock(&store->mutex);
     store->in_use[exclusive] = false;
-    pthread_cond_signal(&store->exclusive_freed);
+    if (store->choosy > 0) /* it may not be good enough for the one that a signal would wake */
+        pthread_cond_broadcast(&store->exclusive_freed);
+    else
+        pthread_cond_signal(&store->exclusive_freed);
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -87,6 +154,9 @@ void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
 {
     if (status != DIBS_UNAVAILABLE)
         atomic_store_explicit(&store->config.counters->heard, dibs__now(store->config.clock), memory_order_relaxed);
+    if ((status == DIBS_OK || status == DIBS_BUSY || status == DIBS_NOT_HELD) &&
+        atomic_load_explicit(&store->down, memory_order_relaxed))
+        set_reachable(store);
 }
 
 bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline)
@@ -163,10 +233,13 @@ struct run {
     bool repeated; /* an earlier sending may have been executed */
 };
 
-#define NOT_AFTER                                                                                                      \
-    1 /* among the numbers of a call that does harm when it comes late: the first after that of the keys */
+/* Its place among the numbers of a call that does harm when it comes late: behind the number of keys. */
+#define NOT_AFTER 1
 
-/* Runs a call on a shared channel, again where its connection broke. stamped: it has a NOT_AFTER, to be filled. */
+/*
+ * Runs a call on a shared channel, again where its connection broke or could
+ * not be made though another stands. stamped: it has a NOT_AFTER, to be filled.
+ */
 static dibs_status run_shared(struct dibs__redis_store *store, struct dibs__call *call, bool stamped, int64_t deadline,
                               redisReply **reply, struct run *run, struct dibs__error *error)
 {
@@ -174,12 +247,15 @@ static dibs_status run_shared(struct dibs__redis_store *store, struct dibs__call
     int resends = 0;
     bool unknown = false;
 
-    run->channel = store->channels[dibs__redis_pick(store)];
     run->repeated = false;
     do {
+        size_t channel = dibs__redis_pick(store);
+        run->channel = store->channels[channel];
         run->repeated = run->repeated || unknown;
         unknown = false;
         status = dibs__channel_open(run->channel, deadline, &run->view, error);
+        if (status == DIBS_UNAVAILABLE && dibs__redis_another_stands(store, channel))
+            continue;
         if (status == DIBS_OK)
             status = dibs__redis_check_slots(store, &run->view, call->words[DIBS__CALL_FIRST_KEY], error);
         if (status != DIBS_OK)
@@ -373,6 +449,18 @@ static void look_for_another_server(struct dibs__redis_store *store)
     store->config.listener.forgetful(store->config.listener.context, view.server);
 }
 
+/* Connections that stand while none can be made may stand for a server that is gone without a word: it is asked. */
+static void try_idle_channels(struct dibs__redis_store *store)
+{
+    static const char *const words[] = {"PING"};
+    static const size_t sizes[] = {4};
+    struct dibs__link_view view;
+
+    for (size_t i = 0; i < store->channel_count; i++)
+        if (dibs__channel_load(store->channels[i]) == 0 && dibs__channel_view(store->channels[i], &view))
+            dibs__channel_submit(store->channels[i], view.serial, &(struct dibs__command){1, words, sizes}, NULL, NULL);
+}
+
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -386,6 +474,8 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     }
     for (size_t i = 2; i < count; i++)
         dibs__channel_attend(store->channels[i - 2], false, fds[i].revents, now);
+    if (atomic_exchange(&store->doubted, false))
+        try_idle_channels(store);
     dibs__retractions_attend(store->retractions, store->background);
 }
 
@@ -407,6 +497,7 @@ static void close_redis(struct dibs__store *base)
     dibs__retractions_free(store->retractions);
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
+    pthread_mutex_destroy(&store->reach_mutex);
     pthread_mutex_destroy(&store->mutex);
     free(store->key_prefix);
     free(store);
@@ -467,6 +558,8 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
         return NULL;
     if (pthread_mutex_init(&store->mutex, NULL) != 0)
         goto no_mutex;
+    if (pthread_mutex_init(&store->reach_mutex, NULL) != 0)
+        goto no_reach_mutex;
     if (dibs__cond_init(&store->exclusive_freed) != 0)
         goto no_cond;
     if (!dibs__endpoint_init(&store->endpoint, url))
@@ -475,6 +568,8 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
 no_endpoint:
     pthread_cond_destroy(&store->exclusive_freed);
 no_cond:
+    pthread_mutex_destroy(&store->reach_mutex);
+no_reach_mutex:
     pthread_mutex_destroy(&store->mutex);
 no_mutex:
     free(store);

@@ -2,7 +2,8 @@
  * What threads ask the server for, and what it says by itself.
  *
  * All asks of a token go over one channel, so that they are executed in the
- * order in which they were sent; with min_replicas over one that nobody else
+ * order in which they were sent. Only if all of them were answered may the next
+ * go over another channel, where that stands and their own does not. With min_replicas over one that nobody else
  * uses for that time, because WAIT blocks what comes behind it.
  */
 #include <inttypes.h>
@@ -59,6 +60,25 @@ static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *stor
         dibs__lock_call_add(call, "leave");
 }
 
+static void forget_doubt(struct dibs__ask *ask)
+{
+    free(ask->doubt);
+    ask->doubt = NULL;
+}
+
+/*
+ * The token is retracted, by the way that its last sending went, and no more
+ * asked for: what may still be under way can't be waited for or followed.
+ */
+static void spend(struct dibs__redis_store *store, struct dibs__ask *ask, const struct dibs__route *route,
+                  struct dibs__answer *answer)
+{
+    dibs__retractions_add(store->retractions, ask->name, ask->token, ask->lease_ms, route);
+    forget_doubt(ask);
+    ask->in_store = false;
+    answer->spent = true;
+}
+
 /* Whether the ask can queue: by the subscription that stands; a fair one waits for one. */
 static dibs_status subscribe(struct dibs__redis_store *store, struct sending *sending, struct dibs__error *error)
 {
@@ -75,21 +95,6 @@ static dibs_status subscribe(struct dibs__redis_store *store, struct sending *se
 static dibs_status no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to %s", store->endpoint.url.shown, to);
-}
-
-static void forget_doubt(struct dibs__ask *ask)
-{
-    free(ask->doubt);
-    ask->doubt = NULL;
-}
-
-/* The token is retracted, by the way that its last sending went, and no more asked for. */
-static void spend(struct dibs__redis_store *store, struct dibs__ask *ask, const struct dibs__route *route,
-                  struct dibs__answer *answer)
-{
-    dibs__retractions_add(store->retractions, ask->name, ask->token, ask->lease_ms, route);
-    forget_doubt(ask);
-    answer->spent = true;
 }
 
 /* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
@@ -269,20 +274,23 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
  * Asks on one channel, again where its connection broke. That is safe under
  * the same token if the next connection ended the last: the ask then is either
  * done, and finds itself the owner or in the queue, or never will be.
+ * *connected: whether there was a connection at last.
  */
 static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struct dibs__ask *ask,
-                          struct dibs__answer *answer, struct dibs__error *error)
+                          struct dibs__answer *answer, bool *connected, struct dibs__error *error)
 {
     struct sending sending = {.ask = ask, .channel = channel};
     int resends = 0;
     bool decided;
     dibs_status status = subscribe(store, &sending, error);
 
+    *connected = true;
     if (status != DIBS_OK)
         return status;
     do {
         bool unknown = false;
         status = dibs__channel_open(store->channels[channel], ask->deadline, &sending.view, error);
+        *connected = status == DIBS_OK;
         if (status != DIBS_OK)
             break;
         if (may_be_overtaken(ask, &sending.view)) {
@@ -301,24 +309,70 @@ static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struc
     return status;
 }
 
+/*
+ * The channel of the ask could not be connected since `began`. True: it may go
+ * over another. One that is in doubt is given up instead, if another channel is
+ * known to serve: by a look, or, where the time is over, by an answer meanwhile.
+ */
+static bool leaves_channel(struct dibs__redis_store *store, struct dibs__ask *ask, int64_t began,
+                           struct dibs__answer *answer)
+{
+    bool in_time = dibs__now(store->config.clock) < ask->deadline;
+    int64_t heard = atomic_load_explicit(&store->config.counters->heard, memory_order_relaxed);
+
+    if (!dibs__redis_another_stands(store, ask->route - 1))
+        return false;
+    if (!ask->doubt)
+        return in_time;
+    if (in_time || heard >= began)
+        spend(store, ask, ask->doubt, answer);
+    return false;
+}
+
+static dibs_status ask_shared(struct dibs__redis_store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+                              struct dibs__error *error)
+{
+    int64_t began = dibs__now(store->config.clock);
+    dibs_status status;
+    bool connected;
+    int moves = 0;
+
+    do {
+        if (ask->route == 0 || (!ask->doubt && !dibs__channel_stands(store->channels[ask->route - 1])))
+            ask->route = (unsigned)dibs__redis_pick(store) + 1;
+        status = ask_on(store, ask->route - 1, ask, answer, &connected, error);
+    } while (status == DIBS_UNAVAILABLE && !connected && leaves_channel(store, ask, began, answer) &&
+             ++moves < DIBS__SHARED);
+    return status;
+}
+
+/* Over a channel that nobody else uses; where that can't be connected, over the next that is. */
+static dibs_status ask_exclusively(struct dibs__redis_store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+                                   struct dibs__error *error)
+{
+    bool connected = true, moved = false;
+    dibs_status status;
+    size_t channel;
+
+    do {
+        moved = !connected;
+        if (!dibs__redis_take_exclusive(store, moved, ask->deadline, &channel))
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
+        status = ask_on(store, channel, ask, answer, &connected, error);
+        dibs__redis_give_back(store, channel);
+    } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->spent &&
+             dibs__redis_another_stands(store, channel));
+    return status;
+}
+
 dibs_status dibs__redis_acquire(struct dibs__store *base, struct dibs__ask *ask, struct dibs__answer *answer,
                                 struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    size_t channel;
-    dibs_status status;
 
     *answer = (struct dibs__answer){.fence = 0};
-    if (store->config.min_replicas == 0) {
-        if (ask->route == 0)
-            ask->route = (unsigned)dibs__redis_pick(store) + 1;
-        status = ask_on(store, ask->route - 1, ask, answer, error);
-    } else if (dibs__redis_take_exclusive(store, ask->deadline, &channel)) {
-        status = ask_on(store, channel, ask, answer, error);
-        dibs__redis_give_back(store, channel);
-    } else {
-        return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
-    }
+    dibs_status status = store->config.min_replicas > 0 ? ask_exclusively(store, ask, answer, error)
+                                                        : ask_shared(store, ask, answer, error);
     dibs__redis_heard(store, status);
     return status;
 }
@@ -388,9 +442,9 @@ static void read_next(struct dibs__redis_store *store, struct dibs__release *rel
         release->next_status = read_answer(store, sending, reply->element[1], &decided, &release->next_answer, &unused);
 }
 
-/* On one channel, again where its connection broke. */
+/* On one channel, again where its connection broke. *connected: whether there was one at last. */
 static dibs_status release_on(struct dibs__redis_store *store, size_t channel, struct dibs__release *release,
-                              struct sending *next, redisReply **reply, struct dibs__error *error)
+                              struct sending *next, redisReply **reply, bool *connected, struct dibs__error *error)
 {
     struct dibs__link_view view;
     dibs_status status;
@@ -401,6 +455,7 @@ static dibs_status release_on(struct dibs__redis_store *store, size_t channel, s
         release->again = release->again || unknown;
         unknown = false;
         status = dibs__channel_open(store->channels[channel], release->deadline, &view, error);
+        *connected = status == DIBS_OK;
         if (status != DIBS_OK)
             return status;
         if (next && may_be_overtaken(next->ask, &view))
@@ -413,11 +468,36 @@ static dibs_status release_on(struct dibs__redis_store *store, size_t channel, s
     return status;
 }
 
+/*
+ * Over another channel where one can't be connected: twice does no harm. But an
+ * ask that was sent with it, and may be under way there, is given up for good.
+ */
+static dibs_status release_shared(struct dibs__redis_store *store, struct dibs__release *release, struct sending *next,
+                                  redisReply **reply, struct dibs__error *error)
+{
+    dibs_status status;
+    bool connected, moves;
+    int moved = 0;
+
+    do {
+        size_t channel = dibs__redis_pick(store);
+        if (next) {
+            next->channel = channel;
+            next->ask->route = (unsigned)channel + 1;
+        }
+        status = release_on(store, channel, release, next, reply, &connected, error);
+        moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
+                dibs__now(store->config.clock) < release->deadline && dibs__redis_another_stands(store, channel);
+        if (moves && next && next->ask->doubt)
+            spend(store, next->ask, next->ask->doubt, &release->next_answer);
+    } while (moves);
+    return status;
+}
+
 dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    size_t channel = dibs__redis_pick(store);
-    struct sending next = {.ask = release->next, .channel = channel};
+    struct sending next = {.ask = release->next};
     redisReply *reply;
     int64_t code;
 
@@ -426,12 +506,11 @@ dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *
     release->next_answer = (struct dibs__answer){.again_ms = 0};
     bool ask = release->next && store->config.min_replicas == 0;
     if (ask) {
-        release->next->route = (unsigned)channel + 1;
         release->next->deadline = release->deadline;
         release->next_status = DIBS_UNAVAILABLE;
         subscribe(store, &next, error);
     }
-    dibs_status status = release_on(store, channel, release, ask ? &next : NULL, &reply, error);
+    dibs_status status = release_shared(store, release, ask ? &next : NULL, &reply, error);
     if (status == DIBS_OK) {
         if (dibs__reply_integer(reply, 0, &code))
             status = code == 1 ? DIBS_OK : DIBS_NOT_HELD;

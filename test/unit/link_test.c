@@ -414,7 +414,7 @@ static void a_right_that_is_missing_is_named(void **state)
 
     fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
     expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
-    assert_non_null(strstr(r->error.detail, "EVAL: the account has no right to that (NOPERM)"));
+    assert_non_null(strstr(r->error.detail, "EVAL: the account has no permission for that (NOPERM)"));
 }
 
 /* ----------------------------------------------------------------- garbage */
