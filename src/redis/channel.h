@@ -66,6 +66,16 @@ struct dibs__link_view {
     char shas[DIBS__SCRIPT_COUNT][41];
 };
 
+/*
+ * Whether nothing that was sent on the channel's connection of that serial can
+ * arrive behind a command on the connection that view shows: that is the same
+ * connection, or a later one before which the server ended the others.
+ */
+static inline bool dibs__view_is_behind(const struct dibs__link_view *view, uint64_t serial)
+{
+    return view->serial == serial || view->unended < serial;
+}
+
 /* Connects unless it is connected, at most until the deadline and for the connect timeout. Blocks. */
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error);

@@ -332,23 +332,25 @@ static dibs_status query(struct dibs__store *base, const char *name, int64_t dea
     return status;
 }
 
-/* What force.lua answered. Where an earlier sending may have ended the hold, another's is not the one that was meant.
- */
+/* What force.lua answered. */
 static dibs_status read_forced(struct dibs__redis_store *store, const char *name, const struct run *run,
                                const redisReply *reply, struct dibs__error *error)
 {
     if (reply->type != REDIS_REPLY_INTEGER)
         return dibs__redis_reply_error(store, "unlocking", name, reply, error);
     if (reply->integer >= 0)
-        return reply->integer == 1 || run->repeated ? DIBS_OK : DIBS_NOT_HELD;
+        return reply->integer == 1 ? DIBS_OK : DIBS_NOT_HELD;
     dibs__channel_set_clock(run->channel, run->view.serial, -reply->integer - dibs__now(store->config.clock) / 1000);
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
                            store->endpoint.url.shown);
 }
 
-/* Ends the hold of that token; NULL: nobody held the lock. Once more where the server's clock was not known. */
+/*
+ * Ends the hold of that token; NULL: nobody held the lock. Once more where the
+ * server's clock was not known. *repeated: an earlier sending may have done it.
+ */
 static dibs_status end_hold(struct dibs__redis_store *store, const char *name, const char *token, size_t size,
-                            int64_t deadline, struct dibs__error *error)
+                            int64_t deadline, bool *repeated, struct dibs__error *error)
 {
     struct dibs__lock_call call;
     redisReply *reply;
@@ -372,6 +374,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, const char *name, c
         freeReplyObject(reply);
     } while (late && dibs__redis_once_more(store, status, &resends, deadline));
     dibs__lock_call_free(&call);
+    *repeated = run.repeated;
     return status;
 }
 
@@ -383,6 +386,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, const char *nam
                                 struct dibs__error *error)
 {
     dibs_status status;
+    bool repeated;
 
     do {
         dibs_owner unused;
@@ -392,8 +396,10 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, const char *nam
             return status;
         const redisReply *token = reply->element[0];
         bool held = token->type == REDIS_REPLY_STRING;
-        status = end_hold(store, name, held ? token->str : NULL, (size_t)token->len, deadline, error);
+        status = end_hold(store, name, held ? token->str : NULL, (size_t)token->len, deadline, &repeated, error);
         freeReplyObject(reply);
+        if (status == DIBS_NOT_HELD && repeated && held) /* who holds it now came after the one that was meant */
+            status = DIBS_OK;
     } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
     if (status == DIBS_NOT_HELD)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: the lock changed hands each time it was looked at",
@@ -405,7 +411,8 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
                                 struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    dibs_status status = token ? end_hold(store, name, token, strlen(token), deadline, error)
+    bool repeated;
+    dibs_status status = token ? end_hold(store, name, token, strlen(token), deadline, &repeated, error)
                                : end_any_hold(store, name, deadline, error);
 
     dibs__redis_heard(store, status);

@@ -102,7 +102,7 @@ static bool may_be_overtaken(const struct dibs__ask *ask, const struct dibs__lin
 {
     const struct dibs__route *route = ask->doubt;
 
-    return route && !dibs__redis_is_behind(view, route->serial);
+    return route && !dibs__view_is_behind(view, route->serial);
 }
 
 /*

@@ -34,7 +34,8 @@ struct dibs__redis_store {
     atomic_bool down;           /* written under reach_mutex; the listener was told so */
     atomic_bool doubted;        /* a connection could not be made though others stand: the scheduler is to try those */
     atomic_bool reopened;       /* a connection was made, maybe to another server */
-    struct dibs__route healed;  /* guarded by mutex; of the last request that sets leases again; channel NULL: none */
+    struct dibs__route healed;  /* guarded by mutex; of what sets leases again: the first connection of those
+                                  from which it may still come, and the last not-after; channel NULL: none */
     uint64_t background_server; /* the scheduler thread's: that of the background channel when it was looked at last */
     pthread_mutex_t mutex;
     pthread_cond_t exclusive_freed;              /* an exclusive channel is not in use any more */
@@ -78,16 +79,6 @@ bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, 
  * this time: whether a later connection can end this one is known only then.
  */
 int64_t dibs__redis_not_after(struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now);
-
-/*
- * Whether nothing that was sent on the channel's connection of that serial can
- * arrive behind a command on the connection that view shows: that is the same
- * connection, or a later one before which the server ended the others.
- */
-static inline bool dibs__redis_is_behind(const struct dibs__link_view *view, uint64_t serial)
-{
-    return view->serial == serial || view->unended < serial;
-}
 
 /* The status of a reply that is none of those expected; verb: "acquiring". */
 dibs_status dibs__redis_reply_error(struct dibs__redis_store *store, const char *verb, const char *name,

@@ -356,7 +356,8 @@ static bool send_kill(struct flight *flight, const struct dibs__link_view *view)
 }
 
 /*
- * On the connection of the asks the flight comes behind them. On another, where
+ * On the connection of the asks the flight comes behind them, and, on the
+ * background channel, behind all its connections that were ended. Else, where
  * the same server still runs, that connection is ended first; another server,
  * by its run id, never had it. False: it could not be sent.
  */
@@ -371,6 +372,10 @@ static bool send_flight(struct flight *flight)
     }
     if (!dibs__channel_view(flight->background, &view))
         return false;
+    if (route->channel == flight->background) {
+        flight->settled = dibs__view_is_behind(&view, route->serial);
+        return send_retraction(flight, flight->background, &view);
+    }
     bool can_be_ended = dibs__link_can_be_ended(&route->link) && view.id.run_id[0];
     if (route->channel && can_be_ended && strcmp(route->link.run_id, view.id.run_id) == 0)
         return send_kill(flight, &view);

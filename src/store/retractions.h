@@ -17,7 +17,7 @@
  * connection, or its clock has passed not_after.
  */
 struct dibs__route {
-    struct dibs__channel *channel; /* NULL: nothing is under way but on the background channel, until not_after */
+    struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: from that serial on */
     uint64_t serial;
     struct dibs__link_id link;
     int64_t not_after;

@@ -234,27 +234,33 @@ static void what_is_reserved_and_given_up_is_used_again(void **state)
     dibs__renewals_free(r);
 }
 
-/* Who finds that the store can't be reached has no memory to note it for the others: they take the name for taken. */
+/* Who finds that the store can't be reached has no memory to note it for the others: to them nothing is known. */
 static void an_outage_that_can_not_be_noted(void **state)
 {
     atomic_bool closing = true; /* so that nobody sleeps */
     struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
-    struct dibs__error told, outage = {DIBS_UNAVAILABLE, "away"};
+    struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
+    atomic_uint_fast64_t contended = 0;
+    pthread_cond_t cond;
 
     (void)state;
+    assert_int_equal(dibs__cond_init(&cond), 0);
     for (int noted = 0; noted < 2; noted++) {
-        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told}, other = turn;
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told, .contended = &contended}, other = turn;
         assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
         dibs__cell_bid(cells, turn.cell, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
-        dibs__cell_sleep(cells, turn.cell, lease, DIBS__NEVER, &outage);
+        dibs__cell_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &cond, &outage});
         atomic_store(&fail_at, 0);
         fails_here = false;
-        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_BUSY, dibs__cell_take_turn(cells, &other));
-        dibs__cell_give_up(cells, turn.cell, lease, false, NULL);
+        closing = false;
+        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, dibs__cell_take_turn(cells, &other));
+        closing = true;
+        dibs__cell_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     }
+    pthread_cond_destroy(&cond);
     dibs__lease_unref(lease);
     dibs__cells_free(cells);
 }
