@@ -46,7 +46,8 @@ static dibs_status judge(struct crowd *c, const char *call, bool late, unsigned 
 static void use_once(struct crowd *c, int number, int turn)
 {
     dibs_runtime *rt = c->rt;
-    bool late = atomic_load(&c->closed);
+    bool late =
+        atomic_load(&c->closed); /* a nested lock finds the runtime closing, or, a moment later, its lease lost */
     const unsigned ok = BIT(DIBS_OK), closed = BIT(DIBS_CLOSED), lost = BIT(DIBS_LOST), none = BIT(DIBS_NOT_HELD);
     dibs_hold hold;
     dibs_owner owner;
@@ -54,10 +55,10 @@ static void use_once(struct crowd *c, int number, int turn)
     char own[16];
 
     snprintf(own, sizeof own, "own-%d", number);
-    JUDGE(ok, closed, dibs_lock(rt, own));
-    JUDGE(ok, closed, dibs_lock(rt, own));
-    JUDGE(ok | BIT(DIBS_BUSY), closed, dibs_trylock(rt, "common"));
-    JUDGE(ok | BIT(DIBS_TIMEOUT), closed, dibs_timedlock(rt, "common", 1));
+    JUDGE(ok, closed | lost, dibs_lock(rt, own));
+    JUDGE(ok, closed | lost, dibs_lock(rt, own));
+    JUDGE(ok | BIT(DIBS_BUSY), closed | lost, dibs_trylock(rt, "common"));
+    JUDGE(ok | BIT(DIBS_TIMEOUT), closed | lost, dibs_timedlock(rt, "common", 1));
     JUDGE(ok, lost | none, dibs_check(rt, own));
     JUDGE(ok, lost | none, dibs_hold_of(rt, own, &hold));
     JUDGE(ok, closed, dibs_query(rt, "common", &owner));
