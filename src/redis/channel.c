@@ -31,7 +31,7 @@
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
 #define REOPEN_LAST_MS 500
-#define LAST_LOOK_MS 1000     /* so long who reads is given to hand out what had come in time */
+#define LAST_LOOK_MS 1000    /* so long who reads is given to hand out what had come in time */
 #define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
 struct dibs__request {
