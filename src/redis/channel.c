@@ -62,6 +62,7 @@ struct dibs__channel {
     struct dibs__error broken_by;  /* why the last link that broke did */
     uint64_t serial;               /* of the link; of the last one where there is none */
     unsigned attempts;             /* that have ended */
+    uint64_t received_before;      /* by the endpoint, when the last attempt began */
     struct dibs__error open_error; /* of the last attempt; DIBS_OK: it succeeded */
     pthread_cond_t changed;
     struct dibs__link_id last_id; /* of the link before */
@@ -425,10 +426,15 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
 
 /* ------------------------------------------------------------------ opening */
 
+static uint64_t received(const struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
+}
+
 /* Requires mutex and the opening role; lets go of the mutex to tell the owner. `link` NULL: it failed with error. */
 static void end_opening(struct dibs__channel *channel, struct dibs__link *link, const struct dibs__error *error)
 {
-    bool again = channel->serial > 0;
+    bool again = channel->serial > 0, silent = received(channel) == channel->received_before;
 
     channel->opening = false;
     channel->attempts++;
@@ -446,7 +452,7 @@ static void end_opening(struct dibs__channel *channel, struct dibs__link *link, 
     if (link)
         channel->hooks.opened(channel->hooks.context, again);
     else
-        channel->hooks.failed(channel->hooks.context, error);
+        channel->hooks.failed(channel->hooks.context, error, silent);
     pthread_mutex_lock(&channel->mutex);
 }
 
@@ -466,6 +472,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
     struct dibs__link_id before = channel->last_id;
     struct dibs__error error = {DIBS_OK, ""};
 
+    channel->received_before = received(channel);
     pthread_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
     struct dibs__link *link = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
@@ -767,6 +774,7 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
     struct dibs__error error = {DIBS_OK, ""};
 
     channel->opening = true;
+    channel->received_before = received(channel);
     channel->half_open_until = dibs__after_ms(now, channel->connect_timeout_ms);
     pthread_mutex_unlock(&channel->mutex);
     channel->half_open = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);

@@ -32,7 +32,7 @@ struct dibs__redis_store {
     struct dibs__subscriber *subscriber;
     pthread_mutex_t reach_mutex;
     atomic_bool down;           /* written under reach_mutex; the listener was told so */
-    atomic_bool doubted;        /* a connection could not be made though others stand: the scheduler is to try those */
+    atomic_bool doubted;        /* others stand, but the server was silent to a new one: the scheduler is to try them */
     atomic_bool reopened;       /* a connection was made, maybe to another server */
     _Atomic int64_t heal_until; /* the server's clock, us: a request that sets leases again may come so late; 0: none */
     uint64_t background_server; /* the scheduler thread's: that of the background channel when it was looked at last */

@@ -18,7 +18,7 @@ struct rig {
     struct dibs__endpoint endpoint;
     atomic_uint_fast64_t commands, errors;
     struct dibs__channel *channel;
-    atomic_uint opened, reopened, failed, unattended; /* how often the hooks were called */
+    atomic_uint opened, reopened, failed, silent, unattended; /* how often the hooks were called */
 };
 
 /* The hooks ask the channel something: with its mutex held, that would never return. */
@@ -39,12 +39,13 @@ static void on_opened(void *context, bool again)
     r->reopened += again;
 }
 
-static void on_failed(void *context, const struct dibs__error *error)
+static void on_failed(void *context, const struct dibs__error *error, bool silent)
 {
     struct rig *r = context;
 
     ask_back(r);
     r->failed += error->status != DIBS_OK && error->detail[0];
+    r->silent += silent;
 }
 
 static void on_unattended(void *context)
@@ -752,6 +753,29 @@ static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
     assert_true(deadline == DIBS__NEVER);
 }
 
+static void fail_to_open(struct rig *r)
+{
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    assert_true(dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error) != DIBS_OK);
+}
+
+/* A server that turns a connection away is there; one that says nothing may not be. */
+static void a_failure_tells_whether_the_server_was_heard(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "CLIENT", "-ERR max number of clients reached\r\n");
+    fail_to_open(r);
+    assert_int_equal(r->failed, 1);
+    assert_int_equal(r->silent, 0);
+    fake_redis_refuse(r->fake, true);
+    fail_to_open(r);
+    assert_int_equal(r->failed, 2);
+    assert_int_equal(r->silent, 1);
+}
+
 static bool is_found_ended(void *arg)
 {
     struct rig *r = arg;
@@ -1013,6 +1037,7 @@ int main(void)
         TEST(all_replies_that_came_in_time_are_taken_late),
         TEST(a_reply_that_nobody_waits_for_is_taken_late_as_well),
         TEST(one_that_is_wanted_is_connected_by_the_scheduler),
+        TEST(a_failure_tells_whether_the_server_was_heard),
         TEST(a_look_finds_the_end_of_an_idle_connection),
         TEST(a_look_leaves_replies_alone),
         TEST(a_channel_kept_open_connects_again_later_each_time),
