@@ -686,6 +686,25 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     assert_true(stands(r));
 }
 
+/* Another connection stands: the server answers, so what was put off is to be done now. */
+static void a_channel_in_a_hurry_connects_at_once(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    for (unsigned i = 1; i <= 6; i++) {
+        attend_until(r, true, &r->failed, i);
+        moved_clock_advance(&r->clock, MS(500));
+    }
+    attend_until(r, true, &r->failed, 7);
+    assert_true(pause_before_next(r) > MS(100));
+    fake_redis_refuse(r->fake, false);
+    dibs__channel_hurry(r->channel);
+    assert_true(pause_before_next(r) <= 0);
+    attend_until(r, true, &r->opened, 1);
+    assert_true(stands(r));
+}
+
 static const char *const of_a_replica[] = {
     "-READONLY You can't write against a read only replica.\r\n",
     "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
@@ -861,6 +880,7 @@ int main(void)
         TEST(what_is_submitted_is_told_of_a_break_once_and_in_order),
         TEST(the_end_of_the_channel_tells_what_is_in_flight),
         TEST(a_channel_kept_open_connects_again_later_each_time),
+        TEST(a_channel_in_a_hurry_connects_at_once),
         TEST(a_server_that_has_become_a_replica_is_left),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),
