@@ -491,6 +491,46 @@ static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **sta
     test_free(large);
 }
 
+/* A thread that sends, and has time for it. */
+struct sender {
+    struct rig *r;
+    uint64_t serial;
+    const char *text;
+    struct dibs__error error;
+    struct dibs__request *request;
+};
+
+static void *run_sender(void *arg)
+{
+    struct sender *s = arg;
+    struct echo echo;
+
+    s->request =
+        dibs__channel_send(s->r->channel, s->serial, echo_of(&echo, s->text), after(s->r, COMMAND_MS), &s->error);
+    return NULL;
+}
+
+/* It sleeps until the socket has room: it is found in poll, with nothing to do. */
+static void who_sends_sleeps_while_the_socket_is_full(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    char *large = test_malloc(LARGE + 1);
+    pthread_t thread;
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    struct sender sender = {.r = r, .serial = open_now(r), .text = large};
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    assert_int_equal(pthread_create(&thread, NULL, run_sender, &sender), 0);
+    moved_clock_settle(&r->clock, 1);
+    fake_redis_deafen(r->fake, false);
+    pthread_join(thread, NULL);
+    assert_true(sender.request && wait_echo(r, sender.request, "long"));
+    test_free(large);
+}
+
 static void nothing_is_sent_on_a_connection_that_is_no_more(void **state)
 {
     struct rig *r = *state;
@@ -872,6 +912,7 @@ int main(void)
         TEST(the_scheduler_ends_a_connection_that_does_not_answer),
         TEST(what_was_not_handed_to_the_socket_is_known_not_to_have_run),
         TEST(what_did_not_fit_into_the_socket_goes_out_when_it_is_read),
+        TEST(who_sends_sleeps_while_the_socket_is_full),
         TEST(nothing_is_sent_on_a_connection_that_is_no_more),
         TEST(a_reply_that_nobody_asked_for_breaks_it),
         TEST(garbage_fails_who_waits_with_a_store_error),
