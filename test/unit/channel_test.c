@@ -492,6 +492,46 @@ static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **sta
     test_free(large);
 }
 
+/* A thread that sends, and has time for it. */
+struct sender {
+    struct rig *r;
+    uint64_t serial;
+    const char *text;
+    struct dibs__error error;
+    struct dibs__request *request;
+};
+
+static void *run_sender(void *arg)
+{
+    struct sender *s = arg;
+    struct echo echo;
+
+    s->request =
+        dibs__channel_send(s->r->channel, s->serial, echo_of(&echo, s->text), after(s->r, COMMAND_MS), &s->error);
+    return NULL;
+}
+
+/* It sleeps until the socket has room: it is found in poll, with nothing to do. */
+static void who_sends_sleeps_while_the_socket_is_full(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    char *large = test_malloc(LARGE + 1);
+    pthread_t thread;
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    struct sender sender = {.r = r, .serial = open_now(r), .text = large};
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    assert_int_equal(pthread_create(&thread, NULL, run_sender, &sender), 0);
+    moved_clock_settle(&r->clock, 1);
+    fake_redis_deafen(r->fake, false);
+    pthread_join(thread, NULL);
+    assert_true(sender.request && wait_echo(r, sender.request, "long"));
+    test_free(large);
+}
+
 static void nothing_is_sent_on_a_connection_that_is_no_more(void **state)
 {
     struct rig *r = *state;
@@ -869,6 +909,25 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     assert_true(stands(r));
 }
 
+/* Another connection stands: the server answers, so what was put off is to be done now. */
+static void a_channel_in_a_hurry_connects_at_once(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    for (unsigned i = 1; i <= 6; i++) {
+        attend_until(r, true, &r->failed, i);
+        moved_clock_advance(&r->clock, MS(500));
+    }
+    attend_until(r, true, &r->failed, 7);
+    assert_true(pause_before_next(r) > MS(100));
+    fake_redis_refuse(r->fake, false);
+    dibs__channel_hurry(r->channel);
+    assert_true(pause_before_next(r) <= 0);
+    attend_until(r, true, &r->opened, 1);
+    assert_true(stands(r));
+}
+
 static const char *const of_a_replica[] = {
     "-READONLY You can't write against a read only replica.\r\n",
     "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
@@ -1036,6 +1095,7 @@ int main(void)
         TEST(the_scheduler_ends_a_connection_that_does_not_answer),
         TEST(what_was_not_handed_to_the_socket_is_known_not_to_have_run),
         TEST(what_did_not_fit_into_the_socket_goes_out_when_it_is_read),
+        TEST(who_sends_sleeps_while_the_socket_is_full),
         TEST(nothing_is_sent_on_a_connection_that_is_no_more),
         TEST(a_reply_that_nobody_asked_for_breaks_it),
         TEST(garbage_fails_who_waits_with_a_store_error),
@@ -1052,6 +1112,7 @@ int main(void)
         TEST(a_look_finds_the_end_of_an_idle_connection),
         TEST(a_look_leaves_replies_alone),
         TEST(a_channel_kept_open_connects_again_later_each_time),
+        TEST(a_channel_in_a_hurry_connects_at_once),
         TEST(a_server_that_has_become_a_replica_is_left),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),
