@@ -52,7 +52,8 @@ DL_LIBS      := -ldl # before glibc 2.34
 SHARED       := libdibs.so
 SHARED_MAJOR := libdibs.so.$(MAJOR)
 SHARED_FULL  := libdibs.so.$(VERSION)
-SHARED_FLAGS := -shared -Wl,-soname,$(SHARED_MAJOR) $(if $(SANITIZE),,-Wl,-z,defs)
+# Never unloaded: a thread that has used the library runs a function of it at its end, whenever that is.
+SHARED_FLAGS := -shared -Wl,-soname,$(SHARED_MAJOR) -Wl,-z,nodelete $(if $(SANITIZE),,-Wl,-z,defs)
 endif
 
 # hiredis' headers are included as <hiredis/...>; some installations name only the folder below.

@@ -51,6 +51,12 @@
  * are copied and stay the caller's; arguments are checked before anything
  * else; no call is a cancellation point, returns early for a signal, or raises
  * SIGPIPE. Times are milliseconds.
+ *
+ * A thread with a stack of 16 KiB (PTHREAD_STACK_MIN) may make every call, as
+ * long as the library is built with optimization: 7 KiB is the most that a call
+ * takes, the rest is what the C library keeps there of each thread, and the
+ * caller's. A host name that is not an address takes what getaddrinfo(3) does,
+ * in dibs_open and in each call that connects anew: have 64 KiB there.
  */
 #ifndef DIBS_H
 #define DIBS_H
@@ -192,7 +198,8 @@ typedef struct dibs_config {
  * dibs_last_error() names the one at fault; DIBS_UNAVAILABLE: nobody answers;
  * DIBS_DENIED: the credentials, or the right to run scripts;
  * DIBS_STORE_ERROR: it answers, but not as Redis does; DIBS_NO_MEMORY (also:
- * no thread or descriptor could be had).
+ * no thread, descriptor, mutex or key for data of threads could be had; with
+ * enough of it the next call succeeds).
  */
 DIBS_API dibs_status dibs_open(dibs_runtime **out, const dibs_config *config);
 
@@ -205,10 +212,15 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
 /*
  * Shuts down, waits for the calls that are inside (connect_timeout_ms +
  * command_timeout_ms at most, and a callback that is running), releases every
- * hold of every thread, ends the runtime's threads and frees it. NULL is fine.
- * A call on rt that begins after dibs_close is undefined; so is dibs_close
- * from on_event. Threads that still had holds of it may end, and may use
- * other runtimes, without harm. No callback runs after it.
+ * hold of every thread, ends the runtime's threads and frees what it has. NULL
+ * is fine; dibs_close from on_event is undefined. No callback runs after it.
+ *
+ * Other threads need not know. A call of theirs that begins meanwhile, or later,
+ * says DIBS_CLOSED, or of a lock that its thread held DIBS_LOST (dibs_check,
+ * dibs_hold_of, dibs_extend and each dibs_unlock), then DIBS_NOT_HELD;
+ * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do
+ * nothing. For that the handle itself, some 150 bytes, is never freed. Threads
+ * that still had holds may end, and may use other runtimes, without harm.
  */
 DIBS_API void dibs_close(dibs_runtime *rt);
 

@@ -32,7 +32,9 @@ bool dibs__check_lease(const char *field, uint32_t lease_ms)
     return false;
 }
 
-dibs_status dibs__cannot_visit(void)
+dibs_status dibs__cannot_visit(dibs_status status)
 {
-    return dibs__fail(DIBS_NO_MEMORY, "no memory, thread or descriptor for the runtime after a fork");
+    return dibs__fail(status, "%s",
+                      status == DIBS_CLOSED ? "the runtime is closed"
+                                            : "no memory, thread or descriptor for the runtime after a fork");
 }

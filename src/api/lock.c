@@ -64,11 +64,12 @@ dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms, 
         return reenter(rt, hold);
     if (atomic_load(&rt->closing))
         return dibs__fail(DIBS_CLOSED, "the runtime is closing");
-    if (!dibs__visit_begin(&visit, rt))
-        return dibs__cannot_visit();
+    dibs_status status = dibs__visit_begin(&visit, rt);
+    if (status != DIBS_OK)
+        return dibs__cannot_visit(status);
     uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : rt->settings.lease_ms;
     uint32_t flags = options ? options->flags : 0;
-    dibs_status status = dibs__lock_acquire(visit.core, name, size, wait_ms, lease_ms, flags);
+    status = dibs__lock_acquire(visit.core, name, size, wait_ms, lease_ms, flags);
     dibs__visit_end(&visit);
     return status;
 }
@@ -90,13 +91,28 @@ dibs_status dibs_timedlock(dibs_runtime *rt, const char *name, int64_t wait_ms)
 
 /* ------------------------------------------------------------------- unlock */
 
+/* dibs_close has released the lock, or is about to: all that is left of it is this thread's entry. */
+static dibs_status let_go(struct dibs__hold *hold)
+{
+    struct dibs__lease *lease = dibs__holds_remove(hold);
+    char quoted[DIBS__QUOTED_MAX];
+
+    dibs__fail(DIBS_LOST, "the runtime was closed before %s was unlocked", dibs__quote(quoted, lease->name));
+    dibs__lease_unref(lease);
+    return DIBS_LOST;
+}
+
+/* The last unlock. */
 static dibs_status release(dibs_runtime *rt, struct dibs__hold *hold)
 {
     struct dibs__visit visit;
+    dibs_status status = dibs__visit_begin(&visit, rt);
 
-    if (!dibs__visit_begin(&visit, rt))
-        return dibs__cannot_visit();
-    dibs_status status = dibs__lock_release(visit.core, hold);
+    if (status == DIBS_CLOSED)
+        return let_go(hold);
+    if (status != DIBS_OK)
+        return dibs__cannot_visit(status);
+    status = dibs__lock_release(visit.core, hold);
     dibs__visit_end(&visit);
     return status;
 }
@@ -118,12 +134,13 @@ dibs_status dibs_unlock(dibs_runtime *rt, const char *name)
 
 dibs_status dibs_unlock_all(dibs_runtime *rt)
 {
+    uint32_t cursor = DIBS__HOLDS_ALL;
     struct dibs__hold *hold;
     dibs_status first = DIBS_OK;
 
     if (!rt)
         return dibs__fail(DIBS_INVALID, "the runtime is NULL");
-    while ((hold = dibs__holds_any(rt->serial))) {
+    while ((hold = dibs__holds_next(rt->serial, &cursor))) { /* each in a visit of its own: dibs_close waits for one */
         dibs_status status = release(rt, hold);
         if (first == DIBS_OK)
             first = status;
@@ -144,10 +161,11 @@ dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t lease_ms)
         return not_held(name);
     if (dibs__lease_is_lost(hold->lease, dibs__now(rt->clock)))
         return lost(name);
-    if (!dibs__visit_begin(&visit, rt))
-        return dibs__cannot_visit();
+    dibs_status status = dibs__visit_begin(&visit, rt);
+    if (status != DIBS_OK)
+        return dibs__cannot_visit(status);
     int64_t deadline = dibs__after_ms(dibs__now(rt->clock), rt->settings.command_timeout_ms);
-    dibs_status status = dibs__renewals_extend(visit.core->renewals, hold->lease, lease_ms, deadline, &error);
+    status = dibs__renewals_extend(visit.core->renewals, hold->lease, lease_ms, deadline, &error);
     dibs__visit_end(&visit);
     if (status == DIBS_OK || status == DIBS_LOST)
         return status == DIBS_OK ? DIBS_OK : lost(name);

@@ -19,10 +19,11 @@ dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out)
     memset(out, 0, sizeof *out);
     if (dibs__check_name(rt, name) == 0)
         return DIBS_INVALID;
-    if (!dibs__visit_begin(&visit, rt))
-        return dibs__cannot_visit();
+    dibs_status status = dibs__visit_begin(&visit, rt);
+    if (status != DIBS_OK)
+        return dibs__cannot_visit(status);
     struct dibs__store *store = visit.core->store;
-    dibs_status status = store->ops->query(store, name, command_deadline(rt), out, &error);
+    status = store->ops->query(store, name, command_deadline(rt), out, &error);
     dibs__visit_end(&visit);
     if (status != DIBS_OK) {
         memset(out, 0, sizeof *out);
@@ -40,10 +41,11 @@ dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *to
 
     if (dibs__check_name(rt, name) == 0)
         return DIBS_INVALID;
-    if (!dibs__visit_begin(&visit, rt))
-        return dibs__cannot_visit();
+    dibs_status status = dibs__visit_begin(&visit, rt);
+    if (status != DIBS_OK)
+        return dibs__cannot_visit(status);
     struct dibs__store *store = visit.core->store;
-    dibs_status status = store->ops->force_unlock(store, name, token, command_deadline(rt), &error);
+    status = store->ops->force_unlock(store, name, token, command_deadline(rt), &error);
     dibs__visit_end(&visit);
     if (status == DIBS_NOT_HELD)
         return dibs__fail(status, "another token holds %s", dibs__quote(quoted, name));

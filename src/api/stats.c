@@ -14,7 +14,7 @@ void dibs_stats_get(dibs_runtime *rt, dibs_stats *out)
     if (!out)
         return;
     memset(out, 0, sizeof *out);
-    if (!rt || !dibs__visit_begin(&visit, rt))
+    if (!rt || dibs__visit_begin(&visit, rt) != DIBS_OK)
         return;
     struct dibs__core *core = visit.core;
 #define COPY(field) out->field = read_counter(&core->stats.field)

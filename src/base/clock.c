@@ -1,6 +1,6 @@
 #include "base/clock.h"
 
-#include <limits.h>
+#include <stdbool.h>
 #include <time.h>
 
 #ifdef CLOCK_BOOTTIME
@@ -10,6 +10,7 @@
 #endif
 
 #define NS_PER_S INT64_C(1000000000)
+#define SLICE_MS 1000 /* after a suspend a poll notices so late at most that its deadline has passed */
 
 static int64_t read_clock(clockid_t id)
 {
@@ -48,16 +49,16 @@ static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, p
 #endif
 }
 
+/* The time of poll(2) stands still while the machine is suspended, so the clock is looked at after each slice. */
 static int system_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
 {
-    int timeout = -1;
-
-    if (deadline != DIBS__NEVER) {
+    for (;;) {
         int64_t ms = dibs__ms_until(deadline, system_now(clock));
-        timeout = ms < INT_MAX ? (int)ms : INT_MAX;
+        bool last = ms <= SLICE_MS || deadline == DIBS__NEVER;
+        int ready = poll(fds, count, deadline == DIBS__NEVER ? -1 : last ? (int)ms : SLICE_MS);
+        if (ready != 0 || last)
+            return ready > 0 ? ready : 0;
     }
-    int ready = poll(fds, count, timeout);
-    return ready > 0 ? ready : 0;
 }
 
 const struct dibs__clock dibs__system_clock = {system_now, system_wait, system_poll};
@@ -86,8 +87,9 @@ int dibs__cond_init(pthread_cond_t *cond)
 
     if (error)
         return error;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    error = pthread_cond_init(cond, &attributes);
+    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (!error)
+        error = pthread_cond_init(cond, &attributes);
     pthread_condattr_destroy(&attributes);
     return error;
 #endif

@@ -13,8 +13,9 @@
  * now:  nanoseconds since some start, running on while the machine sleeps.
  * wait: lets go of mutex and sleeps until cond is signalled, or now() reaches
  *       the deadline, or for no reason; mutex is held again on return.
- * poll: poll(2) until something is ready or now() reaches the deadline;
- *       returns how many are ready, 0 also for a signal.
+ * poll: poll(2) until something is ready or now() reaches the deadline, which
+ *       is noticed within a second even where the machine was suspended
+ *       meanwhile; returns how many are ready, 0 also for a signal.
  * A cond that is waited on with the clock is made by dibs__cond_init().
  */
 struct dibs__clock {

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/once.h"
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int *open_fds;               /* guarded by mutex */
 static size_t open_count, open_cap; /* guarded by mutex */
@@ -38,9 +40,9 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&mutex);
 }
 
-static void watch_forks(void)
+static bool watch_forks(void)
 {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
 /* Requires mutex. Room for `more` on the list, or false with errno set. */
@@ -59,17 +61,22 @@ static bool reserve(size_t more)
     return true;
 }
 
-void dibs__fd_watch_forks(void)
+bool dibs__fd_watch_forks(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static struct dibs__once once;
 
-    pthread_once(&once, watch_forks);
+    return dibs__once(&once, watch_forks);
 }
 
-static void lock_list(void)
+/* False, with errno set: a fork would not be noticed, so nothing is opened. */
+static bool lock_list(void)
 {
-    dibs__fd_watch_forks();
+    if (!dibs__fd_watch_forks()) {
+        errno = ENOMEM;
+        return false;
+    }
     pthread_mutex_lock(&mutex);
+    return true;
 }
 
 #ifdef __linux__
@@ -115,7 +122,8 @@ int dibs__fd_socket(int family)
 {
     int fd = -1;
 
-    lock_list();
+    if (!lock_list())
+        return -1;
     if (reserve(1))
         fd = open_socket(family);
     if (fd >= 0)
@@ -128,7 +136,8 @@ int dibs__fd_pipe(int ends[2])
 {
     int result = -1;
 
-    lock_list();
+    if (!lock_list())
+        return -1;
     if (reserve(2))
         result = open_pipe(ends);
     if (result == 0) {

@@ -19,8 +19,9 @@ void dibs__fd_close(int fd);
  * Registers what a fork needs here, if nobody did yet. Whoever holds a mutex of
  * its own across forks, and opens descriptors under it, calls this before its
  * own pthread_atfork: that makes the fork take its mutex before this list's.
+ * False: no memory; to be called again.
  */
-void dibs__fd_watch_forks(void);
+bool dibs__fd_watch_forks(void);
 
 /* How many forks lie between this process and the one that loaded the library. */
 unsigned dibs__fork_generation(void);

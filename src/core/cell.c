@@ -7,15 +7,23 @@
  * The turn of a cell belongs to one thread at a time (`turn_taken`), or the
  * name is held here (`held`), maybe by no thread for a moment (`parked`), or
  * the cell is free. A waiter sleeps on its own cond until
- *     its `called` (it has what turn->kind says), or the lease is parked and it
- *     is the first, or `failed`, or closing, or its deadline.
+ *     it is `called` (it has what turn->kind says), or the lease is parked and
+ *     it is the first, or it has its `answer`, or closing, or its deadline.
  * A thread that asks the store sleeps on a cond that bid.sleeper shows until
- *     its bid.push is there, or bid.hinted, or closing, or its deadline.
+ *     its bid.push is there, or bid.hinted, or closing, or its deadline, which
+ *     for the thread with the turn is the cell's `ask_by`.
+ *
+ * Something is known of a name that is held here, or `said_taken`, or that has
+ * an `outage`. Threads with one try wait in `tries` only while nothing is known:
+ * then a thread has the turn, and what it is told answers them all at once. One
+ * of them is called only where that thread leaves without having been told, and
+ * nobody waits for the name.
  *
  * All leases that threads here ask the store for or hold are listed in their
- * cell, the fair ones too, so that a grant that the store makes by itself finds
- * its attempt, or is known to be of a lease that is held already. A cell with
- * no turn, no lease and no waiter does not exist.
+ * cell, and in the shard by their tokens, the fair ones too, so that a grant
+ * that the store makes by itself finds its attempt, or is known to be of a lease
+ * that is held already. A cell with no turn, no lease and no waiter does not
+ * exist.
  */
 #include "core/cell.h"
 
@@ -23,44 +31,57 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "core/tokens.h"
 
 #define SHARDS 64
 #define LONG_WAIT (1 * DIBS__NS_PER_MS) /* who waited so long is handed a lease before any running thread */
 
+/* On the stack of a thread that waits. All guarded by the shard's mutex, but for cond, turn and since: read-only. */
 struct waiter {
-    struct waiter *next;
+    struct waiter *next, *previous;
+    struct queue *queue; /* that it stands in; NULL: it was called or answered */
     pthread_cond_t cond;
-    bool called; /* it has the turn, or the lease */
-    bool failed; /* the store can't be reached, and its patience is over */
+    bool called;        /* it has the turn, or the lease */
+    dibs_status answer; /* what it is to return; DIBS_OK: it waits */
     int64_t since;
     struct dibs__turn *turn;
 };
 
+struct queue {
+    struct waiter *first, *last; /* guarded by the shard's mutex */
+};
+
 struct dibs__cell {
-    struct dibs__cell *next; /* in the shard's bucket */
-    struct shard *shard;     /* read-only, as are hash and name */
-    uint64_t hash;
-    bool turn_taken;
-    struct dibs__lease *held;   /* one of leases */
-    bool parked;                /* held by no thread: the first that comes may take it */
-    struct dibs__lease *leases; /* each with a reference */
-    struct waiter *first, *last;
-    struct dibs__error *outage; /* that the thread with the turn rides out; NULL: none */
-    int64_t outage_since;       /* by the first of those in a row that found it so */
-    size_t name_size;
-    char name[];
+    struct dibs__cell *next;    /* in the shard's bucket; guarded by the shard's mutex */
+    struct shard *shard;        /* read-only */
+    uint64_t hash;              /* read-only */
+    bool turn_taken;            /* guarded by the shard's mutex */
+    bool said_taken;            /* by the store, to the thread with the turn; guarded by the shard's mutex */
+    bool parked;                /* held by no thread: the first that comes may take it; guarded by the shard's mutex */
+    struct dibs__lease *held;   /* one of leases; guarded by the shard's mutex */
+    struct dibs__lease *leases; /* each with a reference; guarded by the shard's mutex */
+    struct queue waiters;       /* for the name; guarded by the shard's mutex */
+    struct queue tries;         /* with one try; guarded by the shard's mutex */
+    struct dibs__lease
+        *asleep;    /* that the thread with the turn sleeps for; NULL: for none; guarded by the shard's mutex */
+    int64_t ask_by; /* when it asks again; only with asleep; guarded by the shard's mutex */
+    struct dibs__outage *outage; /* that the thread with the turn rides out; NULL: none; guarded by the shard's mutex */
+    int64_t outage_since;        /* by the first of those in a row that found it so; guarded by the shard's mutex */
+    size_t name_size;            /* read-only */
+    char name[];                 /* read-only */
 };
 
 struct shard {
     pthread_mutex_t mutex;
-    struct dibs__cell **buckets; /* the rest is guarded by mutex */
-    size_t bucket_count, count;
+    struct dibs__cell **buckets; /* guarded by mutex */
+    size_t bucket_count, count;  /* of buckets, of cells; guarded by mutex */
+    struct dibs__tokens tokens;  /* of the leases that are listed in its cells; guarded by mutex */
 };
 
 struct dibs__cells {
-    const struct dibs__clock *clock; /* read-only, as are these */
-    const atomic_bool *closing;
-    int64_t handoff; /* ns */
+    const struct dibs__clock *clock; /* read-only */
+    const atomic_bool *closing;      /* read-only */
+    int64_t handoff;                 /* ns; read-only */
     struct shard shards[SHARDS];
 };
 
@@ -145,7 +166,7 @@ static struct dibs__cell *find_or_add(struct shard *shard, uint64_t hash, const 
 
 static void drop_if_unused(struct dibs__cell *cell)
 {
-    if (!cell->turn_taken && !cell->leases && !cell->first)
+    if (!cell->turn_taken && !cell->leases && !cell->waiters.first && !cell->tries.first)
         remove_cell(cell);
 }
 
@@ -163,25 +184,34 @@ static struct dibs__cell *lock_cell_of(struct dibs__cells *cells, const struct d
 
 static void list(struct dibs__cell *cell, struct dibs__lease *lease)
 {
+    struct dibs__bid *bid = &lease->bid;
+
     dibs__lease_ref(lease);
-    lease->bid.listed = true;
-    lease->bid.next = cell->leases;
+    bid->listed = true;
+    bid->previous = NULL;
+    bid->next = cell->leases;
+    if (bid->next)
+        bid->next->bid.previous = lease;
     cell->leases = lease;
+    dibs__tokens_put(&cell->shard->tokens, lease);
 }
 
-/* False: it was not listed. The cell may be unused afterwards. */
-static bool unlist(struct dibs__cell *cell, struct dibs__lease *lease)
+/* Where it was listed. The cell may be unused afterwards. */
+static void unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__lease **at = &cell->leases;
+    struct dibs__bid *bid = &lease->bid;
 
-    if (!lease->bid.listed)
-        return false;
-    while (*at != lease)
-        at = &(*at)->bid.next;
-    *at = lease->bid.next;
-    lease->bid.listed = false;
+    if (!bid->listed)
+        return;
+    if (bid->previous)
+        bid->previous->bid.next = bid->next;
+    else
+        cell->leases = bid->next;
+    if (bid->next)
+        bid->next->bid.previous = bid->previous;
+    bid->listed = false;
+    dibs__tokens_take_out(&cell->shard->tokens, lease);
     dibs__lease_unref(lease);
-    return true;
 }
 
 /* Whether a thread that wants such a lease may have this one. */
@@ -203,61 +233,103 @@ static void take_over(struct dibs__cell *cell, struct dibs__turn *turn)
 
 /* -------------------------------------------------------------------- turns */
 
-static void enqueue(struct dibs__cell *cell, struct waiter *waiter)
+static void enqueue(struct queue *queue, struct waiter *waiter)
 {
-    if (cell->last)
-        cell->last->next = waiter;
+    waiter->queue = queue;
+    waiter->previous = queue->last;
+    if (queue->last)
+        queue->last->next = waiter;
     else
-        cell->first = waiter;
-    cell->last = waiter;
+        queue->first = waiter;
+    queue->last = waiter;
 }
 
-static void dequeue(struct dibs__cell *cell, struct waiter *waiter)
+static void dequeue(struct waiter *waiter)
 {
-    struct waiter *before = NULL, *at = cell->first;
+    struct queue *queue = waiter->queue;
 
-    for (; at && at != waiter; at = at->next)
-        before = at;
-    if (!at)
+    if (!queue)
         return;
-    if (before)
-        before->next = waiter->next;
+    if (waiter->previous)
+        waiter->previous->next = waiter->next;
     else
-        cell->first = waiter->next;
-    if (cell->last == waiter)
-        cell->last = before;
+        queue->first = waiter->next;
+    if (waiter->next)
+        waiter->next->previous = waiter->previous;
+    else
+        queue->last = waiter->previous;
+    waiter->queue = NULL;
 }
 
-/* The first waiter gets what its turn says by now. */
-static void call_first(struct dibs__cell *cell)
+/* A waiter gets what its turn says by now. */
+static void call(struct dibs__cell *cell, struct waiter *waiter)
 {
-    struct waiter *first = cell->first;
-
-    dequeue(cell, first);
-    first->turn->outage_since = cell->outage ? cell->outage_since : 0;
-    first->called = true;
-    pthread_cond_signal(&first->cond);
+    dequeue(waiter);
+    waiter->turn->outage_since = cell->outage ? cell->outage_since : 0;
+    if (cell->outage)
+        *waiter->turn->outage = *cell->outage;
+    waiter->called = true;
+    pthread_cond_signal(&waiter->cond);
 }
 
-/* Nobody has the turn and nobody holds the name: the first waiter gets the turn, or the cell may be at its end. */
+/* A waiter leaves with that status; error: its sentence, NULL: the waiter has its own. */
+static void answer(struct waiter *waiter, dibs_status status, const struct dibs__error *error)
+{
+    dequeue(waiter);
+    if (error)
+        waiter->turn->outage->error = *error;
+    waiter->answer = status;
+    pthread_cond_signal(&waiter->cond);
+}
+
+/* What the thread with the turn was told: NULL: that the name is taken, or the name was granted. */
+static void answer_tries(struct dibs__cell *cell, const struct dibs__error *error)
+{
+    while (cell->tries.first)
+        answer(cell->tries.first, error ? error->status : DIBS_BUSY, error);
+}
+
+/* Where memory for it is out, nothing is known of the name. NULL: there is none any more. */
+static void note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
+{
+    if (outage && !cell->outage) {
+        cell->outage = malloc(sizeof *cell->outage);
+        cell->outage_since = now;
+    }
+    if (outage && cell->outage)
+        *cell->outage = *outage;
+    if (!outage) {
+        free(cell->outage);
+        cell->outage = NULL;
+    }
+}
+
+/* Nobody has the turn and nobody holds the name: the next gets the turn, or the cell may be at its end. */
 static void pass_on(struct dibs__cell *cell)
 {
-    cell->turn_taken = cell->first != NULL;
-    if (cell->first)
-        call_first(cell);
-    else
-        drop_if_unused(cell);
+    struct waiter *next = cell->waiters.first ? cell->waiters.first : cell->tries.first;
+
+    cell->turn_taken = next != NULL;
+    if (next) {
+        call(cell, next);
+        return;
+    }
+    cell->said_taken = false;
+    note_outage(cell, NULL, 0);
+    drop_if_unused(cell);
 }
 
 /* The same with an attempt that goes on, if it fits: true. */
 static bool pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    if (!cell->first || !fits(lease, cell->first->turn))
+    struct waiter *first = cell->waiters.first;
+
+    if (!first || !fits(lease, first->turn))
         return false;
     dibs__lease_ref(lease);
-    cell->first->turn->lease = lease;
+    first->turn->lease = lease;
     cell->turn_taken = true;
-    call_first(cell);
+    call(cell, first);
     return true;
 }
 
@@ -273,7 +345,7 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
 {
     if (cell->held && dibs__lease_is_lost(cell->held, dibs__now(cells->clock))) {
         let_go(cell);
-        if (cell->first)
+        if (cell->waiters.first)
             pass_on(cell);
     }
     if (cell->parked && fits(cell->held, turn)) {
@@ -288,21 +360,53 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
 
 static bool is_first_at_parked(const struct dibs__cell *cell, const struct waiter *waiter)
 {
-    return cell->parked && cell->first == waiter && fits(cell->held, waiter->turn);
+    return cell->parked && cell->waiters.first == waiter && fits(cell->held, waiter->turn);
 }
 
 static bool over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct waiter *waiter)
 {
-    return waiter->called || waiter->failed || is_first_at_parked(cell, waiter) || atomic_load(cells->closing) ||
-           dibs__now(cells->clock) >= waiter->turn->deadline;
+    return waiter->called || waiter->answer != DIBS_OK || is_first_at_parked(cell, waiter) ||
+           atomic_load(cells->closing) || dibs__now(cells->clock) >= waiter->turn->deadline;
 }
 
-static dibs_status not_by_the_deadline(const struct dibs__cell *cell, struct dibs__turn *turn)
+static bool is_known(const struct dibs__cell *cell)
 {
+    return cell->held || cell->said_taken || cell->outage;
+}
+
+/* What is known of a name that the caller has not got. */
+static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__turn *turn)
+{
+    if (!is_known(cell))
+        return DIBS_TIMEOUT;
     if (!cell->outage)
         return DIBS_BUSY;
     *turn->outage = *cell->outage;
-    return turn->outage->status;
+    return turn->outage->error.status;
+}
+
+/* The thread with the turn asks often enough for the one that comes to wait behind it, too. */
+static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now)
+{
+    int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
+
+    if (!cell->asleep || by >= cell->ask_by)
+        return;
+    cell->ask_by = by;
+    pthread_cond_signal(cell->asleep->bid.sleeper);
+}
+
+static void enter(struct dibs__cell *cell, struct waiter *waiter)
+{
+    struct dibs__turn *turn = waiter->turn;
+
+    enqueue(turn->one_try ? &cell->tries : &cell->waiters, waiter);
+    if (turn->one_try)
+        return;
+    if (!turn->waited)
+        atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
+    turn->waited = true;
+    hurry(cell, turn, waiter->since);
 }
 
 /* Lets go of the mutex while it sleeps. */
@@ -312,24 +416,19 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
 
     if (dibs__cond_init(&waiter.cond) != 0)
         return DIBS_NO_MEMORY;
-    enqueue(cell, &waiter);
-    if (!turn->waited)
-        atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
-    turn->waited = true;
+    enter(cell, &waiter);
     while (!over(cells, cell, &waiter))
         cells->clock->wait(cells->clock, &waiter.cond, &cell->shard->mutex, turn->deadline);
     pthread_cond_destroy(&waiter.cond);
-    if (waiter.called)
-        return DIBS_OK;
-    if (waiter.failed)
-        return turn->outage->status;
-    if (is_first_at_parked(cell, &waiter)) { /* also when its time is over: else the lease would have nobody */
-        dequeue(cell, &waiter);
+    if (waiter.called || waiter.answer != DIBS_OK)
+        return waiter.answer;
+    bool takes_parked = is_first_at_parked(cell, &waiter); /* also when its time is over: else nobody would have it */
+    dequeue(&waiter);
+    if (takes_parked) {
         take_over(cell, turn);
         return DIBS_OK;
     }
-    dequeue(cell, &waiter);
-    return atomic_load(cells->closing) ? DIBS_CLOSED : not_by_the_deadline(cell, turn);
+    return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, turn);
 }
 
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn)
@@ -346,7 +445,8 @@ dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *t
     if (!turn->cell)
         status = DIBS_NO_MEMORY;
     else if (!take_at_once(cells, turn->cell, turn))
-        status = turn->deadline > 0 ? wait_for_turn(cells, turn->cell, turn) : not_by_the_deadline(turn->cell, turn);
+        status = turn->one_try && is_known(turn->cell) ? what_is_known(turn->cell, turn)
+                                                       : wait_for_turn(cells, turn->cell, turn);
     pthread_mutex_unlock(&shard->mutex);
     return status;
 }
@@ -389,52 +489,69 @@ void dibs__cell_set_token(struct dibs__cells *cells, struct dibs__cell *cell, st
 {
     (void)cells;
     pthread_mutex_lock(&cell->shard->mutex);
+    dibs__tokens_take_out(&cell->shard->tokens, lease);
     strcpy(lease->token, token);
+    dibs__tokens_put(&cell->shard->tokens, lease);
     lease->bid.push = (struct dibs__push){.fence = 0};
     pthread_mutex_unlock(&cell->shard->mutex);
 }
 
-/* Where memory for it is out, others take the name for taken. */
-static void note_outage(struct dibs__cell *cell, const struct dibs__error *outage, int64_t now)
+/* When the thread with the turn asks again, if not before: at its deadline, or as those who wait behind it want it. */
+static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t now)
 {
-    if (outage && !cell->outage) {
-        cell->outage = malloc(sizeof *cell->outage);
-        cell->outage_since = now;
+    int64_t by = deadline;
+
+    for (const struct waiter *at = cell->waiters.first; at; at = at->next) {
+        int64_t its = dibs__after_ms(now, at->turn->lease_ms / 3);
+        by = its < by ? its : by;
     }
-    if (outage && cell->outage)
-        *cell->outage = *outage;
-    if (!outage) {
-        free(cell->outage);
-        cell->outage = NULL;
-    }
+    return by;
 }
 
-/* Requires mutex; lets go of it while it sleeps. */
-static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__bid *bid,
-                                int64_t deadline, pthread_cond_t *cond)
+/* It is the one that the others here wait for. */
+static void fall_asleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                        const struct dibs__sleep *sleep)
 {
-    bid->sleeper = cond;
-    while (bid->push.fence == 0 && !bid->hinted && !atomic_load(cells->closing) && dibs__now(cells->clock) < deadline)
-        cells->clock->wait(cells->clock, cond, &cell->shard->mutex, deadline);
+    int64_t now = dibs__now(cells->clock);
+
+    note_outage(cell, sleep->outage, now);
+    cell->said_taken = !sleep->outage;
+    answer_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
+    cell->asleep = lease;
+    cell->ask_by = ask_by(cell, sleep->deadline, now);
+}
+
+/* Requires the shard's mutex; lets go of it while it sleeps. */
+static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                                const struct dibs__sleep *sleep)
+{
+    struct dibs__bid *bid = &lease->bid;
+
+    bid->sleeper = sleep->cond;
+    while (bid->push.fence == 0 && !bid->hinted && !atomic_load(cells->closing)) {
+        int64_t until = cell->asleep == lease ? cell->ask_by : sleep->deadline;
+        if (dibs__now(cells->clock) >= until)
+            break;
+        cells->clock->wait(cells->clock, sleep->cond, &cell->shard->mutex, until);
+    }
     bid->sleeper = NULL;
 }
 
 struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                                   int64_t deadline, const struct dibs__error *outage)
+                                   const struct dibs__sleep *sleep)
 {
     struct dibs__bid *bid = &lease->bid;
-    pthread_cond_t cond;
 
-    dibs__cond_init(&cond);
     pthread_mutex_lock(&cell->shard->mutex);
-    if (!lease->fair) /* it is not the one that the others here wait for */
-        note_outage(cell, outage, dibs__now(cells->clock));
-    sleep_for_the_store(cells, cell, bid, deadline, &cond);
+    if (!lease->fair)
+        fall_asleep(cells, cell, lease, sleep);
+    sleep_for_the_store(cells, cell, lease, sleep);
+    if (!lease->fair)
+        cell->asleep = NULL;
     struct dibs__push push = bid->push;
     bid->push.fence = 0;
     bid->hinted = false;
     pthread_mutex_unlock(&cell->shard->mutex);
-    pthread_cond_destroy(&cond);
     return push;
 }
 
@@ -442,8 +559,11 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
 {
     struct shard *shard = cell->shard;
 
+    (void)cells;
     pthread_mutex_lock(&shard->mutex);
-    note_outage(cell, NULL, dibs__now(cells->clock));
+    note_outage(cell, NULL, 0);
+    cell->said_taken = false;
+    answer_tries(cell, NULL);
     if (atomic_load(&lease->loss_told)) { /* its end came before this */
         unlist(cell, lease);
         pass_on(cell);
@@ -455,30 +575,40 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
 }
 
 /* Those whose patience with the store is over leave with the outage of the thread that found it. */
-static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *outage, int64_t now)
+static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *error, int64_t now)
 {
-    for (struct waiter *at = cell->first, *next; at; at = next) {
+    for (struct waiter *at = cell->waiters.first, *next; at; at = next) {
         next = at->next;
-        if (now < at->turn->patience)
-            continue;
-        dequeue(cell, at);
-        *at->turn->outage = *outage;
-        at->failed = true;
-        pthread_cond_signal(&at->cond);
+        if (now >= at->turn->patience)
+            answer(at, error->status, error);
     }
 }
 
-bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, bool pass_on_it,
-                        const struct dibs__error *outage)
+/* What the thread with the turn knows, others need not find out. */
+static void hear(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
+{
+    bool failed = leaving->learned == DIBS__LEARNED_FAILURE || leaving->learned == DIBS__LEARNED_OUTAGE;
+
+    cell->said_taken = leaving->learned == DIBS__LEARNED_TAKEN;
+    if (cell->said_taken)
+        note_outage(cell, NULL, 0);
+    if (leaving->learned == DIBS__LEARNED_OUTAGE)
+        fail_impatient(cell, leaving->error, now);
+    if (failed || cell->said_taken)
+        answer_tries(cell, failed ? leaving->error : NULL);
+}
+
+bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                        const struct dibs__leaving *leaving)
 {
     struct shard *shard = cell->shard;
     bool passed = false;
 
     pthread_mutex_lock(&shard->mutex);
     bool fair = lease && lease->fair;
-    if (outage && !fair)
-        fail_impatient(cell, outage, dibs__now(cells->clock));
-    if (pass_on_it && !fair)
+    if (!fair)
+        hear(cell, leaving, dibs__now(cells->clock));
+    if (leaving->pass_on && !fair)
         passed = pass_on_with(cell, lease);
     if (lease && !passed)
         unlist(cell, lease);
@@ -506,12 +636,14 @@ static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__le
 /* To the first waiter if it waited for long; else whoever comes first may take it. */
 static void hand_on(struct dibs__cell *cell, int64_t now)
 {
-    if (now - cell->first->since > LONG_WAIT) {
-        take_over(cell, cell->first->turn);
-        call_first(cell);
+    struct waiter *first = cell->waiters.first;
+
+    if (now - first->since > LONG_WAIT) {
+        take_over(cell, first->turn);
+        call(cell, first);
     } else {
         cell->parked = true;
-        pthread_cond_signal(&cell->first->cond);
+        pthread_cond_signal(&first->cond);
     }
 }
 
@@ -521,11 +653,12 @@ enum dibs__parting dibs__cells_part(struct dibs__cells *cells, struct dibs__leas
     struct shard *shard;
     struct dibs__cell *cell = lock_cell_of(cells, lease, &shard);
 
-    if (cell && cell->held == lease && cell->first) {
+    if (cell && cell->held == lease && cell->waiters.first) {
+        const struct dibs__turn *turn = cell->waiters.first->turn;
         int64_t now = dibs__now(cells->clock);
-        *next = (struct dibs__wanted){cell->first->turn->lease_ms, cell->first->turn->fixed};
+        *next = (struct dibs__wanted){turn->lease_ms, turn->fixed};
         parting = DIBS__PART_REQUEUE;
-        if (may_be_handed(cells, lease, now) && fits(lease, cell->first->turn)) {
+        if (may_be_handed(cells, lease, now) && fits(lease, turn)) {
             hand_on(cell, now);
             parting = DIBS__PART_HANDED;
         }
@@ -545,6 +678,7 @@ bool dibs__cells_end(struct dibs__cells *cells, struct dibs__lease *lease, struc
         unlist(cell, lease);
         if (was_held) {
             let_go(cell);
+            cell->said_taken = next && next->bid.answered && next->bid.status == DIBS_BUSY;
             passed = next && next->bid.answered && pass_on_with(cell, next);
         }
         if (next && !passed)
@@ -562,15 +696,12 @@ bool dibs__cells_end(struct dibs__cells *cells, struct dibs__lease *lease, struc
 
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
 {
-    size_t name_size = strlen(grant->name);
-    uint64_t hash = dibs__hash(grant->name, name_size);
-    struct shard *shard = shard_of(cells, hash);
+    struct shard *shard = shard_of(cells, dibs__hash(grant->name, strlen(grant->name)));
 
     pthread_mutex_lock(&shard->mutex);
-    struct dibs__cell *cell = find(shard, hash, grant->name, name_size);
-    struct dibs__lease *lease = cell ? cell->leases : NULL;
-    while (lease && strcmp(lease->token, grant->token) != 0)
-        lease = lease->bid.next;
+    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, grant->token);
+    if (lease && strcmp(lease->name, grant->name) != 0)
+        lease = NULL;
     if (lease) {
         lease->bid.push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
         if (lease->bid.sleeper)
@@ -580,9 +711,9 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     return lease != NULL;
 }
 
-static void wake_waiters(struct dibs__cell *cell)
+static void wake_all_in(const struct queue *queue)
 {
-    for (struct waiter *at = cell->first; at; at = at->next)
+    for (struct waiter *at = queue->first; at; at = at->next)
         pthread_cond_signal(&at->cond);
 }
 
@@ -603,8 +734,10 @@ static void wake(struct dibs__cells *cells, bool closing)
         for (size_t b = 0; b < shard->bucket_count; b++) {
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next) {
                 wake_askers(cell, !closing);
-                if (closing)
-                    wake_waiters(cell);
+                if (!closing)
+                    continue;
+                wake_all_in(&cell->waiters);
+                wake_all_in(&cell->tries);
             }
         }
         pthread_mutex_unlock(&shard->mutex);
@@ -623,17 +756,31 @@ void dibs__cells_wake_all(struct dibs__cells *cells)
 
 /* ---------------------------------------------------------------- lifecycle */
 
+/* False: one could not be made, and there are none. */
+static bool make_mutexes(struct dibs__cells *cells)
+{
+    size_t made = 0;
+
+    while (made < SHARDS && pthread_mutex_init(&cells->shards[made].mutex, NULL) == 0)
+        made++;
+    if (made == SHARDS)
+        return true;
+    while (made-- > 0)
+        pthread_mutex_destroy(&cells->shards[made].mutex);
+    return false;
+}
+
 struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms)
 {
     struct dibs__cells *cells = calloc(1, sizeof *cells);
 
-    if (!cells)
+    if (!cells || !make_mutexes(cells)) {
+        free(cells);
         return NULL;
+    }
     cells->clock = clock;
     cells->closing = closing;
     cells->handoff = handoff_ms == DIBS_NO_HANDOFF ? 0 : handoff_ms * DIBS__NS_PER_MS;
-    for (size_t i = 0; i < SHARDS; i++)
-        pthread_mutex_init(&cells->shards[i].mutex, NULL);
     return cells;
 }
 

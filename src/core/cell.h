@@ -25,31 +25,46 @@ enum dibs__turn_kind {
     DIBS__TURN_HANDED  /* lease is its own now: from another thread */
 };
 
+/* Why the store grants the name to nobody here, though it may be free. */
+struct dibs__outage {
+    struct dibs__error error;
+    bool unmet; /* it does grant it, and takes it back: too few replicas acknowledge */
+};
+
 struct dibs__turn {
     const char *name;
     size_t name_size;
     uint32_t lease_ms; /* a lease that another asked for will do if it is such a one */
     bool fixed;
+    bool one_try; /* does not wait for the name, only for what the thread with the turn is told of it */
     int64_t deadline;
-    int64_t patience;                /* until when the caller rides out an unreachable store */
-    atomic_uint_fast64_t *contended; /* where to count that it waits, when it begins to */
-    struct dibs__error *outage;      /* filled where that is the status */
+    int64_t patience;                /* until when the caller rides out an outage */
+    atomic_uint_fast64_t *contended; /* where to count that it waits for the name, when it begins to */
+    struct dibs__outage *outage;     /* what another thread was told: filled where its status is returned, and with
+                                        the turn where outage_since is set */
 
-    bool waited;          /* from here on: set */
-    int64_t outage_since; /* since when those who had the turn before can't reach the store; 0: they could */
-    enum dibs__turn_kind kind;
-    struct dibs__lease *lease; /* one reference, the caller's; NULL: none */
-    struct dibs__cell *cell;
+    bool waited;               /* set: it waited for the name */
+    int64_t outage_since;      /* set: since when those who had the turn before meet an outage; 0: they do not */
+    enum dibs__turn_kind kind; /* set */
+    struct dibs__lease *lease; /* set: one reference, the caller's; NULL: none */
+    struct dibs__cell *cell;   /* set */
 };
 
 /*
  * Waits until the calling thread is handed the name or has the turn to ask for
- * it, at most until the deadline (0: does not wait). DIBS_OK: see kind; a turn
- * is to be ended by dibs__cell_granted or dibs__cell_give_up. DIBS_BUSY: not by
- * the deadline; DIBS_CLOSED; DIBS_NO_MEMORY; or the status of the outage that
- * the thread with the turn rides out: at the deadline, or when that thread
- * gives up and `patience` has passed as well (so all give up, not one after the
- * other).
+ * it, at most until the deadline. With one try it waits only while nothing is
+ * known of the name: while the thread with the turn asks, and has not been told
+ * of it. DIBS_OK: see kind; a turn is to be ended by dibs__cell_granted or
+ * dibs__cell_give_up. Otherwise:
+ *     DIBS_BUSY       at the deadline, or with one try: the name is taken
+ *     DIBS_TIMEOUT    nothing was known of it at the deadline
+ *     DIBS_CLOSED
+ *     DIBS_NO_MEMORY
+ *     of the outage   that the thread with the turn rides out: at the deadline,
+ *                     or with one try, or when that thread gives up and
+ *                     `patience` has passed as well (so all give up, not one
+ *                     after the other)
+ *     of the failure  with one try: that of the thread with the turn
  */
 dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *turn);
 
@@ -63,27 +78,47 @@ struct dibs__cell *dibs__cells_bid_fair(struct dibs__cells *cells, struct dibs__
 void dibs__cell_set_token(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                           const char *token);
 
+/* How the asking thread sleeps before it asks again. */
+struct dibs__sleep {
+    int64_t deadline;
+    pthread_cond_t *cond;              /* of dibs__cond_init; no other thread sleeps there */
+    const struct dibs__outage *outage; /* why it got nothing; NULL: the store said "taken" */
+};
+
 /*
- * The asking thread sleeps before it asks again: until the deadline, until the
- * store grants the lease by itself, until it is hinted, or until acquires are
- * to end. Returns what the store said, and forgets it. outage: why the store
- * could not be asked, which others whose time ends meanwhile are told; NULL: it
- * said "taken".
+ * Sleeps until the deadline, until the store grants the lease by itself, until
+ * the thread is hinted, until acquires are to end, or until a third of the
+ * shortest lease has passed that is waited for behind it here: so all wait by
+ * its asks as if they asked themselves. Returns what the store said, and
+ * forgets it. Those who came with one try are told why it sleeps, and those
+ * whose time ends meanwhile.
  */
 struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
-                                   int64_t deadline, const struct dibs__error *outage);
+                                   const struct dibs__sleep *sleep);
 
 /* The store granted the lease to the thread with the turn: the name is held, the turn ends. */
 void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease);
 
+/* What a thread that got nothing knows of the name. */
+enum dibs__learned {
+    DIBS__LEARNED_FAILURE, /* its ask failed */
+    DIBS__LEARNED_OUTAGE,  /* the same, and it has ridden that out for as long as it may */
+    DIBS__LEARNED_TAKEN,   /* another has it */
+    DIBS__LEARNED_NOTHING  /* its time was over before the store answered */
+};
+struct dibs__leaving {
+    enum dibs__learned learned;
+    const struct dibs__error *error; /* of a failure or an outage */
+    bool pass_on; /* the attempt may go on in the hands of the next thread, if that wants such a lease */
+};
+
 /*
- * The asking thread got nothing: the next has the turn. outage: why, where the
- * store can't be reached, else NULL. Where `pass_on`, the attempt goes on in
- * the hands of the next thread, if it fits: true, and the caller has nothing
- * more to do with it. lease NULL: there was none yet.
+ * The asking thread got nothing: the next has the turn. True: it goes on with
+ * the attempt, and the caller has nothing more to do with that. lease NULL:
+ * there was none yet.
  */
-bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, bool pass_on,
-                        const struct dibs__error *outage);
+bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                        const struct dibs__leaving *leaving);
 
 /* What becomes of a lease whose holder has no more use for it. */
 enum dibs__parting {

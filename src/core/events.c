@@ -31,9 +31,9 @@ struct dibs__events {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t filled;
-    struct entry *ring[RING]; /* the rest is guarded by mutex */
-    size_t first, count;
-    bool ending;
+    struct entry *ring[RING]; /* guarded by mutex */
+    size_t first, count;      /* guarded by mutex */
+    bool ending;              /* guarded by mutex */
 };
 
 static void free_entry(struct entry *entry)
@@ -119,12 +119,16 @@ struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic
     events->arg = arg;
     events->dropped = dropped;
     events->generation = dibs__fork_generation();
-    pthread_mutex_init(&events->mutex, NULL);
-    pthread_cond_init(&events->filled, NULL);
+    if (pthread_mutex_init(&events->mutex, NULL) != 0)
+        goto no_mutex;
+    if (pthread_cond_init(&events->filled, NULL) != 0)
+        goto no_cond;
     if (dibs__thread_start(&events->thread, "dibs-events", run, events))
         return events;
     pthread_cond_destroy(&events->filled);
+no_cond:
     pthread_mutex_destroy(&events->mutex);
+no_mutex:
     free(events);
     return NULL;
 }

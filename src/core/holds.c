@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/once.h"
 
 #define LINEAR 8   /* up to so many holds there is no index */
 #define SMALLEST 4 /* room for so many at least, once there is one */
@@ -192,12 +193,15 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
     return lease;
 }
 
-struct dibs__hold *dibs__holds_any(uint64_t runtime)
+/* From the end: what a removal moves to the cursor's place lay above it, where all holds are of other runtimes. */
+struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
 {
-    for (uint32_t i = table.count; i-- > 0;)
-        if (table.holds[i].runtime == runtime)
-            return &table.holds[i];
-    return NULL;
+    uint32_t at = *cursor < table.count ? *cursor : table.count;
+
+    while (at > 0 && table.holds[at - 1].runtime != runtime)
+        at--;
+    *cursor = at > 0 ? at - 1 : 0;
+    return at > 0 ? &table.holds[at - 1] : NULL;
 }
 
 /* --------------------------------------------------------- a thread's end */
@@ -216,17 +220,21 @@ static void forget_in_child(void)
         on_forgotten(dibs__holds_remove(&table.holds[table.count - 1]));
 }
 
-static void set_up(void)
+static bool make_key(void)
 {
-    pthread_key_create(&end_key, thread_ends);
-    pthread_atfork(NULL, NULL, forget_in_child);
+    return pthread_key_create(&end_key, thread_ends) == 0;
 }
 
-void dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease))
+static bool watch_forks(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    return pthread_atfork(NULL, NULL, forget_in_child) == 0;
+}
+
+bool dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease))
+{
+    static struct dibs__once key, forks;
 
     on_orphaned = orphaned;
     on_forgotten = forgotten;
-    pthread_once(&once, set_up);
+    return dibs__once(&key, make_key) && dibs__once(&forks, watch_forks);
 }

@@ -6,6 +6,8 @@
 #ifndef DIBS_CORE_HOLDS_H
 #define DIBS_CORE_HOLDS_H
 
+#include <stdbool.h>
+
 #include "core/lease.h"
 
 struct dibs__hold {
@@ -29,14 +31,20 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence);
 /* Takes it out of the table; the reference is the caller's. */
 struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold);
 
-/* Some hold of that runtime, NULL: none. */
-struct dibs__hold *dibs__holds_any(uint64_t runtime);
+/*
+ * The next hold of that runtime, NULL: there are no more. *cursor is
+ * DIBS__HOLDS_ALL at the beginning; between two calls the hold that was found
+ * may be removed, and nothing be added. The whole walk looks at each hold once.
+ */
+#define DIBS__HOLDS_ALL UINT32_MAX
+struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor);
 
 /*
  * orphaned(lease) is called, by a thread that ends, for each hold it still
  * has, and takes over the reference; so is forgotten(lease) in a forked child,
- * which holds nothing. To be set once, before the first hold.
+ * which holds nothing. To be set before the first hold, the same each time.
+ * False: no memory, or all keys for data of threads are in use; to be called again.
  */
-void dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease));
+bool dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease));
 
 #endif

@@ -58,6 +58,13 @@ uint64_t dibs__lease_fence(const struct dibs__lease *lease)
     return lease->store_fence * DIBS__FENCE_STEPS + atomic_load_explicit(&lease->step, memory_order_relaxed);
 }
 
+uint32_t dibs__lease_longest_ms(const struct dibs__lease *lease)
+{
+    uint32_t extended_ms = atomic_load_explicit(&lease->extended_ms, memory_order_relaxed);
+
+    return extended_ms > lease->asked_ms ? extended_ms : lease->asked_ms;
+}
+
 int64_t dibs__lease_remaining_ms(struct dibs__lease *lease, int64_t now)
 {
     int64_t deadline = atomic_load_explicit(&lease->deadline, memory_order_acquire);

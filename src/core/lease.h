@@ -36,11 +36,13 @@ struct dibs__bid {
     bool answered;        /* the turn, and then */
     dibs_status status;   /* this is what it was told */
     struct dibs__answer answer;
-    struct dibs__push push;   /* guarded by the cell's mutex (cell.c), as is the rest */
-    bool hinted;              /* to ask again at once */
-    pthread_cond_t *sleeper;  /* the asking thread sleeps there; NULL: it does not */
-    bool listed;              /* among those of the cell */
-    struct dibs__lease *next; /* there */
+    struct dibs__push push;  /* guarded by the cell's mutex (cell.c) */
+    bool hinted;             /* to ask again at once; guarded by the cell's mutex */
+    pthread_cond_t *sleeper; /* of the asking thread; NULL: it does not sleep; guarded by the cell's mutex */
+    bool listed;             /* among those of the cell and by its token; guarded by the cell's mutex */
+    struct dibs__lease *next, *previous; /* among those of the cell; guarded by the cell's mutex */
+    struct dibs__lease *chain;           /* among those whose tokens share a bucket; guarded by the cell's mutex */
+    uint64_t hash;                       /* of the token that it is listed with; guarded by the cell's mutex */
 };
 
 struct dibs__lease {
@@ -52,8 +54,10 @@ struct dibs__lease {
     int64_t granted_at;
     char token[DIBS__TOKEN_MAX]; /* while it is asked for, guarded by the cell's mutex */
     struct dibs__bid bid;
-    atomic_uint step;           /* hand-overs within the process; written under the cell's mutex */
-    atomic_bool extended;       /* it may not be as long any more as was asked */
+    atomic_uint step;     /* hand-overs within the process; written under the cell's mutex */
+    atomic_bool extended; /* it may not be as long any more as was asked */
+    _Atomic uint32_t
+        extended_ms; /* the longest that it was ever extended to, or was to be; 0: never. The holding thread's */
     _Atomic int64_t deadline;   /* ns, or DIBS__LEASE_LOST */
     atomic_bool loss_told;      /* somebody sees to what follows from the loss */
     _Atomic uint64_t reentered; /* written by the holding thread only */
@@ -109,6 +113,9 @@ bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_
 
 /* The fence of whoever holds it now: the store's grant, and the hand-over in it. */
 uint64_t dibs__lease_fence(const struct dibs__lease *lease);
+
+/* How long the store may keep its key after it was renewed or extended last. */
+uint32_t dibs__lease_longest_ms(const struct dibs__lease *lease);
 
 /* What is left in whole ms, rounded down; 0: lost. */
 int64_t dibs__lease_remaining_ms(struct dibs__lease *lease, int64_t now);

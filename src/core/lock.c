@@ -21,10 +21,14 @@ struct attempt {
     int64_t wait_ms;
     int64_t patient_from; /* an outage is ridden out from here on: when it began, or woke to ask again */
     int64_t limit;        /* when the wait ends; 0: one try */
+    int64_t try_until;    /* when one try ends */
     uint32_t lease_ms, flags;
     unsigned outages; /* in a row */
     bool waited;
-    bool out_of_patience; /* the store was not heard for outage_ms */
+    pthread_cond_t cond; /* only where has_cond: on which the call sleeps before it asks again */
+    bool has_cond;
+    enum dibs__learned learned; /* where the call came to nothing */
+    struct dibs__outage outage; /* the last that it met, or another thread for it; once one is unmet it stays so */
     struct dibs__error error;
 };
 
@@ -85,6 +89,7 @@ static dibs_status taken(struct attempt *attempt)
 {
     char quoted[DIBS__QUOTED_MAX];
 
+    attempt->learned = DIBS__LEARNED_TAKEN;
     dibs__quote(quoted, attempt->name);
     if (attempt->limit == 0)
         return dibs__error_set(&attempt->error, DIBS_BUSY, "somebody else holds %s", quoted);
@@ -97,9 +102,30 @@ static dibs_status out_of_time(struct attempt *attempt)
 {
     char quoted[DIBS__QUOTED_MAX];
 
+    attempt->learned = DIBS__LEARNED_NOTHING;
     return dibs__error_set(&attempt->error, DIBS_TIMEOUT,
                            "the store had not answered for %s when %" PRId64 " ms had passed",
                            dibs__quote(quoted, attempt->name), attempt->wait_ms);
+}
+
+/* One try had all the time that the store has to answer; the thread that asked it has had no answer either. */
+static dibs_status no_answer(struct attempt *attempt)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    return dibs__error_set(&attempt->error, DIBS_UNAVAILABLE,
+                           "the store did not answer within %u ms for %s, which another thread asks for",
+                           attempt->core->runtime->settings.command_timeout_ms, dibs__quote(quoted, attempt->name));
+}
+
+/* Too few replicas acknowledged what was granted: an end of the wait is due to that, whoever had the lock last. */
+static dibs_status for_lack_of_replicas(struct attempt *attempt, dibs_status status)
+{
+    if (status != DIBS_TIMEOUT || !attempt->outage.unmet)
+        return status;
+    attempt->learned = DIBS__LEARNED_FAILURE;
+    attempt->error = attempt->outage.error;
+    return attempt->error.status;
 }
 
 /* The store knows no more of the token, or takes it back by itself: the attempt goes on with a new one. */
@@ -120,7 +146,8 @@ static dibs_status ask_store(struct attempt *attempt, struct dibs__answer *answe
     struct dibs__core *core = attempt->core;
     struct dibs__ask *ask = &attempt->lease->bid.ask;
     int64_t now = dibs__core_now(core);
-    int64_t deadline = dibs__after_ms(now, core->runtime->settings.command_timeout_ms);
+    int64_t deadline =
+        attempt->limit > 0 ? dibs__after_ms(now, core->runtime->settings.command_timeout_ms) : attempt->try_until;
     int64_t grace = attempt->limit > 0 && attempt->limit != DIBS__NEVER
                         ? dibs__after_ms(attempt->limit > now ? attempt->limit : now, GRACE_MS)
                         : DIBS__NEVER;
@@ -131,7 +158,8 @@ static dibs_status ask_store(struct attempt *attempt, struct dibs__answer *answe
     dibs_status status = core->store->ops->acquire(core->store, ask, answer, &attempt->error);
     if (answer->spent)
         renew_token(attempt);
-    if (status == DIBS_UNAVAILABLE && attempt->outages == 0 && grace < deadline && dibs__core_now(core) >= grace)
+    bool cut_short = grace < deadline && dibs__core_now(core) >= grace;
+    if (status == DIBS_UNAVAILABLE && attempt->outages == 0 && cut_short && !answer->unmet)
         return out_of_time(attempt);
     return status;
 }
@@ -193,18 +221,29 @@ static int64_t patience(const struct attempt *attempt)
 {
     const struct dibs__core *core = attempt->core;
     int64_t heard = atomic_load_explicit(&core->counters.heard, memory_order_relaxed);
+    bool counts = heard > attempt->patient_from && !attempt->outage.unmet; /* the answers do not mend that */
 
-    return dibs__after_ms(heard > attempt->patient_from ? heard : attempt->patient_from,
-                          core->runtime->settings.outage_ms);
+    return dibs__after_ms(counts ? heard : attempt->patient_from, core->runtime->settings.outage_ms);
+}
+
+/* Grants that come to nothing are an outage from the first on, though others have the lock for moments in between. */
+static void remember_outage(struct attempt *attempt, const struct dibs__answer *answer, int64_t now)
+{
+    if (answer->unmet && !attempt->outage.unmet)
+        attempt->patient_from = now;
+    if (answer->unmet || !attempt->outage.unmet)
+        attempt->outage = (struct dibs__outage){attempt->error, answer->unmet};
 }
 
 /* True: until when to sleep before the next ask. False: the status stands. */
-static bool ride_out(struct attempt *attempt, int64_t *until)
+static bool ride_out(struct attempt *attempt, const struct dibs__answer *answer, int64_t *until)
 {
     int64_t now = dibs__core_now(attempt->core), ms = OUTAGE_FIRST_MS;
 
-    attempt->out_of_patience = now >= patience(attempt);
-    if (attempt->limit == 0 || attempt->out_of_patience || now >= attempt->limit)
+    remember_outage(attempt, answer, now);
+    if (now >= patience(attempt))
+        attempt->learned = DIBS__LEARNED_OUTAGE;
+    if (attempt->learned == DIBS__LEARNED_OUTAGE || now >= attempt->limit)
         return false;
     for (unsigned i = 0; i < attempt->outages && ms < OUTAGE_LAST_MS; i++)
         ms = ms * 2 < OUTAGE_LAST_MS ? ms * 2 : OUTAGE_LAST_MS;
@@ -223,6 +262,24 @@ static int64_t wait_for_it(struct attempt *attempt, const struct dibs__answer *a
     return dibs__after_ms(dibs__core_now(attempt->core), answer->again_ms);
 }
 
+/* Made with the first sleep, for all. False: it can't be. */
+static bool has_where_to_sleep(struct attempt *attempt)
+{
+    if (!attempt->has_cond)
+        attempt->has_cond = dibs__cond_init(&attempt->cond) == 0;
+    return attempt->has_cond;
+}
+
+static struct dibs__push sleep_until(struct attempt *attempt, int64_t until)
+{
+    bool meets_outage = attempt->outages > 0 || attempt->outage.unmet;
+
+    return dibs__cell_sleep(attempt->core->cells, attempt->cell, attempt->lease,
+                            &(struct dibs__sleep){.deadline = until < attempt->limit ? until : attempt->limit,
+                                                  .cond = &attempt->cond,
+                                                  .outage = meets_outage ? &attempt->outage : NULL});
+}
+
 /* The attempt is at its cell: asks until the answer is final. */
 static dibs_status ask_until_final(struct attempt *attempt)
 {
@@ -238,20 +295,38 @@ static dibs_status ask_until_final(struct attempt *attempt)
             return taken(attempt);
         if (status == DIBS_BUSY)
             until = wait_for_it(attempt, &answer);
-        else if (status != DIBS_UNAVAILABLE || !ride_out(attempt, &until))
+        else if (status != DIBS_UNAVAILABLE || !ride_out(attempt, &answer, &until))
             return status;
-        struct dibs__push push = dibs__cell_sleep(core->cells, attempt->cell, attempt->lease,
-                                                  until < attempt->limit ? until : attempt->limit,
-                                                  attempt->outages > 0 ? &attempt->error : NULL);
+        if (!has_where_to_sleep(attempt))
+            return no_memory(attempt);
+        struct dibs__push push = sleep_until(attempt, until);
         if (take_push(attempt, &push))
             return DIBS_OK;
         if (attempt->outages > 0)
             continue;
-        attempt->patient_from = dibs__core_now(core); /* it slept because it was told to: that is no outage */
-        if (attempt->patient_from >= attempt->limit)
+        int64_t now = dibs__core_now(core);
+        if (!attempt->outage.unmet)
+            attempt->patient_from = now; /* it slept because it was told to: that is no outage */
+        if (now >= attempt->limit)
             return taken(attempt);
     }
     return closed(attempt);
+}
+
+static dibs_status ask(struct attempt *attempt)
+{
+    dibs_status status = ask_until_final(attempt);
+
+    if (attempt->has_cond)
+        pthread_cond_destroy(&attempt->cond);
+    return status;
+}
+
+/* Nothing was got: whether the attempt goes on in the hands of the next thread here. */
+static bool give_up(struct attempt *attempt, bool pass_on)
+{
+    return dibs__cell_give_up(attempt->core->cells, attempt->cell, attempt->lease,
+                              &(struct dibs__leaving){attempt->learned, &attempt->error, pass_on});
 }
 
 /* The thread has the turn, and maybe an attempt that another began. */
@@ -262,20 +337,21 @@ static dibs_status ask_in_turn(struct attempt *attempt)
     if (!attempt->lease) {
         attempt->lease = new_bid(core, attempt->name, attempt->name_size, attempt->lease_ms, attempt->flags);
         if (!attempt->lease) {
-            dibs__cell_give_up(core->cells, attempt->cell, NULL, false, NULL);
-            return no_memory(attempt);
+            no_memory(attempt);
+            give_up(attempt, false);
+            return DIBS_NO_MEMORY;
         }
         dibs__cell_bid(core->cells, attempt->cell, attempt->lease);
     }
-    dibs_status status = ask_until_final(attempt);
+    dibs_status status = ask(attempt);
     if (status == DIBS_OK) {
         dibs__cell_granted(core->cells, attempt->cell, attempt->lease);
         return status;
     }
     /* Who only ran out of time leaves its place in the store's queue to the next here. */
     bool goes_on = status == DIBS_TIMEOUT && attempt->lease->bid.ask.in_store;
-    if (dibs__cell_give_up(core->cells, attempt->cell, attempt->lease, goes_on,
-                           attempt->out_of_patience ? &attempt->error : NULL))
+    status = for_lack_of_replicas(attempt, status);
+    if (give_up(attempt, goes_on))
         dibs__lease_unref(attempt->lease);
     else
         drop_bid(core, attempt->lease);
@@ -291,22 +367,25 @@ static dibs_status ask_in_order(struct attempt *attempt)
     if (!attempt->lease)
         return no_memory(attempt);
     attempt->cell = dibs__cells_bid_fair(core->cells, attempt->lease);
-    dibs_status status = attempt->cell ? ask_until_final(attempt) : no_memory(attempt);
+    dibs_status status = attempt->cell ? ask(attempt) : no_memory(attempt);
     if (status == DIBS_OK)
         return status;
     if (attempt->cell)
-        dibs__cell_give_up(core->cells, attempt->cell, attempt->lease, false, NULL);
+        give_up(attempt, false);
     drop_bid(core, attempt->lease);
-    return status;
+    return for_lack_of_replicas(attempt, status);
 }
 
 static dibs_status no_turn(struct attempt *attempt, dibs_status status)
 {
+    attempt->error = attempt->outage.error;
+    if (status == attempt->error.status) /* what another thread was told */
+        return status;
     if (status == DIBS_BUSY)
         return taken(attempt);
-    if (status == DIBS_CLOSED)
-        return closed(attempt);
-    return status == DIBS_NO_MEMORY ? no_memory(attempt) : status;
+    if (status == DIBS_TIMEOUT)
+        return attempt->limit == 0 ? no_answer(attempt) : out_of_time(attempt);
+    return status == DIBS_CLOSED ? closed(attempt) : no_memory(attempt);
 }
 
 /* The lease was lost before this thread came to: as if it had not been handed over. */
@@ -328,10 +407,11 @@ static dibs_status take_turn(struct attempt *attempt)
         .name_size = attempt->name_size,
         .lease_ms = attempt->lease_ms,
         .fixed = attempt->flags & DIBS_FIXED_LEASE,
-        .deadline = attempt->limit,
+        .one_try = attempt->limit == 0,
+        .deadline = attempt->limit > 0 ? attempt->limit : attempt->try_until,
         .patience = patience(attempt),
         .contended = &core->stats.contended,
-        .outage = &attempt->error,
+        .outage = &attempt->outage,
     };
     dibs_status status;
 
@@ -378,6 +458,7 @@ dibs_status dibs__lock_acquire(struct dibs__core *core, const char *name, size_t
         .limit = wait_ms < 0    ? DIBS__NEVER
                  : wait_ms == 0 ? 0
                                 : dibs__after_ms(now, wait_ms),
+        .try_until = dibs__after_ms(now, core->runtime->settings.command_timeout_ms),
         .lease_ms = lease_ms,
         .flags = flags,
     };
@@ -439,6 +520,7 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
     struct dibs__release release = {
         .name = lease->name,
         .token = lease->token,
+        .lease_ms = dibs__lease_longest_ms(lease),
         .deadline = deadline,
         .next = next ? &next->bid.ask : NULL,
     };
@@ -472,7 +554,7 @@ static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease)
         release_in_store(core, lease, parting == DIBS__PART_REQUEUE ? bid_for_the_next(core, lease, &wanted) : NULL,
                          dibs__after_ms(now, timeout_ms));
     if (!settled) /* what may set it again is still under way: this goes behind it */
-        core->store->ops->retract(core->store, lease->name, lease->token);
+        dibs__core_retract(core, lease);
     return status;
 }
 

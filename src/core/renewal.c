@@ -559,6 +559,8 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
         return DIBS_LOST;
     lease->extending = DIBS__EXTEND_ASKED;
     lease->extend_ms = lease_ms;
+    if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
+        atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
     lease->renew_at = 0;
     reschedule(r, lease);
     if (wait_for_extension(r, lease, deadline))
@@ -619,8 +621,11 @@ struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *con
         goto no_wake;
     if (dibs__cond_init(&r->changed) != 0)
         goto no_cond;
-    pthread_mutex_init(&r->mutex, NULL);
+    if (pthread_mutex_init(&r->mutex, NULL) != 0)
+        goto no_mutex;
     return r;
+no_mutex:
+    pthread_cond_destroy(&r->changed);
 no_cond:
     dibs__wake_free(&r->wake);
 no_wake:

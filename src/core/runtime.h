@@ -6,6 +6,10 @@
  * does not. Its threads are not in the child, its mutexes may be locked there
  * for ever, its connections are the parent's. So the child leaves all of it
  * alone and makes a core anew, when it first uses the handle.
+ *
+ * The handle outlives dibs_close, too, and is never freed, so that a call of
+ * another thread that comes too late finds there that it is closed. That is
+ * about 150 bytes for each runtime that was ever opened.
  */
 #ifndef DIBS_CORE_RUNTIME_H
 #define DIBS_CORE_RUNTIME_H
@@ -30,58 +34,64 @@ struct dibs__settings {
     dibs__store_opener *open_store; /* NULL: dibs__store_open; tests put a store of their own in its place */
 };
 
-void dibs__settings_free(struct dibs__settings *settings);
+void dibs__settings_free(struct dibs__settings *settings); /* its strings; the numbers stay */
 
 struct dibs__core;
 
 struct dibs_runtime {
-    uint64_t serial; /* of no other runtime in this process; read-only, as are settings and clock */
-    struct dibs__settings settings;
-    const struct dibs__clock *clock;
-    atomic_bool closing;
-    atomic_uint generation;    /* of the process that core belongs to */
-    struct dibs__core *core;   /* written under the registry's mutex, before generation */
-    struct dibs_runtime *next; /* guarded by the registry's mutex */
+    uint64_t serial;                 /* of no other runtime in this process; read-only */
+    struct dibs__settings settings;  /* read-only; its strings only in a visit, for dibs_close frees them */
+    const struct dibs__clock *clock; /* read-only */
+    atomic_bool closing;             /* from dibs_shutdown, or dibs_close, on */
+    bool closed;                     /* guarded by the registry's mutex: dibs_close has begun */
+    atomic_uint visits;              /* threads inside, and DIBS__VISITS_CLOSED where no more may come */
+    atomic_uint generation;          /* of the process that core belongs to */
+    struct dibs__core *core;         /* written before generation, and by who closes when nobody is inside */
+    struct dibs_runtime *next;       /* guarded by the registry's mutex */
 };
 
+#define DIBS__VISITS_CLOSED (1u << 31)
+
 struct dibs__core {
-    dibs_runtime *runtime; /* these are read-only */
-    struct dibs__store *store;
-    struct dibs__cells *cells;
-    struct dibs__renewals *renewals;
-    struct dibs__events *events; /* NULL: nobody listens */
-    char id[33];                 /* 128 random bits */
-    char host[57];
-    long pid;
-    atomic_uint_fast64_t sequence; /* of tokens */
+    dibs_runtime *runtime;           /* read-only */
+    struct dibs__store *store;       /* read-only */
+    struct dibs__cells *cells;       /* read-only */
+    struct dibs__renewals *renewals; /* read-only */
+    struct dibs__events *events;     /* read-only; NULL: nobody listens */
+    char id[33];                     /* read-only; 128 random bits */
+    char host[57];                   /* read-only */
+    long pid;                        /* read-only */
+    atomic_uint_fast64_t sequence;   /* atomic; of tokens */
     struct dibs__counters counters;
     struct {
         atomic_uint_fast64_t acquired, reentered, released, busy, timed_out, contended, granted, handed_off, renewed,
             renew_failed, lost, orphaned, holds, events_dropped;
     } stats;
-    pthread_mutex_t mutex;
-    pthread_cond_t empty;         /* inside fell to 0 */
-    size_t inside;                /* threads in a call; guarded by mutex */
-    struct dibs__core *abandoned; /* the core of the parent process, and so on */
+    struct dibs__core *abandoned; /* the core of the parent process, and so on; guarded by the registry's mutex */
 };
 
 /* Takes over *settings (emptied, also on failure). A status of dibs_open; the error is filled. */
 dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
                                struct dibs__error *error);
-void dibs__runtime_close(dibs_runtime *runtime);
+void dibs__runtime_close(dibs_runtime *runtime); /* the second time it does nothing */
 void dibs__runtime_shutdown(dibs_runtime *runtime);
 
 /*
  * Every call that does more than look at the thread's own holds is a visit:
- * closing waits for it, and the thread can't be cancelled in it. False: the
- * core could not be made anew after a fork (no memory, no thread).
+ * closing waits for it, and the thread can't be cancelled in it. DIBS_OK;
+ * DIBS_CLOSED: dibs_close has begun (on_event may visit until it has returned
+ * for the last time); DIBS_NO_MEMORY: the core could not be made anew after a
+ * fork (no memory, thread or descriptor). Only what has begun is ended.
  */
 struct dibs__visit {
     struct dibs__core *core;
     int cancel_state;
 };
-bool dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime);
+dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime);
 void dibs__visit_end(struct dibs__visit *visit);
+
+/* The store deletes the key of the lease in the background, if it is still the lease's. */
+void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 
 /* The lease is lost: sees to all that follows, once however often it is called. gone: the store said so. */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);

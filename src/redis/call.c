@@ -28,6 +28,15 @@ void dibs__call_add_number(struct dibs__call *call, int64_t number)
     dibs__call_add(call, text, (size_t)size);
 }
 
+void dibs__call_set_number(struct dibs__call *call, int nth, int64_t number)
+{
+    char *text = call->numbers[nth];
+
+    for (int i = 0; i < call->count; i++)
+        if (call->words[i] == text)
+            call->sizes[i] = (size_t)snprintf(text, sizeof call->numbers[0], "%lld", (long long)number);
+}
+
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const char *words[2], size_t sizes[2])
 {
@@ -39,8 +48,8 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
     sizes[1] = strlen(words[1]);
 }
 
-uint32_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
-                         int64_t deadline)
+int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
+                        int64_t deadline)
 {
     char replicas[12], timeout[24];
     const char *words[] = {"WAIT", replicas, timeout};
@@ -48,16 +57,16 @@ uint32_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_
     struct dibs__error unused;
     redisReply *reply;
     bool unknown;
-    uint32_t count = 0;
+    int64_t count = 0;
 
     sizes[1] = (size_t)snprintf(replicas, sizeof replicas, "%" PRIu32, wanted);
     sizes[2] = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, timeout_ms);
     struct dibs__request *request =
         dibs__channel_send(channel, serial, &(struct dibs__command){3, words, sizes}, deadline, &unused);
     if (!request || dibs__channel_wait(channel, request, deadline, &reply, &unknown, &unused) != DIBS_OK)
-        return 0;
+        return -1;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0)
-        count = (uint32_t)reply->integer;
+        count = reply->integer;
     freeReplyObject(reply);
     return count;
 }

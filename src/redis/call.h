@@ -6,6 +6,7 @@
 
 #define DIBS__CALL_WORDS 16
 #define DIBS__CALL_NUMBERS 5
+#define DIBS__CALL_FIRST_KEY 3 /* its place among the words */
 
 struct dibs__call {
     enum dibs__script script;
@@ -19,6 +20,9 @@ struct dibs__call {
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, int key_count);
 void dibs__call_add(struct dibs__call *call, const char *bytes, size_t size);
 void dibs__call_add_number(struct dibs__call *call, int64_t number);
+
+/* Changes the number that was added as the nth (from 0; the number of keys is the first). */
+void dibs__call_set_number(struct dibs__call *call, int nth, int64_t number);
 
 /* Fills the first two words: EVALSHA with the sha that the link knows, else EVAL with the text. */
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
@@ -36,10 +40,10 @@ dibs_status dibs__call_run(struct dibs__call *call, struct dibs__channel *channe
 
 /*
  * How many replicas acknowledge what was written on that connection, waiting
- * for `wanted` at most timeout_ms. Nothing else may be in flight on the
- * channel: it would wait as well.
+ * for `wanted` at most timeout_ms; -1: the server gave no answer. Nothing else
+ * may be in flight on the channel: it would wait as well.
  */
-uint32_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
-                         int64_t deadline);
+int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
+                        int64_t deadline);
 
 #endif

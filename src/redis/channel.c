@@ -15,6 +15,8 @@
  *
  * A waiting thread sleeps on its request's cond until
  *     request->done, or nobody is reading (then it reads), or its deadline;
+ * one whose time is over while another reads what has come, on `changed` until
+ *     a round of reading has ended, or LAST_LOOK_MS have passed;
  * one that needs a link sleeps on `changed` until
  *     a link stands, or an attempt that it waited for failed, or its deadline.
  */
@@ -29,6 +31,7 @@
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
 #define REOPEN_LAST_MS 500
+#define LAST_LOOK_MS 100     /* so long who reads is given to hand out what had come in time */
 #define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
 struct dibs__request {
@@ -54,6 +57,7 @@ struct dibs__channel {
 
     struct dibs__link *link; /* the rest is guarded by mutex, but for what the roles own */
     bool broken, reading, writing, opening;
+    unsigned looking;              /* threads that wait for the end of a round of reading */
     bool in_send;                  /* some of `sending` may have been sent */
     struct dibs__error broken_by;  /* why the last link that broke did */
     uint64_t serial;               /* of the link; of the last one where there is none */
@@ -70,6 +74,9 @@ struct dibs__channel {
     uint64_t queued, handed_out; /* bytes appended, and moved to sending, since the link stands */
     struct dibs__request *first, *last;
     atomic_uint in_flight;                          /* written under mutex */
+    atomic_bool standing;                           /* written under mutex; there is a link, not broken */
+    atomic_bool wanted;                             /* the scheduler is to make an attempt; cleared when one ended */
+    atomic_bool polling;                            /* who reads has not begun to receive yet; written by it alone */
     struct dibs__request *finished, **finished_end; /* with a done_fn to be called, in the order of the replies */
 };
 
@@ -182,6 +189,7 @@ static void break_link(struct dibs__channel *channel, const struct dibs__error *
         return;
     uint64_t sent = channel->in_send ? channel->handed_out : channel->handed_out - channel->sending.used;
     channel->broken = true;
+    atomic_store(&channel->standing, false);
     channel->broken_by = *why;
     shutdown(channel->link->fd, SHUT_RDWR);
     while (channel->first) {
@@ -304,6 +312,18 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
     return all;
 }
 
+/* Requires the reading role, not the mutex. */
+static void wait_for_bytes(struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
+{
+    struct pollfd fd = {.fd = link->fd, .events = POLLIN};
+
+    if (deadline == 0)
+        return;
+    atomic_store(&channel->polling, true);
+    channel->clock->poll(channel->clock, &fd, 1, deadline);
+    atomic_store(&channel->polling, false);
+}
+
 /*
  * Requires mutex and the reading role; lets go of the mutex in between. Waits
  * for bytes until the deadline (0: not at all) and hands out what is complete.
@@ -317,10 +337,7 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
     bool good = true, demoted = false;
 
     pthread_mutex_unlock(&channel->mutex);
-    if (deadline > 0) {
-        struct pollfd fd = {.fd = link->fd, .events = POLLIN};
-        channel->clock->poll(channel->clock, &fd, 1, deadline);
-    }
+    wait_for_bytes(channel, link, deadline);
     long received = dibs__link_receive(link, &error);
     while (good && received != 0 && count == REPLIES_AT_ONCE) {
         struct dibs__error garbage;
@@ -343,6 +360,8 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
     pthread_mutex_lock(&channel->mutex);
     if (error.status != DIBS_OK)
         break_link(channel, &error);
+    if (channel->looking > 0)
+        pthread_cond_broadcast(&channel->changed);
 }
 
 /* Requires mutex. The reading role was left: whoever waits next takes it, or the scheduler. True: it is to be told. */
@@ -359,6 +378,52 @@ static bool pass_reading_on(struct dibs__channel *channel)
     return channel->first != NULL;
 }
 
+static bool stands(const struct dibs__channel *channel)
+{
+    return channel->link && !channel->broken;
+}
+
+/*
+ * Requires mutex, and a link. Whether what lies in the socket, or was just taken
+ * out of it by who reads, may answer a request that is about to time out. While
+ * who reads is still polling, it has taken nothing since that look.
+ */
+static bool has_something(const struct dibs__channel *channel)
+{
+    return dibs__link_look(channel->link) == DIBS__LINK_BYTES_THERE ||
+           (channel->reading && !atomic_load(&channel->polling));
+}
+
+/* Requires mutex; lets go of it in between. Nobody reads. True: the scheduler is to be told that nobody goes on. */
+static bool read_what_is_there(struct dibs__channel *channel)
+{
+    channel->reading = true;
+    read_in(channel, 0);
+    return pass_reading_on(channel);
+}
+
+/*
+ * Requires mutex; lets go of it in between. The time of the request is over,
+ * maybe because the process was stopped: then its reply may have come long ago.
+ * True: the scheduler is to be told.
+ */
+static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request)
+{
+    int64_t until = dibs__after_ms(dibs__now(channel->clock), LAST_LOOK_MS);
+    bool tell = false;
+
+    while (!request->done && stands(channel) && has_something(channel) && dibs__now(channel->clock) < until) {
+        if (!channel->reading) {
+            tell = read_what_is_there(channel);
+            continue;
+        }
+        channel->looking++;
+        channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, until);
+        channel->looking--;
+    }
+    return tell;
+}
+
 /* ------------------------------------------------------------------ opening */
 
 /* Requires mutex and the opening role; lets go of the mutex to tell the owner. `link` NULL: it failed with error. */
@@ -368,10 +433,12 @@ static void end_opening(struct dibs__channel *channel, struct dibs__link *link, 
 
     channel->opening = false;
     channel->attempts++;
+    atomic_store(&channel->wanted, false);
     if (link) {
         if (again && !link->ended_before)
             channel->unended = channel->serial;
         channel->link = link;
+        atomic_store(&channel->standing, true);
         channel->serial++;
         channel->open_error.status = DIBS_OK;
     } else {
@@ -421,11 +488,6 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
         end_opening(channel, link, &error);
 }
 
-static bool stands(const struct dibs__channel *channel)
-{
-    return channel->link && !channel->broken;
-}
-
 /* Requires mutex; lets go of it in between. */
 static dibs_status ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
 {
@@ -456,6 +518,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->serial = channel->serial;
     view->unended = channel->unended;
     view->may_publish = channel->link->may_publish;
+    view->cluster = channel->link->cluster;
     view->server = dibs__link_server(channel->link);
     memcpy(view->shas, channel->link->shas, sizeof view->shas);
 }
@@ -574,15 +637,16 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
         *error = *request->error;
     request->error = error;
     done = wait_until_done(channel, request, deadline < request->expires ? deadline : request->expires);
-    if (!done && dibs__now(channel->clock) >= request->expires) {
+    if (!done)
+        tell = look_once_more(channel, request);
+    if (!request->done && dibs__now(channel->clock) >= request->expires)
         time_out(channel);
-        done = request->done;
-    }
+    done = request->done;
     *unknown = done ? request->unknown : true;
     if (done)
         *reply = request->reply;
     else
-        tell = abandon(channel, request);
+        tell = abandon(channel, request) || tell;
     call_finished(channel);
     pthread_mutex_unlock(&channel->mutex);
     if (tell)
@@ -599,7 +663,42 @@ unsigned dibs__channel_load(struct dibs__channel *channel)
     return atomic_load_explicit(&channel->in_flight, memory_order_relaxed);
 }
 
+bool dibs__channel_stands(struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->standing, memory_order_relaxed);
+}
+
+bool dibs__channel_look(struct dibs__channel *channel)
+{
+    struct dibs__error error;
+
+    pthread_mutex_lock(&channel->mutex);
+    /* Who is at it will meet the end, if there is one. */
+    if (stands(channel) && !channel->reading && !channel->writing &&
+        dibs__link_look(channel->link) == DIBS__LINK_AT_ITS_END) {
+        dibs__error_set(&error, DIBS_UNAVAILABLE, "the connection to %s broke: the server closed it",
+                        channel->endpoint->url.shown);
+        break_link(channel, &error);
+    }
+    call_finished(channel);
+    bool standing = stands(channel);
+    pthread_mutex_unlock(&channel->mutex);
+    return standing;
+}
+
+void dibs__channel_want(struct dibs__channel *channel)
+{
+    if (!dibs__channel_stands(channel) && !atomic_exchange(&channel->wanted, true))
+        channel->hooks.unattended(channel->hooks.context);
+}
+
 /* ------------------------------------------------------ the scheduler's part */
+
+/* Requires mutex. There is no link, and the scheduler is to make one. */
+static bool is_missing(const struct dibs__channel *channel, bool keep_open)
+{
+    return (keep_open || atomic_load(&channel->wanted)) && !channel->link && !channel->opening;
+}
 
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,
                           dibs__reply_fn *done, void *arg)
@@ -641,7 +740,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
             fd->fd = channel->link->fd;
         if (pending)
             *deadline = channel->first->expires;
-    } else if (keep_open && !channel->link && !channel->opening) {
+    } else if (is_missing(channel, keep_open)) {
         *deadline = channel->reopen_at;
     }
     pthread_mutex_unlock(&channel->mutex);
@@ -696,6 +795,12 @@ static void go_on_opening(struct dibs__channel *channel, int64_t now)
         end_half_open(channel, ready, &error, now);
 }
 
+/* Requires mutex. */
+static bool is_overdue(const struct dibs__channel *channel, int64_t now)
+{
+    return stands(channel) && channel->first && now >= channel->first->expires;
+}
+
 /* Requires mutex and a link that stands; lets go of it in between. */
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now)
 {
@@ -706,7 +811,12 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
         read_in(channel, 0);
         pass_reading_on(channel);
     }
-    if (stands(channel) && channel->first && now >= channel->first->expires)
+    while (is_overdue(channel, now) && has_something(channel)) {
+        if (channel->reading) /* whoever does will not be long */
+            return;
+        read_what_is_there(channel);
+    }
+    if (is_overdue(channel, now))
         time_out(channel);
 }
 
@@ -724,7 +834,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
         go_on_opening(channel, now);
     else if (stands(channel))
         go_on_with_link(channel, ready, now);
-    else if (keep_open && !channel->link && !channel->opening && now >= channel->reopen_at)
+    else if (is_missing(channel, keep_open) && now >= channel->reopen_at)
         begin_half_open(channel, now);
     call_finished(channel);
     pthread_mutex_unlock(&channel->mutex);

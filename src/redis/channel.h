@@ -37,8 +37,22 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
 /* No thread may be inside. What is in flight fails. NULL is fine. */
 void dibs__channel_free(struct dibs__channel *channel);
 
-/* How many commands are in flight: to pick the least busy of some channels. */
+/*
+ * How many commands are in flight, and whether a connection stands, as it was a
+ * moment ago: to pick the least busy of some channels. Both cost next to nothing.
+ */
 unsigned dibs__channel_load(struct dibs__channel *channel);
+bool dibs__channel_stands(struct dibs__channel *channel);
+
+/* The scheduler is to try once to connect it, unless it is connected, when its last attempt is long enough ago. */
+void dibs__channel_want(struct dibs__channel *channel);
+
+/*
+ * Like dibs__channel_stands, but looks for an end of the connection that nobody
+ * has met, because nobody used it. Waits for nothing. The requests that fail by
+ * this are told on the calling thread.
+ */
+bool dibs__channel_look(struct dibs__channel *channel);
 
 /* What is to be known of a link to send scripts on it. */
 struct dibs__link_view {
@@ -47,9 +61,20 @@ struct dibs__link_view {
     uint64_t serial;  /* of this connection, within the channel */
     uint64_t unended; /* what was sent on a connection up to that serial may still arrive: its end is not proven */
     bool may_publish;
+    bool cluster;
     uint64_t server; /* see dibs__link_server */
     char shas[DIBS__SCRIPT_COUNT][41];
 };
+
+/*
+ * Whether nothing that was sent on the channel's connection of that serial can
+ * arrive behind a command on the connection that view shows: that is the same
+ * connection, or a later one before which the server ended the others.
+ */
+static inline bool dibs__view_is_behind(const struct dibs__link_view *view, uint64_t serial)
+{
+    return view->serial == serial || view->unended < serial;
+}
 
 /* Connects unless it is connected, at most until the deadline and for the connect timeout. Blocks. */
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
@@ -69,7 +94,8 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
  * (freeReplyObject). Otherwise the error is filled and *unknown says whether
  * the server may have got the command. A request that is given up before the
  * command timeout leaves the connection as it is; one that waited for all of
- * it ends the connection.
+ * it ends the connection, unless the reply has come by then: where the process
+ * was stopped, it lies in the socket.
  */
 dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
                                redisReply **reply, bool *unknown, struct dibs__error *error);

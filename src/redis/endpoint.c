@@ -4,12 +4,14 @@
 #include <string.h>
 #include <sys/un.h>
 
-void dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
+bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 {
     memset(endpoint, 0, sizeof *endpoint);
+    if (pthread_mutex_init(&endpoint->mutex, NULL) != 0)
+        return false;
     endpoint->url = *url;
     memset(url, 0, sizeof *url);
-    pthread_mutex_init(&endpoint->mutex, NULL);
+    return true;
 }
 
 void dibs__endpoint_free(struct dibs__endpoint *endpoint)

@@ -28,8 +28,8 @@ struct dibs__endpoint {
     atomic_uint_fast64_t *commands, *errors; /* where to count what is sent, and error replies */
 };
 
-/* Takes over url. */
-void dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url);
+/* Takes over url. False: no memory for its mutex; url is still the caller's. */
+bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url);
 void dibs__endpoint_free(struct dibs__endpoint *endpoint);
 
 /*

@@ -1,5 +1,6 @@
 #include "redis/link.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -27,8 +28,21 @@ enum ask {
     ASK_TIME,
     ASK_KILL,
     ASK_LOAD,
-    ASK_EVAL
+    ASK_EVAL,
+    ASK_CLUSTER,
+    ASKS
 };
+
+/* How a sentence about its refusal calls it. */
+static const char *const ask_names[ASKS] = {
+    [ASK_AUTH] = "AUTH",    [ASK_SELECT] = "SELECT",    [ASK_NAME] = "CLIENT SETNAME",  [ASK_ID] = "CLIENT ID",
+    [ASK_INFO] = "INFO",    [ASK_REPLICATION] = "INFO", [ASK_MAY_KILL] = "CLIENT KILL", [ASK_MAY_PUBLISH] = "PUBLISH",
+    [ASK_TIME] = "TIME",    [ASK_KILL] = "CLIENT KILL", [ASK_LOAD] = "SCRIPT LOAD",     [ASK_EVAL] = "EVAL",
+    [ASK_CLUSTER] = "INFO",
+};
+
+static_assert(ASKS - 1 + DIBS__SCRIPT_COUNT <= sizeof((struct dibs__link *)0)->asks,
+              "a greeting asks each of them once, but for ASK_LOAD: that once for each script");
 
 /* No client has this id: 2^63 - 1. To a server before Redis 7, 0 stands for all of them. */
 #define NOBODYS_ID "9223372036854775807"
@@ -218,7 +232,8 @@ static bool ask_for_scripts(struct dibs__link *link)
     for (int i = 0; asked && i < DIBS__SCRIPT_COUNT; i++)
         asked = ASK(link, ASK_LOAD, "SCRIPT", "LOAD", dibs__script_text((enum dibs__script)i));
     return asked && ASK(link, ASK_EVAL, "EVAL", "return 1", "0") &&
-           ASK(link, ASK_MAY_PUBLISH, "PUBLISH", link->endpoint->channel, ""); /* tells nobody anything */
+           ASK(link, ASK_MAY_PUBLISH, "PUBLISH", link->endpoint->channel, "") && /* tells nobody anything */
+           ASK(link, ASK_CLUSTER, "INFO", "cluster");
 }
 
 static dibs_status greet(struct dibs__link *link, int64_t now, struct dibs__error *error)
@@ -263,14 +278,29 @@ static bool refusal_is_final(const struct dibs__link *link, enum ask what, const
     }
 }
 
-/* The 40 digits behind `field` in what INFO said. */
-static void take_id(char out[41], const redisReply *reply, const char *field)
+/* What stands behind `field` in what INFO said. NULL: it is not there. */
+static const char *info_of(const redisReply *reply, const char *field)
 {
     const char *at = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS ? reply->str : "";
 
     at = strstr(at, field);
-    if (at && strcspn(at + strlen(field), "\r\n") == 40)
-        memcpy(out, at + strlen(field), 40);
+    return at ? at + strlen(field) : NULL;
+}
+
+/* The 40 digits behind `field`. */
+static void take_id(char out[41], const redisReply *reply, const char *field)
+{
+    const char *at = info_of(reply, field);
+
+    if (at && strcspn(at, "\r\n") == 40)
+        memcpy(out, at, 40);
+}
+
+static bool says_cluster(const redisReply *reply)
+{
+    const char *at = info_of(reply, "cluster_enabled:");
+
+    return at && *at == '1';
 }
 
 static void take_time(struct dibs__link *link, const redisReply *reply)
@@ -288,7 +318,7 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
     bool refused = reply->type == REDIS_REPLY_ERROR;
 
     if (refused && refusal_is_final(link, what, reply))
-        return dibs__reply_error(error, reply, link->endpoint->url.shown, "connecting");
+        return dibs__reply_refusal(error, reply, link->endpoint->url.shown, ask_names[what]);
     switch (what) {
     case ASK_ID:
         link->id.client = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
@@ -311,11 +341,14 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
     case ASK_KILL:
         link->ended_before = reply->type == REDIS_REPLY_INTEGER;
         break;
+    case ASK_CLUSTER:
+        link->cluster = says_cluster(reply);
+        break;
     case ASK_LOAD:
         if (reply->type == REDIS_REPLY_STRING && reply->len == 40)
             memcpy(link->shas[link->loaded], reply->str, 40);
         else if (!refused)
-            return dibs__reply_error(error, reply, link->endpoint->url.shown, "connecting");
+            return dibs__reply_refusal(error, reply, link->endpoint->url.shown, ask_names[what]);
         link->loaded++;
         break;
     default:
@@ -514,12 +547,10 @@ long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, st
 
 long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
 {
-    char bytes[16384];
-
     for (;;) {
-        ssize_t received = recv(link->fd, bytes, sizeof bytes, 0);
+        ssize_t received = recv(link->fd, link->in, sizeof link->in, 0);
         if (received > 0) {
-            if (redisReaderFeed(link->reader, bytes, (size_t)received) != REDIS_OK)
+            if (redisReaderFeed(link->reader, link->in, (size_t)received) != REDIS_OK)
                 return broken(link, "no memory for its reply", error);
             return (long)received;
         }
@@ -532,6 +563,18 @@ long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
     }
 }
 
+enum dibs__link_sight dibs__link_look(const struct dibs__link *link)
+{
+    char byte;
+    ssize_t there = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (there > 0)
+        return DIBS__LINK_BYTES_THERE;
+    if (there < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return DIBS__LINK_NOTHING_THERE;
+    return DIBS__LINK_AT_ITS_END;
+}
+
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error)
 {
     void *next = NULL;
@@ -540,8 +583,9 @@ dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, s
     if (redisReaderGetReply(link->reader, &next) != REDIS_OK) {
         if (link->reader->err == REDIS_ERR_OOM && !link->too_large)
             return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for an answer of %s", link->endpoint->url.shown);
-        return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak as a Redis server does: %s",
-                               link->endpoint->url.shown, link->reader->errstr);
+        /* Not what the reader says of the bytes: they may be what we sent, a password with it. */
+        return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak as a Redis server does",
+                               link->endpoint->url.shown);
     }
     *reply = next;
     return DIBS_OK;

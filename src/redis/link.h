@@ -39,6 +39,7 @@ struct dibs__link {
     struct dibs__link_id before;       /* the connection that this one replaces */
     bool ended_before;                 /* the server said that it has ended that one, or is another server */
     bool may_publish;                  /* to the endpoint's channel */
+    bool cluster;                      /* the server says that it is part of a cluster */
     char replication_id[41];           /* of the data; "": not known */
     char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */
     int64_t server_ahead_us;           /* the server's clock less ours, too large by one round trip at most */
@@ -50,7 +51,8 @@ struct dibs__link {
     bool backlog_full;                           /* of the Unix socket: it is to be tried again */
     unsigned asked, answered;                    /* commands of the greeting */
     unsigned loaded;                             /* scripts, or refused to be */
-    unsigned char asks[12 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    unsigned char asks[13 + DIBS__SCRIPT_COUNT]; /* what each of them was */
+    char in[16384];                              /* of dibs__link_receive: the stack of a thread may be no larger */
 };
 
 /*
@@ -100,6 +102,10 @@ long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, st
 
 /* Feeds the reader with what is there: like dibs__link_send. */
 long dibs__link_receive(struct dibs__link *link, struct dibs__error *error);
+
+/* What a look at the socket tells that takes nothing from it and waits for nothing. */
+enum dibs__link_sight { DIBS__LINK_NOTHING_THERE, DIBS__LINK_BYTES_THERE, DIBS__LINK_AT_ITS_END };
+enum dibs__link_sight dibs__link_look(const struct dibs__link *link);
 
 /*
  * The next reply that is complete at *reply, to be freed with

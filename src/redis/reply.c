@@ -77,6 +77,56 @@ dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply
                            shown);
 }
 
+/*
+ * What a refusal means, in our own words: the first entry that fits. The words
+ * of the server are compared, and never shown.
+ */
+static const struct {
+    const char *start, *code, *meaning;
+    bool of_all; /* it is not the command that is refused, but the connection */
+} refusals[] = {
+    {"NOAUTH", "NOAUTH", "it wants a password", false},
+    {"WRONGPASS", "WRONGPASS", "the user or the password is wrong", false},
+    {"ERR invalid password", "ERR", "the password is wrong", false},
+    {"ERR AUTH ", "ERR", "no password is set there", false},
+    {"ERR Client sent AUTH", "ERR", "no password is set there", false},
+    {"NOPERM", "NOPERM", "the account has no permission for that", false},
+    {"DENIED", "DENIED", "it is in protected mode, and serves its own host alone", true},
+    {"ERR max number of clients", "ERR", "it has as many clients as it takes", true},
+    {"ERR unknown command", "ERR", "to it that is an unknown command", false},
+    {"ERR unknown subcommand", "ERR", "to it that is an unknown command", false},
+    {"ERR wrong number of arguments", "ERR", "it takes that command with other arguments", false},
+    {"ERR DB index is out of range", "ERR", "it has no database of that number", false},
+    {"ERR invalid DB index", "ERR", "it has no database of that number", false},
+    {"ERR SELECT is not allowed in cluster mode", "ERR", "a cluster has no database but 0", false},
+    {"LOADING", "LOADING", "it still loads its data", false},
+    {"READONLY", "READONLY", "it is a replica", false},
+    {"MASTERDOWN", "MASTERDOWN", "it is a replica, and its master is away", false},
+    {"CLUSTERDOWN", "CLUSTERDOWN", "the cluster is down", false},
+    {"TRYAGAIN", "TRYAGAIN", "it wants to be asked again", false},
+    {"BUSY ", "BUSY", "it is busy with a script", false},
+    {"MISCONF", "MISCONF", "it can't save its data, and so takes no writes", false},
+    {"NOREPLICAS", "NOREPLICAS", "it has too few replicas to take writes", false},
+    {"OOM ", "OOM", "it is out of memory", false},
+    {"NOSCRIPT", "NOSCRIPT", "it does not know the script", false},
+    {"ERR ", "ERR", "it says why, which is not shown here because it may repeat a password", false},
+};
+
+dibs_status dibs__reply_refusal(struct dibs__error *error, const redisReply *reply, const char *shown,
+                                const char *command)
+{
+    if (reply->type != REDIS_REPLY_ERROR)
+        return dibs__error_set(error, DIBS_STORE_ERROR, "%s answered %s as no Redis server does", shown, command);
+    dibs_status status = dibs__reply_status(reply->str);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        if (begins_with(reply->str, refusals[i].start))
+            return dibs__error_set(error, status, "%s refused %s: %s (%s)", shown,
+                                   refusals[i].of_all ? "the connection" : command, refusals[i].meaning,
+                                   refusals[i].code);
+    return dibs__error_set(
+        error, status, "%s refused %s, in words that are not shown because they may repeat a password", shown, command);
+}
+
 bool dibs__reply_integer(const redisReply *reply, size_t i, int64_t *out)
 {
     if (reply->type != REDIS_REPLY_ARRAY || i >= reply->elements || reply->element[i]->type != REDIS_REPLY_INTEGER)

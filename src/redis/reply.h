@@ -22,6 +22,15 @@ bool dibs__reply_tells_of_a_replica(const redisReply *reply);
 dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing);
 
 /*
+ * The same for what the server answered to a command that may carry a secret,
+ * or to one sent together with such: a server may repeat what it was sent. So
+ * nothing of the answer is quoted but its code, where that is a known one.
+ * command: ours, "AUTH".
+ */
+dibs_status dibs__reply_refusal(struct dibs__error *error, const redisReply *reply, const char *shown,
+                                const char *command);
+
+/*
  * The integer at place i of an array reply; false where there is none. What a
  * script answers is exact up to 2^53, as Lua's numbers are; what is beyond
  * becomes that, so that sums with times and leases can't overflow.

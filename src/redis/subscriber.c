@@ -2,10 +2,14 @@
  * Lock discipline
  *
  * The connection and what drives it belong to the scheduler's thread alone, so
- * a message is read and handed on without a lock. Other threads meet it in two
- * atomics: `wanted`, and `serial`, which only the scheduler sets to a new
+ * a message is read and handed on without a lock. Other threads meet it in
+ * atomics: `wanted`; `awaited`, after which it looks at `in_vain`, as the
+ * scheduler does the other way round; `serial`, which only the scheduler sets to a new
  * number; back to 0 it is set by anybody, which is how a subscription is
- * distrusted: the scheduler then finds one that stands and has no serial.
+ * distrusted: the scheduler then finds one that stands and has no serial; and
+ * `confirmed`, which only rises. Whoever confirms a serial looks afterwards
+ * whether it stands still: if so, the scheduler will find it confirmed when it
+ * comes to tell that it was lost.
  *
  * `mutex` guards how the attempts went. It is a leaf, held for some
  * assignments, never across I/O or a callback. A new serial is set under it, so
@@ -26,13 +30,21 @@
 #define DENIED_PAUSE_MS 6000 /* with jitter; somebody may grant the right, but not soon */
 #define SILENCE_MS 5000      /* then the server is PINGed */
 
+/*
+ * From one subscription to the next, where nothing confirms them: doubled each
+ * time, with jitter. Where a thread waits for one, half of the command timeout
+ * is the most, so that its ask, which may last so long, finds one.
+ */
+#define DEAF_FIRST_MS 10
+#define DEAF_LAST_MS 2000
+
 struct dibs__subscriber {
     struct dibs__endpoint *endpoint; /* these five are read-only */
     const struct dibs__clock *clock;
     struct dibs__subscriber_hooks hooks;
     uint32_t connect_timeout_ms, command_timeout_ms;
 
-    struct dibs__link *link;        /* from here to reopen_ms: the scheduler thread's */
+    struct dibs__link *link;        /* from here to deaf_ms: the scheduler thread's */
     struct dibs__link_id last_id;   /* of the link before */
     bool asked;                     /* SUBSCRIBE was sent on this link */
     bool standing;                  /* and confirmed */
@@ -42,15 +54,26 @@ struct dibs__subscriber {
     int64_t attempt_until;          /* unless it stands by then */
     int64_t heard_at, pinged_until; /* when something came last; when it must have, if PING was sent */
     int64_t reopen_at, reopen_ms;
+    int64_t awaited_at;        /* in the place of reopen_at where a thread waits */
+    int64_t stood_at, deaf_ms; /* when the last one did; how long the next is put off if it is deaf again */
 
     atomic_bool wanted;
+    atomic_bool awaited;         /* a thread waits, or did since the last one stood */
+    atomic_uint in_vain;         /* how many in a row were lost before anything confirmed them; the scheduler writes */
     atomic_uint_fast64_t serial; /* of the subscription that stands and is trusted; 0: none */
+    atomic_uint_fast64_t confirmed; /* the last one of which it is known that somebody was heard by it */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     atomic_uint attempts;       /* that have ended; written under mutex */
     struct dibs__error failure; /* guarded by mutex; of the last attempt, DIBS_OK: it succeeded */
 };
+
+/* Whether to make it anew was tried before, and in vain: nothing confirmed that one either. */
+static bool is_deaf_again(const struct dibs__subscriber *subscriber)
+{
+    return atomic_load(&subscriber->in_vain) > 1;
+}
 
 /* --------------------------------------------------------------- any thread */
 
@@ -91,6 +114,9 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
     *serial = dibs__subscriber_serial(subscriber);
     if (*serial != 0)
         return DIBS_OK;
+    if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->awaited, true) &&
+        is_deaf_again(subscriber))
+        subscriber->hooks.wake(subscriber->hooks.context);
     pthread_mutex_lock(&subscriber->mutex);
     dibs_status status = wait_for_one(subscriber, seen, deadline, serial, error);
     pthread_mutex_unlock(&subscriber->mutex);
@@ -103,6 +129,15 @@ void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t ser
 
     if (serial != 0 && atomic_compare_exchange_strong(&subscriber->serial, &standing, 0))
         subscriber->hooks.wake(subscriber->hooks.context);
+}
+
+bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial)
+{
+    uint_fast64_t before = atomic_load_explicit(&subscriber->confirmed, memory_order_relaxed);
+
+    while (before < serial && !atomic_compare_exchange_weak(&subscriber->confirmed, &before, serial))
+        continue;
+    return atomic_load(&subscriber->serial) == serial;
 }
 
 /* ---------------------------------------------------------- how it turned out */
@@ -122,16 +157,33 @@ static void tell_who_waits(struct dibs__subscriber *subscriber, const struct dib
     pthread_mutex_unlock(&subscriber->mutex);
 }
 
-/* A subscription that breaks at once is not made anew at once. */
+/* A subscription that is lost at once is not made anew at once; the next one that is deaf is, even later. */
+static void set_next_attempt(struct dibs__subscriber *subscriber, int64_t now)
+{
+    int64_t pause = DEAF_FIRST_MS, most = subscriber->command_timeout_ms / 2, doubled;
+
+    if (!is_deaf_again(subscriber))
+        subscriber->deaf_ms = DEAF_FIRST_MS;
+    else
+        pause = dibs__jitter(subscriber->deaf_ms / 2, subscriber->deaf_ms);
+    doubled = subscriber->deaf_ms * 2;
+    subscriber->deaf_ms = doubled < DEAF_LAST_MS ? doubled : DEAF_LAST_MS;
+    subscriber->reopen_ms = REOPEN_FIRST_MS;
+    subscriber->reopen_at = dibs__after_ms(now, pause);
+    subscriber->awaited_at = dibs__after_ms(now, pause < most ? pause : most);
+    subscriber->stood_at = now;
+}
+
 static void stand(struct dibs__subscriber *subscriber, int64_t now)
 {
     subscriber->standing = true;
     subscriber->last_serial++;
-    subscriber->reopen_ms = REOPEN_FIRST_MS;
-    subscriber->reopen_at = dibs__after_ms(now, REOPEN_FIRST_MS);
+    set_next_attempt(subscriber, now);
     subscriber->relied_on = true;
+    atomic_store(&subscriber->awaited, false);
     tell_who_waits(subscriber, NULL);
-    subscriber->hooks.missed(subscriber->hooks.context);
+    if (!is_deaf_again(subscriber))
+        subscriber->hooks.missed(subscriber->hooks.context);
 }
 
 /* One that was ready has ended the one before, and may be a listener for the server still: the next is to end it. */
@@ -145,6 +197,18 @@ static void drop_link(struct dibs__subscriber *subscriber)
     subscriber->asked = subscriber->standing = subscriber->pinged = false;
 }
 
+/* One that stood is lost, or distrusted: if it was good for anything, the next need not wait. */
+static void lose(struct dibs__subscriber *subscriber)
+{
+    drop_link(subscriber);
+    if (atomic_load(&subscriber->confirmed) != subscriber->last_serial) {
+        atomic_fetch_add(&subscriber->in_vain, 1);
+        return;
+    }
+    atomic_store(&subscriber->in_vain, 0);
+    subscriber->reopen_at = subscriber->awaited_at = dibs__after_ms(subscriber->stood_at, REOPEN_FIRST_MS);
+}
+
 /* The first that fails may be the first of many: who sleeps until it is told must hear that it has to ask by itself. */
 static void fail_attempt(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
 {
@@ -152,7 +216,7 @@ static void fail_attempt(struct dibs__subscriber *subscriber, const struct dibs_
     int64_t doubled = subscriber->reopen_ms * 2;
 
     drop_link(subscriber);
-    subscriber->reopen_at = dibs__after_ms(now, dibs__jitter(pause / 2, pause));
+    subscriber->reopen_at = subscriber->awaited_at = dibs__after_ms(now, dibs__jitter(pause / 2, pause));
     subscriber->reopen_ms = doubled < REOPEN_LAST_MS ? doubled : REOPEN_LAST_MS;
     tell_who_waits(subscriber, why);
     if (subscriber->relied_on)
@@ -209,16 +273,18 @@ static dibs_status take_error(struct dibs__subscriber *subscriber, const redisRe
     atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
     if (subscriber->standing && dibs__reply_is_error(reply, "NOPERM"))
         return DIBS_OK;
-    return dibs__reply_error(error, reply, subscriber->endpoint->url.shown, "subscribing");
+    return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown,
+                               subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
 }
 
 /* What is neither of these tells nothing: it was heard, that is all. */
 static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now,
                         struct dibs__error *error)
 {
-    if (subscriber->standing && is_event(subscriber, reply, "message", REDIS_REPLY_STRING))
+    if (subscriber->standing && is_event(subscriber, reply, "message", REDIS_REPLY_STRING)) {
+        dibs__subscriber_confirm(subscriber, subscriber->last_serial);
         subscriber->hooks.message(subscriber->hooks.context, reply->element[2]->str, (size_t)reply->element[2]->len);
-    else if (reply->type == REDIS_REPLY_ERROR)
+    } else if (reply->type == REDIS_REPLY_ERROR)
         return take_error(subscriber, reply, error);
     else if (!subscriber->standing && is_event(subscriber, reply, "subscribe", REDIS_REPLY_INTEGER))
         stand(subscriber, now);
@@ -282,7 +348,7 @@ static void go_on_with_attempt(struct dibs__subscriber *subscriber, int64_t now)
         status = subscribe(subscriber, now, &error);
     if (subscriber->standing) {
         if (status != DIBS_OK)
-            drop_link(subscriber);
+            lose(subscriber);
         return;
     }
     if (status == DIBS_OK && now >= subscriber->attempt_until)
@@ -324,7 +390,15 @@ static void go_on_listening(struct dibs__subscriber *subscriber, short ready, in
     if (status == DIBS_OK)
         status = send_out(subscriber->link, &error);
     if (status != DIBS_OK || was_pinged_in_vain(subscriber, now) || !is_trusted(subscriber))
-        drop_link(subscriber);
+        lose(subscriber);
+}
+
+/* When the next attempt is to be made. Requires that there is no link. */
+static int64_t next_attempt(const struct dibs__subscriber *subscriber)
+{
+    if (!atomic_load(&subscriber->wanted))
+        return DIBS__NEVER;
+    return atomic_load(&subscriber->awaited) ? subscriber->awaited_at : subscriber->reopen_at;
 }
 
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now)
@@ -333,7 +407,7 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
         go_on_listening(subscriber, ready, now);
     else if (subscriber->link)
         go_on_with_attempt(subscriber, now);
-    else if (atomic_load(&subscriber->wanted) && now >= subscriber->reopen_at)
+    else if (now >= next_attempt(subscriber))
         begin_attempt(subscriber, now);
 }
 
@@ -355,8 +429,8 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
         int64_t until = next_time(subscriber);
         *fd = dibs__link_interest(subscriber->link, dibs__now(subscriber->clock), deadline);
         *deadline = until < *deadline ? until : *deadline;
-    } else if (atomic_load(&subscriber->wanted)) {
-        *deadline = subscriber->reopen_at;
+    } else {
+        *deadline = next_attempt(subscriber);
     }
 }
 
@@ -376,6 +450,7 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
     subscriber->connect_timeout_ms = connect_timeout_ms;
     subscriber->command_timeout_ms = command_timeout_ms;
     subscriber->reopen_ms = REOPEN_FIRST_MS;
+    subscriber->deaf_ms = DEAF_FIRST_MS;
     if (pthread_mutex_init(&subscriber->mutex, NULL) != 0)
         goto no_mutex;
     if (dibs__cond_init(&subscriber->changed) != 0)

@@ -14,7 +14,8 @@
 struct dibs__subscriber_hooks {
     void *context;
     void (*wake)(void *context);   /* any thread: interest has changed */
-    void (*missed)(void *context); /* what was sent is lost: it stands again, or can't be made anew so far */
+    void (*missed)(void *context); /* what was sent may be lost: it stands, or can't be made anew so far. Not told of
+                                      one that follows two that nothing confirmed: nobody relied on those */
     void (*message)(void *context, const char *bytes, size_t size); /* not its to keep; may hold any bytes */
 };
 
@@ -41,8 +42,18 @@ uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber);
 dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t deadline, uint64_t *serial,
                                    struct dibs__error *error);
 
-/* The server says that nobody listens: subscribes anew, unless that was done since. */
+/*
+ * The server says that nobody listens: subscribes anew, unless that was done
+ * since. Where the next one is not confirmed either, as happens where another
+ * server serves SUBSCRIBE than runs scripts, that is done ever more seldom.
+ */
 void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t serial);
+
+/*
+ * The server says that somebody listens. True: that subscription stands still,
+ * so whoever relies on it will be told when it is lost. Cheap.
+ */
+bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial);
 
 /* As those of a channel (channel.h). */
 void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline);

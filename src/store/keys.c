@@ -1,6 +1,5 @@
 #include "store/keys.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +10,11 @@ static bool has_hash_tag(const char *key)
     const char *close = open ? strchr(open + 1, '}') : NULL;
 
     return close && close > open + 1;
+}
+
+bool dibs__key_splits(const char *lock)
+{
+    return strchr(lock, '}') && !has_hash_tag(lock);
 }
 
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name)

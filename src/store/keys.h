@@ -2,6 +2,7 @@
 #ifndef DIBS_STORE_KEYS_H
 #define DIBS_STORE_KEYS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "dibs.h"
@@ -16,7 +17,18 @@ struct dibs__key {
     char bytes[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 32];
 };
 
-/* prefix and name within their limits. All keys of a lock are in one hash slot of a cluster. */
+/*
+ * prefix and name within their limits. All keys of a lock are in one hash slot
+ * of a cluster, unless dibs__key_splits says that its sidecars are elsewhere.
+ */
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name);
+
+/*
+ * Whether the key of a lock has a } but no usable hash tag (something between
+ * its first { and the first } behind that). The slot of such a key is that of
+ * all its bytes, and no other name can have the same: a sidecar, which has to
+ * put the key into braces, would be cut short at the }.
+ */
+bool dibs__key_splits(const char *lock);
 
 #endif

@@ -16,6 +16,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/once.h"
+
 /* In a queue: guarded by the space's mutex. Served: of the thread alone that tells its user. */
 struct waiter {
     struct waiter *next;
@@ -75,16 +77,16 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&named_mutex);
 }
 
-static void watch_forks(void)
+static bool watch_forks(void)
 {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
-void dibs__memory_watch_forks(void)
+bool dibs__memory_watch_forks(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static struct dibs__once once;
 
-    pthread_once(&once, watch_forks);
+    return dibs__once(&once, watch_forks);
 }
 
 static struct space *space_new(const char *name)
@@ -93,14 +95,21 @@ static struct space *space_new(const char *name)
 
     if (!space)
         return NULL;
-    if (*name && !(space->name = strdup(name))) {
-        free(space);
-        return NULL;
-    }
+    if (*name && !(space->name = strdup(name)))
+        goto no_name;
+    if (pthread_mutex_init(&space->mutex, NULL) != 0)
+        goto no_mutex;
+    if (pthread_cond_init(&space->pushed, NULL) != 0)
+        goto no_cond;
     space->references = 1;
-    pthread_mutex_init(&space->mutex, NULL);
-    pthread_cond_init(&space->pushed, NULL);
     return space;
+no_cond:
+    pthread_mutex_destroy(&space->mutex);
+no_mutex:
+    free(space->name);
+no_name:
+    free(space);
+    return NULL;
 }
 
 /* The space of that name, a new one where there is none or the name is "". NULL: no memory. */
@@ -108,7 +117,8 @@ static struct space *space_get(const char *name)
 {
     struct space *space = NULL;
 
-    dibs__memory_watch_forks();
+    if (!dibs__memory_watch_forks())
+        return NULL;
     pthread_mutex_lock(&named_mutex);
     for (space = *name ? named_spaces : NULL; space && strcmp(space->name, name) != 0; space = space->next)
         continue;
@@ -427,17 +437,18 @@ static dibs_status release(struct dibs__store *store, struct dibs__release *rele
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-static void retract(struct dibs__store *store, const char *name, const char *token)
+static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms)
 {
     struct dibs__error unused;
 
+    (void)lease_ms;
     release(store, &(struct dibs__release){.name = name, .token = token}, &unused);
 }
 
 static void conclude(struct dibs__store *store, struct dibs__ask *ask, bool held)
 {
     if (!held && ask->in_store)
-        retract(store, ask->name, ask->token);
+        retract(store, ask->name, ask->token, ask->lease_ms);
     ask->in_store = false;
 }
 

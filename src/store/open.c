@@ -14,7 +14,7 @@ dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_
     return dibs__redis_open(out, config, error);
 }
 
-void dibs__store_watch_forks(void)
+bool dibs__store_watch_forks(void)
 {
-    dibs__memory_watch_forks();
+    return dibs__memory_watch_forks();
 }

@@ -2,7 +2,8 @@
  * What threads ask the server for, and what it says by itself.
  *
  * All asks of a token go over one channel, so that they are executed in the
- * order in which they were sent; with min_replicas over one that nobody else
+ * order in which they were sent. Only if all of them were answered may the next
+ * go over another channel, where that stands and their own does not. With min_replicas over one that nobody else
  * uses for that time, because WAIT blocks what comes behind it.
  */
 #include <inttypes.h>
@@ -30,14 +31,14 @@ struct sending {
     bool leave; /* it only joins the queue */
 };
 
-void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token)
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     pthread_mutex_lock(&store->mutex);
     struct dibs__route route = store->healed; /* what may set the lease again comes before what deletes it */
     pthread_mutex_unlock(&store->mutex);
-    dibs__retractions_add(store->retractions, name, token, &route);
+    dibs__retractions_add(store->retractions, name, token, lease_ms, &route);
 }
 
 static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *store, struct sending *sending)
@@ -59,6 +60,25 @@ static void add_ask(struct dibs__lock_call *call, struct dibs__redis_store *stor
         dibs__lock_call_add(call, "leave");
 }
 
+static void forget_doubt(struct dibs__ask *ask)
+{
+    free(ask->doubt);
+    ask->doubt = NULL;
+}
+
+/*
+ * The token is retracted, by the way that its last sending went, and no more
+ * asked for: what may still be under way can't be waited for or followed.
+ */
+static void spend(struct dibs__redis_store *store, struct dibs__ask *ask, const struct dibs__route *route,
+                  struct dibs__answer *answer)
+{
+    dibs__retractions_add(store->retractions, ask->name, ask->token, ask->lease_ms, route);
+    forget_doubt(ask);
+    ask->in_store = false;
+    answer->spent = true;
+}
+
 /* Whether the ask can queue: by the subscription that stands; a fair one waits for one. */
 static dibs_status subscribe(struct dibs__redis_store *store, struct sending *sending, struct dibs__error *error)
 {
@@ -77,27 +97,12 @@ static dibs_status no_right(const struct dibs__redis_store *store, const char *t
     return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to %s", store->endpoint.url.shown, to);
 }
 
-static void forget_doubt(struct dibs__ask *ask)
-{
-    free(ask->doubt);
-    ask->doubt = NULL;
-}
-
-/* The token is retracted, by the way that its last sending went, and no more asked for. */
-static void spend(struct dibs__redis_store *store, struct dibs__ask *ask, const struct dibs__route *route,
-                  struct dibs__answer *answer)
-{
-    dibs__retractions_add(store->retractions, ask->name, ask->token, route);
-    forget_doubt(ask);
-    answer->spent = true;
-}
-
 /* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
 static bool may_be_overtaken(const struct dibs__ask *ask, const struct dibs__link_view *view)
 {
     const struct dibs__route *route = ask->doubt;
 
-    return route && !dibs__redis_is_behind(view, route->serial);
+    return route && !dibs__view_is_behind(view, route->serial);
 }
 
 /*
@@ -173,7 +178,7 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct send
         return no_right(store, "PUBSUB NUMSUB", error);
     if (listeners == 0)
         dibs__subscriber_distrust(store->subscriber, sending->subscription);
-    if (listeners > 0 && by_dibs)
+    if (listeners > 0 && dibs__subscriber_confirm(store->subscriber, sending->subscription) && by_dibs)
         answer->again_ms = earlier(sending->ask->lease_ms / 3, pttl);
     return DIBS_BUSY;
 }
@@ -225,17 +230,18 @@ static dibs_status wait_for_replicas(struct dibs__redis_store *store, const stru
     uint32_t wanted = store->config.min_replicas;
     int64_t left = dibs__ms_until(ask->deadline, dibs__now(store->config.clock));
     int64_t timeout_ms = left < store->config.replica_timeout_ms ? left : store->config.replica_timeout_ms;
-    uint32_t count = 0;
+    int64_t count = -1;
 
     if (timeout_ms > 0) /* to WAIT, 0 is for ever */
         count = dibs__call_wait(store->channels[sending->channel], sending->view.serial, wanted, timeout_ms,
                                 dibs__after_ms(ask->deadline, WAIT_GRACE_MS));
     if (count >= wanted)
         return DIBS_OK;
-    dibs__redis_retract(&store->store, ask->name, ask->token);
+    dibs__redis_retract(&store->store, ask->name, ask->token, ask->lease_ms);
     answer->spent = true;
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %u replicas acknowledged within %" PRId64 " ms", count,
-                           wanted, timeout_ms);
+    answer->unmet = count >= 0;
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
+                           count > 0 ? count : 0, wanted, timeout_ms);
 }
 
 /* One ask on the connection of `sending`. *unknown: it may have been executed. */
@@ -246,10 +252,16 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
     redisReply *reply;
 
     *decided = false;
-    dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name);
-    add_ask(&call, store, sending);
-    dibs_status status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view,
-                                        sending->ask->deadline, &reply, unknown, error);
+    dibs_status status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_acquire, sending->ask->name, error);
+    if (status != DIBS_OK)
+        return status;
+    status = dibs__redis_check_slots(store, &sending->view, call.keys[DIBS__KEY_LOCK].bytes, error);
+    if (status == DIBS_OK) {
+        add_ask(&call, store, sending);
+        status = dibs__call_run(&call.call, store->channels[sending->channel], &sending->view, sending->ask->deadline,
+                                &reply, unknown, error);
+    }
+    dibs__lock_call_free(&call);
     if (status != DIBS_OK)
         return status;
     status = read_answer(store, sending, reply, decided, answer, error);
@@ -262,20 +274,23 @@ static dibs_status ask_once(struct dibs__redis_store *store, struct sending *sen
  * Asks on one channel, again where its connection broke. That is safe under
  * the same token if the next connection ended the last: the ask then is either
  * done, and finds itself the owner or in the queue, or never will be.
+ * *connected: whether there was a connection at last.
  */
 static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struct dibs__ask *ask,
-                          struct dibs__answer *answer, struct dibs__error *error)
+                          struct dibs__answer *answer, bool *connected, struct dibs__error *error)
 {
     struct sending sending = {.ask = ask, .channel = channel};
     int resends = 0;
     bool decided;
     dibs_status status = subscribe(store, &sending, error);
 
+    *connected = true;
     if (status != DIBS_OK)
         return status;
     do {
         bool unknown = false;
         status = dibs__channel_open(store->channels[channel], ask->deadline, &sending.view, error);
+        *connected = status == DIBS_OK;
         if (status != DIBS_OK)
             break;
         if (may_be_overtaken(ask, &sending.view)) {
@@ -294,24 +309,70 @@ static dibs_status ask_on(struct dibs__redis_store *store, size_t channel, struc
     return status;
 }
 
+/*
+ * The channel of the ask could not be connected since `began`. True: it may go
+ * over another. One that is in doubt is given up instead, if another channel is
+ * known to serve: by a look, or, where the time is over, by an answer meanwhile.
+ */
+static bool leaves_channel(struct dibs__redis_store *store, struct dibs__ask *ask, int64_t began,
+                           struct dibs__answer *answer)
+{
+    bool in_time = dibs__now(store->config.clock) < ask->deadline;
+    int64_t heard = atomic_load_explicit(&store->config.counters->heard, memory_order_relaxed);
+
+    if (!dibs__redis_another_stands(store, ask->route - 1))
+        return false;
+    if (!ask->doubt)
+        return in_time;
+    if (in_time || heard >= began)
+        spend(store, ask, ask->doubt, answer);
+    return false;
+}
+
+static dibs_status ask_shared(struct dibs__redis_store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+                              struct dibs__error *error)
+{
+    int64_t began = dibs__now(store->config.clock);
+    dibs_status status;
+    bool connected;
+    int moves = 0;
+
+    do {
+        if (ask->route == 0 || (!ask->doubt && !dibs__channel_stands(store->channels[ask->route - 1])))
+            ask->route = (unsigned)dibs__redis_pick(store) + 1;
+        status = ask_on(store, ask->route - 1, ask, answer, &connected, error);
+    } while (status == DIBS_UNAVAILABLE && !connected && leaves_channel(store, ask, began, answer) &&
+             ++moves < DIBS__SHARED);
+    return status;
+}
+
+/* Over a channel that nobody else uses; where that can't be connected, over the next that is. */
+static dibs_status ask_exclusively(struct dibs__redis_store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+                                   struct dibs__error *error)
+{
+    bool connected = true, moved = false;
+    dibs_status status;
+    size_t channel;
+
+    do {
+        moved = !connected;
+        if (!dibs__redis_take_exclusive(store, moved, ask->deadline, &channel))
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
+        status = ask_on(store, channel, ask, answer, &connected, error);
+        dibs__redis_give_back(store, channel);
+    } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->spent &&
+             dibs__redis_another_stands(store, channel));
+    return status;
+}
+
 dibs_status dibs__redis_acquire(struct dibs__store *base, struct dibs__ask *ask, struct dibs__answer *answer,
                                 struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    size_t channel;
-    dibs_status status;
 
     *answer = (struct dibs__answer){.fence = 0};
-    if (store->config.min_replicas == 0) {
-        if (ask->route == 0)
-            ask->route = (unsigned)dibs__redis_pick(store) + 1;
-        status = ask_on(store, ask->route - 1, ask, answer, error);
-    } else if (dibs__redis_take_exclusive(store, ask->deadline, &channel)) {
-        status = ask_on(store, channel, ask, answer, error);
-        dibs__redis_give_back(store, channel);
-    } else {
-        return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
-    }
+    dibs_status status = store->config.min_replicas > 0 ? ask_exclusively(store, ask, answer, error)
+                                                        : ask_shared(store, ask, answer, error);
     dibs__redis_heard(store, status);
     return status;
 }
@@ -321,7 +382,7 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__ask *ask, bool 
     static const struct dibs__route nowhere = {.channel = NULL};
 
     if (!held && (ask->in_store || ask->doubt))
-        dibs__retractions_add(dibs__redis_of(base)->retractions, ask->name, ask->token,
+        dibs__retractions_add(dibs__redis_of(base)->retractions, ask->name, ask->token, ask->lease_ms,
                               ask->doubt ? ask->doubt : &nowhere);
     forget_doubt(ask);
     ask->in_store = false;
@@ -339,7 +400,7 @@ void dibs__redis_on_push(void *context, const char *bytes, size_t size)
         return;
     pushed.grant.confirm = store->config.min_replicas > 0;
     if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
-        dibs__redis_retract(&store->store, pushed.name, pushed.token);
+        dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* not known here */
 }
 
 /* ------------------------------------------------------------------ release */
@@ -354,7 +415,9 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
 {
     struct dibs__lock_call call;
 
-    dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name);
+    if (dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name,
+                             error) != DIBS_OK)
+        return error->status;
     dibs__lock_call_add(&call, release->token);
     if (sending) {
         sending->view = *view;
@@ -362,6 +425,7 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
     }
     dibs_status status =
         dibs__call_run(&call.call, store->channels[channel], view, release->deadline, reply, unknown, error);
+    dibs__lock_call_free(&call);
     if (sending && *unknown)
         doubt(store, sending, &release->next_answer);
     return status;
@@ -378,9 +442,9 @@ static void read_next(struct dibs__redis_store *store, struct dibs__release *rel
         release->next_status = read_answer(store, sending, reply->element[1], &decided, &release->next_answer, &unused);
 }
 
-/* On one channel, again where its connection broke. */
+/* On one channel, again where its connection broke. *connected: whether there was one at last. */
 static dibs_status release_on(struct dibs__redis_store *store, size_t channel, struct dibs__release *release,
-                              struct sending *next, redisReply **reply, struct dibs__error *error)
+                              struct sending *next, redisReply **reply, bool *connected, struct dibs__error *error)
 {
     struct dibs__link_view view;
     dibs_status status;
@@ -391,6 +455,7 @@ static dibs_status release_on(struct dibs__redis_store *store, size_t channel, s
         release->again = release->again || unknown;
         unknown = false;
         status = dibs__channel_open(store->channels[channel], release->deadline, &view, error);
+        *connected = status == DIBS_OK;
         if (status != DIBS_OK)
             return status;
         if (next && may_be_overtaken(next->ask, &view))
@@ -403,11 +468,36 @@ static dibs_status release_on(struct dibs__redis_store *store, size_t channel, s
     return status;
 }
 
+/*
+ * Over another channel where one can't be connected: twice does no harm. But an
+ * ask that was sent with it, and may be under way there, is given up for good.
+ */
+static dibs_status release_shared(struct dibs__redis_store *store, struct dibs__release *release, struct sending *next,
+                                  redisReply **reply, struct dibs__error *error)
+{
+    dibs_status status;
+    bool connected, moves;
+    int moved = 0;
+
+    do {
+        size_t channel = dibs__redis_pick(store);
+        if (next) {
+            next->channel = channel;
+            next->ask->route = (unsigned)channel + 1;
+        }
+        status = release_on(store, channel, release, next, reply, &connected, error);
+        moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
+                dibs__now(store->config.clock) < release->deadline && dibs__redis_another_stands(store, channel);
+        if (moves && next && next->ask->doubt)
+            spend(store, next->ask, next->ask->doubt, &release->next_answer);
+    } while (moves);
+    return status;
+}
+
 dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    size_t channel = dibs__redis_pick(store);
-    struct sending next = {.ask = release->next, .channel = channel};
+    struct sending next = {.ask = release->next};
     redisReply *reply;
     int64_t code;
 
@@ -416,12 +506,11 @@ dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *
     release->next_answer = (struct dibs__answer){.again_ms = 0};
     bool ask = release->next && store->config.min_replicas == 0;
     if (ask) {
-        release->next->route = (unsigned)channel + 1;
         release->next->deadline = release->deadline;
         release->next_status = DIBS_UNAVAILABLE;
         subscribe(store, &next, error);
     }
-    dibs_status status = release_on(store, channel, release, ask ? &next : NULL, &reply, error);
+    dibs_status status = release_shared(store, release, ask ? &next : NULL, &reply, error);
     if (status == DIBS_OK) {
         if (dibs__reply_integer(reply, 0, &code))
             status = code == 1 ? DIBS_OK : DIBS_NOT_HELD;
@@ -431,6 +520,6 @@ dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *
     }
     dibs__redis_heard(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD)
-        dibs__redis_retract(base, release->name, release->token);
+        dibs__redis_retract(base, release->name, release->token, release->lease_ms);
     return status;
 }

@@ -87,13 +87,16 @@ static void add_not_after(struct renewal_call *call, bool wanted)
     add_word(call, wanted ? call->not_after_text : "", wanted ? strlen(call->not_after_text) : 0);
 }
 
-/* A retraction from now on must come behind what sets leases again. */
+/* A retraction from now on must come behind what sets leases again: behind this, and what may still come before. */
 static void note_heal(const struct renewal_call *call, const struct dibs__link_view *view)
 {
     struct dibs__redis_store *store = call->renewal->store;
+    struct dibs__route *healed = &store->healed;
 
     pthread_mutex_lock(&store->mutex);
-    store->healed = (struct dibs__route){store->background, view->serial, view->id, call->not_after};
+    if (!healed->channel || dibs__view_is_behind(view, healed->serial))
+        *healed = (struct dibs__route){.channel = store->background, .serial = view->serial};
+    healed->not_after = call->not_after;
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -219,7 +222,7 @@ static void see_what_is_sure(const struct renewal_call *call, struct dibs__renew
                              const struct dibs__link_view *view, int64_t server_us)
 {
     struct dibs__stuck *stuck = &item->stuck;
-    bool behind = view && view->serial == call->serial && dibs__redis_is_behind(view, stuck->serial);
+    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, stuck->serial);
 
     item->sure_ms = item->lease_ms;
     if (stuck->lease_ms == 0)

@@ -1,9 +1,10 @@
 /*
- * Lock discipline: `mutex` guards the list and each entry, but for what is
- * read-only after dibs__retractions_add. It is a leaf: no command is sent while
- * it is held, so an entry that is being sent is marked `busy`, and only the
- * scheduler, which sends, and the answers touch it then: one, or over the
- * background channel two, which come in order on the scheduler's thread.
+ * Lock discipline: `mutex` guards the lists, the entries that stand in one, and
+ * which flights are free. It is a leaf: no command is sent while it is held.
+ *
+ * An entry is either in a list or in a flight. A flight and its entries belong
+ * to the scheduler's thread while it sends them, and from then on to whoever
+ * takes the answer; it never has more than one command under way.
  */
 #include "store/retractions.h"
 
@@ -19,41 +20,464 @@
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
+#define TOGETHER_MS 10  /* what falls due within this time is worked off together */
+#define FLIGHTS 4       /* commands under way: with BATCH, what a renewal may have to wait behind */
+#define BATCH 64        /* tokens in one of them */
+#define SLACK_MS 1000   /* between the server's clock and ours, while a lease runs out */
+#define WORDS_AN_ITEM 5 /* four keys and a token */
 
 struct retraction {
-    struct retraction *next;
-    struct dibs__retractions *all; /* read-only, as are these three */
-    struct dibs__route route;
-    char token[DIBS__TOKEN_MAX];
-    char name[DIBS_NAME_MAX + 1];
-    bool busy;      /* sent, not answered */
-    bool settled;   /* where the answer comes, nothing of the ask can be under way behind it */
-    bool with_text; /* the server has lost the script */
-    int64_t due;    /* DIBS__NEVER: when there is a connection */
+    struct retraction *next;  /* in its list */
+    struct dibs__route route; /* read-only after dibs__retractions_add */
+    int64_t ends;             /* read-only after dibs__retractions_add; nothing of it is left then */
+    int64_t due;              /* in `later`; DIBS__NEVER: when there is another connection */
     int64_t pause_ms;
+    bool alone;       /* a batch that it was in was refused */
+    bool with_text;   /* the server has lost the script */
+    const char *name; /* read-only after dibs__retractions_add; behind the token, as is its text */
+    char token[];     /* read-only after dibs__retractions_add */
+};
+
+struct list {
+    struct retraction *first, **end;
+};
+
+/* A batch under way. All its entries went the same way. */
+struct flight {
+    struct dibs__retractions *all; /* read-only */
+    struct dibs__channel *background;
+    bool taken;   /* guarded by mutex */
+    bool settled; /* where the answer comes, nothing of the asks can be under way behind it */
+    size_t count;
+    struct retraction *entries[BATCH];
 };
 
 struct dibs__retractions {
     pthread_mutex_t mutex;
-    struct retraction *first;   /* guarded by mutex */
-    atomic_size_t count;        /* written under mutex */
-    uint64_t background_serial; /* the scheduler thread's */
-    const char *key_prefix;     /* these are read-only */
-    const struct dibs__clock *clock;
-    void (*wake)(void *context);
-    void *context;
+    struct list ready;               /* guarded by mutex; due, and not sent */
+    struct list later;               /* guarded by mutex */
+    int64_t later_due;               /* guarded by mutex; the earliest time that one in `later` is due at, or before */
+    struct flight flights[FLIGHTS];  /* each guarded as it says */
+    size_t taken;                    /* guarded by mutex; how many flights are */
+    atomic_size_t count;             /* written under mutex; of all entries */
+    uint64_t background_serial;      /* the scheduler thread's */
+    struct dibs__buffer text;        /* the scheduler thread's; the words of the command that it builds */
+    const char *key_prefix;          /* read-only */
+    const struct dibs__clock *clock; /* read-only */
+    uint32_t command_timeout_ms;     /* read-only */
+    void (*wake)(void *context);     /* read-only */
+    void *context;                   /* read-only */
 };
 
+/* --------------------------------------------------------------------- lists */
+
+static void append(struct list *list, struct retraction *entry)
+{
+    entry->next = NULL;
+    *list->end = entry;
+    list->end = &entry->next;
+}
+
+static struct retraction *take_first(struct list *list)
+{
+    struct retraction *entry = list->first;
+
+    list->first = entry->next;
+    if (!list->first)
+        list->end = &list->first;
+    return entry;
+}
+
+static void clear(struct list *list)
+{
+    list->first = NULL;
+    list->end = &list->first;
+}
+
+/* Requires mutex. The entry is in no list. */
+static void drop(struct dibs__retractions *all, struct retraction *entry)
+{
+    atomic_fetch_sub(&all->count, 1);
+    free(entry);
+}
+
+/* Requires mutex. To be sent again at that time. */
+static void put_off(struct dibs__retractions *all, struct retraction *entry, int64_t due)
+{
+    entry->due = due;
+    append(&all->later, entry);
+    if (due < all->later_due)
+        all->later_due = due;
+}
+
+/* Requires mutex. To be sent again, later each time. */
+static void back_off(struct dibs__retractions *all, struct retraction *entry)
+{
+    int64_t pause = dibs__jitter(entry->pause_ms / 2, entry->pause_ms);
+
+    entry->pause_ms = entry->pause_ms * 2 < AGAIN_LAST_MS ? entry->pause_ms * 2 : AGAIN_LAST_MS;
+    put_off(all, entry, dibs__after_ms(dibs__now(all->clock), pause));
+}
+
+/* Requires mutex. Those that fall due by then become ready. */
+static void make_due(struct dibs__retractions *all, int64_t by)
+{
+    struct list later = all->later;
+
+    if (!later.first)
+        return;
+    clear(&all->later);
+    all->later_due = DIBS__NEVER;
+    while (later.first) {
+        struct retraction *entry = take_first(&later);
+        if (entry->due <= by)
+            append(&all->ready, entry);
+        else
+            put_off(all, entry, entry->due);
+    }
+}
+
+/* A new connection stands: what waited for one, or had been refused, is due. */
+static void make_all_due(struct dibs__retractions *all)
+{
+    pthread_mutex_lock(&all->mutex);
+    for (struct retraction *at = all->later.first; at; at = at->next)
+        at->pause_ms = AGAIN_FIRST_MS;
+    make_due(all, DIBS__NEVER);
+    pthread_mutex_unlock(&all->mutex);
+}
+
+/* ------------------------------------------------------------------- flights */
+
+/* Requires mutex. */
+static void land(struct flight *flight)
+{
+    flight->taken = false;
+    flight->all->taken--;
+}
+
+/* Requires mutex. Whether both go the same way, in one command. */
+static bool goes_with(const struct retraction *a, const struct retraction *b)
+{
+    return a->route.channel == b->route.channel && a->route.serial == b->route.serial && !a->alone && !b->alone &&
+           a->with_text == b->with_text;
+}
+
+/* Requires mutex, and that there is one. The next to be sent that is not over by itself; NULL: there is none. */
+static struct retraction *next_ready(struct dibs__retractions *all, int64_t now)
+{
+    while (all->ready.first && all->ready.first->ends <= now)
+        drop(all, take_first(&all->ready));
+    return all->ready.first;
+}
+
+/* Requires mutex. */
+static void fill(struct flight *flight, int64_t now)
+{
+    struct dibs__retractions *all = flight->all;
+    struct retraction *next;
+
+    flight->count = 0;
+    while (flight->count < BATCH && (next = next_ready(all, now))) {
+        if (flight->count > 0 && !goes_with(flight->entries[0], next))
+            return;
+        flight->entries[flight->count++] = take_first(&all->ready);
+    }
+}
+
+/* A flight with what is ready; NULL: nothing is, or enough is under way. */
+static struct flight *take_off(struct dibs__retractions *all, int64_t now)
+{
+    struct flight *flight = NULL;
+
+    pthread_mutex_lock(&all->mutex);
+    if (all->later_due <= now)
+        make_due(all, dibs__after_ms(now, TOGETHER_MS));
+    if (next_ready(all, now) && all->taken < FLIGHTS) {
+        for (flight = all->flights; flight->taken; flight++)
+            continue;
+        flight->taken = true;
+        all->taken++;
+        fill(flight, now);
+    }
+    pthread_mutex_unlock(&all->mutex);
+    return flight;
+}
+
+/* ------------------------------------------------------------------- answers */
+
+/* Requires mutex. The server answered that the key is not the token's any more. */
+static void confirmed(const struct flight *flight, struct retraction *entry, int64_t server_us)
+{
+    struct dibs__retractions *all = flight->all;
+    int64_t not_after = entry->route.not_after;
+
+    if (flight->settled || (not_after > 0 && server_us > not_after))
+        drop(all, entry);
+    else if (not_after > 0)
+        put_off(all, entry, dibs__after_ms(dibs__now(all->clock), (not_after - server_us) / 1000 + 1));
+    else
+        back_off(all, entry);
+}
+
+/* Requires mutex. One entry may be why the server refuses all: its keys lack a right, or are in another slot. */
+static bool is_refusal_of_some(const struct flight *flight, const redisReply *reply)
+{
+    return flight->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
+}
+
+/* Requires mutex. What retract.lua answered; no answer: NULL. */
+static void take_answer(struct flight *flight, const redisReply *reply)
+{
+    struct dibs__retractions *all = flight->all;
+    bool lost_script = reply && dibs__reply_is_error(reply, "NOSCRIPT");
+    bool refused = reply && !lost_script && is_refusal_of_some(flight, reply);
+    int64_t server_us = 0, result;
+    bool answered = reply && dibs__reply_integer(reply, 0, &server_us) && reply->elements == flight->count + 1;
+
+    for (size_t i = 0; i < flight->count; i++) {
+        struct retraction *entry = flight->entries[i];
+        entry->with_text = entry->with_text || lost_script;
+        entry->alone = entry->alone || refused;
+        if (lost_script || refused)
+            append(&all->ready, entry);
+        else if (answered && dibs__reply_integer(reply, i + 1, &result))
+            confirmed(flight, entry, server_us);
+        else
+            back_off(all, entry);
+    }
+}
+
+static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct flight *flight = arg;
+    struct dibs__retractions *all = flight->all;
+
+    (void)error;
+    pthread_mutex_lock(&all->mutex);
+    take_answer(flight, reply);
+    land(flight);
+    pthread_mutex_unlock(&all->mutex);
+    all->wake(all->context);
+}
+
+/* ------------------------------------------------------------------- sending */
+
+/* The flight could not be sent. Where there is no connection, its entries wait for the next. */
+static void give_back(struct flight *flight)
+{
+    struct dibs__retractions *all = flight->all;
+    struct dibs__link_view view;
+    bool connected = dibs__channel_view(flight->background, &view);
+
+    pthread_mutex_lock(&all->mutex);
+    for (size_t i = 0; i < flight->count; i++) {
+        if (connected)
+            back_off(all, flight->entries[i]);
+        else
+            put_off(all, flight->entries[i], DIBS__NEVER);
+    }
+    land(flight);
+    pthread_mutex_unlock(&all->mutex);
+}
+
+/* Writes the keys of the flight's locks into the text, one behind the other. False: no memory. */
+static bool write_keys(const struct flight *flight, size_t *sizes)
+{
+    struct dibs__retractions *all = flight->all;
+    struct dibs__key key;
+
+    all->text.used = 0;
+    for (size_t i = 0; i < flight->count * DIBS__KEYS; i++) {
+        dibs__key_of(&key, (enum dibs__key_kind)(i % DIBS__KEYS), all->key_prefix,
+                     flight->entries[i / DIBS__KEYS]->name);
+        sizes[i] = key.size;
+        if (!dibs__buffer_append(&all->text, key.bytes, key.size))
+            return false;
+    }
+    return true;
+}
+
+/* The words of retract.lua behind its name; *count has those so far. */
+static bool write_words(const struct flight *flight, const char **words, size_t *sizes, size_t *count)
+{
+    size_t keys = flight->count * DIBS__KEYS, at = 0;
+
+    if (!write_keys(flight, sizes + *count))
+        return false;
+    for (size_t i = 0; i < keys; i++) {
+        words[*count] = flight->all->text.bytes + at;
+        at += sizes[(*count)++];
+    }
+    for (size_t i = 0; i < flight->count; i++) {
+        words[*count] = flight->entries[i]->token;
+        sizes[(*count)++] = strlen(flight->entries[i]->token);
+    }
+    return true;
+}
+
+/* Its answer may come, and land the flight, before this returns true. */
+static bool send_retraction(struct flight *flight, struct dibs__channel *channel, const struct dibs__link_view *view)
+{
+    const char *words[3 + BATCH * WORDS_AN_ITEM];
+    size_t sizes[3 + BATCH * WORDS_AN_ITEM], count = 3;
+    char key_count[8];
+
+    words[2] = key_count;
+    sizes[2] = (size_t)snprintf(key_count, sizeof key_count, "%zu", flight->count * DIBS__KEYS);
+    if (!write_words(flight, words, sizes, &count))
+        return false;
+    dibs__script_words(DIBS__SCRIPT_retract, view, flight->entries[0]->with_text, words, sizes);
+    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){(int)count, words, sizes}, on_retracted,
+                                flight);
+}
+
+/* Only the number of connections ended, 0 or 1, proves that nothing of the asks can come any more. */
+static void on_killed(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct flight *flight = arg;
+    struct dibs__link_view view;
+
+    (void)error;
+    flight->settled = reply && reply->type == REDIS_REPLY_INTEGER;
+    if (!dibs__channel_view(flight->background, &view) || !send_retraction(flight, flight->background, &view))
+        give_back(flight);
+}
+
+static bool send_kill(struct flight *flight, const struct dibs__link_view *view)
+{
+    char id[24];
+    const char *words[] = {"CLIENT", "KILL", "ID", id};
+    size_t sizes[] = {6, 4, 2, 0};
+
+    sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)flight->entries[0]->route.link.client);
+    return dibs__channel_submit(flight->background, view->serial, &(struct dibs__command){4, words, sizes}, on_killed,
+                                flight);
+}
+
+/*
+ * On the connection of the asks the flight comes behind them, and, on the
+ * background channel, behind all its connections that were ended. Else, where
+ * the same server still runs, that connection is ended first; another server,
+ * by its run id, never had it. False: it could not be sent.
+ */
+static bool send_flight(struct flight *flight)
+{
+    const struct dibs__route *route = &flight->entries[0]->route;
+    struct dibs__link_view view;
+
+    if (route->channel && dibs__channel_view(route->channel, &view) && view.serial == route->serial) {
+        flight->settled = true;
+        return send_retraction(flight, route->channel, &view);
+    }
+    if (!dibs__channel_view(flight->background, &view))
+        return false;
+    if (route->channel == flight->background) {
+        flight->settled = dibs__view_is_behind(&view, route->serial);
+        return send_retraction(flight, flight->background, &view);
+    }
+    bool can_be_ended = dibs__link_can_be_ended(&route->link) && view.id.run_id[0];
+    if (route->channel && can_be_ended && strcmp(route->link.run_id, view.id.run_id) == 0)
+        return send_kill(flight, &view);
+    flight->settled = route->channel ? can_be_ended : route->not_after == 0;
+    return send_retraction(flight, flight->background, &view);
+}
+
+/* ------------------------------------------------------------------ contract */
+
+static void tell_serial(struct dibs__retractions *all, struct dibs__channel *background)
+{
+    struct dibs__link_view view;
+
+    if (!dibs__channel_view(background, &view) || view.serial == all->background_serial)
+        return;
+    all->background_serial = view.serial;
+    make_all_due(all);
+}
+
+void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *background)
+{
+    struct flight *flight;
+
+    if (dibs__retractions_count(all) == 0)
+        return;
+    tell_serial(all, background);
+    while ((flight = take_off(all, dibs__now(all->clock)))) {
+        flight->background = background;
+        if (!send_flight(flight))
+            give_back(flight);
+    }
+}
+
+int64_t dibs__retractions_deadline(struct dibs__retractions *all)
+{
+    if (dibs__retractions_count(all) == 0)
+        return DIBS__NEVER;
+    pthread_mutex_lock(&all->mutex);
+    int64_t deadline = all->later_due;
+    if (all->ready.first)
+        deadline = 0;
+    if (all->taken == FLIGHTS)
+        deadline = DIBS__NEVER; /* an answer will wake the scheduler */
+    pthread_mutex_unlock(&all->mutex);
+    return deadline;
+}
+
+size_t dibs__retractions_count(struct dibs__retractions *all)
+{
+    return atomic_load(&all->count);
+}
+
+/* NULL: no memory. An ask that is on its way may begin its lease, or a place in the queue of twice that, that late. */
+static struct retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
+                                    uint32_t lease_ms, const struct dibs__route *route)
+{
+    size_t token_size = strlen(token) + 1, name_size = strlen(name) + 1;
+    struct retraction *entry = calloc(1, sizeof *entry + token_size + name_size);
+
+    if (!entry)
+        return NULL;
+    entry->route = *route;
+    entry->ends = dibs__after_ms(dibs__now(all->clock), all->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
+    entry->pause_ms = AGAIN_FIRST_MS;
+    memcpy(entry->token, token, token_size);
+    entry->name = memcpy(entry->token + token_size, name, name_size);
+    return entry;
+}
+
+void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
+                           const struct dibs__route *route)
+{
+    struct retraction *entry = new_entry(all, name, token, lease_ms, route);
+
+    if (!entry)
+        return;
+    pthread_mutex_lock(&all->mutex);
+    append(&all->ready, entry);
+    atomic_fetch_add(&all->count, 1);
+    pthread_mutex_unlock(&all->mutex);
+    all->wake(all->context);
+}
+
+/* ----------------------------------------------------------------- lifecycle */
+
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
-                                                void (*wake)(void *context), void *context)
+                                                uint32_t command_timeout_ms, void (*wake)(void *context), void *context)
 {
     struct dibs__retractions *all = calloc(1, sizeof *all);
 
-    if (!all)
+    if (!all || pthread_mutex_init(&all->mutex, NULL) != 0) {
+        free(all);
         return NULL;
-    pthread_mutex_init(&all->mutex, NULL);
+    }
+    clear(&all->ready);
+    clear(&all->later);
+    all->later_due = DIBS__NEVER;
+    for (size_t i = 0; i < FLIGHTS; i++)
+        all->flights[i].all = all;
     all->key_prefix = key_prefix;
     all->clock = clock;
+    all->command_timeout_ms = command_timeout_ms;
     all->wake = wake;
     all->context = context;
     return all;
@@ -63,239 +487,11 @@ void dibs__retractions_free(struct dibs__retractions *all)
 {
     if (!all)
         return;
-    while (all->first) {
-        struct retraction *next = all->first->next;
-        free(all->first);
-        all->first = next;
-    }
+    while (all->ready.first)
+        free(take_first(&all->ready));
+    while (all->later.first)
+        free(take_first(&all->later));
+    dibs__buffer_free(&all->text);
     pthread_mutex_destroy(&all->mutex);
     free(all);
-}
-
-void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token,
-                           const struct dibs__route *route)
-{
-    struct retraction *retraction = calloc(1, sizeof *retraction);
-
-    if (!retraction)
-        return;
-    retraction->all = all;
-    retraction->route = *route;
-    snprintf(retraction->name, sizeof retraction->name, "%s", name);
-    snprintf(retraction->token, sizeof retraction->token, "%s", token);
-    retraction->pause_ms = AGAIN_FIRST_MS;
-    pthread_mutex_lock(&all->mutex);
-    retraction->next = all->first;
-    all->first = retraction;
-    atomic_fetch_add(&all->count, 1);
-    pthread_mutex_unlock(&all->mutex);
-    all->wake(all->context);
-}
-
-size_t dibs__retractions_count(struct dibs__retractions *all)
-{
-    return atomic_load(&all->count);
-}
-
-/* Requires mutex. */
-static void remove_entry(struct dibs__retractions *all, struct retraction *retraction)
-{
-    struct retraction **at = &all->first;
-
-    while (*at != retraction)
-        at = &(*at)->next;
-    *at = retraction->next;
-    atomic_fetch_sub(&all->count, 1);
-    free(retraction);
-}
-
-/* Requires mutex. To be sent again at that time. */
-static void put_off(struct retraction *retraction, int64_t due)
-{
-    retraction->busy = false;
-    retraction->settled = false;
-    retraction->due = due;
-}
-
-/* Requires mutex. To be sent again, later each time. */
-static void back_off(struct retraction *retraction)
-{
-    int64_t pause = dibs__jitter(retraction->pause_ms / 2, retraction->pause_ms);
-
-    put_off(retraction, dibs__after_ms(dibs__now(retraction->all->clock), pause));
-    retraction->pause_ms = retraction->pause_ms * 2 < AGAIN_LAST_MS ? retraction->pause_ms * 2 : AGAIN_LAST_MS;
-}
-
-static void on_kill(void *arg, const redisReply *reply, const struct dibs__error *error)
-{
-    struct retraction *retraction = arg;
-
-    (void)error;
-    retraction->settled = reply && reply->type == REDIS_REPLY_INTEGER;
-}
-
-/* Requires mutex. The server answered that the key is not the token's any more. */
-static void confirmed(struct retraction *retraction, int64_t server_us)
-{
-    const struct dibs__route *route = &retraction->route;
-
-    if (retraction->settled || (route->not_after > 0 && server_us > route->not_after))
-        remove_entry(retraction->all, retraction);
-    else if (route->not_after > 0)
-        put_off(retraction,
-                dibs__after_ms(dibs__now(retraction->all->clock), (route->not_after - server_us) / 1000 + 1));
-    else
-        back_off(retraction);
-}
-
-static void on_release(void *arg, const redisReply *reply, const struct dibs__error *error)
-{
-    struct retraction *retraction = arg;
-    struct dibs__retractions *all = retraction->all;
-    int64_t server_us;
-
-    (void)error;
-    pthread_mutex_lock(&all->mutex);
-    if (reply && dibs__reply_is_error(reply, "NOSCRIPT")) {
-        retraction->with_text = true;
-        put_off(retraction, 0);
-    } else if (reply && dibs__reply_integer(reply, 1, &server_us)) {
-        confirmed(retraction, server_us);
-    } else {
-        back_off(retraction);
-    }
-    pthread_mutex_unlock(&all->mutex);
-    all->wake(all->context);
-}
-
-/* The entry is busy. Its answer may come, and free it, before this returns true. */
-static bool send_release(struct retraction *retraction, struct dibs__channel *channel,
-                         const struct dibs__link_view *view)
-{
-    struct dibs__key keys[DIBS__KEYS];
-    const char *words[5 + DIBS__KEYS] = {NULL, NULL, "4"};
-    size_t sizes[5 + DIBS__KEYS] = {0, 0, 1};
-    int count = 3;
-
-    for (int i = 0; i < DIBS__KEYS; i++) {
-        dibs__key_of(&keys[i], (enum dibs__key_kind)i, retraction->all->key_prefix, retraction->name);
-        words[count] = keys[i].bytes;
-        sizes[count++] = keys[i].size;
-    }
-    words[count] = retraction->token;
-    sizes[count++] = strlen(retraction->token);
-    words[count] = "time";
-    sizes[count++] = 4;
-    dibs__script_words(DIBS__SCRIPT_release, view, retraction->with_text, words, sizes);
-    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){count, words, sizes}, on_release,
-                                retraction);
-}
-
-static bool send_kill(struct retraction *retraction, struct dibs__channel *channel, const struct dibs__link_view *view)
-{
-    char id[24];
-    const char *words[] = {"CLIENT", "KILL", "ID", id};
-    size_t sizes[] = {6, 4, 2, 0};
-
-    sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)retraction->route.link.client);
-    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){4, words, sizes}, on_kill, retraction);
-}
-
-/*
- * The entry is busy, so nobody else touches it. On the connection of the ask
- * it comes behind the ask. On another, where the same server still runs, that
- * connection is ended first; another server, by its run id, never had it.
- */
-static bool send_one(struct retraction *retraction, struct dibs__channel *background)
-{
-    struct dibs__route *route = &retraction->route;
-    struct dibs__link_view view;
-
-    if (route->channel && dibs__channel_view(route->channel, &view) && view.serial == route->serial) {
-        retraction->settled = true;
-        return send_release(retraction, route->channel, &view);
-    }
-    if (!dibs__channel_view(background, &view))
-        return false;
-    bool same_server =
-        route->channel && dibs__link_can_be_ended(&route->link) && strcmp(route->link.run_id, view.id.run_id) == 0;
-    if (route->channel)
-        retraction->settled = dibs__link_can_be_ended(&route->link) && !same_server;
-    else
-        retraction->settled = route->not_after == 0;
-    if (same_server && !send_kill(retraction, background, &view))
-        return false;
-    return send_release(retraction, background, &view);
-}
-
-/* Marks up to `room` entries that are due busy and collects them. */
-static size_t collect_due(struct dibs__retractions *all, struct retraction **due, size_t room)
-{
-    int64_t now = dibs__now(all->clock);
-    size_t count = 0;
-
-    pthread_mutex_lock(&all->mutex);
-    for (struct retraction *at = all->first; at && count < room; at = at->next) {
-        if (!at->busy && at->due <= now) {
-            at->busy = true;
-            due[count++] = at;
-        }
-    }
-    pthread_mutex_unlock(&all->mutex);
-    return count;
-}
-
-/* A new connection stands: what waited for one, or had been refused, is due. */
-static void make_all_due(struct dibs__retractions *all)
-{
-    pthread_mutex_lock(&all->mutex);
-    for (struct retraction *at = all->first; at; at = at->next) {
-        at->due = 0;
-        at->pause_ms = AGAIN_FIRST_MS;
-    }
-    pthread_mutex_unlock(&all->mutex);
-}
-
-#define AT_ONCE 64
-
-void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *background)
-{
-    struct retraction *due[AT_ONCE];
-    struct dibs__link_view view;
-    size_t count = AT_ONCE;
-
-    if (dibs__retractions_count(all) == 0)
-        return;
-    if (dibs__channel_view(background, &view) && view.serial != all->background_serial) {
-        all->background_serial = view.serial;
-        make_all_due(all);
-    }
-    while (count == AT_ONCE) {
-        count = collect_due(all, due, AT_ONCE);
-        for (size_t i = 0; i < count; i++) {
-            if (send_one(due[i], background))
-                continue;
-            bool connected = dibs__channel_view(background, &view);
-            pthread_mutex_lock(&all->mutex);
-            if (connected)
-                back_off(due[i]);
-            else
-                put_off(due[i], DIBS__NEVER);
-            pthread_mutex_unlock(&all->mutex);
-        }
-    }
-}
-
-int64_t dibs__retractions_deadline(struct dibs__retractions *all)
-{
-    int64_t deadline = DIBS__NEVER;
-
-    if (dibs__retractions_count(all) == 0)
-        return deadline;
-    pthread_mutex_lock(&all->mutex);
-    for (struct retraction *at = all->first; at; at = at->next)
-        if (!at->busy && at->due < deadline)
-            deadline = at->due;
-    pthread_mutex_unlock(&all->mutex);
-    return deadline;
 }

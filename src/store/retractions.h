@@ -1,7 +1,9 @@
 /*
  * The tokens that are being retracted: attempts whose outcome is unknown, and
  * releases that the server did not confirm. Each is deleted again and again,
- * by the scheduler, until the server says that it is gone for good.
+ * by the scheduler, until the server says that it is gone for good, or nothing
+ * of it can be left. They go in batches, a few of which may be under way, so
+ * that a renewal never waits behind more than those.
  */
 #ifndef DIBS_STORE_RETRACTIONS_H
 #define DIBS_STORE_RETRACTIONS_H
@@ -15,7 +17,7 @@
  * connection, or its clock has passed not_after.
  */
 struct dibs__route {
-    struct dibs__channel *channel; /* NULL: nothing is under way but on the background channel, until not_after */
+    struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: from that serial on */
     uint64_t serial;
     struct dibs__link_id link;
     int64_t not_after;
@@ -25,12 +27,17 @@ struct dibs__retractions;
 
 /* wake(context) is called, from any thread, when there is something new to do. NULL: no memory. */
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
-                                                void (*wake)(void *context), void *context);
+                                                uint32_t command_timeout_ms, void (*wake)(void *context),
+                                                void *context);
 void dibs__retractions_free(struct dibs__retractions *retractions); /* its channels are freed already */
 
-/* Any thread. Where memory is out, the key is left to its expiry. */
+/*
+ * Any thread. lease_ms: the longest lease that the token may have; when it must
+ * be over at the server, the token is given up. Where memory is out, the key is
+ * left to its expiry.
+ */
 void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
-                           const struct dibs__route *route);
+                           uint32_t lease_ms, const struct dibs__route *route);
 
 size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
 

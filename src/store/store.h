@@ -19,6 +19,7 @@
 #include "base/error.h"
 
 #define DIBS__TOKEN_MAX 192 /* with the NUL */
+#define DIBS__LEASE_MAX_MS 86400000
 
 /*
  * One attempt at a lock, over all its asks. Its token is unique to it; its asks
@@ -45,7 +46,8 @@ struct dibs__ask {
 struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
-    bool spent;       /* the store retracts the token, the outcome being unknown: the next ask has a new one */
+    bool spent;       /* the store retracts the token: the next ask has a new one */
+    bool unmet;       /* why: it was granted, but too few replicas acknowledged. Else the outcome is unknown */
 };
 
 /* A grant that the store made by itself, to a token that was in the queue. */
@@ -59,6 +61,7 @@ struct dibs__grant {
 /* The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. */
 struct dibs__release {
     const char *name, *token;
+    uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
     int64_t deadline;
     struct dibs__ask *next;  /* of the same name */
     bool again;              /* set: it had to be sent twice, so the first sending may have done it */
@@ -137,8 +140,12 @@ struct dibs__store_ops {
      */
     dibs_status (*release)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
 
-    /* Releases in the background, until it is confirmed. Never blocks, never fails the caller. */
-    void (*retract)(struct dibs__store *store, const char *name, const char *token);
+    /*
+     * Releases in the background, until it is confirmed, or a lease of lease_ms
+     * (the longest that the token may have) must be over at the server anyway.
+     * Never blocks, never fails the caller.
+     */
+    void (*retract)(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms);
 
     /* As dibs_query and dibs_force_unlock; the fence of the owner is the store's. */
     dibs_status (*query)(struct dibs__store *store, const char *name, int64_t deadline, dibs_owner *owner,
@@ -178,8 +185,11 @@ struct dibs__store_config {
     struct dibs__counters *counters;
 };
 
-/* To be called by who opens stores under a mutex that it holds across forks, before its own pthread_atfork. */
-void dibs__store_watch_forks(void);
+/*
+ * To be called by who opens stores under a mutex that it holds across forks,
+ * before its own pthread_atfork. False: no memory; to be called again.
+ */
+bool dibs__store_watch_forks(void);
 
 /* Opens the store of config->url (connects). *out = NULL on failure: a status of dibs_open. */
 dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,

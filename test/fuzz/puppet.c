@@ -168,15 +168,21 @@ static void answer_script(struct puppet *puppet, const struct command *command, 
         snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", fence);
         break;
     case DIBS__SCRIPT_release:
-        snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", now_us);
+        snprintf(out, size, "*1\r\n:1\r\n");
+        break;
+    case DIBS__SCRIPT_retract:
+        at = snprintf(out, size, "*%ld\r\n:%lld\r\n", (command->count - 3) / 5 + 1, now_us);
+        for (long i = 0; i < (command->count - 3) / 5; i++)
+            at += snprintf(out + at, size - (size_t)at, ":1\r\n");
         break;
     case DIBS__SCRIPT_requeue:
         snprintf(out, size, "*2\r\n:1\r\n*2\r\n:1\r\n:%lld\r\n", fence);
         break;
     case DIBS__SCRIPT_renew:
-        at = snprintf(out, size, "*%ld\r\n", (command->count - 3) / 6);
-        for (long i = 0; i < (command->count - 3) / 6; i++)
+        at = snprintf(out, size, "*%ld\r\n", (command->count - 3) / 7 + 1);
+        for (long i = 0; i < (command->count - 3) / 7; i++)
             at += snprintf(out + at, size - (size_t)at, ":1\r\n");
+        snprintf(out + at, size - (size_t)at, ":%lld\r\n", now_us);
         break;
     case DIBS__SCRIPT_query:
         snprintf(out, size, "*4\r\n$2\r\nt1\r\n:900\r\n$1\r\n7\r\n:2\r\n");

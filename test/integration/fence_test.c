@@ -1,4 +1,5 @@
 /* The fence: larger for every later hold of a name, by whom and after what ever. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/actor.h"
@@ -207,6 +208,61 @@ static void its_memory_expires_but_not_soon(void **state)
     freeReplyObject(keys);
 }
 
+struct evicted {
+    server *server;
+    uint64_t fence; /* as the store counts */
+};
+
+static bool is_put_back(void *arg)
+{
+    const struct evicted *evicted = arg;
+    char text[32];
+
+    return server_string(evicted->server, text, sizeof text, "GET dibs:fence:{lock:x}") &&
+           strtoull(text, NULL, 10) == evicted->fence;
+}
+
+/* The server may evict it where memory is short: the next renewal of the lock that it belongs to puts it back. */
+static void it_is_put_back_by_the_next_renewal(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    struct evicted evicted = {f->server, fence_of(f->rt, "x") / 1024};
+    for (int i = 0; i < 2; i++) {
+        server_do(f->server, "DEL dibs:fence:{lock:x}");
+        assert_true(wait_until(is_put_back, &evicted, LIMIT_MS));
+        assert_true(server_integer(f->server, "PTTL dibs:fence:{lock:x}") > 3500000);
+    }
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* What another program wrote there is no fence, and keeps nobody from the lock. */
+static void what_is_no_fence_is_as_good_as_none(void **state)
+{
+    static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",
+                                        "1e15", "1e300", "0x7f", "1.5", "18446744073709551615", "text",
+                                        ""};
+    fixture *f = *state;
+    uint64_t fence = 0;
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    fence = next_fence(f->rt, "x", fence);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        print_message("# %s\n", texts[i]);
+        server_do(f->server, "SET dibs:fence:{lock:x} %s PX 100000", texts[i]);
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_true(owner.fence < (uint64_t)1 << 63);
+        fence = next_fence(f->rt, "x", fence);
+        fence = next_fence(f->rt, "x", fence);
+        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
+        assert_true(owner.fence > 0 && owner.fence <= fence);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -221,6 +277,8 @@ int main(void)
         TEST(each_name_has_its_own_and_nesting_keeps_it),
         TEST(query_shows_the_holders),
         TEST(its_memory_expires_but_not_soon),
+        TEST(it_is_put_back_by_the_next_renewal),
+        TEST(what_is_no_fence_is_as_good_as_none),
     };
 
     return cmocka_run_group_tests_name("fence", tests, NULL, NULL);

@@ -99,7 +99,7 @@ static void a_store_without_memory(void **state)
     expect_works(f, f->rt, "x");
 }
 
-/* What could not even be sent is sent again, though a force_unlock without a token is never sent twice. */
+/* What could not even be sent is sent again. */
 static void an_idle_connection_that_was_closed(void **state)
 {
     fixture *f = *state;

@@ -341,6 +341,25 @@ static void configurations_are_checked(void **state)
     assert_true(right);
 }
 
+/* And in the list of the server's clients, which takes no blanks. */
+static void the_label_is_the_name_of_the_connections(void **state)
+{
+    static const char *const labels[][2] = {{"w", " name=dibs:w "}, {"a b:c d", " name=dibs:a-b:c-d "}};
+    fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+        f->config.label = labels[i][0];
+        fixture_open(f, 0);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        redisReply *clients = server_command(f->server, "CLIENT LIST");
+        assert_that(strstr(clients->str, labels[i][1]) != NULL, "%s", clients->str);
+        freeReplyObject(clients);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        dibs_close(f->rt);
+        f->rt = NULL;
+    }
+}
+
 /* The label is seen in the token, whole. */
 static void the_label_is_shown(void **state)
 {
@@ -686,6 +705,7 @@ int main(void)
         TEST(unknown_flags_are_refused),
         TEST(configurations_are_checked),
         TEST(the_label_is_shown),
+        TEST(the_label_is_the_name_of_the_connections),
         TEST(the_prefix_makes_the_key),
         TEST(bad_urls_are_refused_by_the_part_at_fault),
         TEST(good_urls_are_not_refused),

@@ -172,6 +172,67 @@ static void an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn(void 
     script_server_stop(net);
 }
 
+/* It said that it did not know what came of it; when it arrives, the lock is somebody's who came since. */
+static void a_forced_unlock_that_is_stuck_ends_nobody_who_came_since(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
+    const char *url;
+    char sha[48];
+
+    open_without_client_kill(f, net, &url);
+    assert_true(server_string(f->server, sha, sizeof sha, "SCRIPT LOAD %s", dibs__script_text(DIBS__SCRIPT_force)));
+    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    script_server_add(net, (script_rule){.match = sha, .action = SCRIPT_STALL_REQUEST});
+    assert_status(DIBS_UNAVAILABLE, dibs_force_unlock(f->rt, "x", NULL));
+    assert_true(script_server_fired(net) > 0);
+    assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+    assert_status(DIBS_OK, dibs_lock(holder, "x"));
+    script_server_clear(net);
+    long long asks = server_asks(f->server);
+    script_server_release(net);
+    server_await_ask(f->server, asks);
+    assert_true(server_has(f->server, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+    dibs_close(holder);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+static bool has_passed(void *arg)
+{
+    const int64_t *until = arg;
+
+    return now_ms() >= *until;
+}
+
+/*
+ * Nobody can end the connection that it is stuck in: it carries the time after which it is nothing any more, and the
+ * attempt is taken back for good only after that. However late it comes then, it leaves nothing.
+ */
+static void a_stuck_ask_leaves_nothing(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    const char *url;
+
+    open_without_client_kill(f, net, &url);
+    script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
+    int64_t until = now_ms() + 2 * (int64_t)f->config.command_timeout_ms;
+    dibs_close(f->rt); /* waits for the taking back */
+    f->rt = NULL;
+    assert_true(wait_until(has_passed, &until, LIMIT_MS));
+    long long asks = server_asks(f->server);
+    script_server_release(net);
+    server_await_ask(f->server, asks);
+    assert_false(server_has(f->server, "lock:x"));
+    assert_false(server_has(f->server, "dibs:queue:{lock:x}"));
+    script_server_stop(net);
+}
+
 /* It said 1970 when it was connected to, and says today's time since: everything seems to come too late. */
 static void a_server_whose_clock_jumps_ahead(void **state)
 {
@@ -323,6 +384,8 @@ int main(void)
         TEST(a_stuck_renewal_does_not_undo_an_extension),
         TEST(a_stuck_extension_is_reckoned_with),
         TEST(an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn),
+        TEST(a_forced_unlock_that_is_stuck_ends_nobody_who_came_since),
+        TEST(a_stuck_ask_leaves_nothing),
         TEST(a_server_whose_clock_jumps_ahead),
         TEST(only_an_extension_shortens),
         TEST(an_extension_has_its_time),

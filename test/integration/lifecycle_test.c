@@ -69,7 +69,7 @@ static void close_releases_every_hold_of_every_thread(void **state)
     f->rt = NULL;
     server_assert_no_locks(f->server);
     fixture_open(f, LONG_LEASE_MS);
-    /* Those threads hold nothing of the new runtime, even where it lies at the old one's address. */
+    /* Those threads hold nothing of the new runtime. */
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "its-%d", i);
         assert_status(DIBS_NOT_HELD, actor_check(others[i], f->rt, name));

@@ -54,6 +54,30 @@ static void an_outage_in_the_middle_of_a_wait(void **state)
     actor_end(waiter);
 }
 
+/* Nobody holds it, and nothing is known of it: that is what both say. */
+static void two_tries_at_a_server_that_is_silent(void **state)
+{
+    fixture *f = *state;
+    actor *first = actor_start();
+
+    f->config.command_timeout_ms = 2000;
+    fixture_open(f, 0);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    server_pause(f->server);
+    actor_begin_lock(first, f->rt, "x", 0);
+    actor_await_asleep(first);
+    int64_t begin = now_ms();
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
+    assert_true(now_ms() - begin <= 2000 + SLACK_MS);
+    assert_status(DIBS_UNAVAILABLE, actor_result(first));
+    assert_int_equal(stats_of(f->rt).busy, 0);
+    server_resume(f->server);
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    expect_works(f, f->rt, "x");
+    actor_end(first);
+}
+
 static void an_outage_that_lasts_ends_the_wait(void **state)
 {
     fixture *f = *state;
@@ -213,10 +237,15 @@ static void no_room_for_another_client(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_waiting_call_rides_out_an_outage), TEST(an_outage_in_the_middle_of_a_wait),
-        TEST(an_outage_that_lasts_ends_the_wait), TEST(one_try_is_bounded),
-        TEST(closing_in_an_outage_is_bounded),    TEST(down_and_up_are_told),
-        TEST(scripts_that_were_flushed),          TEST(connections_that_were_killed),
+        TEST(a_waiting_call_rides_out_an_outage),
+        TEST(an_outage_in_the_middle_of_a_wait),
+        TEST(two_tries_at_a_server_that_is_silent),
+        TEST(an_outage_that_lasts_ends_the_wait),
+        TEST(one_try_is_bounded),
+        TEST(closing_in_an_outage_is_bounded),
+        TEST(down_and_up_are_told),
+        TEST(scripts_that_were_flushed),
+        TEST(connections_that_were_killed),
         TEST(no_room_for_another_client),
     };
 

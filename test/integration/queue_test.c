@@ -73,11 +73,14 @@ static answer requeue(server *s, const char *token, const char *next, const char
     return result;
 }
 
+/* token NULL: of whoever holds it. */
 static long long force(server *s, const char *token)
 {
-    if (!token)
-        return server_integer(s, "EVAL %s 4 " KEYS, dibs__script_text(DIBS__SCRIPT_force));
-    return server_integer(s, "EVAL %s 4 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_force), token);
+    char owner[192];
+
+    if (!token && !server_string(s, owner, sizeof owner, "GET lock:x"))
+        return server_integer(s, "EVAL %s 4 " KEYS " 0", dibs__script_text(DIBS__SCRIPT_force));
+    return server_integer(s, "EVAL %s 4 " KEYS " 0 %s", dibs__script_text(DIBS__SCRIPT_force), token ? token : owner);
 }
 
 /* ---------------------------------------------------------- what is expected */
@@ -554,6 +557,50 @@ static void a_release_without_the_right_to_publish(void **state)
     clear_scene(&c);
 }
 
+/* Nor can an operator who has no such right: whose lock it was has lost it, and nobody has it instead. */
+static void a_forced_unlock_without_the_right_to_publish(void **state)
+{
+    fixture *f = *state;
+    char url[160];
+    char text[32];
+
+    server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
+    snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
+    dibs_runtime *weak = open_url(url, NULL);
+    for (int i = 0; i < 2; i++) {
+        scene c = set_scene(state);
+        long long before = fence(c.s);
+        assert_status(DIBS_OK, dibs_force_unlock(weak, "x", i == 0 ? NULL : "holder"));
+        assert_false(ear_heard_anything(c.a));
+        assert_false(ear_heard_anything(c.b));
+        assert_false(server_string(c.s, text, sizeof text, "GET lock:x"));
+        assert_true(fence(c.s) > before);
+        clear_scene(&c);
+    }
+    dibs_close(weak);
+}
+
+/* Who was told by another server that somebody has the lock, which this one may not know: that one is to set it again.
+ */
+static void who_leaves_it_to_its_owner_only_enters(void **state)
+{
+    for (int others = 0; others < 2; others++) {
+        scene c = set_scene(state);
+        if (!others)
+            server_do(c.s, "DEL " KEYS);
+        server_do(c.s, "DEL lock:x");
+        redisReply *reply = server_command(c.s, "EVAL %s 4 " KEYS " dibs:c 1 " LEASE " dibs:2 0 leave",
+                                           dibs__script_text(DIBS__SCRIPT_acquire));
+        assert_int_equal(read_answer(reply).code, 0);
+        freeReplyObject(reply);
+        assert_false(server_has(c.s, "lock:x"));
+        assert_false(ear_heard_anything(c.a));
+        assert_int_equal(queue_size(c.s, "x"), others ? 3 : 1);
+        assert_string_equal(queue_at(c.s, "x", others ? 2 : 0).token, "dibs:c");
+        clear_scene(&c);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -582,6 +629,8 @@ int main(void)
         TEST(the_queue_is_served_though_memory_is_out),
         TEST(an_evicted_half_of_the_queue),
         TEST(a_release_without_the_right_to_publish),
+        TEST(a_forced_unlock_without_the_right_to_publish),
+        TEST(who_leaves_it_to_its_owner_only_enters),
     };
 
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);

@@ -90,6 +90,40 @@ static void a_taken_lock_is_busy_at_once(void **state)
     server_do(f->server, "DEL lock:x");
 }
 
+#define RIVALS 2
+
+/*
+ * What one is granted, the other finds taken, for a moment: neither is that the end of its patience nor the reason why
+ * it ends. Each stands for a process: they know nothing of each other.
+ */
+static void rivals_without_replicas_give_up(void **state)
+{
+    static const int64_t waits[] = {DIBS_WAIT_FOREVER, 2500};
+    fixture *f = *state;
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 100, .outage_ms = 2000};
+    actor *actors[RIVALS];
+    dibs_runtime *rts[RIVALS];
+
+    for (size_t i = 0; i < RIVALS; i++) {
+        actors[i] = actor_start();
+        rts[i] = open_url(f->server->url, &config);
+    }
+    for (size_t round = 0; round < sizeof waits / sizeof waits[0]; round++) {
+        int64_t begin = now_ms();
+        for (size_t i = 0; i < RIVALS; i++)
+            actor_begin_lock(actors[i], rts[i], "x", waits[round]);
+        for (size_t i = 0; i < RIVALS; i++)
+            assert_status(DIBS_UNAVAILABLE, actor_result(actors[i]));
+        assert_that(now_ms() - begin <= 2500 + SLACK_MS, "%" PRId64 " ms", now_ms() - begin);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    for (size_t i = 0; i < RIVALS; i++) {
+        assert_true(stats_of(rts[i]).contended > 0 && stats_of(rts[i]).timed_out == 0);
+        actor_end(actors[i]);
+        dibs_close(rts[i]);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -98,6 +132,7 @@ int main(void)
         TEST(a_connection_that_breaks_before_the_replicas_answer),
         TEST(a_server_that_dies_meanwhile),
         TEST(a_taken_lock_is_busy_at_once),
+        TEST(rivals_without_replicas_give_up),
     };
 
     return cmocka_run_group_tests_name("replica faults", tests, NULL, NULL);

@@ -97,6 +97,57 @@ static void a_first_acquire_waits_for_its_replicas(void **state)
     stop_pair(p);
 }
 
+struct attempt {
+    dibs_runtime *rt;
+    char name[16];
+    dibs_status status;
+};
+
+static void try_and_unlock(void *arg)
+{
+    struct attempt *attempt = arg;
+
+    attempt->status = dibs_trylock(attempt->rt, attempt->name);
+    if (attempt->status == DIBS_OK)
+        attempt->status = dibs_unlock(attempt->rt, attempt->name);
+}
+
+/*
+ * Those that wait for a replica have a connection each, and there are only so
+ * many. Who comes when all are in use has the next that is given back, at once:
+ * it asks in time.
+ */
+static void more_threads_than_connections(void **state)
+{
+    enum { CONNECTIONS = 8, THREADS = 3 * CONNECTIONS };
+    struct pair p = start_pair();
+    struct attempt attempts[THREADS];
+    actor *actors[THREADS];
+    char line[32];
+
+    (void)state;
+    dibs_runtime *rt = open_url(p.master->url, &one_replica);
+    snprintf(line, sizeof line, "blocked_clients:%d", CONNECTIONS);
+    await_acknowledgement(p.master);
+    server_pause(p.replica);
+    for (int i = 0; i < THREADS; i++) {
+        attempts[i] = (struct attempt){.rt = rt};
+        snprintf(attempts[i].name, sizeof attempts[i].name, "x%d", i);
+        actors[i] = actor_start();
+        actor_begin(actors[i], try_and_unlock, &attempts[i]);
+    }
+    await_info(p.master, "clients", line);
+    for (int i = 0; i < THREADS; i++)
+        actor_await_asleep(actors[i]);
+    server_resume(p.replica);
+    for (int i = 0; i < THREADS; i++) {
+        actor_end(actors[i]);
+        assert_status(DIBS_OK, attempts[i].status);
+    }
+    dibs_close(rt);
+    stop_pair(p);
+}
+
 /* It was granted by the release of another, who waits for no replica. */
 static void a_pushed_grant_waits_for_its_replicas(void **state)
 {
@@ -233,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_acquire_waits_for_its_replicas),
+        cmocka_unit_test(more_threads_than_connections),
         cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
         cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas, fixture_setup, fixture_teardown),
         cmocka_unit_test(an_address_that_leads_to_the_new_master),

@@ -1,7 +1,14 @@
 /* A waiter whose subscription is broken, deaf, or not allowed: it costs time, never the lock, and no entry is left. */
 #include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "support/actor.h"
 #include "support/fixture.h"
@@ -168,6 +175,248 @@ static void one_that_the_server_does_not_know(void **state)
     script_server_stop(net);
 }
 
+/* ----------------------------------------------- subscribed at another server */
+
+enum { PAIRS_MAX = 64 };
+
+/*
+ * Stands between a runtime and two servers: what begins as a connection for commands does goes to the one, what begins
+ * as a subscriber's does to the other. One thread, one poll loop, which alone touches what is not atomic.
+ */
+struct splitter {
+    char path[96], url[120];
+    const char *commands, *subscriptions; /* the paths of their sockets */
+    atomic_bool together;                 /* from now on all go to the first */
+    atomic_bool ending;
+    atomic_uint subscribers; /* connections that went to the second server */
+    int listener;
+    pthread_t thread;
+    int pairs[PAIRS_MAX][2]; /* client, server; -1: none */
+};
+
+static int connect_to(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
+    if (connect(fd, (struct sockaddr *)&name, sizeof name) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void close_pair(int pair[2])
+{
+    close(pair[0]);
+    if (pair[1] >= 0)
+        close(pair[1]);
+    pair[0] = pair[1] = -1;
+}
+
+/* By what the client says first: who wants to know the time will run scripts. */
+static int choose(struct splitter *s, const char *bytes, size_t size)
+{
+    if (atomic_load(&s->together) || memmem(bytes, size, "TIME", 4))
+        return connect_to(s->commands);
+    atomic_fetch_add(&s->subscribers, 1);
+    return connect_to(s->subscriptions);
+}
+
+/* False: it is at its end. */
+static bool pass(struct splitter *s, int pair[2], int from)
+{
+    static char bytes[65536];
+    ssize_t size = read(pair[from], bytes, sizeof bytes);
+
+    if (size > 0 && pair[1] < 0)
+        pair[1] = choose(s, bytes, (size_t)size);
+    return size > 0 && pair[1] >= 0 && send(pair[!from], bytes, (size_t)size, MSG_NOSIGNAL) == size;
+}
+
+static void accept_one(struct splitter *s)
+{
+    int client = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+
+    for (int i = 0; i < PAIRS_MAX && client >= 0; i++) {
+        if (s->pairs[i][0] < 0) {
+            s->pairs[i][0] = client;
+            return;
+        }
+    }
+    close(client);
+}
+
+static void *run_splitter(void *arg)
+{
+    struct splitter *s = arg;
+
+    while (!atomic_load(&s->ending)) {
+        struct pollfd fds[1 + 2 * PAIRS_MAX] = {{.fd = s->listener, .events = POLLIN}};
+        for (int i = 0; i < 2 * PAIRS_MAX; i++)
+            fds[1 + i] = (struct pollfd){.fd = s->pairs[i / 2][i % 2], .events = POLLIN};
+        poll(fds, 1 + 2 * PAIRS_MAX, 20);
+        for (int i = 0; i < 2 * PAIRS_MAX; i++)
+            if (fds[1 + i].revents && s->pairs[i / 2][i % 2] == fds[1 + i].fd && !pass(s, s->pairs[i / 2], i % 2))
+                close_pair(s->pairs[i / 2]);
+        if (fds[0].revents)
+            accept_one(s);
+    }
+    return NULL;
+}
+
+static void splitter_start(struct splitter *s, const server *commands, const server *subscriptions)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+
+    *s = (struct splitter){.commands = commands->socket_path, .subscriptions = subscriptions->socket_path};
+    snprintf(s->path, sizeof s->path, "%s/split.sock", commands->folder);
+    snprintf(s->url, sizeof s->url, "unix://%s", s->path);
+    memset(s->pairs, -1, sizeof s->pairs);
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", s->path);
+    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(s->listener, (struct sockaddr *)&name, sizeof name), 0);
+    assert_int_equal(listen(s->listener, 64), 0);
+    assert_int_equal(pthread_create(&s->thread, NULL, run_splitter, s), 0);
+}
+
+static void splitter_stop(struct splitter *s)
+{
+    atomic_store(&s->ending, true);
+    pthread_join(s->thread, NULL);
+    for (int i = 0; i < PAIRS_MAX; i++)
+        if (s->pairs[i][0] >= 0)
+            close_pair(s->pairs[i]);
+    close(s->listener);
+    unlink(s->path);
+}
+
+struct deaf_waiter {
+    dibs_runtime *rt;
+    char name[24];
+    unsigned flags;
+    pthread_t thread;
+    dibs_status status;
+};
+
+static void *wait_deaf(void *arg)
+{
+    struct deaf_waiter *w = arg;
+
+    w->status = dibs_lock_with(w->rt, w->name, DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = w->flags});
+    if (w->status == DIBS_OK)
+        w->status = dibs_unlock(w->rt, w->name);
+    return NULL;
+}
+
+#define STORM_MS 3000
+
+/* Each waits for a name of its own, which f->rt holds, over the splitter; the waiters are to be freed of it. */
+static struct deaf_waiter *begin_deaf(fixture *f, dibs_runtime *rt, unsigned count, unsigned flags)
+{
+    struct deaf_waiter *waiters = calloc(count, sizeof *waiters);
+
+    assert_non_null(waiters);
+    for (unsigned i = 0; i < count; i++) {
+        waiters[i].rt = rt;
+        waiters[i].flags = flags;
+        snprintf(waiters[i].name, sizeof waiters[i].name, "deaf-%u", i);
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, waiters[i].name, LIMIT_MS));
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_deaf, &waiters[i]), 0);
+    }
+    return waiters;
+}
+
+static void end_deaf(fixture *f, struct deaf_waiter *waiters, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        assert_status(DIBS_OK, dibs_unlock(f->rt, waiters[i].name));
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        assert_status(DIBS_OK, waiters[i].status);
+    }
+    free(waiters);
+}
+
+/*
+ * What they cost in three seconds: the subscriptions double their distance (ten in five seconds), and each waiter asks
+ * every 50 to 100 ms, as without a right to subscribe. A machine that is slow makes both less.
+ */
+static void expect_no_storm(fixture *f, unsigned count, unsigned flags)
+{
+    server *other = server_start(NULL);
+    struct splitter split;
+
+    splitter_start(&split, f->server, other);
+    if (!f->rt)
+        fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *rt = open_url(split.url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    struct deaf_waiter *waiters = begin_deaf(f, rt, count, flags);
+    unsigned subscribers = atomic_load(&split.subscribers);
+    uint64_t commands = stats_of(rt).store_commands;
+    int64_t began = now_ms();
+    pause_ms(STORM_MS);
+    int64_t took = now_ms() - began;
+    subscribers = atomic_load(&split.subscribers) - subscribers;
+    commands = stats_of(rt).store_commands - commands;
+    print_message("# %u waiters: %u subscriptions, %" PRIu64 " commands in %" PRId64 " ms\n", count, subscribers,
+                  commands, took);
+    assert_true(subscribers <= 12 + took / 500);
+    assert_true(commands <= (uint64_t)(count * took / 50 + 500));
+    assert_true(commands >= count); /* they go on asking */
+    end_deaf(f, waiters, count);
+    dibs_close(rt);
+    splitter_stop(&split);
+    server_stop(other);
+}
+
+static void one_waiter_that_is_subscribed_elsewhere(void **state)
+{
+    expect_no_storm(*state, 1, 0);
+}
+
+static void many_waiters_that_are_subscribed_elsewhere(void **state)
+{
+    expect_no_storm(*state, 200, 0);
+}
+
+/* They can have no place in the queue without a subscription; each new one is good for one ask. */
+static void fair_waiters_that_are_subscribed_elsewhere(void **state)
+{
+    expect_no_storm(*state, 3, DIBS_FAIR);
+}
+
+static bool has_subscribed_in_vain(void *arg)
+{
+    return atomic_load(&((struct splitter *)arg)->subscribers) >= 5;
+}
+
+/* The proxy learns better: the next subscription is heard, and the waiter granted by push. */
+static void one_that_is_subscribed_elsewhere_at_first(void **state)
+{
+    fixture *f = *state;
+    server *other = server_start(NULL);
+    struct splitter split;
+
+    splitter_start(&split, f->server, other);
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *rt = open_url(split.url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS});
+    struct deaf_waiter *waiters = begin_deaf(f, rt, 1, 0);
+    assert_true(wait_until(has_subscribed_in_vain, &split, LIMIT_MS));
+    atomic_store(&split.together, true);
+    queue_await(f->server, "deaf-0", 1);
+    queue_await_listening(f->server, queue_at(f->server, "deaf-0", 0).channel);
+    queue_entry entry = queue_at(f->server, "deaf-0", 0);
+    queue_await_ask(f->server, "deaf-0", entry.number - 1);
+    long long asks = server_asks(f->server);
+    end_deaf(f, waiters, 1);
+    assert_int_equal(stats_of(rt).granted, 1);
+    assert_true(server_asks(f->server) <= asks + 3); /* the two releases */
+    dibs_close(rt);
+    splitter_stop(&split);
+    server_stop(other);
+}
+
 /* --------------------------------------------------------------- not allowed */
 
 static void expect_denied(dibs_runtime *rt, const char *word)
@@ -285,6 +534,10 @@ int main(void)
         TEST(one_that_is_killed_with_the_release_behind_it),
         TEST(one_that_the_server_drops_for_its_output),
         TEST(one_that_the_server_does_not_know),
+        TEST(one_waiter_that_is_subscribed_elsewhere),
+        TEST(many_waiters_that_are_subscribed_elsewhere),
+        TEST(fair_waiters_that_are_subscribed_elsewhere),
+        TEST(one_that_is_subscribed_elsewhere_at_first),
         TEST(without_the_channel),
         TEST(without_subscribe),
         TEST(without_pubsub),

@@ -4,7 +4,10 @@
  *
  * The clock is the function below, in front of the C library's.
  */
+#include <dirent.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +33,58 @@ int clock_gettime(clockid_t id, struct timespec *out)
 static void suspend(void)
 {
     atomic_fetch_add(&hours, 1);
+}
+
+/* How often the scheduler has gone to sleep, -1 where it is not asleep now. */
+static long scheduler_sleeps(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    long sleeps = -1;
+
+    assert_non_null(folder);
+    for (struct dirent *task; (task = readdir(folder));) {
+        char path[300], line[200], name[32] = "", letter = 0;
+        long count = -1;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        FILE *file = fopen(path, "re");
+        while (file && fgets(line, sizeof line, file)) {
+            if (sscanf(line, "Name: %31s", name) != 1 && sscanf(line, "State: %c", &letter) != 1)
+                sscanf(line, "voluntary_ctxt_switches: %ld", &count);
+        }
+        if (file)
+            fclose(file);
+        if (strcmp(name, "dibs-scheduler") == 0 && letter == 'S')
+            sleeps = count;
+    }
+    closedir(folder);
+    return sleeps;
+}
+
+/* Since it was asked last. What rang for it has been seen to then. */
+static bool scheduler_slept_on(void *last)
+{
+    long sleeps = scheduler_sleeps(), before = *(long *)last;
+
+    *(long *)last = sleeps;
+    pause_ms(50);
+    return sleeps >= 0 && sleeps == before;
+}
+
+/*
+ * The scheduler would have slept for a third of the lease, by a clock that stood still meanwhile. (A call that may wait
+ * would have it look after a subscription, every few seconds.)
+ */
+static void the_scheduler_notices_it(void **state)
+{
+    fixture *f = *state;
+    long sleeps = -1;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_true(wait_until(scheduler_slept_on, &sleeps, LIMIT_MS));
+    suspend();
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
 }
 
 /* At once by the clock alone; and the scheduler finds it when it wakes next. */
@@ -143,6 +198,7 @@ static void what_was_handed_on_is_not_believed_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(the_scheduler_notices_it),
         TEST(what_was_held_is_lost),
         TEST(who_waited_asks_again),
         TEST(what_was_handed_on_is_not_believed_in),

@@ -20,7 +20,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-enum { PEERS_MAX = 32, RULES_MAX = 32, LOG_MAX = 8192, WORDS_MAX = 16, TEXT_MAX = 160 };
+enum { PEERS_MAX = 32, RULES_MAX = 32, LOG_MAX = 8192, WORDS_MAX = 512, TEXT_MAX = 160 };
 
 struct bytes {
     char *data;

@@ -60,10 +60,11 @@ static dibs_status refuse(struct dibs__error *error, dibs_status status)
 
 /* ------------------------------------------------------------------ threads */
 
-static dibs_status enter(struct faults *faults)
+static dibs_status enter(struct faults *faults, int64_t deadline)
 {
     pthread_mutex_lock(&faults->mutex);
     faults->acquires++;
+    faults->last_deadline = deadline;
     if (++faults->inside > faults->inside_most)
         faults->inside_most = faults->inside;
     while (faults->blocked) {
@@ -95,16 +96,18 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__ask *ask, stru
     struct faults *faults = store->faults;
 
     pthread_mutex_lock(&faults->mutex);
-    bool lost = faults->unanswered, late = faults->late_proof;
+    bool late = faults->late_proof, unmet = faults->unmet && status == DIBS_OK;
+    bool lost = faults->unanswered || unmet;
     pthread_mutex_unlock(&faults->mutex);
     if (late)
         ask->proof -= ask->lease_ms * DIBS__NS_PER_MS;
     if (!lost)
         return status;
-    store->inner->ops->retract(store->inner, ask->name, ask->token);
+    store->inner->ops->retract(store->inner, ask->name, ask->token, ask->lease_ms);
     ask->in_store = false;
-    *answer = (struct dibs__answer){.spent = true};
-    return refuse(error, DIBS_UNAVAILABLE);
+    *answer = (struct dibs__answer){.spent = true, .unmet = unmet};
+    return unmet ? dibs__error_set(error, DIBS_UNAVAILABLE, "the test has no replicas")
+                 : refuse(error, DIBS_UNAVAILABLE);
 }
 
 static dibs_status acquire(struct dibs__store *base, struct dibs__ask *ask, struct dibs__answer *answer,
@@ -112,7 +115,7 @@ static dibs_status acquire(struct dibs__store *base, struct dibs__ask *ask, stru
 {
     struct faulty_store *store = of(base);
     struct faults *faults = store->faults;
-    dibs_status status = enter(faults);
+    dibs_status status = enter(faults, ask->deadline);
 
     if (status != DIBS_OK) {
         refuse_ask(faults, ask, answer, status, error);
@@ -195,14 +198,14 @@ static void conclude(struct dibs__store *base, struct dibs__ask *ask, bool held)
     of(base)->inner->ops->conclude(of(base)->inner, ask, held);
 }
 
-static void retract(struct dibs__store *base, const char *name, const char *token)
+static void retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
 {
     struct faulty_store *store = of(base);
 
     pthread_mutex_lock(&store->faults->mutex);
     store->faults->retractions++;
     pthread_mutex_unlock(&store->faults->mutex);
-    store->inner->ops->retract(store->inner, name, token);
+    store->inner->ops->retract(store->inner, name, token, lease_ms);
 }
 
 static dibs_status query(struct dibs__store *base, const char *name, int64_t deadline, dibs_owner *owner,
@@ -530,7 +533,7 @@ void faults_confirm(struct faults *faults)
     pthread_mutex_unlock(&faults->mutex);
     while (list) {
         struct unconfirmed *next = list->next;
-        list->inner->ops->retract(list->inner, list->name, list->token);
+        list->inner->ops->retract(list->inner, list->name, list->token, DIBS__LEASE_MAX_MS);
         free(list);
         list = next;
     }

@@ -33,6 +33,7 @@ struct faults {
     struct fault acquire, release, renewal;
     bool unanswered;        /* acquires are done all the same; their answers get lost */
     bool released_again;    /* a release answers that it was sent twice, and found nothing */
+    bool unmet;             /* acquires are done and taken back: no replica acknowledged them */
     bool late_proof;        /* answers come when the lease that their ask could prove is over */
     bool pushes_lost;       /* the store believes that it told of its grants; nobody hears of them */
     bool blocked, blocking; /* acquires are to wait; one does */
@@ -44,6 +45,7 @@ struct faults {
     unsigned acquires, releases, retractions, batches, renewals; /* how often it was asked; renewals: of leases */
     unsigned pushes;              /* grants that the store made by itself, with those that were lost */
     unsigned inside, inside_most; /* acquires at the same time */
+    int64_t last_deadline;        /* of the last acquire that was not behind a release */
     struct renewal_record records[RENEWALS_MAX];
 };
 

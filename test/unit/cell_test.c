@@ -190,7 +190,6 @@ static void other_names_do_not_wait_for_it(void **state)
     faults_block_acquires(&s->faults);
     actor_begin_lock(asker, s->rt, "a", FOREVER);
     faults_await_blocked(&s->faults);
-    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* being asked for: nobody else waits for that answer */
     assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "b"));
     faults_unblock_acquires(&s->faults);
     assert_status(DIBS_OK, actor_result(asker));
@@ -262,6 +261,92 @@ static void a_hint_makes_the_asker_ask_at_once(void **state)
     }
     assert_status(DIBS_OK, actor_unlock(crowd[CROWD - 1], s->rt, "a"));
     end_crowd(crowd);
+}
+
+/* ------------------------------------------------------------- how often it asks */
+
+struct short_wait {
+    dibs_runtime *rt;
+    uint32_t lease_ms;
+    int64_t wait_ms;
+    dibs_status status;
+};
+
+static void wait_for_short(void *arg)
+{
+    struct short_wait *w = arg;
+
+    w->status = dibs_lock_with(w->rt, "a", w->wait_ms, &(dibs_lock_options){.lease_ms = w->lease_ms});
+}
+
+static actor *begin_short(stage *s, struct short_wait *w, uint32_t lease_ms, int64_t wait_ms, size_t waiting)
+{
+    actor *a = actor_start();
+
+    *w = (struct short_wait){s->rt, lease_ms, wait_ms, DIBS_CLOSED};
+    actor_begin(a, wait_for_short, w);
+    stage_await_waiting(s, waiting);
+    return a;
+}
+
+struct asked {
+    stage *s;
+    unsigned before;
+};
+
+static bool has_asked(void *arg)
+{
+    const struct asked *asked = arg;
+
+    return acquires(asked->s) > asked->before;
+}
+
+/* Not before that time has passed: one more ask. */
+static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
+{
+    unsigned before = acquires(s);
+
+    moved_clock_advance(&s->clock, MS(ms) - 1);
+    stage_await_waiting(s, waiting);
+    assert_int_equal(acquires(s), before);
+    moved_clock_advance(&s->clock, 1);
+    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* it may not have woken yet */
+    stage_await_waiting(s, waiting);
+    assert_int_equal(acquires(s), before + 1);
+}
+
+/* The asker's own lease is long, but who waits behind it is promised an ask every third of a short one. */
+static void it_asks_as_often_as_those_behind_it_would(void **state)
+{
+    stage *s = *state;
+    struct short_wait w[3];
+    actor *crowd[4] = {actor_start()};
+
+    s->url = "mem:often";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, 86400000);
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    actor_begin_lock(crowd[0], s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    expect_ask_after(s, LEASE / 3, 1);
+    crowd[1] = begin_short(s, &w[0], 3000, FOREVER, 2); /* while it sleeps */
+    expect_ask_after(s, 1000, 2);
+    expect_ask_after(s, 1000, 2);
+    moved_clock_advance(&s->clock, MS(500));
+    crowd[2] = begin_short(s, &w[1], 6000, FOREVER, 3);
+    expect_ask_after(s, 500, 3);
+    crowd[3] = begin_short(s, &w[2], 300, 450, 4);
+    for (int i = 0; i < 4; i++)
+        expect_ask_after(s, 100, 4);
+    moved_clock_advance(&s->clock, MS(50)); /* the shortest has left */
+    actor_finish(crowd[3]);
+    assert_status(DIBS_TIMEOUT, w[2].status);
+    expect_ask_after(s, 50, 3); /* that was on its way */
+    expect_ask_after(s, 1000, 3);
+    dibs_shutdown(s->rt);
+    for (size_t i = 0; i < 4; i++)
+        actor_end(crowd[i]);
+    dibs_close(second);
 }
 
 /* ------------------------------------------------------------------ outage */
@@ -378,6 +463,31 @@ static void all_who_waited_out_an_outage_give_up_together(void **state)
     end_crowd(crowd);
 }
 
+/* The others ask no more when the one that asks has found that it is over: each ask may take the command timeout. */
+static void who_gives_up_with_another_does_not_ask_before(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    s->settings.outage_ms = 1000;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    begin_crowd(s, crowd, 0, FOREVER);
+    for (int ms = 0; ms < 800; ms += 100) {
+        moved_clock_advance(&s->clock, MS(100));
+        stage_await_waiting(s, CROWD);
+    }
+    faults_block_acquires(&s->faults);
+    moved_clock_advance(&s->clock, MS(400));
+    faults_await_blocked(&s->faults);
+    unsigned asked = acquires(s);
+    faults_unblock_acquires(&s->faults);
+    for (size_t i = 0; i < CROWD; i++)
+        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
+    assert_int_equal(acquires(s), asked);
+    end_crowd(crowd);
+}
+
 /* Later than those who gave up, so it has patience left: it asks on, in their place. */
 static void who_came_later_has_patience_left(void **state)
 {
@@ -457,13 +567,15 @@ static void an_acquire_without_an_answer_leaves_nothing_behind(void **state)
 
 /* ------------------------------------------------------------- the cells alone */
 
+static const struct dibs__leaving told_nothing = {.learned = DIBS__LEARNED_NOTHING};
+
 struct alone {
     struct moved_clock *clock;
     struct dibs__cells *cells;
     atomic_bool closing;
     atomic_int status; /* of the waiter; -1: it still waits */
     struct dibs__turn turn;
-    struct dibs__error outage;
+    struct dibs__outage outage;
     atomic_uint_fast64_t contended;
 };
 
@@ -515,7 +627,7 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
     actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
-        dibs__cell_give_up(alone.cells, alone.turn.cell, NULL, false, NULL);
+        dibs__cell_give_up(alone.cells, alone.turn.cell, NULL, &told_nothing);
     dibs__cells_free(alone.cells);
     dibs__lease_unref(lease);
     assert_true(woken);
@@ -531,7 +643,7 @@ static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
 
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
-        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &alone.outage};
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
         struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
         actor *waiter = waits ? actor_start() : NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
@@ -546,14 +658,14 @@ static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
         moved_clock_advance(&s->clock, MS(100) - 1);
         assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
         moved_clock_advance(&s->clock, 1);
-        assert_status(waits ? DIBS_BUSY : DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
         if (waits)
             actor_finish(waiter);
         assert_false(dibs__cells_end(alone.cells, lease, NULL));
-        assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, false, NULL);
+        assert_status(DIBS_TIMEOUT, dibs__cell_take_turn(alone.cells, &turn));
+        dibs__cell_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
         assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_give_up(alone.cells, turn.cell, NULL, false, NULL);
+        dibs__cell_give_up(alone.cells, turn.cell, NULL, &told_nothing);
         actor_end(waiter);
         dibs__cells_free(alone.cells);
         dibs__lease_unref(lease);
@@ -571,13 +683,14 @@ static void cells_come_and_go_with_their_names(void **state)
 
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < NAMES; i++) {
-            struct dibs__turn turn = {.name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i)};
+            struct dibs__turn turn = {
+                .name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i), .one_try = true};
             assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
             all[i] = turn.cell;
-            assert_status(DIBS_BUSY, dibs__cell_take_turn(cells, &turn));
+            assert_status(DIBS_TIMEOUT, dibs__cell_take_turn(cells, &turn));
         }
         for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
-            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL, false, NULL);
+            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL, &told_nothing);
     }
     dibs__cells_free(cells);
     free(all);
@@ -655,11 +768,13 @@ int main(void)
         TEST(a_grant_by_the_store_wakes_the_asker_at_once),
         TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
         TEST(a_hint_makes_the_asker_ask_at_once),
+        TEST(it_asks_as_often_as_those_behind_it_would),
         TEST(an_outage_is_ridden_out_until_the_store_answers),
         TEST(one_try_does_not_ride_out_anything),
         TEST(an_outage_is_ridden_out_for_outage_ms),
         TEST(the_outage_counts_from_when_the_store_was_heard_last),
         TEST(all_who_waited_out_an_outage_give_up_together),
+        TEST(who_gives_up_with_another_does_not_ask_before),
         TEST(who_came_later_has_patience_left),
         TEST(a_refusal_comes_back_at_once),
         TEST(a_grant_that_comes_when_its_lease_is_over_is_none),

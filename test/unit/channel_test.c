@@ -454,6 +454,15 @@ static void what_was_not_handed_to_the_socket_is_known_not_to_have_run(void **st
     test_free(large);
 }
 
+static bool wants_to_write(struct rig *r)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    return fd.fd >= 0 && (fd.events & POLLOUT);
+}
+
 static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **state)
 {
     enum { LARGE = 4 << 20 };
@@ -469,6 +478,7 @@ static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **sta
     struct dibs__request *first = send_echo(r, serial, large, &error);
     struct dibs__request *second = send_echo(r, serial, "second", &error);
     assert_true(first && second);
+    assert_true(wants_to_write(r)); /* the scheduler: it sleeps until the socket has room */
     fake_redis_deafen(r->fake, false);
     int64_t limit = now_ms() + LIMIT_MS;
     while (fake_redis_count(r->fake, "ECHO second") == 0) {
@@ -476,6 +486,7 @@ static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **sta
         assert_true(now_ms() < limit);
     }
     assert_true(wait_echo(r, first, "long"));
+    assert_false(wants_to_write(r));
     assert_true(wait_echo(r, second, "second"));
     test_free(large);
 }

@@ -1,10 +1,18 @@
-/* The clock: arithmetic that does not overflow, and sleeping by the real one. */
+/*
+ * The clock: arithmetic that does not overflow, and sleeping by the real one; also where the machine is suspended
+ * meanwhile: the function below stands in front of the C library's.
+ */
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "support/actor.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
+#include "support/wait.h"
 
 static const struct dibs__clock *const real = &dibs__system_clock;
 
@@ -91,6 +99,63 @@ static void polling_ends_when_something_is_ready_or_at_the_deadline(void **state
     dibs__fd_close(ends[1]);
 }
 
+#ifdef __linux__
+static atomic_int hours_suspended;
+
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+    int result = (int)syscall(SYS_clock_gettime, id, out);
+
+    if (result == 0 && id == CLOCK_BOOTTIME)
+        out->tv_sec += 3600L * atomic_load(&hours_suspended);
+    return result;
+}
+
+struct sleep {
+    int ends[2];
+    int64_t until;
+    int ready;
+    atomic_bool over;
+};
+
+static void sleep_half_an_hour(void *arg)
+{
+    struct sleep *sleep = arg;
+    struct pollfd fd = {.fd = sleep->ends[0], .events = POLLIN};
+
+    sleep->until = dibs__after_ms(dibs__now(real), 30 * 60 * 1000);
+    sleep->ready = real->poll(real, &fd, 1, sleep->until);
+    atomic_store(&sleep->over, true);
+}
+
+static bool is_over(void *arg)
+{
+    return atomic_load(&((struct sleep *)arg)->over);
+}
+
+/* The time of poll(2) stands still meanwhile; that of the leases does not. */
+static void polling_notices_that_the_machine_was_suspended(void **state)
+{
+    struct sleep sleep = {.over = false};
+    actor *sleeper = actor_start();
+
+    (void)state;
+    assert_int_equal(dibs__fd_pipe(sleep.ends), 0);
+    actor_begin(sleeper, sleep_half_an_hour, &sleep);
+    actor_await_asleep(sleeper);
+    atomic_store(&hours_suspended, 1);
+    bool noticed = wait_until(is_over, &sleep, SLACK_MS);
+    assert_int_equal(write(sleep.ends[1], "x", 1), 1); /* so that it ends in any case */
+    actor_finish(sleeper);
+    assert_true(noticed);
+    assert_int_equal(sleep.ready, 0);
+    atomic_store(&hours_suspended, 0);
+    actor_end(sleeper);
+    dibs__fd_close(sleep.ends[0]);
+    dibs__fd_close(sleep.ends[1]);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +164,9 @@ int main(void)
         cmocka_unit_test(it_never_goes_back),
         cmocka_unit_test(waiting_ends_at_the_deadline_and_not_before),
         cmocka_unit_test(polling_ends_when_something_is_ready_or_at_the_deadline),
+#ifdef __linux__
+        cmocka_unit_test(polling_notices_that_the_machine_was_suspended),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

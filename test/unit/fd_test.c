@@ -14,6 +14,7 @@
 #include "base/wake.h"
 #include "support/process.h"
 #include "support/test.h"
+#include "support/wait.h"
 
 static bool is_open(int fd)
 {
@@ -90,6 +91,44 @@ static void a_child_has_none_of_its_parents(void **state)
         assert_true(is_open(fds[i]));
         dibs__fd_close(fds[i]);
     }
+}
+
+/* How many of these numbers no file has in a child that this process forks; -1: there was none. */
+static int closed_in_a_child(const int *fds, int count)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        int closed = 0;
+        for (int i = 0; i < count; i++)
+            closed += !is_open(fds[i]);
+        _exit(closed);
+    }
+    return child_wait_for(pid, LIMIT_MS);
+}
+
+/* The numbers of the parent's descriptors are the child's to use: its own files have them, and so has its child. */
+static void what_a_child_opens_is_not_closed_in_its_child(void **state)
+{
+    enum { MANY = 20 };
+    int fds[MANY];
+
+    (void)state;
+    for (int i = 0; i < MANY; i++)
+        assert_true((fds[i] = dibs__fd_socket(AF_UNIX)) >= 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int own[MANY], reused = 0;
+        for (int i = 0; i < MANY; i++) {
+            own[i] = open("/dev/null", O_RDONLY);
+            for (int j = 0; j < MANY; j++)
+                reused += own[i] == fds[j];
+        }
+        _exit(reused == 0 ? MANY + 1 : closed_in_a_child(own, MANY));
+    }
+    assert_int_equal(child_wait(pid), 0);
+    for (int i = 0; i < MANY; i++)
+        dibs__fd_close(fds[i]);
 }
 
 /* ---------------------------------------------------------------- the pipe */
@@ -253,6 +292,7 @@ int main(void)
         cmocka_unit_test(only_its_own_are_closed),
         cmocka_unit_test(an_impossible_socket_is_an_error),
         cmocka_unit_test(a_child_has_none_of_its_parents),
+        cmocka_unit_test(what_a_child_opens_is_not_closed_in_its_child),
         cmocka_unit_test(a_ring_wakes_once_and_may_come_again),
         cmocka_unit_test(no_ring_is_lost),
         cmocka_unit_test(threads_block_all_signals_and_the_starter_does_not),

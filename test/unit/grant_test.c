@@ -10,19 +10,25 @@
 
 #define LEASE 30000
 #define FOREVER DIBS_WAIT_FOREVER
+#define OWNERS_SERVER 77
 
 /* ---------------------------------------------------------------- the spied store */
 
 /*
  * The faulty store, with a look at the asks: the last that was not granted is
- * kept, and `taken` is called behind it, before who asked learns of that.
- * Used by one asking thread at a time; the rest is set while nobody asks.
+ * kept, and `taken` is called behind it, before who asked learns of that. So is
+ * the token of the last ask behind a release. Used by one asking thread at a
+ * time; the rest is set while nobody asks.
  */
 static struct {
     const struct dibs__store_ops *real;
     struct dibs__store_ops ops;
     char token[DIBS__TOKEN_MAX];
     uint64_t number;
+    int64_t seen_until; /* what the last ask that was not granted brought with it of the owner, as is the next */
+    uint64_t seen_server;
+    int64_t owned_until; /* what it is told of the owner, as a store does that may forget; 0: nothing */
+    char behind[DIBS__TOKEN_MAX];
     void (*taken)(stage *s); /* once, as is the next: before a release */
     void (*releasing)(stage *s);
     stage *s;
@@ -38,6 +44,12 @@ static dibs_status spied_acquire(struct dibs__store *store, struct dibs__ask *as
     if (status != DIBS_OK) {
         snprintf(spy.token, sizeof spy.token, "%s", ask->token);
         spy.number = ask->number;
+        spy.seen_until = ask->seen_until;
+        spy.seen_server = ask->seen_server;
+        if (spy.owned_until) {
+            ask->seen_until = spy.owned_until;
+            ask->seen_server = OWNERS_SERVER;
+        }
         void (*taken)(stage * s) = spy.taken;
         spy.taken = NULL;
         if (taken)
@@ -53,6 +65,8 @@ static dibs_status spied_release(struct dibs__store *store, struct dibs__release
     spy.releasing = NULL;
     if (releasing)
         releasing(spy.s);
+    if (release->next)
+        snprintf(spy.behind, sizeof spy.behind, "%s", release->next->token);
     return spy.real->release(store, release, error);
 }
 
@@ -322,6 +336,40 @@ static void a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens(void **
     await_asks(s, asked + 2, 1);
     assert_true(actor_busy(asker));
     assert_int_equal(spy.number, 1);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+/*
+ * A store that may forget the lock told until when it is another's: so long the
+ * attempt leaves it to that one, also under a new token. Else it might take the
+ * lock from a server that took the place of the first, before its holder could
+ * set it again there.
+ */
+static void what_was_told_of_the_owner_outlives_the_token(void **state)
+{
+    stage *s = *state;
+    int64_t until = moved_clock_now(&s->clock) + MS(LEASE);
+    char first[DIBS__TOKEN_MAX];
+
+    spy.owned_until = until;
+    actor *asker = waiter(s, 1, FOREVER);
+    spy.owned_until = 0;
+    strcpy(first, spy.token);
+    faults_set(&s->faults, &s->faults.unanswered, true);
+    unsigned asked = acquires(s);
+    dibs__cells_ask_again(s->rt->core->cells);
+    await_asks(s, asked + 1, 1); /* its outcome is unknown, so the token is given up */
+    assert_string_equal(spy.token, first);
+    assert_int_equal(spy.seen_until, until);
+    faults_set(&s->faults, &s->faults.unanswered, false);
+    moved_clock_advance(&s->clock, MS(10));
+    await_asks(s, asked + 2, 1);
+    assert_string_not_equal(spy.token, first);
+    assert_int_equal(spy.seen_until, until);
+    assert_int_equal(spy.seen_server, OWNERS_SERVER);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, actor_result(asker));
     unlock_and_end(asker, s->rt);
@@ -629,7 +677,10 @@ static void pass_100_ms(stage *s)
     moved_clock_advance(&s->clock, MS(100));
 }
 
-/* The unlock asks for one that is gone when the answer is there, be it a grant or a place in the queue. */
+/*
+ * The unlock asks for one that is gone when the answer is there, be it a grant or a place in the queue. That attempt is
+ * over then: a grant that comes for it later is refused, so that the store takes it back.
+ */
 static void the_ask_behind_a_release_for_one_that_has_left(void **state)
 {
     stage *s = *state;
@@ -644,6 +695,8 @@ static void the_ask_behind_a_release_for_one_that_has_left(void **state)
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
         assert_status(DIBS_TIMEOUT, actor_result(next));
         assert_int_equal(acquires(s), asked + 1);
+        assert_true(spy.behind[0] != '\0');
+        assert_false(push(s, spy.behind, 1, false));
         if (others) {
             assert_status(DIBS_OK, actor_result(stranger));
             unlock_and_end(stranger, spy.third);
@@ -687,6 +740,7 @@ int main(void)
         TEST(a_grant_for_an_attempt_that_is_over_is_refused),
         TEST(a_grant_for_an_attempt_that_is_over_is_not_the_next_ones),
         TEST(a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens),
+        TEST(what_was_told_of_the_owner_outlives_the_token),
         TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
         TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
         TEST(a_grant_whose_lease_is_over_by_now_is_none),

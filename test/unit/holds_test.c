@@ -68,11 +68,21 @@ static void a_hold_is_found_by_runtime_and_name(void **state)
     assert_null(find(1, "b"));
     assert_null(find(1, "aa"));
     assert_null(dibs__holds_find(1, "a", 0));
-    assert_ptr_equal(dibs__holds_any(1), hold);
-    assert_null(dibs__holds_any(2));
+    assert_ptr_equal(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}), hold);
+    assert_null(dibs__holds_next(2, &(uint32_t){DIBS__HOLDS_ALL}));
     take_out(1, "a");
     assert_null(find(1, "a"));
-    assert_null(dibs__holds_any(1));
+    assert_null(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}));
+}
+
+static void drop_all(uint64_t runtime)
+{
+    uint32_t cursor = DIBS__HOLDS_ALL;
+
+    for (struct dibs__hold *hold; (hold = dibs__holds_next(runtime, &cursor));) {
+        assert_int_equal(hold->runtime, runtime);
+        dibs__lease_unref(dibs__holds_remove(hold));
+    }
 }
 
 /* ------------------------------------------------------------------ a model */
@@ -121,8 +131,7 @@ static void it_agrees_with_a_model_in_random_order(void **state)
                 compare_with_model(held, sizes[s]);
         }
         for (unsigned runtime = 1; runtime <= 3; runtime++)
-            for (struct dibs__hold *hold; (hold = dibs__holds_any(runtime));)
-                dibs__lease_unref(dibs__holds_remove(hold));
+            drop_all(runtime);
         memset(held, 0, sizeof held);
         compare_with_model(held, sizes[s]);
     }
@@ -160,7 +169,7 @@ static void ten_thousand_holds_come_and_go(void **state)
             snprintf(name, sizeof name, "%u", place_of(order, MANY - 1)); /* the last to go */
             assert_int_equal(find(1, name) != NULL, i < MANY - 1);
         }
-        assert_null(dibs__holds_any(1));
+        assert_null(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}));
     }
 }
 

@@ -1,6 +1,8 @@
 /* One connection until it is ready: what is asked in which order, what may be refused, and which address is tried. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +122,8 @@ static void it_greets_in_order(void **state)
     assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
     assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 6 + DIBS__SCRIPT_COUNT);
     assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 7 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(r->commands, 8 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "INFO cluster", 1), 8 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(r->commands, 9 + DIBS__SCRIPT_COUNT);
     assert_true(link->may_publish);
     assert_int_equal(link->id.client, 1);
     assert_string_equal(link->id.run_id, FAKE_RUN_ID);
@@ -208,10 +211,14 @@ static void it_ends_the_one_that_it_replaces(void **state)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) > fake_redis_place(r->fake, "EVAL return 1", 2));
 }
 
+/* Only whether it may is asked: for the id of nobody. */
 static void expect_not_killed(struct rig *r, struct dibs__link_id before)
 {
+    unsigned kills = fake_redis_count(r->fake, "CLIENT KILL");
+
     connect_and_leave(r, &before);
-    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL"), kills + 1);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 9223372036854775807"), kills + 1);
 }
 
 static void another_servers_connection_is_let_be(void **state)
@@ -291,6 +298,27 @@ static void a_server_that_is_not_known_has_no_number(void **state)
     dibs__link_free(link);
 }
 
+/* ----------------------------------------------------------------- cluster */
+
+static bool is_in_a_cluster(struct rig *r, const char *info)
+{
+    fake_redis_answer(r->fake, "INFO cluster", info);
+    struct dibs__link *link = connected(r, NULL);
+    bool cluster = link->cluster;
+    dibs__link_free(link);
+    return cluster;
+}
+
+static void a_server_says_whether_it_is_in_a_cluster(void **state)
+{
+    struct rig *r = *state;
+
+    assert_true(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "$0\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "-NOPERM no right\r\n"));
+}
+
 /* ---------------------------------------------------------------- refusals */
 
 static void rights_that_are_good_to_have_may_be_missing(void **state)
@@ -339,6 +367,54 @@ static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
     expect_refused(r, "SCRIPT LOAD", "-ERR unknown command\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
     expect_refused(r, "SCRIPT LOAD", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
+}
+
+/* Each says which of our commands it was, and what is wrong in words of ours: a server may repeat what it was sent. */
+static void a_refusal_is_told_in_our_words(void **state)
+{
+    static const struct {
+        const char *prefix, *reply;
+        dibs_status status;
+        const char *command, *meaning;
+    } cases[] = {
+        {"AUTH", "-WRONGPASS xyz\r\n", DIBS_DENIED, "AUTH", "password is wrong (WRONGPASS)"},
+        {"AUTH", "-ERR unknown command 'AUTH', xyz\r\n", DIBS_STORE_ERROR, "AUTH", "unknown command (ERR)"},
+        {"AUTH", "-ERR AUTH <password> called xyz\r\n", DIBS_DENIED, "AUTH", "no password is set"},
+        {"AUTH", "-ERR max number of clients xyz\r\n", DIBS_UNAVAILABLE, "the connection", "many clients"},
+        {"AUTH", "-DENIED xyz\r\n", DIBS_DENIED, "the connection", "protected mode"},
+        {"AUTH", "-xyz\r\n", DIBS_STORE_ERROR, "AUTH", "not shown"},
+        {"AUTH", "-ERR xyz\r\n", DIBS_STORE_ERROR, "AUTH", "not shown"},
+        {"SELECT", "-ERR DB index is out of range xyz\r\n", DIBS_STORE_ERROR, "SELECT", "no database"},
+        {"SELECT", "-ERR SELECT is not allowed in cluster mode xyz\r\n", DIBS_STORE_ERROR, "SELECT", "cluster"},
+        {"CLIENT SETNAME", "-NOAUTH xyz\r\n", DIBS_DENIED, "CLIENT SETNAME", "wants a password (NOAUTH)"},
+        {"SCRIPT", "-LOADING xyz\r\n", DIBS_UNAVAILABLE, "SCRIPT LOAD", "LOADING"},
+        {"SCRIPT", ":1\r\n", DIBS_STORE_ERROR, "SCRIPT LOAD", "as no Redis server does"},
+        {"EVAL", "-ERR xyz\r\n", DIBS_STORE_ERROR, "EVAL", "ERR"},
+        {"INFO", "-BUSY xyz\r\n", DIBS_UNAVAILABLE, "INFO", "BUSY"},
+        {"TIME", "xyz\r\n", DIBS_STORE_ERROR, "127.0.0.1", "does not speak as a Redis server"},
+    };
+    struct rig *r = *state;
+    char url[96];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fake_redis_stop(r->fake);
+        r->fake = fake_redis_start(true);
+        snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+        use_url(r, url);
+        expect_refused(r, cases[i].prefix, cases[i].reply, cases[i].status);
+        assert_that(strstr(r->error.detail, cases[i].command) && strstr(r->error.detail, cases[i].meaning) &&
+                        !strstr(r->error.detail, "xyz"),
+                    "%s", r->error.detail);
+    }
+}
+
+static void a_right_that_is_missing_is_named(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
+    expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
+    assert_non_null(strstr(r->error.detail, "EVAL: the account has no permission for that (NOPERM)"));
 }
 
 /* ----------------------------------------------------------------- garbage */
@@ -424,6 +500,86 @@ static void the_next_address_is_tried(void **state)
     close(keeper);
 }
 
+/* An address that says nothing: it listens, but has no room for another connection. */
+struct silent {
+    int listener, fillers[16];
+    size_t count;
+    struct dibs__address address;
+};
+
+static bool connects(const struct dibs__address *address, int fd)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+    if (connect(fd, (const struct sockaddr *)&address->name, address->length) != 0)
+        assert_int_equal(errno, EINPROGRESS);
+    return poll(&wait, 1, 200) == 1;
+}
+
+/* Connections fill its backlog: until two in a row come to no end. */
+static void make_silent(struct silent *silent)
+{
+    struct sockaddr_in name;
+    socklen_t length = sizeof name;
+    int unanswered = 0;
+
+    *silent = (struct silent){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .address = loopback(0)};
+    assert_true(silent->listener >= 0);
+    assert_int_equal(bind(silent->listener, (struct sockaddr *)&silent->address.name, silent->address.length), 0);
+    assert_int_equal(listen(silent->listener, 0), 0);
+    assert_int_equal(getsockname(silent->listener, (struct sockaddr *)&name, &length), 0);
+    silent->address = loopback(ntohs(name.sin_port));
+    while (unanswered < 2) {
+        assert_true(silent->count < sizeof silent->fillers / sizeof silent->fillers[0]);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        silent->fillers[silent->count++] = fd;
+        assert_true(fd >= 0);
+        unanswered = connects(&silent->address, fd) ? 0 : unanswered + 1;
+    }
+}
+
+static void end_silent(struct silent *silent)
+{
+    for (size_t i = 0; i < silent->count; i++)
+        close(silent->fillers[i]);
+    close(silent->listener);
+}
+
+/* Each has its share of what is left of the time, by the clock that the caller tells. */
+static void a_silent_address_has_its_share_of_the_time(void **state)
+{
+    static const struct {
+        int64_t now_ms;
+        size_t address;
+    } steps[] = {{0, 0}, {2999, 0}, {3000, 1}, {3000, 1}, {5999, 1}, {6000, 2}};
+    struct rig *r = *state;
+    struct silent silent[2];
+    int64_t start = dibs__now(&dibs__system_clock), until = dibs__after_ms(start, 9000), deadline;
+
+    for (size_t i = 0; i < 2; i++) {
+        make_silent(&silent[i]);
+        r->endpoint.addresses[i] = silent[i].address;
+    }
+    r->endpoint.addresses[2] = loopback(fake_redis_port(r->fake));
+    r->endpoint.address_count = 3;
+    struct dibs__link *link = dibs__link_start(&r->endpoint, DIBS__LINK_COMMANDS, NULL, &r->error);
+    assert_non_null(link);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        int64_t now = dibs__after_ms(start, steps[i].now_ms);
+        assert_status(DIBS_OK, dibs__link_step(link, now, until, &r->error));
+        assert_int_equal(link->state, DIBS__LINK_CONNECTING);
+        assert_int_equal(link->address, steps[i].address);
+        dibs__link_interest(link, now, &deadline); /* it is looked at again in time for the next */
+        assert_true(deadline <= dibs__after_ms(start, steps[i].address == 0 ? 3000 : 6000) || steps[i].address == 2);
+    }
+    until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
+    assert_status(DIBS_OK, dibs__link_finish(link, &dibs__system_clock, until, until, &r->error));
+    assert_int_equal(r->endpoint.failures, 0);
+    dibs__link_free(link);
+    end_silent(&silent[0]);
+    end_silent(&silent[1]);
+}
+
 static void all_addresses_fail(void **state)
 {
     struct rig *r = *state;
@@ -454,15 +610,19 @@ int main(void)
         TEST(what_cannot_be_named_is_let_be),
         TEST(another_server_has_another_number),
         TEST(a_server_that_is_not_known_has_no_number),
+        TEST(a_server_says_whether_it_is_in_a_cluster),
         TEST(rights_that_are_good_to_have_may_be_missing),
         TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
         TEST(who_is_not_let_in_gets_no_connection),
         TEST(a_server_that_takes_no_scripts_is_of_no_use),
+        TEST(a_refusal_is_told_in_our_words),
+        TEST(a_right_that_is_missing_is_named),
         TEST(a_huge_array_is_not_allocated),
         TEST(a_server_of_another_kind_is_told),
         TEST(odd_answers_are_as_good_as_none),
         TEST(a_server_that_hangs_up_is_not_there),
         TEST(the_next_address_is_tried),
+        TEST(a_silent_address_has_its_share_of_the_time),
         TEST(all_addresses_fail),
     };
 

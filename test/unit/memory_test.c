@@ -157,7 +157,7 @@ static dibs_status release(struct user *user, const char *name, const char *toke
 
 static void retract(struct user *user, const char *token)
 {
-    user->store->ops->retract(user->store, "a", token);
+    user->store->ops->retract(user->store, "a", token, 1000);
 }
 
 static dibs_owner query(struct user *user, const char *name)
@@ -241,13 +241,13 @@ static void a_retraction_takes_away_only_its_own_token(void **state)
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
-    user.store->ops->retract(user.store, "a", "toke"); /* a prefix is another token */
-    user.store->ops->retract(user.store, "a", "token2");
-    user.store->ops->retract(user.store, "b", "token");
+    user.store->ops->retract(user.store, "a", "toke", 1000); /* a prefix is another token */
+    user.store->ops->retract(user.store, "a", "token2", 1000);
+    user.store->ops->retract(user.store, "b", "token", 1000);
     assert_true(query(&user, "a").held);
-    user.store->ops->retract(user.store, "a", "token");
+    user.store->ops->retract(user.store, "a", "token", 1000);
     assert_false(query(&user, "a").held);
-    user.store->ops->retract(user.store, "a", "token");
+    user.store->ops->retract(user.store, "a", "token", 1000);
     assert_int_equal(user.store->ops->unconfirmed(user.store), 0);
     close_user(&user);
 }
@@ -289,7 +289,7 @@ static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
         assert_status(rows[i].status,
                       user.store->ops->force_unlock(user.store, "a", rows[i].token, DIBS__NEVER, &error));
         assert_int_equal(query(&user, "a").held, rows[i].held);
-        user.store->ops->retract(user.store, "a", "token");
+        user.store->ops->retract(user.store, "a", "token", 1000);
         assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", rows[i].token, DIBS__NEVER, &error));
     }
     close_user(&user);
@@ -328,6 +328,31 @@ static void a_renewal_prolongs_what_still_is_the_tokens(void **state)
         assert_int_equal(batch.items[i].result, DIBS__GONE);
     assert_int_equal(query(&user, "mine").remaining_ms, 2000);
     assert_int_equal(query(&user, "others").remaining_ms, 500);
+    close_user(&user);
+}
+
+/* A renewal makes no lease shorter, an extension sets it to its length. */
+static void only_an_extension_shortens(void **state)
+{
+    static const struct {
+        bool extension;
+        uint32_t lease_ms;
+        int64_t left_ms;
+    } rows[] = {{false, 400, 1000}, {true, 400, 400}, {false, 300, 400}, {true, 900, 900}, {false, 1000, 1000}};
+    static struct dibs__batch batch;
+    struct user user;
+    struct dibs__answer answer;
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        batch = (struct dibs__batch){.count = 1, .done = on_done};
+        batch.items[0] = (struct dibs__renewal){
+            .name = "a", .token = "t", .lease_ms = rows[i].lease_ms, .extension = rows[i].extension};
+        user.store->ops->renew(user.store, &batch);
+        assert_int_equal(batch.items[0].result, DIBS__RENEWED);
+        assert_int_equal(query(&user, "a").remaining_ms, rows[i].left_ms);
+    }
     close_user(&user);
 }
 
@@ -877,8 +902,10 @@ static void a_space_ends_with_its_last_user(void **state)
 
 static void each_call_is_a_command_and_is_heard(void **state)
 {
+    static struct dibs__batch batch = {.done = on_done};
     struct user user;
     struct dibs__answer answer;
+    struct dibs__error error;
 
     open_user(&user, *state, "mem:");
     moved_clock_advance(user.clock, MS(5));
@@ -886,8 +913,11 @@ static void each_call_is_a_command_and_is_heard(void **state)
     assert_int_equal(atomic_load(&user.counters.heard), moved_clock_now(user.clock));
     query(&user, "a");
     release(&user, "a", "t");
-    user.store->ops->retract(user.store, "a", "t");
+    user.store->ops->retract(user.store, "a", "t", 1000);
     assert_int_equal(atomic_load(&user.counters.commands), 4);
+    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", NULL, DIBS__NEVER, &error));
+    user.store->ops->renew(user.store, &batch);
+    assert_int_equal(atomic_load(&user.counters.commands), 6);
     close_user(&user);
 }
 
@@ -915,6 +945,7 @@ int main(void)
         TEST(query_tells_the_owner),
         TEST(force_unlock_takes_it_from_a_token_or_from_any),
         TEST(a_renewal_prolongs_what_still_is_the_tokens),
+        TEST(only_an_extension_shortens),
         TEST(waiters_are_served_in_the_order_of_arrival),
         TEST(who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask),
         TEST(nobody_passes_the_queue_when_a_lease_ends),

@@ -1,15 +1,19 @@
 /*
  * Memory that runs out at the worst moment: each allocation of a run through
  * the library fails once, the run says DIBS_NO_MEMORY (or goes on, where memory
- * is not what it needs), nothing is left behind, and the next run is a good one.
+ * is not what it needs), nothing is left behind but the handle of a runtime that
+ * was opened, and the next run is a good one.
  *
  * The allocator of the C library is called by way of the functions below, which
  * stand in front of it. Where a sanitizer has put its own there, the runs go
  * without failures.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "core/cell.h"
+#include "core/renewal.h"
 #include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
@@ -23,7 +27,7 @@ static void ignore(const dibs_event *event, void *arg)
 }
 
 /* Opens, locks many names (tables grow), nests, extends, asks, unlocks. The first status that is not DIBS_OK. */
-static dibs_status run_through(void)
+static dibs_status run_through(bool *opened)
 {
     static const char *const urls[] = {"mem:exhausted"};
     const dibs_config config = {.urls = urls, .url_count = 1, .on_event = ignore};
@@ -32,6 +36,7 @@ static dibs_status run_through(void)
     dibs_owner owner;
     dibs_status status = dibs_open(&rt, &config);
 
+    *opened = status == DIBS_OK;
     for (int i = 0; i < 40 && status == DIBS_OK; i++) {
         name[0] = (char)('a' + i % 26);
         name[1] = (char)('a' + i / 26);
@@ -59,6 +64,7 @@ static dibs_status run_through(void)
 struct attempt {
     long fail_at;
     dibs_status status;
+    bool opened; /* dibs_open succeeded: the handle stays */
     bool failed; /* one allocation did */
 };
 
@@ -68,7 +74,7 @@ static void attempt(void *arg)
 
     fails_here = true;
     atomic_store(&fail_at, a->fail_at);
-    a->status = run_through();
+    a->status = run_through(&a->opened);
     a->failed = atomic_load(&fail_at) <= 0;
     atomic_store(&fail_at, 0);
     fails_here = false;
@@ -98,6 +104,7 @@ static void each_allocation_fails_once(void **state)
         }
         assert_that(a.status == DIBS_NO_MEMORY || a.status == DIBS_OK, "allocation %ld: %s", nth,
                     dibs_status_name(a.status));
+        before += a.opened;
         assert_that(atomic_load(&living) <= before, "allocation %ld left %ld behind", nth,
                     atomic_load(&living) - before);
     }
@@ -174,11 +181,98 @@ static void an_unlock_for_another_needs_no_memory(void **state)
     assert_false(hand_over_with(0));
 }
 
+/* --------------------------------------------------------------- nothing stays */
+
+/* A name that nobody holds any more takes no memory, however it came to its end. */
+static void names_that_come_and_go_leave_nothing(void **state)
+{
+    enum { NAMES = 500 };
+    static const char *const urls[] = {"mem:names"};
+    const dibs_config config = {.urls = urls, .url_count = 1};
+    dibs_runtime *one, *two;
+    char name[16];
+    long before = 0;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&one, &config));
+    assert_status(DIBS_OK, dibs_open(&two, &config));
+    for (int i = -NAMES / 10; i < NAMES; i++) { /* those before 0: what grows once has grown */
+        if (i == 0)
+            before = atomic_load(&living);
+        snprintf(name, sizeof name, "name %d", i);
+        assert_status(DIBS_OK, dibs_lock(one, name));
+        assert_status(DIBS_BUSY, dibs_trylock(two, name));
+        assert_status(DIBS_TIMEOUT, dibs_timedlock(two, name, 1));
+        assert_status(DIBS_OK, dibs_unlock(one, name));
+    }
+    assert_that(atomic_load(&living) <= before, "%ld allocations are left", atomic_load(&living) - before);
+    dibs_close(one);
+    dibs_close(two);
+}
+
+/* Room for a lease that came to nothing is there for the next. */
+static void what_is_reserved_and_given_up_is_used_again(void **state)
+{
+    atomic_uint_fast64_t counter = 0;
+    const struct dibs__renewal_config config = {
+        .clock = &dibs__system_clock, .renewed = &counter, .failed = &counter, .reentered = &counter};
+    struct dibs__renewals *r = dibs__renewals_new(&config);
+
+    (void)state;
+    assert_non_null(r);
+    assert_true(dibs__renewals_reserve(r));
+    dibs__renewals_unreserve(r);
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    for (int i = 0; i < 10000; i++) {
+        assert_true(dibs__renewals_reserve(r));
+        dibs__renewals_unreserve(r);
+    }
+    assert_int_equal(atomic_load(&fail_at), 1); /* no memory was asked for */
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+    dibs__renewals_free(r);
+}
+
+/* Who finds that the store can't be reached has no memory to note it for the others: to them nothing is known. */
+static void an_outage_that_can_not_be_noted(void **state)
+{
+    atomic_bool closing = true; /* so that nobody sleeps */
+    struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+    struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
+    atomic_uint_fast64_t contended = 0;
+    pthread_cond_t cond;
+
+    (void)state;
+    assert_int_equal(dibs__cond_init(&cond), 0);
+    for (int noted = 0; noted < 2; noted++) {
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told, .contended = &contended}, other = turn;
+        assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
+        dibs__cell_bid(cells, turn.cell, lease);
+        fails_here = !noted;
+        atomic_store(&fail_at, !noted);
+        dibs__cell_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &cond, &outage});
+        atomic_store(&fail_at, 0);
+        fails_here = false;
+        closing = false;
+        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, dibs__cell_take_turn(cells, &other));
+        closing = true;
+        dibs__cell_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+    }
+    pthread_cond_destroy(&cond);
+    dibs__lease_unref(lease);
+    dibs__cells_free(cells);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_fails_once),
         cmocka_unit_test(an_unlock_for_another_needs_no_memory),
+        cmocka_unit_test(names_that_come_and_go_leave_nothing),
+        cmocka_unit_test(what_is_reserved_and_given_up_is_used_again),
+        cmocka_unit_test(an_outage_that_can_not_be_noted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,7 +175,11 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
     assert_true(wait_until(has_asked, &before, LIMIT_MS));
     stage_await_waiting(s, CROWD);
-    moved_clock_advance(&s->clock, MS(2000)); /* the time of the first: the next goes on, with what is left */
+    for (int ms = 0; ms < 2000; ms += 200) { /* it asks again each time: that is no new outage */
+        stage_await_waiting(s, CROWD);
+        moved_clock_advance(&s->clock, MS(200));
+    }
+    /* The time of the first is over: the next goes on, with what is left. */
     assert_status(DIBS_UNAVAILABLE, actor_result(waiters[0]));
     stage_await_waiting(s, CROWD - 1);
     moved_clock_advance(&s->clock, MS(3000) - 1);
@@ -211,6 +215,143 @@ static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
     actor_end(asker);
 }
 
+/* ------------------------------------------- grants that too few replicas acknowledge */
+
+/* The store answers, and another process has the lock for moments: that is what its own grants come to as well. */
+static void meet_a_rival(stage *s, size_t waiting)
+{
+    stage_await_waiting(s, waiting);
+    faults_acquire(&s->faults, DIBS_BUSY, 1);
+    moved_clock_advance(&s->clock, MS(200)); /* it asks again after an unmet grant: taken */
+    stage_await_waiting(s, waiting);
+    moved_clock_advance(&s->clock, MS(1000)); /* and after that: granted, and unmet */
+}
+
+static actor *asker_without_replicas(stage *s, int64_t wait_ms)
+{
+    actor *asker = actor_start();
+
+    stage_open(s, 0);
+    faults_set(&s->faults, &s->faults.unmet, true);
+    actor_begin_lock(asker, s->rt, "x", wait_ms);
+    stage_await_waiting(s, 1);
+    return asker;
+}
+
+static void a_rival_does_not_keep_alive_who_has_no_replicas(void **state)
+{
+    stage *s = *state;
+    actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER);
+
+    for (int ms = 0; ms < 4800; ms += 1200)
+        meet_a_rival(s, 1);
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(asker)); /* for outage_ms, 5,000, it rides that out */
+    moved_clock_advance(&s->clock, MS(200));
+    assert_status(DIBS_UNAVAILABLE, actor_result(asker));
+    actor_end(asker);
+}
+
+struct told {
+    dibs_runtime *rt;
+    int64_t wait_ms;
+    dibs_status status;
+    bool of_replicas;
+};
+
+static void lock_x(void *arg)
+{
+    struct told *told = arg;
+
+    told->status = dibs_timedlock(told->rt, "x", told->wait_ms);
+    told->of_replicas = strstr(dibs_last_error(), "no replicas") != NULL;
+}
+
+static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
+{
+    actor *a = actor_start();
+
+    *told = (struct told){.rt = rt, .wait_ms = wait_ms};
+    actor_begin(a, lock_x, told);
+    return a;
+}
+
+/* Whoever had the lock last: who asked, who stood behind it, who asked in the end, and who has one try. */
+static void the_end_of_a_wait_without_replicas_is_due_to_them(void **state)
+{
+    stage *s = *state;
+    struct told told[CROWD];
+    actor *crowd[CROWD];
+
+    stage_open(s, 0);
+    faults_set(&s->faults, &s->faults.unmet, true);
+    crowd[0] = begin_told(&told[0], s->rt, 3000);
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    moved_clock_advance(&s->clock, MS(200));
+    stage_await_waiting(s, 1);
+    crowd[1] = begin_told(&told[1], s->rt, 2000);
+    crowd[2] = begin_told(&told[2], s->rt, 3200);
+    stage_await_waiting(s, 3);
+    crowd[3] = begin_told(&told[3], s->rt, 0);
+    actor_finish(crowd[3]);
+    for (int ms = 200; ms < 3400; ms += 200) {
+        stage_await_waiting(s, ms < 2200 ? 3 : ms < 3000 ? 2 : 1);
+        moved_clock_advance(&s->clock, MS(200));
+    }
+    for (size_t i = 0; i < CROWD; i++) {
+        actor_finish(crowd[i]);
+        assert_that(told[i].status == DIBS_UNAVAILABLE && told[i].of_replicas, "%zu: %s", i,
+                    dibs_status_name(told[i].status));
+        actor_end(crowd[i]);
+    }
+    assert_int_equal(stats_of(s->rt).timed_out, 0);
+}
+
+/* Not one after the other, each with a patience of its own. */
+static void all_who_have_no_replicas_give_up_together(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD] = {asker_without_replicas(s, DIBS_WAIT_FOREVER)};
+
+    for (size_t i = 1; i < CROWD; i++) {
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, "x", DIBS_WAIT_FOREVER);
+        stage_await_waiting(s, i + 1);
+    }
+    for (int ms = 0; ms < 4800; ms += 1200)
+        meet_a_rival(s, CROWD);
+    stage_await_waiting(s, CROWD);
+    moved_clock_advance(&s->clock, MS(200));
+    for (size_t i = 0; i < CROWD; i++) {
+        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
+        actor_end(crowd[i]);
+    }
+}
+
+/* Its own patience, from when it came; it need not meet with a grant that came to nothing before that counts. */
+static void who_comes_later_to_wait_without_replicas_has_patience_left(void **state)
+{
+    stage *s = *state;
+    actor *early = asker_without_replicas(s, DIBS_WAIT_FOREVER), *late = actor_start();
+
+    meet_a_rival(s, 1); /* 1,200 ms */
+    stage_await_waiting(s, 1);
+    actor_begin_lock(late, s->rt, "x", DIBS_WAIT_FOREVER);
+    stage_await_waiting(s, 2);
+    for (int ms = 1200; ms < 4800; ms += 1200)
+        meet_a_rival(s, 2);
+    stage_await_waiting(s, 2);
+    moved_clock_advance(&s->clock, MS(200)); /* 5,000 */
+    assert_status(DIBS_UNAVAILABLE, actor_result(early));
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(late));
+    meet_a_rival(s, 1); /* 6,200 */
+    assert_status(DIBS_UNAVAILABLE, actor_result(late));
+    actor_end(early);
+    actor_end(late);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -223,6 +364,10 @@ int main(void)
         TEST(who_waited_behind_a_thread_here_rides_it_out),
         TEST(who_waited_behind_a_thread_here_leaves_with_the_first),
         TEST(who_has_less_time_than_the_store_runs_out_of_it),
+        TEST(a_rival_does_not_keep_alive_who_has_no_replicas),
+        TEST(the_end_of_a_wait_without_replicas_is_due_to_them),
+        TEST(all_who_have_no_replicas_give_up_together),
+        TEST(who_comes_later_to_wait_without_replicas_has_patience_left),
     };
 
     return cmocka_run_group_tests_name("outage", tests, NULL, NULL);

@@ -500,11 +500,11 @@ static void unlock_it(void *arg)
 }
 
 /* It may have to be set again there, and the answer to that is not there yet. */
-static void begin_unlock_at_another_server(actor *holder, struct release *release)
+static void begin_unlock_at_another_server(actor *holder, struct release *release, uint32_t lease_ms)
 {
     stage *s = release->s;
 
-    stage_open(s, LEASE);
+    stage_open(s, lease_ms);
     assert_status(DIBS_OK, actor_lock(holder, s->rt, release->name, 0));
     faults_hold_renewals(&s->faults);
     another_server(s, 1);
@@ -519,7 +519,7 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release);
+    begin_unlock_at_another_server(holder, &release, LEASE);
     assert_true(actor_busy(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     faults_let_renewals_go(&s->faults);
@@ -538,7 +538,7 @@ static void an_unlock_waits_only_so_long_for_another_server(void **state)
     actor *holder = actor_start();
     struct release release = {s, "a", DIBS_INVALID};
 
-    begin_unlock_at_another_server(holder, &release);
+    begin_unlock_at_another_server(holder, &release, LEASE);
     moved_clock_advance(&s->clock, MS(500) - 1);
     stage_await_waiting(s, 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
@@ -547,6 +547,29 @@ static void an_unlock_waits_only_so_long_for_another_server(void **state)
     assert_status(DIBS_OK, release.status);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
     assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
+    faults_let_renewals_go(&s->faults);
+    actor_end(holder);
+}
+
+static bool is_back(void *arg)
+{
+    return !actor_busy(arg);
+}
+
+/* What can't be set again any more is not waited for: the lease is over before that half is. */
+static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release release = {s, "a", DIBS_INVALID};
+
+    begin_unlock_at_another_server(holder, &release, 300);
+    moved_clock_advance(&s->clock, believed(300));
+    bool woken = wait_until(is_back, holder, LIMIT_MS);
+    moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends, whatever came of it */
+    actor_finish(holder);
+    assert_true(woken);
+    assert_true(release.status == DIBS_LOST || release.status == DIBS_OK); /* whose key outlasts it by the margin */
     faults_let_renewals_go(&s->faults);
     actor_end(holder);
 }
@@ -600,6 +623,33 @@ static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
+/* As the store says which server granted the lease, so it is known: of the one that is asked anyway nothing is in
+ * doubt. */
+static void a_lease_of_the_server_that_is_asked_has_its_time(void **state)
+{
+    static const struct {
+        uint64_t server;
+        unsigned renewals; /* at once */
+    } rows[] = {{7, 0}, {8, 1}, {0, 1}};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    another_server(s, 7);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dibs__renewals *r = s->rt->core->renewals;
+        struct dibs__lease *lease = dibs__lease_new(s->rt->serial, "a", 1);
+        unsigned before = renewals(s);
+        lease->asked_ms = LEASE;
+        atomic_store(&lease->deadline, moved_clock_now(&s->clock) + believed(LEASE));
+        assert_true(dibs__renewals_reserve(r));
+        dibs__renewals_add(r, lease, LEASE, moved_clock_now(&s->clock), rows[i].server);
+        stage_settle(s);
+        assert_int_equal(renewals(s), before + rows[i].renewals);
+        assert_true(dibs__renewals_remove(r, lease));
+        dibs__lease_unref(lease);
+    }
+}
+
 /* ---------------------------------------------------------------- suspend */
 
 static void after_hours_of_suspend_everything_is_lost_and_nothing_renewed(void **state)
@@ -648,9 +698,11 @@ int main(void)
         TEST(what_was_proved_an_hour_ago_is_not_set_again),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
         TEST(an_unlock_waits_only_so_long_for_another_server),
+        TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
         TEST(an_unlock_is_retracted_behind_a_request_without_an_answer),
         TEST(an_unlock_waits_for_no_other_renewal),
         TEST(a_lease_that_another_server_granted_is_renewed_at_once),
+        TEST(a_lease_of_the_server_that_is_asked_has_its_time),
         TEST(after_hours_of_suspend_everything_is_lost_and_nothing_renewed),
     };
 

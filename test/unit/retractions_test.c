@@ -10,7 +10,8 @@
 
 #define CONNECT_MS 60000
 #define COMMAND_MS 30000
-#define GONE_AT_500_US "*2\r\n:0\r\n:500\r\n"
+#define LEASE_MS 86400000 /* longer than any test takes, by its clock */
+#define GONE_AT_500_US "*2\r\n:500\r\n:0\r\n"
 
 /* Two channels on one server, and the test in the scheduler's place, on a clock that only it moves. */
 struct rig {
@@ -59,7 +60,7 @@ static int setup(void **state)
     fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
     r->asks = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
     r->background = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
-    r->all = dibs__retractions_new("p:", &r->clock.clock, on_wake, r);
+    r->all = dibs__retractions_new("p:", &r->clock.clock, COMMAND_MS, on_wake, r);
     assert_true(r->asks && r->background && r->all);
     *state = r;
     return 0;
@@ -177,7 +178,7 @@ static void on_the_connection_of_the_ask_while_it_stands(void **state)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     assert_int_equal(dibs__retractions_count(r->all), 0);
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     assert_int_equal(r->wakes, 1);
     assert_int_equal(dibs__retractions_count(r->all), 1);
     assert_true(dibs__retractions_deadline(r->all) <= moved_clock_now(&r->clock));
@@ -198,11 +199,11 @@ static void the_keys_and_the_token_are_sent_as_they_are(void **state)
 
     assert_true(dibs__channel_view(r->asks, &view));
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     snprintf(expected, sizeof expected,
-             "EVALSHA %s 4 p:name dibs:fence:{p:name} dibs:queue:{p:name} dibs:waiters:{p:name} token time",
-             view.shas[DIBS__SCRIPT_release]);
+             "EVALSHA %s 4 p:name dibs:fence:{p:name} dibs:queue:{p:name} dibs:waiters:{p:name} token",
+             view.shas[DIBS__SCRIPT_retract]);
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
@@ -214,7 +215,7 @@ static void else_that_connection_is_ended_first(void **state)
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -230,7 +231,7 @@ static void a_later_connection_of_the_channel_is_not_the_one_of_the_ask(void **s
     open_channel(r, r->asks); /* its greeting ends the first as well */
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
@@ -245,7 +246,7 @@ static void another_server_never_had_the_connection(void **state)
     fake_redis_answer(r->fake, "INFO", "$47\r\nrun_id:fedcba9876543210fedcba9876543210fedcba98\r\n");
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -258,7 +259,7 @@ static void what_was_never_sent_needs_nothing_ended(void **state)
 
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
@@ -271,8 +272,8 @@ static void where_no_connection_can_be_ended_only_the_servers_clock_is_final(voi
     struct dibs__route route = route_of_ask(r, 400000);
     break_all(r);
     open_channel(r, r->background);
-    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:1\r\n:100000\r\n");
-    dibs__retractions_add(r->all, "name", "token", &route);
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:100000\r\n:1\r\n");
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_asked(r, "EVALSHA", 1);
     assert_int_equal(dibs__retractions_count(r->all), 1);
     assert_true(dibs__retractions_deadline(r->all) == moved_clock_now(&r->clock) + MS(301));
@@ -280,11 +281,11 @@ static void where_no_connection_can_be_ended_only_the_servers_clock_is_final(voi
     for (int i = 0; i < 3; i++)
         attend(r);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
-    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:0\r\n:400000\r\n"); /* not past it */
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:400000\r\n:0\r\n"); /* not past it */
     move_to_deadline(r);
     attend_until_asked(r, "EVALSHA", 2);
     assert_int_equal(dibs__retractions_count(r->all), 1);
-    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:0\r\n:400001\r\n");
+    fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:400001\r\n:0\r\n");
     move_to_deadline(r);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 3);
@@ -300,7 +301,7 @@ static void a_refused_kill_settles_nothing(void **state)
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", "-ERR not now\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_asked(r, "EVALSHA", 1);
     assert_int_equal(dibs__retractions_count(r->all), 1);
     assert_true(dibs__retractions_deadline(r->all) > moved_clock_now(&r->clock));
@@ -318,7 +319,7 @@ static void a_lost_script_is_sent_again_with_its_text(void **state)
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOSCRIPT No matching script.\r\n");
     fake_redis_answer(r->fake, "EVAL ", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the greeting's is the other */
@@ -332,7 +333,7 @@ static void a_refusal_is_asked_again_later_each_time(void **state)
     int64_t longest = 20;
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     for (unsigned i = 1; i <= 10; i++) {
         attend_until_asked(r, "EVALSHA", i);
         int64_t pause = dibs__retractions_deadline(r->all) - moved_clock_now(&r->clock);
@@ -351,7 +352,7 @@ static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "token", &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", 1);
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* it is under way */
@@ -374,12 +375,11 @@ static void what_got_no_reply_over_the_background_is_ended_again(void **state)
 
     break_all(r);
     open_channel(r, r->background);
-    fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "token", &route);
-    attend(r);
-    fake_redis_await(r->fake, "EVALSHA", 1);
+    fake_redis_answer(r->fake, "EVALSHA", "");
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    while (fake_redis_count(r->fake, "EVALSHA") == 0)
+        attend(r);
     break_all(r);
-    fake_redis_hold(r->fake, false);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     open_channel(r, r->background); /* makes it due at once, whatever it was put off to */
     attend_until_left(r, 0);
@@ -399,11 +399,109 @@ static void many_fall_to_none(void **state)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->all, "name", token, i % 2 ? &own : &other);
+        dibs__retractions_add(r->all, "name", token, LEASE_MS, i % 2 ? &own : &other);
     }
     assert_int_equal(dibs__retractions_count(r->all), MANY);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), MANY);
+}
+
+#define BATCH 64 /* tokens in a command, commands under way: as retractions.c has them */
+#define FLIGHTS 4
+
+/* What retract.lua answers to `count` tokens of which the one at `odd` (from 0) has another answer. */
+static const char *answer_of(size_t count, size_t odd, const char *other)
+{
+    static char text[4096];
+    int at = snprintf(text, sizeof text, "*%zu\r\n:500\r\n", count + 1);
+
+    for (size_t i = 0; i < count; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s\r\n", i == odd ? other : ":0");
+    return text;
+}
+
+static void add_many(struct rig *r, unsigned count, const struct dibs__route *route)
+{
+    char token[16];
+
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(token, sizeof token, "token-%u", i);
+        dibs__retractions_add(r->all, "name", token, LEASE_MS, route);
+    }
+}
+
+static void many_go_in_batches_and_few_at_a_time(void **state)
+{
+    enum { BATCHES = 10 };
+    struct rig *r = *state;
+    struct dibs__route nowhere = {.channel = NULL};
+
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", answer_of(BATCH, BATCH, ""));
+    fake_redis_hold(r->fake, true);
+    add_many(r, BATCHES * BATCH, &nowhere);
+    fake_redis_await(r->fake, "PUBLISH", 1);
+    attend(r);
+    attend(r);
+    fake_redis_await(r->fake, "EVALSHA", FLIGHTS);
+    assert_int_equal(dibs__channel_load(r->background), FLIGHTS);
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* until one is answered */
+    fake_redis_hold(r->fake, false);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);
+}
+
+static void one_that_the_server_refuses_keeps_back_no_other(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route nowhere = {.channel = NULL};
+
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", answer_of(3, 1, "-WRONGTYPE of the queue"));
+    add_many(r, 3, &nowhere);
+    attend_until_left(r, 1);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    move_to_deadline(r);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
+}
+
+static void a_batch_that_is_refused_is_sent_one_by_one(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route nowhere = {.channel = NULL};
+    struct dibs__link_view view = open_channel(r, r->background);
+    char of_three[128], of_one[128];
+
+    snprintf(of_three, sizeof of_three, "EVALSHA %s 12", view.shas[DIBS__SCRIPT_retract]);
+    snprintf(of_one, sizeof of_one, "EVALSHA %s 4", view.shas[DIBS__SCRIPT_retract]);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    fake_redis_answer(r->fake, of_three, "-NOPERM No permissions to access a key\r\n");
+    add_many(r, 3, &nowhere);
+    attend_until_left(r, 0);
+    assert_int_equal(fake_redis_count(r->fake, of_three), 1);
+    assert_int_equal(fake_redis_count(r->fake, of_one), 3);
+}
+
+static void what_is_refused_for_ever_ends_with_its_lease(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route nowhere = {.channel = NULL};
+    int64_t begun = moved_clock_now(&r->clock);
+
+    open_channel(r, r->background);
+    fake_redis_answer(r->fake, "EVALSHA", "-NOPERM No permissions to access a key\r\n");
+    dibs__retractions_add(r->all, "name", "token", 30000, &nowhere);
+    for (unsigned i = 1; dibs__retractions_count(r->all) > 0; i++) {
+        assert_true(moved_clock_now(&r->clock) < begun + MS(COMMAND_MS + 3 * 30000));
+        attend_until_asked(r, "EVALSHA", i);
+        move_to_deadline(r);
+        dibs__retractions_attend(r->all, r->background);
+    }
+    assert_true(moved_clock_now(&r->clock) >= begun + MS(2 * 30000));
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
 }
 
 static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
@@ -412,9 +510,9 @@ static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "one", &route);
+    dibs__retractions_add(r->all, "name", "one", LEASE_MS, &route);
     attend(r);
-    dibs__retractions_add(r->all, "name", "two", &route);
+    dibs__retractions_add(r->all, "name", "two", LEASE_MS, &route);
     assert_int_equal(dibs__retractions_count(r->all), 2);
 }
 
@@ -436,6 +534,10 @@ int main(void)
         TEST(what_got_no_reply_is_sent_again_on_the_next_connection),
         TEST(what_got_no_reply_over_the_background_is_ended_again),
         TEST(many_fall_to_none),
+        TEST(many_go_in_batches_and_few_at_a_time),
+        TEST(one_that_the_server_refuses_keeps_back_no_other),
+        TEST(a_batch_that_is_refused_is_sent_one_by_one),
+        TEST(what_is_refused_for_ever_ends_with_its_lease),
         TEST(the_end_takes_what_is_under_way_and_what_is_not),
     };
 

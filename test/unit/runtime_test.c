@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/holds.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/process.h"
@@ -94,6 +95,22 @@ static void a_grant_in_flight_at_the_shutdown_is_kept_or_closed(void **state)
 
 /* ------------------------------------------------------------------- close */
 
+/* To whoever still looks at it, too: its key may be another's by the time that the close comes to its end. */
+static void what_a_close_releases_is_lost(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
+    dibs__lease_ref(lease);
+    assert_false(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_true(dibs__lease_is_lost(lease, moved_clock_now(&s->clock)));
+    dibs__lease_unref(lease);
+}
+
 static void closing_releases_what_other_threads_hold(void **state)
 {
     stage *s = *state;
@@ -120,17 +137,91 @@ static void closing_releases_what_other_threads_hold(void **state)
     dibs_close(second);
 }
 
-static void a_new_runtime_at_an_old_address_is_not_the_old_one(void **state)
+static void a_new_runtime_is_not_the_old_one(void **state)
 {
     stage *s = *state;
 
-    for (int i = 0; i < 20; i++) { /* the allocator gives the same memory again, sooner or later */
+    for (int i = 0; i < 20; i++) {
         stage_open(s, LEASE);
         assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         dibs_close(s->rt);
         s->rt = NULL;
     }
+}
+
+/* Of other threads, which could not know that it was closed. */
+static void a_closed_runtime_says_so_for_ever(void **state)
+{
+    stage *s = *state;
+    actor *late = actor_start(), *later = actor_start();
+    dibs_hold hold;
+    dibs_owner owner;
+    dibs_stats zero = {0}, stats;
+
+    stage_open(s, LEASE);
+    dibs_runtime *rt = s->rt;
+    for (int i = 0; i < 2; i++)
+        assert_status(DIBS_OK, actor_lock(late, rt, "a", 0));
+    assert_status(DIBS_OK, actor_lock(late, rt, "b", 0));
+    assert_status(DIBS_OK, actor_lock(late, rt, "c", 0));
+    dibs_close(rt);
+    s->rt = NULL;
+    stage_open(s, LEASE); /* which does not get what the old one had */
+    assert_status(DIBS_LOST, actor_check(late, rt, "a"));
+    assert_status(DIBS_LOST, actor_hold(late, rt, "a", &hold));
+    assert_true(hold.lost && hold.count == 2 && hold.fence > 0 && hold.remaining_ms == 0);
+    assert_status(DIBS_CLOSED, actor_lock(late, rt, "a", 0)); /* nested */
+    assert_status(DIBS_CLOSED, actor_lock(late, rt, "new", 0));
+    assert_status(DIBS_LOST, actor_extend(late, rt, "a", LEASE));
+    assert_status(DIBS_LOST, actor_unlock(late, rt, "a"));
+    assert_status(DIBS_LOST, actor_unlock(late, rt, "a"));
+    assert_status(DIBS_NOT_HELD, actor_unlock(late, rt, "a"));
+    assert_status(DIBS_LOST, actor_unlock_all(late, rt));
+    assert_status(DIBS_OK, actor_unlock_all(late, rt));
+    assert_status(DIBS_NOT_HELD, actor_check(late, rt, "b"));
+    assert_status(DIBS_CLOSED, actor_lock(later, rt, "a", DIBS_WAIT_FOREVER));
+    assert_status(DIBS_NOT_HELD, actor_extend(later, rt, "a", LEASE));
+    assert_status(DIBS_CLOSED, dibs_query(rt, "a", &owner));
+    assert_status(DIBS_CLOSED, dibs_force_unlock(rt, "a", NULL));
+    assert_status(DIBS_INVALID, dibs_query(rt, "", &owner));
+    memset(&stats, 0xff, sizeof stats);
+    dibs_stats_get(rt, &stats);
+    assert_memory_equal(&stats, &zero, sizeof stats);
+    dibs_shutdown(rt);
+    dibs_close(rt);
+    actor_end(late);
+    actor_end(later);
+}
+
+/* What dibs_check says while the store is told to delete a key. */
+static dibs_status checked_meanwhile;
+static dibs_runtime *checked_runtime;
+
+static void check_meanwhile(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms)
+{
+    (void)store;
+    (void)token;
+    (void)lease_ms;
+    checked_meanwhile = dibs_check(checked_runtime, name);
+}
+
+static void a_lease_is_lost_before_the_close_lets_the_store_delete_its_key(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    struct dibs__store *store = s->rt->core->store;
+    const struct dibs__store_ops *before = store->ops;
+    struct dibs__store_ops ops = *before;
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    checked_runtime = s->rt;
+    checked_meanwhile = DIBS_OK;
+    ops.retract = check_meanwhile;
+    store->ops = &ops;
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_status(DIBS_LOST, checked_meanwhile);
 }
 
 static void close_in_actor(void *arg)
@@ -284,6 +375,43 @@ static void a_child_holds_nothing_and_has_a_store_of_its_own(void **state)
     dibs_close(rt);
 }
 
+/* The child's own threads alone are waited for. */
+static void a_child_closes_what_its_parent_is_inside_of(void **state)
+{
+    const char *url = "mem:";
+    const dibs_config config = {.urls = &url, .url_count = 1};
+    dibs_runtime *rt, *closed;
+    actor *waiter = actor_start();
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    assert_status(DIBS_OK, dibs_open(&closed, &config));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    actor_begin_lock(waiter, rt, "a", DIBS_WAIT_FOREVER);
+    actor_await_asleep(waiter);
+    dibs_close(closed);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        bool good = dibs_trylock(closed, "a") == DIBS_CLOSED && dibs_trylock(rt, "a") == DIBS_OK;
+        dibs_close(closed);
+        dibs_close(rt);
+        _exit(good && dibs_trylock(rt, "a") == DIBS_CLOSED ? 0 : 2);
+    }
+    assert_int_equal(child_wait(pid), 0);
+    pid = fork(); /* one that does not use it before */
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dibs_close(rt);
+        _exit(dibs_trylock(rt, "a") == DIBS_CLOSED ? 0 : 2);
+    }
+    assert_int_equal(child_wait(pid), 0);
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    assert_status(DIBS_OK, actor_result(waiter));
+    actor_end(waiter);
+    dibs_close(rt);
+}
+
 /*
  * In a child the first use of a runtime makes it anew, with the list of
  * runtimes locked. A fork by another thread at that moment locks all of the
@@ -407,12 +535,16 @@ int main(void)
 #ifdef CAN_FORK
         cmocka_unit_test(a_fork_while_a_child_revives_its_runtime), /* must be the first */
         cmocka_unit_test(a_child_holds_nothing_and_has_a_store_of_its_own),
+        cmocka_unit_test(a_child_closes_what_its_parent_is_inside_of),
 #endif
         TEST(what_cannot_be_opened_leaves_nothing),
         TEST(shutdown_ends_all_waits_and_nothing_else),
         TEST(a_grant_in_flight_at_the_shutdown_is_kept_or_closed),
+        TEST(what_a_close_releases_is_lost),
         TEST(closing_releases_what_other_threads_hold),
-        TEST(a_new_runtime_at_an_old_address_is_not_the_old_one),
+        TEST(a_new_runtime_is_not_the_old_one),
+        TEST(a_closed_runtime_says_so_for_ever),
+        TEST(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key),
         TEST(closing_waits_for_retractions_and_not_for_ever),
         TEST(closing_waits_for_a_call_that_is_inside),
         TEST(a_thread_that_ends_gives_up_its_locks),

@@ -15,6 +15,7 @@
 #define CONNECT_MS 60000
 #define COMMAND_MS 1000
 #define SILENCE_MS 5000
+#define DEAF_LAST_MS 2000
 #define MESSAGES_MOST 2048
 
 #define CONFIRMED "*3\r\n$9\r\nsubscribe\r\n$9\r\ndibs:test\r\n:1\r\n"
@@ -731,6 +732,147 @@ static void it_may_be_distrusted_as_soon_as_it_stands(void **state)
     assert_int_equal(subscribed_again(r), 2);
 }
 
+/* It is distrusted as soon as it stands. How long the next one is put off, and how many hints that gave. */
+static int64_t distrust_at_once(struct rig *r, unsigned *hints)
+{
+    unsigned before = r->subscribed;
+
+    dibs__subscriber_distrust(r->subscriber, subscribed(r));
+    ATTEND_UNTIL(r, !is_connected(r));
+    *hints = r->subscribed - before;
+    return pass_pause(r);
+}
+
+/* Nothing ever says that somebody listens: to subscribe anew has not helped, and is done ever more seldom. */
+static void one_that_is_deaf_like_the_one_before_is_put_off(void **state)
+{
+    static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
+    struct rig *r = *state;
+    unsigned hints;
+
+    serial_of(r);
+    for (unsigned i = 0; i < sizeof longest / sizeof *longest; i++) {
+        int64_t pause = distrust_at_once(r, &hints);
+        assert_that(pause >= MS(longest[i]) / 2 && pause <= MS(longest[i]), "%u: %lld", i, (long long)pause);
+        assert_that(hints == (i < 2), "%u: %u hints", i, hints); /* nobody relied on it who would have to be told */
+    }
+}
+
+/* Lost, it is made anew at once; so is the next, and both are told of: all begins from the start. */
+static void expect_trusted_again(struct rig *r, uint64_t serial)
+{
+    unsigned hints;
+
+    moved_clock_advance(&r->clock, MS(100));
+    dibs__subscriber_distrust(r->subscriber, serial);
+    ATTEND_UNTIL(r, !is_connected(r));
+    assert_int_equal(pass_pause(r), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(distrust_at_once(r, &hints), MS(10));
+        assert_int_equal(hints, 1);
+    }
+    assert_true(distrust_at_once(r, &hints) >= MS(10));
+    assert_int_equal(hints, 0);
+}
+
+static void deafen(struct rig *r)
+{
+    unsigned hints;
+
+    serial_of(r);
+    for (int i = 0; i < 8; i++)
+        distrust_at_once(r, &hints);
+}
+
+static void one_that_is_confirmed_is_trusted_again(void **state)
+{
+    struct rig *r = *state;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    assert_true(dibs__subscriber_confirm(r->subscriber, serial));
+    assert_true(dibs__subscriber_confirm(r->subscriber, serial));
+    expect_trusted_again(r, serial);
+}
+
+static void a_message_confirms_it_too(void **state)
+{
+    struct rig *r = *state;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    fake_redis_push(r->fake, MESSAGE(2, "hi"));
+    ATTEND_UNTIL(r, r->message_count == 1);
+    expect_trusted_again(r, serial);
+}
+
+/* What is known of one says nothing of the next. */
+static void to_confirm_another_one_does_nothing(void **state)
+{
+    struct rig *r = *state;
+    unsigned hints;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    assert_false(dibs__subscriber_confirm(r->subscriber, serial - 1));
+    assert_true(distrust_at_once(r, &hints) >= MS(500));
+    assert_int_equal(hints, 0);
+    assert_false(dibs__subscriber_confirm(r->subscriber, serial)); /* too late: it stands no more */
+}
+
+/* Each had been good for something. */
+static void one_that_breaks_is_made_anew_and_told(void **state)
+{
+    struct rig *r = *state;
+
+    for (unsigned i = 1; i <= 8; i++) {
+        assert_true(dibs__subscriber_confirm(r->subscriber, subscribed(r)));
+        assert_int_equal(r->subscribed, i);
+        fake_redis_cut(r->fake);
+        ATTEND_UNTIL(r, !is_connected(r));
+        assert_true(pass_pause(r) <= MS(10));
+    }
+}
+
+/* A server that takes each SUBSCRIBE and hangs up. */
+static void one_that_breaks_again_and_again_is_put_off_too(void **state)
+{
+    struct rig *r = *state;
+    int64_t pause = 0;
+
+    for (unsigned i = 1; i <= 12; i++) {
+        subscribed(r);
+        fake_redis_cut(r->fake);
+        ATTEND_UNTIL(r, !is_connected(r));
+        pause = pass_pause(r);
+    }
+    assert_true(pause >= MS(DEAF_LAST_MS) / 2);
+    assert_int_equal(r->subscribed, 2);
+}
+
+/* A thread that needs one to go on has it sooner. */
+static void one_that_is_awaited_is_not_put_off_for_long(void **state)
+{
+    struct rig *r = *state;
+    struct waiter w;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    dibs__subscriber_distrust(r->subscriber, serial);
+    ATTEND_UNTIL(r, !is_connected(r));
+    int64_t put_off = deadline_of(r);
+    assert_true(put_off > after(r, COMMAND_MS / 2));
+    unsigned woken = r->woken;
+    begin(&w, r, DIBS__NEVER);
+    assert_int_equal(r->woken, woken + 1);
+    assert_true(deadline_of(r) <= after(r, COMMAND_MS / 2));
+    assert_true(pass_pause(r) > 0);
+    uint64_t next = subscribed(r);
+    pthread_join(w.thread, NULL);
+    assert_status(DIBS_OK, w.status);
+    assert_int_equal(w.serial, next);
+}
+
 /* It may be right, and the server wrong. */
 static void one_that_is_distrusted_still_tells(void **state)
 {
@@ -997,8 +1139,8 @@ static void many_threads_may_wait_and_distrust(void **state)
     for (int64_t limit = now_ms() + LIMIT_MS; crowd.left > 0;) {
         assert_true(now_ms() < limit);
         attend(r);
-        if (deadline_of(r) > moved_clock_now(&r->clock) && deadline_of(r) <= after(r, 10))
-            moved_clock_advance(&r->clock, MS(10));
+        if (deadline_of(r) > moved_clock_now(&r->clock) && deadline_of(r) <= after(r, DEAF_LAST_MS))
+            moved_clock_set(&r->clock, deadline_of(r));
     }
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
@@ -1033,6 +1175,13 @@ int main(void)
         TEST(one_that_is_distrusted_is_made_anew),
         TEST(distrust_of_another_one_does_nothing),
         TEST(it_may_be_distrusted_as_soon_as_it_stands),
+        TEST(one_that_is_deaf_like_the_one_before_is_put_off),
+        TEST(one_that_is_confirmed_is_trusted_again),
+        TEST(a_message_confirms_it_too),
+        TEST(to_confirm_another_one_does_nothing),
+        TEST(one_that_breaks_is_made_anew_and_told),
+        TEST(one_that_breaks_again_and_again_is_put_off_too),
+        TEST(one_that_is_awaited_is_not_put_off_for_long),
         TEST(one_that_is_distrusted_still_tells),
         TEST(silence_is_broken_by_a_ping),
         TEST(who_talks_is_not_pinged),

@@ -30,7 +30,8 @@ local function ask(me, number, lease, channel, not_after, leave)
   if owner == me then
     forget(me)
     redis.call('PEXPIRE', K, math.max(redis.call('PTTL', K), lease))
-    return {1, tonumber(redis.call('GET', F)) or new_fence(F, now, lease)}
+    local fence = last_fence(F)
+    return {1, fence > 0 and fence or new_fence(F, now, lease)}
   end
   if redis.call('EXISTS', Q) == 1 then
     if is_stale(me, number) then

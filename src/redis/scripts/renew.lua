@@ -31,7 +31,7 @@ end
 
 -- Where memory is out the SET is refused, but not what is done for the locks behind this one.
 local function set_again(K, F, token, lease, fence, heal)
-  local now, last = now_us(), tonumber(redis.call('GET', F)) or 0
+  local now, last = now_us(), last_fence(F)
   if is_late(heal, now) then
     return -now
   end

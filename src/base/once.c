@@ -1,0 +1,32 @@
+#include "base/once.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#define DONE (-1L)
+
+/* Short, for `init` is: it is not worth a mutex, which a forked child might find locked for ever. */
+static void pause_shortly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+bool dibs__once(struct dibs__once *once, bool (*init)(void))
+{
+    long by = atomic_load_explicit(&once->by, memory_order_acquire), here = by == DONE ? 0 : (long)getpid();
+
+    for (;;) {
+        if (by == DONE)
+            return true;
+        if (by != here) {
+            if (atomic_compare_exchange_strong(&once->by, &by, here))
+                break;
+        } else {
+            pause_shortly();
+            by = atomic_load(&once->by);
+        }
+    }
+    bool done = init();
+    atomic_store(&once->by, done ? DONE : 0);
+    return done;
+}

@@ -1,0 +1,78 @@
+#include "core/tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+static uint64_t hash_of(const char *token)
+{
+    return dibs__hash(token, strlen(token));
+}
+
+static size_t bucket_count(const struct dibs__tokens *tokens)
+{
+    return tokens->many ? tokens->many_count : DIBS__TOKENS_FEW;
+}
+
+static struct dibs__lease **bucket(struct dibs__tokens *tokens, uint64_t hash)
+{
+    return &(tokens->many ? tokens->many : tokens->few)[hash & (bucket_count(tokens) - 1)];
+}
+
+static void chain(struct dibs__tokens *tokens, struct dibs__lease *lease)
+{
+    struct dibs__lease **at = bucket(tokens, lease->bid.hash);
+
+    lease->bid.chain = *at;
+    *at = lease;
+}
+
+/* Where there is no memory for so many buckets, all stays as it is. `count`: a power of two, not below the few. */
+static void resize(struct dibs__tokens *tokens, size_t count)
+{
+    struct dibs__tokens old = *tokens;
+    struct dibs__lease **many = count > DIBS__TOKENS_FEW ? calloc(count, sizeof(struct dibs__lease *)) : NULL;
+
+    if (count > DIBS__TOKENS_FEW && !many)
+        return;
+    *tokens = (struct dibs__tokens){.many = many, .many_count = many ? count : 0, .count = old.count};
+    for (size_t i = 0; i < bucket_count(&old); i++) {
+        for (struct dibs__lease *lease = (old.many ? old.many : old.few)[i], *next; lease; lease = next) {
+            next = lease->bid.chain;
+            chain(tokens, lease);
+        }
+    }
+    free(old.many);
+}
+
+void dibs__tokens_put(struct dibs__tokens *tokens, struct dibs__lease *lease)
+{
+    if (tokens->count >= bucket_count(tokens))
+        resize(tokens, bucket_count(tokens) * 2);
+    lease->bid.hash = hash_of(lease->token);
+    chain(tokens, lease);
+    tokens->count++;
+}
+
+void dibs__tokens_take_out(struct dibs__tokens *tokens, struct dibs__lease *lease)
+{
+    struct dibs__lease **at = bucket(tokens, lease->bid.hash);
+
+    while (*at != lease)
+        at = &(*at)->bid.chain;
+    *at = lease->bid.chain;
+    tokens->count--;
+    if (tokens->many && tokens->count <= tokens->many_count / 8)
+        resize(tokens, tokens->count > 0 ? tokens->many_count / 2 : DIBS__TOKENS_FEW);
+}
+
+struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, const char *token)
+{
+    uint64_t hash = hash_of(token);
+    struct dibs__lease *lease = (tokens->many ? tokens->many : tokens->few)[hash & (bucket_count(tokens) - 1)];
+
+    while (lease && (lease->bid.hash != hash || strcmp(lease->token, token) != 0))
+        lease = lease->bid.chain;
+    return lease;
+}

@@ -1,0 +1,182 @@
+/*
+ * Many leases in one request: one that the server refuses harms no other, and
+ * many releases at once keep no renewal waiting.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN) || defined(TEST_COUNTS_LINES)
+#define MANY 4000
+#else
+#define MANY 40000
+#endif
+#define SHORT_LEASE_MS 600
+#define ROUNDS 3
+
+/* ------------------------------------------------------------ a refused batch */
+
+static bool is_lost(void *arg)
+{
+    const fixture *f = arg;
+
+    return dibs_check(f->rt, "b") == DIBS_LOST;
+}
+
+/* Both are due at the same time, so they are renewed together. */
+static void lock_both(fixture *f)
+{
+    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
+}
+
+static void a_key_without_rights_costs_no_other_its_lease(void **state)
+{
+    fixture *f = *state;
+    char url[192];
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    server_do(f->server, "ACL SETUSER u on >pw &* +@all ~lock:* ~dibs:*");
+    f->urls[0] = url;
+    fixture_open(f, SAFE_LEASE_MS);
+    lock_both(f);
+    server_do(f->server, "ACL SETUSER u resetkeys ~lock:a ~dibs:*");
+    assert_true(wait_until(is_lost, f, LIMIT_MS));
+    uint64_t renewed = stats_of(f->rt).renewed;
+    while (stats_of(f->rt).renewed < renewed + 3)
+        assert_status(DIBS_OK, dibs_check(f->rt, "a"));
+    server_do(f->server, "ACL SETUSER u ~lock:*");
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
+    assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
+}
+
+/* As it would be in a cluster of one: the keys of "a" and of "b" are in different slots. */
+static void leases_of_two_slots_are_renewed(void **state)
+{
+    fixture f = {.config = {.url_count = 1}};
+
+    (void)state;
+    f.server = server_start(&(server_options){.config = "cluster-enabled yes\n"});
+    server_do(f.server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    while (server_integer(f.server, "EVAL %s 0",
+                          "return string.find(redis.call('CLUSTER', 'INFO'), 'state:ok') or 0") == 0)
+        pause_ms(5);
+    f.urls[0] = f.server->url;
+    f.config.urls = f.urls;
+    events_init(&f.events);
+    fixture_open(&f, SAFE_LEASE_MS);
+    lock_both(&f);
+    while (stats_of(f.rt).renewed < 8) {
+        assert_status(DIBS_OK, dibs_check(f.rt, "a"));
+        assert_status(DIBS_OK, dibs_check(f.rt, "b"));
+    }
+    assert_status(DIBS_OK, dibs_unlock_all(f.rt));
+    /* in the background, too */
+    lock_both(&f);
+    dibs_close(f.rt);
+    assert_false(server_has(f.server, "lock:a"));
+    assert_false(server_has(f.server, "lock:b"));
+    events_destroy(&f.events);
+    server_stop(f.server);
+}
+
+/* -------------------------------------------------------- many releases at once */
+
+struct crowd {
+    fixture *f;
+    unsigned first, count;
+};
+
+static void lock_many(void *arg)
+{
+    const struct crowd *crowd = arg;
+    char name[16];
+
+    for (unsigned i = crowd->first; i < crowd->first + crowd->count; i++) {
+        snprintf(name, sizeof name, "n%u", i);
+        assert_status(DIBS_OK, dibs_lock(crowd->f->rt, name));
+    }
+}
+
+/* By two threads, which is faster, and which hold them when this returns. */
+static void hold_many(fixture *f, actor *holders[2])
+{
+    struct crowd crowds[2] = {{f, 0, MANY / 2}, {f, MANY / 2, MANY / 2}};
+
+    for (int i = 0; i < 2; i++) {
+        holders[i] = actor_start();
+        actor_begin(holders[i], lock_many, &crowds[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        actor_finish(holders[i]);
+}
+
+static bool none_is_left(void *arg)
+{
+    const fixture *f = arg;
+
+    return server_integer(f->server, "EVAL %s 0", "return #redis.call('KEYS', 'lock:n*')") == 0;
+}
+
+/* True: the short lease was there from before the burst until nothing was left of it. */
+static bool outlives_a_burst(fixture *f)
+{
+    const dibs_lock_options brief = {.lease_ms = SHORT_LEASE_MS};
+    actor *holders[2];
+    bool kept = true;
+
+    hold_many(f, holders);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "brief", DIBS_WAIT_FOREVER, &brief));
+    for (int i = 0; i < 2; i++)
+        actor_end(holders[i]);
+    for (int64_t limit = now_ms() + LIMIT_MS; !none_is_left(f) && now_ms() < limit;)
+        kept = kept && dibs_check(f->rt, "brief") == DIBS_OK;
+    assert_true(none_is_left(f));
+    return dibs_unlock(f->rt, "brief") == DIBS_OK && kept;
+}
+
+/* A machine that stands still for a moment may cost the lease by itself, but not each time. */
+static void a_thread_that_ends_with_many_costs_no_other_its_lease(void **state)
+{
+    fixture *f = *state;
+    int rounds = 0;
+
+    fixture_open(f, LONG_LEASE_MS);
+    while (!outlives_a_burst(f))
+        assert_true(++rounds < ROUNDS);
+    assert_int_equal(stats_of(f->rt).leases, 0);
+}
+
+static void a_close_leaves_none_of_many(void **state)
+{
+    fixture *f = *state;
+    actor *holders[2];
+
+    f->config.command_timeout_ms = f->config.connect_timeout_ms = LIMIT_MS / 2;
+    fixture_open(f, LONG_LEASE_MS);
+    hold_many(f, holders);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    assert_true(none_is_left(f));
+    for (int i = 0; i < 2; i++)
+        actor_end(holders[i]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_key_without_rights_costs_no_other_its_lease),
+        cmocka_unit_test(leases_of_two_slots_are_renewed),
+        TEST(a_thread_that_ends_with_many_costs_no_other_its_lease),
+        TEST(a_close_leaves_none_of_many),
+    };
+
+    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
+}

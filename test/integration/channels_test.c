@@ -1,0 +1,354 @@
+/*
+ * A server that takes no more connections, or is away: what stands is used before anything new is needed, and the
+ * application hears that the store can't be reached only when nothing stands, and each time that it is back.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* Those that stand are let be, and leave no place when they end. */
+static void take_no_more_clients(fixture *f)
+{
+    server_do(f->server, "CONFIG SET maxclients 1");
+}
+
+static void take_clients_again(fixture *f)
+{
+    server_do(f->server, "CONFIG SET maxclients 10000");
+}
+
+static bool is_extended(void *rt)
+{
+    return dibs_extend(rt, "first", LONG_LEASE_MS) == DIBS_OK;
+}
+
+/* With a connection for calls, and the scheduler's. */
+static void open_and_connect(fixture *f)
+{
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "first"));
+    assert_true(wait_until(is_extended, f->rt, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
+}
+
+/* Whether they came by turns, DOWN first. */
+static void expect_by_turns(events *e)
+{
+    dibs_event_kind due = DIBS_EVENT_STORE_DOWN;
+
+    pthread_mutex_lock(&e->mutex);
+    for (unsigned i = 0; i < e->count && i < EVENTS_MAX; i++) {
+        if (e->list[i].kind != DIBS_EVENT_STORE_DOWN && e->list[i].kind != DIBS_EVENT_STORE_UP)
+            continue;
+        assert_that(e->list[i].kind == due, "event %u: %s", i, e->list[i].detail);
+        due = due == DIBS_EVENT_STORE_DOWN ? DIBS_EVENT_STORE_UP : DIBS_EVENT_STORE_DOWN;
+    }
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static bool all_downs_are_over(void *arg)
+{
+    return events_count(arg, DIBS_EVENT_STORE_UP, NULL) == events_count(arg, DIBS_EVENT_STORE_DOWN, NULL);
+}
+
+/* Sooner or later each DOWN is followed by an UP. */
+static void expect_up_at_last(events *e)
+{
+    assert_that(wait_until(all_downs_are_over, e, LIMIT_MS), "%u DOWN, %u UP",
+                events_count(e, DIBS_EVENT_STORE_DOWN, NULL), events_count(e, DIBS_EVENT_STORE_UP, NULL));
+    expect_by_turns(e);
+}
+
+/* ------------------------------------------------------------ a crowd of calls */
+
+enum { THREADS = 8, TRIES = 50 };
+
+struct crowd {
+    dibs_runtime *rt;
+    unsigned number, good;
+    pthread_t thread;
+    char detail[320];
+};
+
+/* Each on a name of its own, so nothing but the store can refuse. */
+static void *try_often(void *arg)
+{
+    struct crowd *c = arg;
+    char name[16];
+
+    snprintf(name, sizeof name, "crowd-%u", c->number);
+    for (int i = 0; i < TRIES; i++) {
+        if (dibs_trylock(c->rt, name) == DIBS_OK && dibs_unlock(c->rt, name) == DIBS_OK)
+            c->good++;
+        else
+            snprintf(c->detail, sizeof c->detail, "%s", dibs_last_error());
+    }
+    return NULL;
+}
+
+static void crowd_begin(struct crowd crowd[THREADS], dibs_runtime *rt)
+{
+    for (unsigned i = 0; i < THREADS; i++) {
+        crowd[i] = (struct crowd){.rt = rt, .number = i};
+        assert_int_equal(pthread_create(&crowd[i].thread, NULL, try_often, &crowd[i]), 0);
+    }
+}
+
+/* How many of the tries came through. */
+static unsigned crowd_end(struct crowd crowd[THREADS])
+{
+    unsigned good = 0;
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(crowd[i].thread, NULL);
+        good += crowd[i].good;
+    }
+    return good;
+}
+
+static unsigned tries_that_succeed(dibs_runtime *rt)
+{
+    struct crowd crowd[THREADS];
+
+    crowd_begin(crowd, rt);
+    unsigned good = crowd_end(crowd);
+    for (unsigned i = 0; i < THREADS; i++)
+        if (crowd[i].good < TRIES)
+            print_message("# %s\n", crowd[i].detail);
+    return good;
+}
+
+static void what_stands_is_used_before_what_would_have_to_be_made(void **state)
+{
+    fixture *f = *state;
+
+    open_and_connect(f);
+    take_no_more_clients(f);
+    assert_int_equal(tries_that_succeed(f->rt), THREADS * TRIES);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
+    take_clients_again(f);
+    assert_int_equal(tries_that_succeed(f->rt), THREADS * TRIES);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL), 0);
+}
+
+static long long clients_of(server *s)
+{
+    redisReply *reply = server_command(s, "CLIENT LIST TYPE normal");
+    long long count = 0;
+
+    for (const char *at = reply->str; (at = strstr(at, " name=dibs:")); at++)
+        count++;
+    freeReplyObject(reply);
+    return count;
+}
+
+static bool all_are_connected(void *arg)
+{
+    fixture *f = arg;
+
+    tries_that_succeed(f->rt);
+    return clients_of(f->server) == 5; /* the scheduler's too */
+}
+
+/* Those that are missing are made as soon as there is work for them. */
+static void more_are_made_in_the_background_when_those_that_stand_are_busy(void **state)
+{
+    fixture *f = *state;
+
+    open_and_connect(f);
+    assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+}
+
+/* ------------------------------------------------------------- down, and up */
+
+static bool is_refused(void *rt)
+{
+    return dibs_trylock(rt, "x") == DIBS_UNAVAILABLE;
+}
+
+static bool is_locked(void *rt)
+{
+    return dibs_trylock(rt, "x") == DIBS_OK;
+}
+
+static void down_is_told_when_nothing_stands_and_up_when_it_does_again(void **state)
+{
+    fixture *f = *state;
+
+    open_and_connect(f);
+    for (unsigned i = 1; i <= 3; i++) {
+        take_no_more_clients(f);
+        server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        assert_true(wait_until(is_refused, f->rt, LIMIT_MS));
+        events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
+        take_clients_again(f);
+        assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+        expect_up_at_last(&f->events);
+        assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL), i);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    assert_non_null(strstr(events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL).detail, "clients"));
+}
+
+static void a_server_that_is_restarted_under_load(void **state)
+{
+    fixture *f = *state;
+    struct crowd crowd[THREADS];
+
+    open_and_connect(f);
+    for (unsigned i = 1; i <= 4; i++) {
+        crowd_begin(crowd, f->rt);
+        server_kill(f->server);
+        crowd_end(crowd);
+        assert_true(wait_until(is_refused, f->rt, LIMIT_MS));
+        server_restart(f->server);
+        assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+        expect_up_at_last(&f->events);
+        assert_true(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL) >= i);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+}
+
+/* Connections that nobody uses seem to stand. What stopped answers none of them. */
+static void a_server_that_is_silent_is_down_though_idle_connections_stand(void **state)
+{
+    fixture *f = *state;
+
+    f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
+    open_and_connect(f);
+    assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+    server_pause(f->server);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
+    events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
+    server_resume(f->server);
+    assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+    expect_up_at_last(&f->events);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* -------------------------------------------------- one that can't be made anew */
+
+/* Through a script server, with all shared connections; from then on no new ones can be made. */
+static script_server *open_with_all(fixture *f)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    f->urls[0] = script_server_url(net);
+    f->config.outage_ms = LIMIT_MS;
+    open_and_connect(f);
+    assert_true(wait_until(all_are_connected, f, LIMIT_MS));
+    return net;
+}
+
+static void lose_the_next_answer(fixture *f, script_server *net, const char *match)
+{
+    script_server_clear(net);
+    take_no_more_clients(f);
+    script_server_add(net, (script_rule){.match = match, .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+}
+
+static void close_with_all(fixture *f, script_server *net)
+{
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
+    take_clients_again(f);
+    script_server_clear(net);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+/* It may be under way still, so it is taken back, and the call asks anew over what stands. */
+static void an_ask_in_doubt_goes_on_over_another(void **state)
+{
+    fixture *f = *state;
+    script_server *net = open_with_all(f);
+
+    lose_the_next_answer(f, net, "lock:doubt");
+    unsigned fired = script_server_fired(net);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "doubt", LIMIT_MS));
+    assert_true(script_server_fired(net) > fired);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "doubt"));
+    assert_true(server_wait_gone(f->server, "lock:doubt", LIMIT_MS));
+    close_with_all(f, net);
+}
+
+/* An ask that waits has its place in the queue, and its next goes over another connection without giving that up. */
+static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
+{
+    fixture *f = *state;
+    script_server *net = open_with_all(f);
+    actor *waiter = actor_start();
+
+    server_do(f->server, "SET lock:wait by-hand PX %d", LONG_LEASE_MS);
+    actor_begin_lock(waiter, f->rt, "wait", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "wait", 1);
+    queue_entry before = queue_await_ask(f->server, "wait", 1);
+    lose_the_next_answer(f, net, "lock:lost");
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "lost")); /* the first channel, which the waiter uses too */
+    queue_entry after = queue_await_ask(f->server, "wait", before.number + 2);
+    assert_string_equal(after.token, before.token);
+    assert_true(after.order == before.order);
+    server_do(f->server, "DEL lock:wait");
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "wait"));
+    actor_end(waiter);
+    close_with_all(f, net);
+}
+
+static void a_release_is_sent_again_over_another(void **state)
+{
+    fixture *f = *state;
+    script_server *net = open_with_all(f);
+
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    lose_the_next_answer(f, net, "lock:held");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+    assert_false(server_has(f->server, "lock:held"));
+    close_with_all(f, net);
+}
+
+static void a_question_is_asked_again_over_another(void **state)
+{
+    fixture *f = *state;
+    script_server *net = open_with_all(f);
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    lose_the_next_answer(f, net, "lock:held");
+    assert_status(DIBS_OK, dibs_query(f->rt, "held", &owner));
+    assert_true(owner.held);
+    lose_the_next_answer(f, net, "lock:held");
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(f->rt, "held", "another"));
+    script_server_clear(net);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+    close_with_all(f, net);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_stands_is_used_before_what_would_have_to_be_made),
+        TEST(more_are_made_in_the_background_when_those_that_stand_are_busy),
+        TEST(down_is_told_when_nothing_stands_and_up_when_it_does_again),
+        cmocka_unit_test_setup_teardown(a_server_that_is_restarted_under_load, fixture_setup,
+                                        fixture_teardown_expiring),
+        TEST(a_server_that_is_silent_is_down_though_idle_connections_stand),
+        TEST(an_ask_in_doubt_goes_on_over_another),
+        TEST(a_waiter_whose_connection_is_gone_keeps_its_place),
+        TEST(a_release_is_sent_again_over_another),
+        TEST(a_question_is_asked_again_over_another),
+    };
+
+    return cmocka_run_group_tests_name("channels", tests, NULL, NULL);
+}

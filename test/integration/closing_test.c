@@ -1,0 +1,182 @@
+/*
+ * Calls that come too late: threads that use a runtime for all they are worth while another closes it, and go on with
+ * it afterwards. Each call is a good one or says that the runtime is closed, or that what the thread held is lost; none
+ * reads what is not there any more.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { WORKERS = 6, CALLS = 30 }; /* so many calls of each before the close, and after it */
+
+#define BIT(status) (1u << (status))
+
+struct crowd {
+    dibs_runtime *rt;             /* of this round: written by the test's thread, read after `round` */
+    atomic_int round;             /* 0: between two of them; -1: the end */
+    atomic_bool closed;           /* dibs_close of this round has returned */
+    atomic_int calls[WORKERS];    /* rounds of calls, since the round began, or was closed */
+    atomic_int left;              /* workers that have left this round */
+    atomic_uint wrong;            /* a status that must not be: its bit */
+    const char *_Atomic wrong_at; /* and of which call */
+};
+
+struct worker {
+    struct crowd *crowd;
+    int number;
+};
+
+/* A call that began after dibs_close had returned has only some answers; one that began before may have any. */
+static dibs_status judge(struct crowd *c, const char *call, bool late, unsigned good, unsigned good_late,
+                         dibs_status status)
+{
+    if (!(BIT(status) & (late ? good_late : good | good_late))) {
+        atomic_fetch_or(&c->wrong, BIT(status));
+        atomic_store(&c->wrong_at, call);
+    }
+    return status;
+}
+
+#define JUDGE(good, good_late, call) judge(c, #call, late, good, good_late, call)
+
+static void use_once(struct crowd *c, int number, int turn)
+{
+    dibs_runtime *rt = c->rt;
+    bool late =
+        atomic_load(&c->closed); /* a nested lock finds the runtime closing, or, a moment later, its lease lost */
+    const unsigned ok = BIT(DIBS_OK), closed = BIT(DIBS_CLOSED), lost = BIT(DIBS_LOST), none = BIT(DIBS_NOT_HELD);
+    dibs_hold hold;
+    dibs_owner owner;
+    dibs_stats stats;
+    char own[16];
+
+    snprintf(own, sizeof own, "own-%d", number);
+    JUDGE(ok, closed | lost, dibs_lock(rt, own));
+    JUDGE(ok, closed | lost, dibs_lock(rt, own));
+    JUDGE(ok | BIT(DIBS_BUSY), closed | lost, dibs_trylock(rt, "common"));
+    JUDGE(ok | BIT(DIBS_TIMEOUT), closed | lost, dibs_timedlock(rt, "common", 1));
+    JUDGE(ok, lost | none, dibs_check(rt, own));
+    JUDGE(ok, lost | none, dibs_hold_of(rt, own, &hold));
+    JUDGE(ok, closed, dibs_query(rt, "common", &owner));
+    JUDGE(ok, closed, dibs_force_unlock(rt, "nobody's", NULL));
+    JUDGE(ok, closed | lost | none, dibs_extend(rt, own, LONG_LEASE_MS));
+    dibs_stats_get(rt, &stats);
+    if (late && (stats.acquired > 0 || stats.store_commands > 0))
+        atomic_fetch_or(&c->wrong, BIT(31));
+    JUDGE(ok, lost | none, dibs_unlock(rt, own));
+    if (turn % 2) {
+        JUDGE(ok, lost | none, dibs_unlock(rt, own));
+        JUDGE(ok, lost | none, dibs_unlock(rt, "common"));
+    }
+    if (turn % 3)
+        JUDGE(ok, ok | lost, dibs_unlock_all(rt)); /* else it takes its holds along, into its end or the next round */
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct crowd *c = w->crowd;
+
+    for (int round = 1; atomic_load(&c->round) != -1; round++) {
+        while (atomic_load(&c->round) != round && atomic_load(&c->round) != -1)
+            pause_ms(0);
+        for (int turn = 0; atomic_load(&c->round) == round; turn++) {
+            use_once(c, w->number, turn);
+            atomic_fetch_add(&c->calls[w->number], 1);
+        }
+        atomic_fetch_add(&c->left, 1);
+    }
+    return NULL;
+}
+
+/* All of them have called so often since the numbers were set to 0. */
+static bool have_called(void *arg)
+{
+    struct crowd *c = arg;
+
+    for (int i = 0; i < WORKERS; i++)
+        if (atomic_load(&c->calls[i]) < CALLS)
+            return false;
+    return true;
+}
+
+static bool have_left(void *arg)
+{
+    return atomic_load(&((struct crowd *)arg)->left) == WORKERS;
+}
+
+static void await_calls(struct crowd *c)
+{
+    for (int i = 0; i < WORKERS; i++)
+        atomic_store(&c->calls[i], 0);
+    assert_true(wait_until(have_called, c, LIMIT_MS));
+    assert_that(atomic_load(&c->wrong) == 0, "%s says the status of bit 0x%x", atomic_load(&c->wrong_at),
+                atomic_load(&c->wrong));
+}
+
+static void play_round(struct crowd *c, int round, const dibs_config *config, const char *url)
+{
+    assert_status(DIBS_OK, open_status(url, config, &c->rt));
+    atomic_store(&c->closed, false);
+    atomic_store(&c->left, 0);
+    atomic_store(&c->round, round);
+    await_calls(c);
+    dibs_close(c->rt);
+    atomic_store(&c->closed, true);
+    await_calls(c);
+    dibs_shutdown(c->rt);
+    dibs_close(c->rt);
+    assert_status(DIBS_CLOSED, dibs_lock(c->rt, "x"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(c->rt, "x"));
+    /* A call that began before the close has the old handle: the next round must not change what it reads. */
+    atomic_store(&c->round, 0);
+    assert_true(wait_until(have_left, c, LIMIT_MS));
+}
+
+static void close_under_a_crowd(const char *url, int rounds)
+{
+    const dibs_config config = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
+    static struct crowd c; /* where a test fails, its threads go on */
+    static struct worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+
+    atomic_store(&c.round, 0);
+
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){&c, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (int round = 1; round <= rounds; round++)
+        play_round(&c, round, &config, url);
+    atomic_store(&c.round, -1);
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void late_calls_at_a_store_in_memory(void **state)
+{
+    (void)state;
+    close_under_a_crowd("mem:", 60);
+}
+
+static void late_calls_at_a_server(void **state)
+{
+    fixture *f = *state;
+
+    close_under_a_crowd(f->server->url, 20);
+    server_assert_no_locks(f->server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(late_calls_at_a_store_in_memory),
+        cmocka_unit_test_setup_teardown(late_calls_at_a_server, fixture_setup, fixture_teardown),
+    };
+
+    return cmocka_run_group_tests_name("closing", tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/* A server that is part of a cluster: which names it takes, and what is said of the others. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static bool is_up(void *arg)
+{
+    char info[1024];
+
+    return server_string(arg, info, sizeof info, "CLUSTER INFO") && strstr(info, "cluster_state:ok");
+}
+
+static int setup(void **state)
+{
+    static fixture cluster;
+    fixture *f = &cluster;
+
+    *f = (fixture){.server = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"})};
+    server_do(f->server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    assert_true(wait_until(is_up, f->server, LIMIT_MS));
+    f->urls[0] = f->server->url;
+    f->config = (dibs_config){.urls = f->urls, .url_count = 1};
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+
+    dibs_close(f->rt);
+    server_stop(f->server);
+    return 0;
+}
+
+static void expect_invalid(dibs_status status)
+{
+    assert_status(DIBS_INVALID, status);
+    assert_non_null(strstr(dibs_last_error(), "cluster"));
+    assert_non_null(strstr(dibs_last_error(), "hash tag"));
+}
+
+/* None of the calls about it sends anything. */
+static void expect_refused(fixture *f, const char *name)
+{
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    dibs_owner owner;
+    long long asks = server_asks(f->server);
+
+    print_message("# %s\n", name);
+    expect_invalid(dibs_trylock(f->rt, name));
+    expect_invalid(dibs_timedlock(f->rt, name, LIMIT_MS));
+    expect_invalid(dibs_lock_with(f->rt, name, LIMIT_MS, &fair));
+    expect_invalid(dibs_query(f->rt, name, &owner));
+    expect_invalid(dibs_force_unlock(f->rt, name, NULL));
+    expect_invalid(dibs_force_unlock(f->rt, name, "dibs:x"));
+    assert_int_equal(server_asks(f->server), asks);
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, name));
+}
+
+static void expect_taken_and_seen(fixture *f, const char *name)
+{
+    dibs_owner owner;
+
+    print_message("# %s\n", name);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, name, LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FAIR}));
+    assert_status(DIBS_OK, dibs_query(f->rt, name, &owner));
+    assert_true(owner.held);
+    assert_status(DIBS_OK, dibs_extend(f->rt, name, LONG_LEASE_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+    assert_status(DIBS_OK, dibs_trylock(f->rt, name));
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, name, NULL));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, name));
+    assert_false(server_has(f->server, name));
+}
+
+/* Which goes over the scheduler's connection. */
+static bool is_extended(void *rt)
+{
+    return dibs_extend(rt, "first", LONG_LEASE_MS) == DIBS_OK;
+}
+
+/* All connections that send scripts have made theirs known: from now on the server counts what calls ask. */
+static void open_and_connect(fixture *f)
+{
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "first"));
+    assert_true(wait_until(is_extended, f->rt, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
+}
+
+static void a_key_whose_sidecars_lie_elsewhere_is_invalid(void **state)
+{
+    fixture *f = *state;
+
+    open_and_connect(f);
+    expect_refused(f, "a}b");
+    expect_refused(f, "{}x");
+    expect_refused(f, "}");
+    expect_taken_and_seen(f, "{a}b");
+    expect_taken_and_seen(f, "a{b");
+    expect_taken_and_seen(f, "plain");
+}
+
+/* The key counts, not the name: a prefix with a tag puts all of them into one slot. */
+static void with_a_tag_in_the_prefix_all_names_are_good(void **state)
+{
+    fixture *f = *state;
+
+    f->config.key_prefix = "{app}:";
+    fixture_open(f, LONG_LEASE_MS);
+    expect_taken_and_seen(f, "a}b");
+    expect_taken_and_seen(f, "{}x");
+}
+
+static void without_a_prefix_the_name_is_the_key(void **state)
+{
+    fixture *f = *state;
+
+    f->config.key_prefix = "";
+    open_and_connect(f);
+    expect_refused(f, "{}x");
+    expect_taken_and_seen(f, "{a}b");
+}
+
+/* Elsewhere there are no slots. */
+static void a_server_without_a_cluster_takes_all_names(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    expect_taken_and_seen(f, "a}b");
+    expect_taken_and_seen(f, "{}x");
+    expect_taken_and_seen(f, "a{b");
+}
+
+#define ON_A_CLUSTER(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_A_CLUSTER(a_key_whose_sidecars_lie_elsewhere_is_invalid),
+        ON_A_CLUSTER(with_a_tag_in_the_prefix_all_names_are_good),
+        ON_A_CLUSTER(without_a_prefix_the_name_is_the_key),
+        cmocka_unit_test_setup_teardown(a_server_without_a_cluster_takes_all_names, fixture_setup, fixture_teardown),
+    };
+
+    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
+}

@@ -1,0 +1,270 @@
+/*
+ * The connection of an ask: all asks of one token go over the same one, so that they reach the server in the order in
+ * which they were sent, however busy it is. The server says by MONITOR over which connection each came. And how often
+ * it is asked.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define ROUNDS 5
+#define CONNECTIONS 2
+#define ASKS_WITHIN_MS 2000 /* who waits for a foreigner asks every 100 ms at the latest */
+
+/* ------------------------------------------------------- what the server saw */
+
+/* Tells all commands that the server runs. */
+static redisContext *monitor_open(server *s)
+{
+    redisContext *monitor = redisConnectUnix(s->socket_path);
+    redisReply *reply;
+
+    assert_true(monitor && !monitor->err);
+    assert_int_equal(redisSetTimeout(monitor, (struct timeval){.tv_sec = LIMIT_MS / 1000}), REDIS_OK);
+    reply = redisCommand(monitor, "MONITOR");
+    assert_true(reply && reply->type == REDIS_REPLY_STATUS);
+    freeReplyObject(reply);
+    return monitor;
+}
+
+/* The next line; the caller frees it: 1700000000.123456 [0 127.0.0.1:40000] "evalsha" "..." ... */
+static redisReply *monitor_next(redisContext *monitor)
+{
+    void *reply = NULL;
+
+    assert_that(redisGetReply(monitor, &reply) == REDIS_OK, "the monitor hears nothing");
+    return reply;
+}
+
+/* The connection of a command of the runtime: false, where a script or the test itself sent it. */
+static bool read_sender(const char *line, char sender[64])
+{
+    return sscanf(line, "%*s [%*d %63[^]]]", sender) == 1 && strncmp(sender, "127.0.0.1:", 10) == 0;
+}
+
+/* ------------------------------------------------------------------ the scene */
+
+/* A foreigner has "x", so who waits for it asks again and again. */
+static void open_scene(fixture *f)
+{
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.tcp = true});
+    f->urls[0] = f->server->url;
+    f->config.connect_timeout_ms = LIMIT_MS;
+    f->config.command_timeout_ms = LIMIT_MS;
+    f->config.handoff_ms = DIBS_NO_HANDOFF;
+    fixture_open(f, LONG_LEASE_MS);
+}
+
+struct commands {
+    dibs_runtime *rt;
+    uint64_t count;
+};
+
+static bool has_sent(void *arg)
+{
+    const struct commands *commands = arg;
+
+    return stats_of(commands->rt).store_commands >= commands->count;
+}
+
+static bool sends(fixture *f, uint64_t count, int64_t limit_ms)
+{
+    return wait_until(has_sent, &(struct commands){f->rt, count}, limit_ms);
+}
+
+/* Two calls at once. Where they go over one connection another is made in the background, for the next. */
+static void make_two_calls(fixture *f)
+{
+    actor *actors[CONNECTIONS];
+    char names[CONNECTIONS][16];
+
+    server_pause(f->server);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        uint64_t before = stats_of(f->rt).store_commands;
+        actors[i] = actor_start();
+        snprintf(names[i], sizeof names[i], "load%d", i);
+        actor_begin_lock(actors[i], f->rt, names[i], 0);
+        assert_true(sends(f, before + 1, LIMIT_MS));
+    }
+    server_resume(f->server);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        assert_status(DIBS_OK, actor_result(actors[i]));
+        assert_status(DIBS_OK, actor_unlock(actors[i], f->rt, names[i]));
+        actor_end(actors[i]);
+    }
+}
+
+/*
+ * While the server says nothing, another call takes the connection that an idle runtime would use; then who waits asks.
+ * Where it had asked just before, and so can't again, this is done once more.
+ */
+static void have_it_asked_beside_another_call(fixture *f, actor *other)
+{
+    bool asked = false;
+
+    for (int i = 0; i < 10 && !asked; i++) {
+        server_pause(f->server);
+        uint64_t before = stats_of(f->rt).store_commands;
+        actor_begin_lock(other, f->rt, "y", 0);
+        asked = sends(f, before + 2, ASKS_WITHIN_MS);
+        server_resume(f->server);
+        assert_status(DIBS_OK, actor_result(other));
+        assert_status(DIBS_OK, actor_unlock(other, f->rt, "y"));
+    }
+    assert_true(asked);
+}
+
+/* Over how many connections commands with that text came until now, and how many did. */
+struct traffic {
+    unsigned connections, commands;
+};
+
+static struct traffic traffic_of(server *s, redisContext *monitor, const char *text)
+{
+    struct traffic traffic = {0, 0};
+    char senders[8][64];
+    char sender[64];
+    bool end = false;
+
+    server_do(s, "ECHO that-is-all");
+    while (!end) {
+        redisReply *line = monitor_next(monitor);
+        end = strstr(line->str, "that-is-all") != NULL;
+        if (strstr(line->str, text) && read_sender(line->str, sender)) {
+            unsigned i = 0;
+            while (i < traffic.connections && strcmp(senders[i], sender) != 0)
+                i++;
+            assert_true(i < sizeof senders / sizeof senders[0]);
+            if (i == traffic.connections)
+                strcpy(senders[traffic.connections++], sender);
+            traffic.commands++;
+        }
+        freeReplyObject(line);
+    }
+    return traffic;
+}
+
+/* Afterwards two connections stand, each with as little to do as the other. */
+static void have_connections_made(fixture *f, redisContext *monitor)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    do {
+        assert_true(now_ms() < limit);
+        make_two_calls(f);
+    } while (traffic_of(f->server, monitor, "\"lock:load").connections < CONNECTIONS);
+}
+
+/* ----------------------------------------------------------------- the tests */
+
+static void all_asks_of_a_token_go_over_one_connection(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+    actor *other = actor_start();
+
+    open_scene(f);
+    redisContext *monitor = monitor_open(f->server);
+    have_connections_made(f, monitor);
+    server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
+    uint64_t before = stats_of(f->rt).store_commands;
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    assert_true(sends(f, before + 1, LIMIT_MS));
+    for (int i = 0; i < ROUNDS; i++)
+        have_it_asked_beside_another_call(f, other);
+    struct traffic traffic = traffic_of(f->server, monitor, "\" \"lock:x\"");
+    assert_true(traffic.commands > ROUNDS);
+    assert_int_equal(traffic.connections, 1);
+    redisFree(monitor);
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+    actor_end(other);
+}
+
+/* The first of them is the one behind the release of the thread before, on the connection of that. */
+static void the_ask_behind_a_release_is_the_first_of_them(void **state)
+{
+    fixture *f = *state;
+    actor *holder = actor_start();
+    actor *waiter = actor_start();
+    actor *other = actor_start();
+
+    open_scene(f);
+    redisContext *monitor = monitor_open(f->server);
+    have_connections_made(f, monitor);
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_status(DIBS_OK, actor_lock(holder, f->rt, "x", 0));
+        server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS); /* so the ask behind it finds it taken */
+        actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(waiter);
+        traffic_of(f->server, monitor, "");
+        assert_status(DIBS_LOST, actor_unlock(holder, f->rt, "x"));
+        have_it_asked_beside_another_call(f, other);
+        struct traffic traffic = traffic_of(f->server, monitor, "\" \"lock:x\"");
+        assert_true(traffic.commands > 1);
+        assert_int_equal(traffic.connections, 1);
+        server_do(f->server, "DEL lock:x");
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    }
+    redisFree(monitor);
+    actor_end(holder);
+    actor_end(waiter);
+    actor_end(other);
+}
+
+/* --------------------------------------------------------- how often it asks */
+
+#define OWNED_MS 2000
+
+static bool has_passed(void *arg)
+{
+    const int64_t *until = arg;
+
+    return now_ms() >= *until;
+}
+
+/* An owner of whom it was known until when, and is not any more, is asked for no more often than any foreigner. */
+static void an_owner_that_has_no_end_any_more(void **state)
+{
+    fixture *f = *state;
+    actor *waiter = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x by-hand PX %d", OWNED_MS);
+    uint64_t before = stats_of(f->rt).store_commands;
+    actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
+    assert_true(sends(f, before + 1, LIMIT_MS));
+    assert_int_equal(server_integer(f->server, "PERSIST lock:x"), 1);
+    int64_t start = now_ms() + OWNED_MS, until = start + 1000;
+    assert_true(wait_until(has_passed, &start, LIMIT_MS));
+    long long asks = server_asks(f->server);
+    assert_true(wait_until(has_passed, &until, LIMIT_MS));
+    asks = server_asks(f->server) - asks;
+    int64_t took = now_ms() - start;
+    assert_that(asks <= took / 50 + 2, "%lld in %lld ms", asks, (long long)took);
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(waiter));
+    assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
+    actor_end(waiter);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(all_asks_of_a_token_go_over_one_connection),
+        TEST(the_ask_behind_a_release_is_the_first_of_them),
+        TEST(an_owner_that_has_no_end_any_more),
+    };
+
+    return cmocka_run_group_tests_name("redis_ask", tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* A password is never told, whatever a server answers to it: in no error and in no event. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define USER "adm1n"
+#define PASSWORD "S3cr3t-0f-ours"
+
+/* Neither it nor a part of it that would help. */
+static void expect_kept(const char *text)
+{
+    assert_that(!strstr(text, "S3cr") && !strstr(text, "0f-ours") && !strstr(text, USER), "%s", text);
+}
+
+static void expect_all_kept(events *e)
+{
+    pthread_mutex_lock(&e->mutex);
+    for (unsigned i = 0; i < e->count && i < EVENTS_MAX; i++)
+        expect_kept(e->list[i].detail);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+/* With a user and without. The text lives until the next call. */
+static const char *url_of(const char *socket_url, bool user)
+{
+    static char url[256];
+
+    snprintf(url, sizeof url, "unix://%s:" PASSWORD "@%s", user ? USER : "", socket_url + strlen("unix://"));
+    return url;
+}
+
+/* ------------------------------------------------------------ a real server */
+
+/* What it does not know it repeats, with its arguments. */
+static void a_server_that_knows_no_auth(void **state)
+{
+    server *s = server_start(&(server_options){.config = "rename-command AUTH \"\""});
+
+    (void)state;
+    for (int user = 0; user < 2; user++) {
+        dibs_runtime *rt;
+
+        assert_status(DIBS_STORE_ERROR, open_status(url_of(s->url, user), NULL, &rt));
+        assert_null(rt);
+        expect_kept(dibs_last_error());
+        assert_non_null(strstr(dibs_last_error(), "AUTH"));
+        assert_non_null(strstr(dibs_last_error(), "unknown command"));
+    }
+    server_stop(s);
+}
+
+/* It takes the place of one that let us in. */
+static void a_server_that_forgot_auth(void **state)
+{
+    fixture *f = *state;
+    static char url[256];
+
+    server_do(f->server, "ACL SETUSER %s on >%s ~* &* +@all", USER, PASSWORD);
+    snprintf(url, sizeof url, "%s", url_of(f->server->url, true));
+    f->urls[0] = url;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    server_kill(f->server);
+    f->server->options.config = strdup("rename-command AUTH \"\"");
+    server_restart(f->server);
+    expect_kept(events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL).detail);
+    assert_status(DIBS_STORE_ERROR, dibs_trylock(f->rt, "x"));
+    expect_kept(dibs_last_error());
+    expect_all_kept(&f->events);
+}
+
+/* --------------------------------------------------------- any answer at all */
+
+#define ECHOED USER " " PASSWORD
+
+static const char *const answers[] = {
+    "-ERR unknown command 'AUTH', with args beginning with: '" USER "' '" PASSWORD "' \r\n",
+    "-ERR unknown command `AUTH`, with args beginning with: `" PASSWORD "`, \r\n",
+    "-" PASSWORD "\r\n",
+    "-" PASSWORD " " USER "\r\n",
+    "-ERR " ECHOED "\r\n",
+    "-NOPERM " ECHOED "\r\n",
+    "-WRONGPASS " ECHOED "\r\n",
+    "-NOAUTH " ECHOED "\r\n",
+    "-DENIED " ECHOED "\r\n",
+    "-LOADING " ECHOED "\r\n",
+    "-READONLY " ECHOED "\r\n",
+    "-BUSY " ECHOED "\r\n",
+    "-MISCONF " ECHOED "\r\n",
+    "-OOM " ECHOED "\r\n",
+    "-ERR max number of clients " ECHOED "\r\n",
+    "-ERR Error running script: NOPERM " ECHOED "\r\n",
+    "-ERR AUTH " ECHOED "\r\n",
+    "-ERR invalid password " ECHOED "\r\n",
+    "+" ECHOED "\r\n",
+    "$14\r\n" PASSWORD "\r\n",
+    "*2\r\n$4\r\nAUTH\r\n$14\r\n" PASSWORD "\r\n",
+    ":" PASSWORD "\r\n",
+    "$" PASSWORD "\r\n",
+    "*" PASSWORD "\r\n",
+    PASSWORD "\r\n",
+    "AUTH " ECHOED "\r\n",
+    "HTTP/1.1 400 Bad Request: " ECHOED "\r\n",
+};
+
+/* Commands that a greeting consists of, as they are sent. The scripts hold none of these words in capital letters. */
+static const char *const commands[] = {
+    "$4\r\nAUTH",          "$6\r\nSELECT",  "SETNAME",     "$2\r\nID\r\n", "$6\r\nserver",
+    "9223372036854775807", "$4\r\nTIME",    "replication", "$4\r\nLOAD",   "$8\r\nreturn 1",
+    "$7\r\nPUBLISH",       "$7\r\ncluster", "SUBSCRIBE",
+};
+
+/* Opens a runtime that is answered so to one command of its greetings, and uses it. */
+static void expect_kept_from(server *s, const char *command, const char *answer, bool user)
+{
+    script_server *net = script_server_start(&(script_options){.backend = s->socket_path});
+    char url[300];
+    events e;
+    dibs_runtime *rt;
+
+    events_init(&e);
+    snprintf(url, sizeof url, "%s?db=1", url_of(script_server_url(net), user));
+    script_server_add(net, (script_rule){.match = command, .action = SCRIPT_REPLACE, .bytes = answer});
+    dibs_config config = {.connect_timeout_ms = 300, .command_timeout_ms = 300, .outage_ms = 1};
+    config.on_event = events_record;
+    config.on_event_arg = &e;
+    if (open_status(url, &config, &rt) == DIBS_OK) {
+        if (dibs_lock_with(rt, "x", 20, &(dibs_lock_options){.flags = DIBS_FAIR}) == DIBS_OK)
+            dibs_unlock(rt, "x");
+        else
+            expect_kept(dibs_last_error());
+    } else {
+        assert_true(dibs_last_error()[0]);
+        expect_kept(dibs_last_error());
+    }
+    dibs_close(rt);
+    expect_all_kept(&e);
+    events_destroy(&e);
+    script_server_stop(net);
+}
+
+static server *server_with_account(void)
+{
+    server *s = server_start(NULL);
+
+    server_do(s, "ACL SETUSER %s on >%s ~* &* +@all", USER, PASSWORD);
+    server_do(s, "ACL SETUSER default >%s", PASSWORD);
+    return s;
+}
+
+static void whatever_a_greeting_is_answered(void **state)
+{
+    server *s = server_with_account();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        for (size_t j = 0; j < sizeof answers / sizeof *answers; j++)
+            expect_kept_from(s, commands[i], answers[j], (i + j) % 2);
+    server_stop(s);
+}
+
+/* The same where it has served before, and the connections are made anew. */
+static void whatever_a_later_greeting_is_answered(void **state)
+{
+    server *s = server_with_account();
+
+    (void)state;
+    for (size_t j = 0; j < sizeof answers / sizeof *answers; j++) {
+        script_server *net = script_server_start(&(script_options){.backend = s->socket_path});
+        events e;
+
+        events_init(&e);
+        dibs_config config = {.connect_timeout_ms = 300, .command_timeout_ms = 300, .outage_ms = 1};
+        config.on_event = events_record;
+        config.on_event_arg = &e;
+        dibs_runtime *rt = open_url(url_of(script_server_url(net), j % 2), &config);
+        script_server_add(net, (script_rule){.match = "$4\r\nAUTH", .action = SCRIPT_REPLACE, .bytes = answers[j]});
+        script_server_cut(net);
+        for (int i = 0; i < 3; i++) {
+            if (dibs_timedlock(rt, "x", 20) == DIBS_OK)
+                dibs_unlock(rt, "x");
+            else
+                expect_kept(dibs_last_error());
+        }
+        dibs_close(rt);
+        expect_all_kept(&e);
+        events_destroy(&e);
+        script_server_stop(net);
+    }
+    server_stop(s);
+}
+
+/* Turned away before AUTH was answered, in words that hold what was sent. */
+static void whatever_comes_before_auth_is_answered(void **state)
+{
+    (void)state;
+    for (size_t j = 0; j < sizeof answers / sizeof *answers; j++) {
+        script_server *net = script_server_start(&(script_options){.greeting = answers[j], .hang_up = j % 3 == 0});
+        dibs_config config = {.connect_timeout_ms = 100};
+        dibs_runtime *rt;
+
+        assert_true(open_status(url_of(script_server_url(net), j % 2), &config, &rt) != DIBS_OK);
+        expect_kept(dibs_last_error());
+        script_server_stop(net);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_that_knows_no_auth),
+        cmocka_unit_test_setup_teardown(a_server_that_forgot_auth, fixture_setup, fixture_teardown_expiring),
+        cmocka_unit_test(whatever_a_greeting_is_answered),
+        cmocka_unit_test(whatever_a_later_greeting_is_answered),
+        cmocka_unit_test(whatever_comes_before_auth_is_answered),
+    };
+
+    return cmocka_run_group_tests_name("secrets", tests, NULL, NULL);
+}

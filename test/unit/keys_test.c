@@ -1,0 +1,143 @@
+/* The keys of a lock, and in which slots of a cluster they lie: by a slot function that knows nothing of the library.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/keys.h"
+#include "support/test.h"
+
+/* CRC16 of the XMODEM kind, as the specification of Redis clusters has it. */
+static unsigned crc16(const char *bytes, size_t size)
+{
+    unsigned crc = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        crc ^= (unsigned)(unsigned char)bytes[i] << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+        crc &= 0xffff;
+    }
+    return crc;
+}
+
+/* The bytes between the first { and the first } behind it, if there are any; else all. */
+static unsigned slot_of(const char *key, size_t size)
+{
+    size_t open = 0, close;
+
+    while (open < size && key[open] != '{')
+        open++;
+    for (close = open + 1; close < size && key[close] != '}';)
+        close++;
+    if (close < size && close > open + 1)
+        return crc16(key + open + 1, close - open - 1) % 16384;
+    return crc16(key, size) % 16384;
+}
+
+static bool share_a_slot(const char *prefix, const char *name)
+{
+    struct dibs__key key;
+
+    dibs__key_of(&key, DIBS__KEY_LOCK, prefix, name);
+    unsigned slot = slot_of(key.bytes, key.size);
+    for (int kind = DIBS__KEY_LOCK + 1; kind < DIBS__KEYS; kind++) {
+        dibs__key_of(&key, (enum dibs__key_kind)kind, prefix, name);
+        if (slot_of(key.bytes, key.size) != slot)
+            return false;
+    }
+    return true;
+}
+
+static bool splits(const char *prefix, const char *name)
+{
+    struct dibs__key key;
+
+    dibs__key_of(&key, DIBS__KEY_LOCK, prefix, name);
+    return dibs__key_splits(key.bytes);
+}
+
+static void the_slot_function_is_that_of_redis(void **state)
+{
+    (void)state;
+    assert_int_equal(crc16("123456789", 9), 0x31c3);
+    assert_int_equal(slot_of("foo", 3), 12182);
+    assert_int_equal(slot_of("{foo}bar", 8), 12182);
+    assert_true(slot_of("{}foo", 5) != 12182);
+}
+
+static void names_that_the_contract_speaks_of(void **state)
+{
+    static const struct {
+        const char *name;
+        bool splits;
+    } cases[] = {
+        {"a", false},   {"a{b", false},   {"{a}b", false}, {"x{a}y", false}, {"a}b{c}", false}, {"{a}}", false},
+        {"a}b", true},  {"{}x", true},    {"}", true},     {"{}", true},     {"{}{a}", true},   {"a}b{c", true},
+        {"{{}", false}, {"{{a}}", false}, {"}{", true},    {"x}", true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_that(splits("lock:", cases[i].name) == cases[i].splits, "%s", cases[i].name);
+        assert_that(share_a_slot("lock:", cases[i].name) == !cases[i].splits, "%s", cases[i].name);
+    }
+}
+
+/* A prefix may bring the tag, or spoil that of the name. */
+static void the_prefix_is_part_of_the_key(void **state)
+{
+    (void)state;
+    assert_false(splits("{app}:", "a}b"));
+    assert_true(share_a_slot("{app}:", "a}b"));
+    assert_true(splits("x}:", "a"));
+    assert_true(splits("{}:", "{a}b"));
+    assert_false(splits("", "{a}b"));
+    assert_true(splits("", "{}x"));
+}
+
+static const char *some_text(char out[16])
+{
+    static const char letters[] = "{}{}ab:";
+    int size = rand() % 9;
+
+    for (int i = 0; i < size; i++)
+        out[i] = letters[rand() % 7];
+    out[size] = '\0';
+    return out;
+}
+
+/* Two keys may have the same slot by chance: one pair in 16,384. */
+static void it_is_said_exactly_of_those_whose_keys_lie_apart(void **state)
+{
+    enum { NAMES = 100000 };
+    unsigned apart = 0, by_chance = 0;
+
+    (void)state;
+    srand(8);
+    for (int i = 0; i < NAMES; i++) {
+        char prefix[16], name[16];
+
+        some_text(prefix);
+        if (!*some_text(name))
+            continue;
+        bool together = share_a_slot(prefix, name);
+        assert_that(together || splits(prefix, name), "\"%s\" \"%s\"", prefix, name);
+        apart += !together;
+        by_chance += together && splits(prefix, name);
+    }
+    assert_that(by_chance < NAMES / 1000, "%u of %u", by_chance, NAMES);
+    assert_true(apart > NAMES / 10 && apart < NAMES / 10 * 9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slot_function_is_that_of_redis),
+        cmocka_unit_test(names_that_the_contract_speaks_of),
+        cmocka_unit_test(the_prefix_is_part_of_the_key),
+        cmocka_unit_test(it_is_said_exactly_of_those_whose_keys_lie_apart),
+    };
+
+    return cmocka_run_group_tests_name("keys", tests, NULL, NULL);
+}

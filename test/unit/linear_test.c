@@ -1,0 +1,210 @@
+/*
+ * What a crowd of one name costs: as much for each, however many there are. CPU time of one thread is what is compared,
+ * of a crowd and of one of 8 times the size. A list that is walked for each of the crowd makes that 64 times the time.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "core/cell.h"
+#include "support/test.h"
+
+#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN) /* what these do for each wait is not linear: no times */
+#define SMALL 100
+#define ROUNDS 1
+#define MOST_RATIO 1e9
+#else
+#define SMALL 1000
+#define ROUNDS 5
+#define MOST_RATIO (3.0 * TIMES)
+#endif
+#define TIMES 8
+#define STACK_SIZE ((size_t)256 << 20)
+
+/* For what is not on the test's own thread. */
+static void require(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
+static int64_t cpu_time(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The cells, and a clock whose sleepers are no threads: in each sleep the next wait begins, and ends. */
+struct crowd {
+    struct dibs__clock clock;
+    int64_t now;
+    struct dibs__cells *cells;
+    atomic_bool closing;
+    size_t waiting, size, timed_out;
+    atomic_uint_fast64_t contended;
+};
+
+static int64_t now(const struct dibs__clock *clock)
+{
+    return ((const struct crowd *)clock)->now;
+}
+
+static void wait_once(struct crowd *crowd)
+{
+    struct dibs__outage outage;
+    struct dibs__turn turn = {.name = "a",
+                              .name_size = 1,
+                              .lease_ms = 1000,
+                              .deadline = 1,
+                              .patience = DIBS__NEVER,
+                              .contended = &crowd->contended,
+                              .outage = &outage};
+
+    crowd->timed_out += dibs__cell_take_turn(crowd->cells, &turn) == DIBS_TIMEOUT;
+}
+
+static void sleep_by_waiting(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex,
+                             int64_t deadline)
+{
+    struct crowd *crowd = (struct crowd *)(uintptr_t)clock; /* the first member */
+
+    (void)cond;
+    pthread_mutex_unlock(mutex);
+    if (++crowd->waiting < crowd->size)
+        wait_once(crowd);
+    crowd->now = deadline;
+    pthread_mutex_lock(mutex);
+}
+
+static void open_cells(struct crowd *crowd, size_t size)
+{
+    *crowd = (struct crowd){.clock = {now, sleep_by_waiting, NULL}, .size = size};
+    crowd->cells = dibs__cells_new(&crowd->clock, &crowd->closing, 0);
+    require(crowd->cells != NULL);
+}
+
+/* All wait for a thread that is asking, and their time is over at once: who came last leaves first. */
+static int64_t time_of_time_outs(size_t size)
+{
+    struct dibs__turn asker = {.name = "a", .name_size = 1};
+    struct crowd crowd;
+
+    open_cells(&crowd, size);
+    require(dibs__cell_take_turn(crowd.cells, &asker) == DIBS_OK);
+    int64_t begin = cpu_time();
+    wait_once(&crowd);
+    int64_t took = cpu_time() - begin;
+    require(crowd.timed_out == size);
+    dibs__cell_give_up(crowd.cells, asker.cell, NULL, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+    dibs__cells_free(crowd.cells);
+    return took;
+}
+
+static struct dibs__lease *new_lease(size_t number)
+{
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+
+    require(lease != NULL);
+    lease->fair = true;
+    snprintf(lease->token, sizeof lease->token, "dibs:label:host:1:2:0123456789abcdef0123456789abcdef:%zx", number);
+    return lease;
+}
+
+/* All ask for themselves, each is told by the store, and leaves: who came first goes first. */
+static int64_t time_of_pushes(size_t size)
+{
+    struct dibs__lease **leases = calloc(size, sizeof(struct dibs__lease *));
+    struct dibs__cell *cell = NULL;
+    struct crowd crowd;
+
+    require(leases != NULL);
+    open_cells(&crowd, size);
+    for (size_t i = 0; i < size; i++)
+        leases[i] = new_lease(i);
+    int64_t begin = cpu_time();
+    for (size_t i = 0; i < size; i++)
+        cell = dibs__cells_bid_fair(crowd.cells, leases[i]);
+    for (size_t i = 0; i < size; i++) {
+        const struct dibs__grant grant = {.name = "a", .token = leases[i]->token, .number = 1, .fence = i + 1};
+        require(dibs__cells_push(crowd.cells, &grant));
+        require(leases[i]->bid.push.fence == i + 1);
+    }
+    for (size_t i = 0; i < size; i++)
+        dibs__cell_give_up(crowd.cells, cell, leases[i], &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+    int64_t took = cpu_time() - begin;
+    for (size_t i = 0; i < size; i++)
+        dibs__lease_unref(leases[i]);
+    dibs__cells_free(crowd.cells);
+    free(leases);
+    return took;
+}
+
+typedef int64_t measure(size_t size);
+
+/* The shortest of several, so that neither a cold cache nor another program counts. */
+static int64_t least(measure *time_of, size_t size)
+{
+    int64_t best = INT64_MAX;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        int64_t took = time_of(size);
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+struct comparison {
+    measure *time_of;
+    int64_t small, large;
+};
+
+/* On a stack that holds all who wait. */
+static void *compare(void *arg)
+{
+    struct comparison *c = arg;
+
+    c->time_of(SMALL * TIMES);
+    c->small = least(c->time_of, SMALL);
+    c->large = least(c->time_of, SMALL * TIMES);
+    return NULL;
+}
+
+static void assert_linear(measure *time_of)
+{
+    struct comparison c = {.time_of = time_of};
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, STACK_SIZE), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, compare, &c), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attributes);
+    assert_that((double)c.large <= (double)c.small * MOST_RATIO, "%ld ns for %d, %ld ns for %d", (long)c.small, SMALL,
+                (long)c.large, SMALL * TIMES);
+}
+
+static void time_outs_of_a_crowd(void **state)
+{
+    (void)state;
+    assert_linear(time_of_time_outs);
+}
+
+static void pushes_to_a_crowd(void **state)
+{
+    (void)state;
+    assert_linear(time_of_pushes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_outs_of_a_crowd),
+        cmocka_unit_test(pushes_to_a_crowd),
+    };
+
+    return cmocka_run_group_tests_name("linear", tests, NULL, NULL);
+}

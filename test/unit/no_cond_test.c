@@ -1,0 +1,169 @@
+/*
+ * Mutexes and condition variables that the C library can't make: the call or the runtime that needed one says
+ * DIBS_NO_MEMORY, and leaves nothing behind.
+ *
+ * The functions below stand in front of the C library's. They make what glibc makes; with another, nothing fails.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/cell.h"
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+
+static _Thread_local bool conds_fail;
+static _Thread_local long mutexes;       /* made by this thread, less those that it ended */
+static _Thread_local long mutex_fail_at; /* the one that is to fail, counted from now; 0: none */
+
+#ifdef __GLIBC__
+#define CAN_FAIL_TO_MAKE 1
+
+int pthread_condattr_init(pthread_condattr_t *attributes)
+{
+    memset(attributes, 0, sizeof *attributes);
+    return conds_fail ? ENOMEM : 0;
+}
+
+int pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
+{
+    static const pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
+
+    (void)attributes; /* the library has none */
+    if (mutex_fail_at > 0 && --mutex_fail_at == 0)
+        return ENOMEM;
+    *mutex = plain;
+    mutexes++;
+    return 0;
+}
+
+int pthread_mutex_destroy(pthread_mutex_t *mutex)
+{
+    (void)mutex;
+    mutexes--;
+    return 0;
+}
+#else
+#define CAN_FAIL_TO_MAKE 0
+#endif
+
+/* A call of an actor, which finds no memory for a condition variable. */
+struct call {
+    dibs_runtime *rt;
+    int64_t wait_ms;
+    uint32_t flags;
+    dibs_status status;
+};
+
+static void lock_without(void *arg)
+{
+    struct call *call = arg;
+
+    conds_fail = true;
+    call->status = dibs_lock_with(call->rt, "a", call->wait_ms, &(dibs_lock_options){.flags = call->flags});
+    conds_fail = false;
+}
+
+static void expect_no_memory(stage *s, int64_t wait_ms, uint32_t flags)
+{
+    struct call call = {s->rt, wait_ms, flags, DIBS_OK};
+    actor *a = actor_start();
+
+    actor_begin(a, lock_without, &call);
+    actor_end(a);
+    assert_status(DIBS_NO_MEMORY, call.status);
+}
+
+/* It was told "taken", and stands in the store's queue: it can't sleep there, and is taken out of it. */
+static void an_asker_that_can_not_sleep_leaves(void **state)
+{
+    stage *s = *state;
+    dibs_owner owner;
+
+    s->url = "mem:conds";
+    stage_open(s, 0);
+    dibs_runtime *second = stage_open_another(s, 0);
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    for (size_t i = 0; i < 2 && CAN_FAIL_TO_MAKE; i++) {
+        expect_no_memory(s, DIBS_WAIT_FOREVER, i == 0 ? 0 : DIBS_FAIR);
+        assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+        assert_int_equal(owner.waiters, 0);
+    }
+    assert_status(DIBS_OK, dibs_unlock(second, "a"));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    dibs_close(second);
+}
+
+/* So does who waits for a thread here; the others go on. */
+static void a_waiter_that_can_not_sleep_leaves(void **state)
+{
+    stage *s = *state;
+    actor *next = actor_start();
+
+    stage_open(s, 0);
+    faults_acquire(&s->faults, DIBS_BUSY, 1);
+    actor_begin_lock(next, s->rt, "a", DIBS_WAIT_FOREVER);
+    stage_await_waiting(s, 1);
+    if (CAN_FAIL_TO_MAKE)
+        expect_no_memory(s, DIBS_WAIT_FOREVER, 0);
+    moved_clock_advance(&s->clock, MS(1000));
+    assert_status(DIBS_OK, actor_result(next));
+    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
+    actor_end(next);
+}
+
+/* And one try that would wait for what another is told. */
+static void one_try_that_can_not_sleep_leaves(void **state)
+{
+    stage *s = *state;
+    actor *first = actor_start();
+
+    stage_open(s, 0);
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(first, s->rt, "a", 0);
+    faults_await_blocked(&s->faults);
+    if (CAN_FAIL_TO_MAKE)
+        expect_no_memory(s, 0, 0);
+    faults_unblock_acquires(&s->faults);
+    assert_status(DIBS_OK, actor_result(first));
+    assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
+    actor_end(first);
+}
+
+static void cells_without_all_their_mutexes_are_none(void **state)
+{
+    stage *s = *state;
+    atomic_bool closing = false;
+    long before = mutexes, nth = 1;
+    struct dibs__cells *cells = NULL;
+
+    for (; CAN_FAIL_TO_MAKE && nth < 1000; nth++) {
+        mutex_fail_at = nth;
+        cells = dibs__cells_new(&s->clock.clock, &closing, 0);
+        if (mutex_fail_at > 0)
+            break;
+        assert_null(cells);
+        assert_int_equal(mutexes, before);
+    }
+    mutex_fail_at = 0;
+    assert_true(!CAN_FAIL_TO_MAKE || (nth > 2 && cells));
+    dibs__cells_free(cells);
+    assert_int_equal(mutexes, before);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_asker_that_can_not_sleep_leaves),
+        TEST(a_waiter_that_can_not_sleep_leaves),
+        TEST(one_try_that_can_not_sleep_leaves),
+        TEST(cells_without_all_their_mutexes_are_none),
+    };
+
+    return cmocka_run_group_tests_name("no cond", tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+/* What is done once: by one of many threads, again where it failed, and by a child that was forked meanwhile. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/once.h"
+#include "support/process.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static struct {
+    atomic_int runs, failures; /* how often it ran, and is to fail still */
+    atomic_bool blocks;        /* until it is false */
+} work;
+
+static bool is_released(void *arg)
+{
+    (void)arg;
+    return !atomic_load(&work.blocks);
+}
+
+static bool do_it(void)
+{
+    atomic_fetch_add(&work.runs, 1);
+    wait_until(is_released, NULL, LIMIT_MS);
+    if (atomic_load(&work.failures) == 0)
+        return true;
+    atomic_fetch_sub(&work.failures, 1);
+    return false;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    atomic_store(&work.runs, 0);
+    atomic_store(&work.failures, 0);
+    atomic_store(&work.blocks, false);
+    return 0;
+}
+
+static void it_is_done_again_until_it_succeeds(void **state)
+{
+    struct dibs__once once = {0};
+
+    (void)state;
+    atomic_store(&work.failures, 2);
+    assert_false(dibs__once(&once, do_it));
+    assert_false(dibs__once(&once, do_it));
+    for (int i = 0; i < 3; i++)
+        assert_true(dibs__once(&once, do_it));
+    assert_int_equal(atomic_load(&work.runs), 3);
+}
+
+/* True: when it returned, the work was done. */
+static void *call_once(void *once)
+{
+    bool done = dibs__once(once, do_it);
+
+    return (void *)(intptr_t)(done && !atomic_load(&work.blocks));
+}
+
+static bool runs(void *arg)
+{
+    (void)arg;
+    return atomic_load(&work.runs) > 0;
+}
+
+static void many_threads_do_it_once_and_wait_for_it(void **state)
+{
+    enum { THREADS = 8 };
+    static struct dibs__once once;
+    pthread_t threads[THREADS];
+    void *good;
+
+    (void)state;
+    atomic_store(&work.blocks, true);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, call_once, &once), 0);
+    assert_true(wait_until(runs, NULL, LIMIT_MS));
+    atomic_store(&work.blocks, false);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], &good);
+        assert_non_null(good);
+    }
+    assert_int_equal(atomic_load(&work.runs), 1);
+}
+
+/* The thread that was at it is not in the child, which does not wait for it. */
+static void a_child_does_not_wait_for_a_thread_of_its_parent(void **state)
+{
+    static struct dibs__once once;
+    pthread_t thread;
+    void *good;
+
+    (void)state;
+    atomic_store(&work.blocks, true);
+    assert_int_equal(pthread_create(&thread, NULL, call_once, &once), 0);
+    assert_true(wait_until(runs, NULL, LIMIT_MS));
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(30);
+        atomic_store(&work.blocks, false);
+        bool done = dibs__once(&once, do_it) && dibs__once(&once, do_it);
+        _exit(done && atomic_load(&work.runs) == 2 ? 0 : 2);
+    }
+    assert_int_equal(child_wait(pid), 0);
+    atomic_store(&work.blocks, false);
+    pthread_join(thread, &good);
+    assert_non_null(good);
+    assert_int_equal(atomic_load(&work.runs), 1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+    const struct CMUnitTest tests[] = {
+        TEST(it_is_done_again_until_it_succeeds),
+        TEST(many_threads_do_it_once_and_wait_for_it),
+        TEST(a_child_does_not_wait_for_a_thread_of_its_parent),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

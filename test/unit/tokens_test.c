@@ -1,0 +1,140 @@
+/* Leases by their tokens. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/tokens.h"
+#include "support/failing_malloc.h"
+#include "support/test.h"
+
+#define COUNT 3000
+
+static struct dibs__lease *leases[COUNT];
+
+static void set_token(struct dibs__lease *lease, const char *kind, size_t number)
+{
+    snprintf(lease->token, sizeof lease->token, "%s:%zx", kind, number);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++) {
+        leases[i] = dibs__lease_new(1, "a", 1);
+        assert_non_null(leases[i]);
+        set_token(leases[i], "token", i);
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++)
+        dibs__lease_unref(leases[i]);
+    return 0;
+}
+
+static struct dibs__lease *find(const struct dibs__tokens *tokens, const char *kind, size_t number)
+{
+    char token[DIBS__TOKEN_MAX];
+
+    snprintf(token, sizeof token, "%s:%zx", kind, number);
+    return dibs__tokens_find(tokens, token);
+}
+
+static void put_all(struct dibs__tokens *tokens)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_null(find(tokens, "token", i));
+        dibs__tokens_put(tokens, leases[i]);
+    }
+}
+
+/* In another order than they came. */
+static void take_all_out(struct dibs__tokens *tokens)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        size_t number = i * 7919 % COUNT;
+        assert_ptr_equal(find(tokens, "token", number), leases[number]);
+        dibs__tokens_take_out(tokens, leases[number]);
+        assert_null(find(tokens, "token", number));
+    }
+}
+
+static void each_is_found_until_it_is_taken_out(void **state)
+{
+    struct dibs__tokens tokens = {.count = 0};
+    long before = atomic_load(&living);
+
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        put_all(&tokens);
+        assert_int_equal(tokens.count, COUNT);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_ptr_equal(find(&tokens, "token", i), leases[i]);
+        take_all_out(&tokens);
+        assert_int_equal(tokens.count, 0);
+        assert_int_equal(atomic_load(&living), before);
+    }
+}
+
+/* Taken out, given another token and put in again. */
+static void a_token_may_change(void **state)
+{
+    struct dibs__tokens tokens = {.count = 0};
+
+    (void)state;
+    put_all(&tokens);
+    for (size_t i = 0; i < COUNT; i += 3) {
+        dibs__tokens_take_out(&tokens, leases[i]);
+        set_token(leases[i], "new", i);
+        dibs__tokens_put(&tokens, leases[i]);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_ptr_equal(find(&tokens, "token", i), i % 3 ? leases[i] : NULL);
+        assert_ptr_equal(find(&tokens, "new", i), i % 3 ? NULL : leases[i]);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        dibs__tokens_take_out(&tokens, leases[i]);
+    assert_int_equal(tokens.count, 0);
+}
+
+/* Whatever of it is there: the table stays as large, or as small, as it was. */
+static void no_memory_is_needed(void **state)
+{
+    struct dibs__tokens tokens = {.count = 0};
+
+    (void)state;
+    fails_here = true;
+    for (size_t fail_from = 0; fail_from < COUNT; fail_from += COUNT / 2) {
+        for (size_t i = 0; i < COUNT; i++) {
+            atomic_store(&fail_at, i >= fail_from ? 1 : 0);
+            dibs__tokens_put(&tokens, leases[i]);
+        }
+        atomic_store(&fail_at, 0);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_ptr_equal(find(&tokens, "token", i), leases[i]);
+        for (size_t i = 0; i < COUNT; i++) {
+            atomic_store(&fail_at, 1);
+            dibs__tokens_take_out(&tokens, leases[i]);
+            assert_null(find(&tokens, "token", i));
+        }
+        atomic_store(&fail_at, 0);
+        assert_int_equal(tokens.count, 0);
+        assert_null(tokens.many);
+    }
+    fails_here = false;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_is_found_until_it_is_taken_out),
+        TEST(a_token_may_change),
+        TEST(no_memory_is_needed),
+    };
+
+    return cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/*
+ * One try beside another thread of the process that asks for the same name: what is known of the name, and what is
+ * said while nothing is known.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define CROWD 4
+#define FOREVER DIBS_WAIT_FOREVER
+
+/* A thread that asks for "a", and what it is told. */
+struct asker {
+    actor *actor;
+    dibs_runtime *rt;
+    int64_t wait_ms;
+    dibs_status status;
+    char detail[400];
+};
+
+static void lock(void *arg)
+{
+    struct asker *asker = arg;
+
+    asker->status = dibs_timedlock(asker->rt, "a", asker->wait_ms);
+    snprintf(asker->detail, sizeof asker->detail, "%s", dibs_last_error());
+}
+
+static void begin(struct asker *asker, stage *s, int64_t wait_ms)
+{
+    *asker = (struct asker){.actor = actor_start(), .rt = s->rt, .wait_ms = wait_ms};
+    actor_begin(asker->actor, lock, asker);
+}
+
+/* What it holds is released. */
+static void expect(struct asker *asker, dibs_status status)
+{
+    actor_finish(asker->actor);
+    assert_status(status, asker->status);
+    if (status == DIBS_OK)
+        assert_status(DIBS_OK, actor_unlock(asker->actor, asker->rt, "a"));
+    actor_end(asker->actor);
+}
+
+static unsigned acquires(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.acquires);
+}
+
+/* The store does not answer one thread; the others have come after that, and all of these wait. */
+static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms, struct asker *others, size_t count)
+{
+    faults_block_acquires(&s->faults);
+    begin(first, s, wait_ms);
+    faults_await_blocked(&s->faults);
+    for (size_t i = 0; i < count; i++) {
+        begin(&others[i], s, 0);
+        stage_await_waiting(s, i + 1);
+    }
+}
+
+/* All at once, without an ask of their own, and in the words of the store. */
+static void they_are_told_what_the_asker_is_told(void **state)
+{
+    static const struct {
+        dibs_status answer, told;
+        int64_t wait_ms; /* of the asker */
+    } rows[] = {{DIBS_OK, DIBS_BUSY, 0},
+                {DIBS_OK, DIBS_BUSY, FOREVER},
+                {DIBS_BUSY, DIBS_BUSY, 0},
+                {DIBS_UNAVAILABLE, DIBS_UNAVAILABLE, 0},
+                {DIBS_DENIED, DIBS_DENIED, 0},
+                {DIBS_DENIED, DIBS_DENIED, FOREVER},
+                {DIBS_STORE_ERROR, DIBS_STORE_ERROR, FOREVER},
+                {DIBS_NO_MEMORY, DIBS_NO_MEMORY, FOREVER}};
+    stage *s = *state;
+    struct asker first, others[CROWD];
+
+    stage_open(s, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        unsigned before = acquires(s);
+        begin_beside_silence(s, &first, rows[i].wait_ms, others, CROWD);
+        faults_acquire(&s->faults, rows[i].answer, 1);
+        faults_unblock_acquires(&s->faults);
+        for (size_t k = 0; k < CROWD; k++) {
+            expect(&others[k], rows[i].told);
+            if (rows[i].told != DIBS_BUSY)
+                assert_non_null(strstr(others[k].detail, "the test wants"));
+        }
+        assert_int_equal(acquires(s), before + 1);
+        expect(&first, rows[i].answer);
+    }
+    assert_int_equal(stats_of(s->rt).contended, 0);
+}
+
+/* The asker goes on: it has been told why it has to wait. */
+static void they_do_not_wait_for_more_than_the_first_answer(void **state)
+{
+    static const dibs_status answers[] = {DIBS_BUSY, DIBS_UNAVAILABLE};
+    stage *s = *state;
+    struct asker first, others[CROWD];
+
+    stage_open(s, 0);
+    for (size_t i = 0; i < 2; i++) {
+        begin_beside_silence(s, &first, FOREVER, others, CROWD);
+        faults_acquire(&s->faults, answers[i], 1);
+        faults_unblock_acquires(&s->faults);
+        for (size_t k = 0; k < CROWD; k++)
+            expect(&others[k], answers[i]);
+        stage_await_waiting(s, 1);
+        moved_clock_advance(&s->clock, MS(1000));
+        expect(&first, DIBS_OK);
+    }
+}
+
+/* Not "somebody else holds it": nobody does. */
+static void their_own_time_ends_after_that_of_one_command(void **state)
+{
+    stage *s = *state;
+    struct asker first, other;
+    dibs_owner owner;
+
+    stage_open(s, 0);
+    begin_beside_silence(s, &first, FOREVER, NULL, 0);
+    moved_clock_advance(&s->clock, MS(400));
+    begin(&other, s, 0);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(1000) - 1);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, 1);
+    expect(&other, DIBS_UNAVAILABLE);
+    assert_non_null(strstr(other.detail, "did not answer within 1000 ms"));
+    assert_int_equal(acquires(s), 1);
+    assert_int_equal(stats_of(s->rt).busy, 0);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    assert_false(owner.held);
+    faults_unblock_acquires(&s->faults);
+    expect(&first, DIBS_OK);
+}
+
+/* The asker leaves, and knows nothing: one of them asks, and the others are told what that one is told. */
+static void they_ask_when_the_asker_has_left_without_an_answer(void **state)
+{
+    stage *s = *state;
+    struct asker first, others[CROWD];
+    size_t got = 0;
+
+    stage_open(s, 0);
+    begin_beside_silence(s, &first, 5, others, CROWD);
+    moved_clock_advance(&s->clock, MS(8));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    faults_unblock_acquires(&s->faults);
+    expect(&first, DIBS_TIMEOUT);
+    for (size_t i = 0; i < CROWD; i++) {
+        actor_finish(others[i].actor);
+        got += others[i].status == DIBS_OK;
+        expect(&others[i], others[i].status == DIBS_OK ? DIBS_OK : DIBS_BUSY);
+    }
+    assert_int_equal(got, 1);
+    assert_int_equal(acquires(s), 2);
+}
+
+/* That one has no more time than it had left. */
+static void who_asks_in_the_end_has_the_time_of_one_try(void **state)
+{
+    stage *s = *state;
+    struct asker first, other;
+
+    stage_open(s, 0);
+    begin_beside_silence(s, &first, 900, &other, 1);
+    moved_clock_advance(&s->clock, MS(903));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    faults_unblock_acquires(&s->faults);
+    expect(&first, DIBS_TIMEOUT);
+    expect(&other, DIBS_OK);
+    assert_int_equal(s->faults.last_deadline, moved_clock_now(&s->clock) - MS(903) + MS(1000));
+}
+
+static void a_shutdown_ends_them(void **state)
+{
+    stage *s = *state;
+    struct asker first, others[CROWD];
+
+    stage_open(s, 0);
+    begin_beside_silence(s, &first, FOREVER, others, CROWD);
+    dibs_shutdown(s->rt);
+    for (size_t i = 0; i < CROWD; i++)
+        expect(&others[i], DIBS_CLOSED);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    faults_unblock_acquires(&s->faults);
+    actor_finish(first.actor);
+    expect(&first, DIBS_CLOSED);
+}
+
+/* ------------------------------------------------------------------- what is known */
+
+/* It was told "taken", and asks again. */
+static void what_the_asker_was_told_is_known_while_it_asks_again(void **state)
+{
+    stage *s = *state;
+    struct asker first;
+
+    stage_open(s, 0);
+    faults_acquire(&s->faults, DIBS_BUSY, 1);
+    begin(&first, s, FOREVER);
+    stage_await_waiting(s, 1);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    faults_block_acquires(&s->faults);
+    moved_clock_advance(&s->clock, MS(1000));
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_non_null(strstr(dibs_last_error(), "somebody else holds"));
+    faults_unblock_acquires(&s->faults);
+    expect(&first, DIBS_OK);
+}
+
+/* And by the next who asks, if the one before was told so last. */
+static void what_the_asker_was_told_is_known_to_the_next(void **state)
+{
+    stage *s = *state;
+    struct asker first, next;
+
+    stage_open(s, 0);
+    faults_acquire(&s->faults, DIBS_BUSY, 1);
+    begin(&first, s, 500);
+    stage_await_waiting(s, 1);
+    begin(&next, s, FOREVER);
+    stage_await_waiting(s, 2);
+    faults_block_acquires(&s->faults);
+    moved_clock_advance(&s->clock, MS(500));
+    expect(&first, DIBS_TIMEOUT);
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    faults_unblock_acquires(&s->faults);
+    expect(&next, DIBS_OK);
+}
+
+/* It was released here, and who asks next has not been told of it. */
+static void what_was_known_of_a_lock_ends_with_its_hold(void **state)
+{
+    stage *s = *state;
+    struct asker next, other;
+
+    s->settings.handoff_ms = DIBS_NO_HANDOFF;
+    stage_open(s, 0);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    begin(&next, s, FOREVER);
+    stage_await_waiting(s, 1);
+    faults_block_acquires(&s->faults);
+    faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
+    faults_await_blocked(&s->faults);
+    begin(&other, s, 0);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(1000));
+    expect(&other, DIBS_UNAVAILABLE);
+    faults_confirm(&s->faults);
+    faults_acquire(&s->faults, DIBS_DENIED, 1);
+    faults_unblock_acquires(&s->faults);
+    expect(&next, DIBS_DENIED);
+}
+
+/* Who waits for it, and has less time: not "somebody else held it". */
+static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
+{
+    stage *s = *state;
+    struct asker first, waiter;
+
+    stage_open(s, 0);
+    begin_beside_silence(s, &first, FOREVER, NULL, 0);
+    begin(&waiter, s, 100);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(100));
+    expect(&waiter, DIBS_TIMEOUT);
+    assert_non_null(strstr(waiter.detail, "had not answered"));
+    faults_acquire(&s->faults, DIBS_BUSY, 1);
+    faults_unblock_acquires(&s->faults);
+    stage_await_waiting(s, 1);
+    begin(&waiter, s, 100);
+    stage_await_waiting(s, 2);
+    moved_clock_advance(&s->clock, MS(100));
+    expect(&waiter, DIBS_TIMEOUT);
+    assert_non_null(strstr(waiter.detail, "somebody else held"));
+    moved_clock_advance(&s->clock, MS(900));
+    expect(&first, DIBS_OK);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(they_are_told_what_the_asker_is_told),
+        TEST(they_do_not_wait_for_more_than_the_first_answer),
+        TEST(their_own_time_ends_after_that_of_one_command),
+        TEST(they_ask_when_the_asker_has_left_without_an_answer),
+        TEST(who_asks_in_the_end_has_the_time_of_one_try),
+        TEST(a_shutdown_ends_them),
+        TEST(what_the_asker_was_told_is_known_while_it_asks_again),
+        TEST(what_the_asker_was_told_is_known_to_the_next),
+        TEST(what_was_known_of_a_lock_ends_with_its_hold),
+        TEST(a_wait_that_ends_while_nothing_is_known_says_so),
+    };
+
+    return cmocka_run_group_tests_name("try", tests, NULL, NULL);
+}

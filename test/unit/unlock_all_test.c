@@ -1,0 +1,107 @@
+/*
+ * Giving up all holds of one runtime among those of two takes a time that grows with their number and not with its
+ * square: eight times as many take about eight times as long, not 64 times.
+ */
+#include <stdio.h>
+#include <time.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+
+enum { FEW = 4000, TIMES = 8, RATIO_MOST = 24 };
+
+static const char *const url = "mem:";
+
+/* So much time this thread has run for. */
+static int64_t ran_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+typedef void give_up(dibs_runtime *rt);
+
+struct run {
+    give_up *give_up;
+    int count;
+    int64_t ns;
+    bool good;
+};
+
+/* One name after the other, now of this runtime, now of that. On a thread of its own, whose table is new. */
+static void hold_and_give_up(void *arg)
+{
+    struct run *run = arg;
+    const dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = LONG_LEASE_MS};
+    dibs_runtime *first, *second;
+    char name[16];
+
+    run->good = dibs_open(&first, &config) == DIBS_OK && dibs_open(&second, &config) == DIBS_OK;
+    for (int i = 0; i < run->count && run->good; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        run->good = dibs_trylock(first, name) == DIBS_OK && dibs_trylock(second, name) == DIBS_OK;
+    }
+    int64_t before = ran_ns();
+    run->give_up(first);
+    run->ns = ran_ns() - before;
+    run->good = run->good && dibs_check(first, "0") == DIBS_NOT_HELD && dibs_check(second, "0") == DIBS_OK &&
+                dibs_check(second, name) == DIBS_OK && dibs_unlock_all(second) == DIBS_OK;
+    dibs_close(first);
+    dibs_close(second);
+}
+
+/* The shortest of three: what else the machine did is not in it. */
+static int64_t shortest(give_up *function, int count)
+{
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < 3; i++) {
+        struct run run = {.give_up = function, .count = count};
+        actor *thread = actor_start();
+        actor_begin(thread, hold_and_give_up, &run);
+        actor_finish(thread);
+        actor_end(thread);
+        assert_true(run.good);
+        least = run.ns < least ? run.ns : least;
+    }
+    return least;
+}
+
+static void expect_linear(give_up *function)
+{
+    int64_t few = shortest(function, FEW), many = shortest(function, FEW * TIMES);
+
+    print_message("# %d: %ld us, %d: %ld us\n", FEW, (long)(few / 1000), FEW * TIMES, (long)(many / 1000));
+    assert_in_range(many, 0, RATIO_MOST * few);
+}
+
+static void unlock_all(dibs_runtime *rt)
+{
+    dibs_unlock_all(rt);
+}
+
+static void unlocking_all_is_linear(void **state)
+{
+    (void)state;
+    expect_linear(unlock_all);
+}
+
+/* What the closing thread held is forgotten. */
+static void closing_is_linear(void **state)
+{
+    (void)state;
+    expect_linear(dibs_close);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unlocking_all_is_linear),
+        cmocka_unit_test(closing_is_linear),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
