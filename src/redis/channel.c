@@ -31,7 +31,7 @@
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
 #define REOPEN_LAST_MS 500
-#define LAST_LOOK_MS 1000    /* so long who reads is given to hand out what had come in time */
+#define LAST_LOOK_MS 200     /* so long who reads is given to hand out what had come in time */
 #define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
 struct dibs__request {
@@ -403,24 +403,33 @@ static bool read_what_is_there(struct dibs__channel *channel)
     return pass_reading_on(channel);
 }
 
+/* Requires mutex; lets go of it while it sleeps. Another thread reads. */
+static void await_round(struct dibs__channel *channel, int64_t until)
+{
+    channel->looking++;
+    channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, until);
+    channel->looking--;
+}
+
 /*
- * Requires mutex; lets go of it in between. The time of the request is over,
+ * Requires mutex; lets go of it in between. The time of the caller is over,
  * maybe because the process was stopped: then its reply may have come long ago.
+ * Where the connection would be given up for it, whoever reads is waited for.
  * True: the scheduler is to be told.
  */
 static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request)
 {
-    int64_t until = dibs__after_ms(dibs__now(channel->clock), LAST_LOOK_MS);
+    int64_t now = dibs__now(channel->clock);
+    int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
     bool tell = false;
 
-    while (!request->done && stands(channel) && has_something(channel) && dibs__now(channel->clock) < until) {
-        if (!channel->reading) {
+    while (!request->done && stands(channel) && has_something(channel)) {
+        if (!channel->reading)
             tell = read_what_is_there(channel);
-            continue;
-        }
-        channel->looking++;
-        channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, until);
-        channel->looking--;
+        else if (dibs__now(channel->clock) < until)
+            await_round(channel, until);
+        if (dibs__now(channel->clock) >= until)
+            break;
     }
     return tell;
 }
