@@ -253,7 +253,8 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * to the first who is still there, and tells it. A client that locks without
  * dibs tells nobody: while such a one holds the lock, waiters ask every 50 to
  * 100 ms. An acquire that fails leaves nothing behind: where its outcome is
- * unknown the runtime retracts it in the background until the store confirms.
+ * unknown the runtime retracts it in the background until the store confirms,
+ * or nothing of it can be left.
  *
  * While threads of this process wait, a last unlock leaves the lease in the
  * process for up to handoff_ms since it came from the store: a running thread
@@ -272,14 +273,26 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * A waiting call rides out a store that can't be reached (or answers LOADING,
  * READONLY, MASTERDOWN, CLUSTERDOWN or TRYAGAIN) for outage_ms since the
  * store was last heard, never past its own wait. One try is bounded by
- * command_timeout_ms.
+ * command_timeout_ms. Beside another thread of the process that asks for the
+ * same name, and has not been told anything yet, one try waits for what that
+ * thread is told: DIBS_BUSY where the name is taken or was granted to that
+ * thread, the same failure where the ask failed.
+ *
+ * With min_replicas, a grant that too few replicas acknowledged is given back,
+ * and a waiting call tries again: for outage_ms since the first such grant,
+ * also where others have the lock in between. Then, and at the end of its own
+ * wait, it returns DIBS_UNAVAILABLE.
  *
  * DIBS_OK: held, dibs_unlock it once for each time; DIBS_BUSY: wait_ms was 0
- * and somebody else holds it; DIBS_TIMEOUT: not granted within wait_ms;
- * DIBS_LOST: the thread held it and lost the lease, it must first unlock;
- * DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR: the store refuses in a way
- * that waiting can't mend; DIBS_INVALID; DIBS_NO_MEMORY; DIBS_CLOSED;
- * DIBS_OVERFLOW: held UINT32_MAX times.
+ * and somebody else holds it; DIBS_TIMEOUT: not granted within wait_ms
+ * (dibs_last_error() says whether somebody else held it for all that time, or
+ * the store had not answered); DIBS_LOST: the thread held it and lost the
+ * lease, it must first unlock; DIBS_UNAVAILABLE; DIBS_DENIED;
+ * DIBS_STORE_ERROR: the store refuses in a way that waiting can't mend;
+ * DIBS_INVALID: an argument, or, on a server with cluster_enabled:1, a key that
+ * has a } but no hash tag, because what belongs to that lock would lie in
+ * several slots; DIBS_NO_MEMORY; DIBS_CLOSED; DIBS_OVERFLOW: held UINT32_MAX
+ * times.
  */
 DIBS_API dibs_status dibs_lock(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_trylock(dibs_runtime *rt, const char *name);
@@ -314,7 +327,10 @@ DIBS_API dibs_status dibs_unlock_all(dibs_runtime *rt);
 /*
  * The lease of a lock that the calling thread holds ends lease_ms
  * (20..86400000) from now; later renewals keep that length. A fixed lease is
- * extended this once. One round trip, at most command_timeout_ms.
+ * extended this once. One round trip, at most command_timeout_ms: longer than
+ * one only where an earlier extension to a shorter time was never answered and
+ * may still arrive, because the account may not use CLIENT KILL. Until it can't,
+ * the lease is not taken to last longer than that one would leave it.
  *
  * DIBS_OK; DIBS_NOT_HELD; DIBS_LOST: the lease had ended; DIBS_UNAVAILABLE:
  * not known whether it was done, the hold goes on (with the shorter of both
@@ -359,19 +375,22 @@ typedef struct dibs_owner {
  * Asks the store who holds the lock of name. One round trip, at most
  * command_timeout_ms. Fills *out on DIBS_OK (held or not), else zeroes it.
  *
- * DIBS_OK; DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID;
- * DIBS_NO_MEMORY.
+ * DIBS_OK; DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
+ * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
  */
 DIBS_API dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out);
 
 /*
  * Takes the lock of name from the holder of token, as dibs_query showed it,
  * or from any holder where token is NULL. The next who waits is granted it at
- * once; the old holder learns of it by its next renewal. One round trip, at most command_timeout_ms.
+ * once; the old holder learns of it by its next renewal. One round trip, with
+ * NULL two (the first finds out whose hold is meant, so that a request which is
+ * late never ends another's), at most command_timeout_ms.
  *
  * DIBS_OK: taken away, or it was free; DIBS_NOT_HELD: another token holds it;
  * DIBS_UNAVAILABLE: not known whether it was done; DIBS_DENIED;
- * DIBS_STORE_ERROR; DIBS_INVALID; DIBS_NO_MEMORY.
+ * DIBS_STORE_ERROR; DIBS_INVALID (see dibs_lock_with); DIBS_NO_MEMORY;
+ * DIBS_CLOSED.
  */
 DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *token);
 
