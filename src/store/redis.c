@@ -211,9 +211,10 @@ static dibs_status query(struct dibs__store *base, const char *name, int64_t dea
     redisReply *reply;
     bool repeated;
 
-    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name, error) != DIBS_OK)
-        return error->status;
-    dibs_status status = run_shared(store, &call.call, true, deadline, &reply, &repeated, error);
+    dibs_status status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name, error);
+    if (status != DIBS_OK)
+        return status;
+    status = run_shared(store, &call.call, true, deadline, &reply, &repeated, error);
     dibs__lock_call_free(&call);
     if (status == DIBS_OK) {
         if (!read_owner(reply, owner))
@@ -233,11 +234,12 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
     redisReply *reply;
     bool repeated;
 
-    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error) != DIBS_OK)
-        return error->status;
+    dibs_status status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error);
+    if (status != DIBS_OK)
+        return status;
     if (token)
         dibs__lock_call_add(&call, token);
-    dibs_status status = run_shared(store, &call.call, token != NULL, deadline, &reply, &repeated, error);
+    status = run_shared(store, &call.call, token != NULL, deadline, &reply, &repeated, error);
     dibs__lock_call_free(&call);
     if (status == DIBS_OK) {
         if (reply->type == REDIS_REPLY_INTEGER)
