@@ -308,9 +308,10 @@ static dibs_status look(struct dibs__redis_store *store, const char *name, int64
     struct dibs__lock_call call;
     struct run run;
 
-    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name, error) != DIBS_OK)
-        return error->status;
-    dibs_status status = run_shared(store, &call.call, false, deadline, reply, &run, error);
+    dibs_status status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_query, name, error);
+    if (status != DIBS_OK)
+        return status;
+    status = run_shared(store, &call.call, false, deadline, reply, &run, error);
     dibs__lock_call_free(&call);
     if (status == DIBS_OK && !read_owner(*reply, owner)) {
         status = dibs__redis_reply_error(store, "looking at", name, *reply, error);
@@ -359,8 +360,9 @@ static dibs_status end_hold(struct dibs__redis_store *store, const char *name, c
     int resends = 0;
     bool late;
 
-    if (dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error) != DIBS_OK)
-        return error->status;
+    status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error);
+    if (status != DIBS_OK)
+        return status;
     dibs__call_add_number(&call.call, 0);
     if (token)
         dibs__call_add(&call.call, token, size);

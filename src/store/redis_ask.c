@@ -415,16 +415,16 @@ static dibs_status release_once(struct dibs__redis_store *store, struct dibs__re
 {
     struct dibs__lock_call call;
 
-    if (dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name,
-                             error) != DIBS_OK)
-        return error->status;
+    dibs_status status =
+        dibs__lock_call_init(&call, store, sending ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release, release->name, error);
+    if (status != DIBS_OK)
+        return status;
     dibs__lock_call_add(&call, release->token);
     if (sending) {
         sending->view = *view;
         add_ask(&call, store, sending);
     }
-    dibs_status status =
-        dibs__call_run(&call.call, store->channels[channel], view, release->deadline, reply, unknown, error);
+    status = dibs__call_run(&call.call, store->channels[channel], view, release->deadline, reply, unknown, error);
     dibs__lock_call_free(&call);
     if (sending && *unknown)
         doubt(store, sending, &release->next_answer);
