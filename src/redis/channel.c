@@ -2,7 +2,8 @@
  * Lock discipline
  *
  * `mutex` guards all of a channel but the fields said to be read-only. It is a
- * leaf, and is let go of before any I/O and before every callback.
+ * leaf, and is let go of before any I/O and before every callback. (To look
+ * what lies in the socket, without taking it or waiting for it, is none.)
  *
  * Two roles let one thread at a time do I/O on the link without the mutex:
  * `writing` may send and owns `sending`; `reading` may receive and owns the
@@ -426,7 +427,7 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
 
 /* ------------------------------------------------------------------ opening */
 
-static uint64_t received(const struct dibs__channel *channel)
+static uint64_t times_heard(const struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
 }
@@ -434,7 +435,7 @@ static uint64_t received(const struct dibs__channel *channel)
 /* Requires mutex and the opening role; lets go of the mutex to tell the owner. `link` NULL: it failed with error. */
 static void end_opening(struct dibs__channel *channel, struct dibs__link *link, const struct dibs__error *error)
 {
-    bool again = channel->serial > 0, silent = received(channel) == channel->received_before;
+    bool again = channel->serial > 0, silent = times_heard(channel) == channel->received_before;
 
     channel->opening = false;
     channel->attempts++;
@@ -472,7 +473,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
     struct dibs__link_id before = channel->last_id;
     struct dibs__error error = {DIBS_OK, ""};
 
-    channel->received_before = received(channel);
+    channel->received_before = times_heard(channel);
     pthread_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
     struct dibs__link *link = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
@@ -774,7 +775,7 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
     struct dibs__error error = {DIBS_OK, ""};
 
     channel->opening = true;
-    channel->received_before = received(channel);
+    channel->received_before = times_heard(channel);
     channel->half_open_until = dibs__after_ms(now, channel->connect_timeout_ms);
     pthread_mutex_unlock(&channel->mutex);
     channel->half_open = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
