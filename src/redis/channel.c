@@ -75,6 +75,7 @@ struct dibs__channel {
     uint64_t queued, handed_out; /* bytes appended, and moved to sending, since the link stands */
     struct dibs__request *first, *last;
     atomic_uint in_flight;                          /* written under mutex */
+    atomic_uint unattended;                         /* written under mutex; those of them that no thread waits for */
     atomic_bool standing;                           /* written under mutex; there is a link, not broken */
     atomic_bool wanted;                             /* the scheduler is to make an attempt; cleared when one ended */
     atomic_bool polling;                            /* who reads has not begun to receive yet; written by it alone */
@@ -144,6 +145,8 @@ static struct dibs__request *take_first(struct dibs__channel *channel)
         channel->last = NULL;
     request->next = NULL;
     atomic_fetch_sub_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    if (!request->waited_for)
+        atomic_fetch_sub_explicit(&channel->unattended, 1, memory_order_relaxed);
     return request;
 }
 
@@ -163,6 +166,8 @@ static bool append(struct dibs__channel *channel, struct dibs__request *request,
         channel->first = request;
     channel->last = request;
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    if (!request->waited_for)
+        atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
     return true;
 }
@@ -627,6 +632,7 @@ static bool abandon(struct dibs__channel *channel, struct dibs__request *request
 {
     request->waited_for = false;
     request->error = NULL;
+    atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     return !channel->reading && pass_reading_on(channel); /* if it was the next to read, another is now */
 }
 
@@ -670,6 +676,11 @@ unsigned dibs__channel_load(struct dibs__channel *channel)
 bool dibs__channel_stands(struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->standing, memory_order_relaxed);
+}
+
+bool dibs__channel_is_waited_for(struct dibs__channel *channel)
+{
+    return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
 }
 
 bool dibs__channel_look(struct dibs__channel *channel)
