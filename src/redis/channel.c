@@ -2,7 +2,8 @@
  * Lock discipline
  *
  * `mutex` guards all of a channel but the fields said to be read-only. It is a
- * leaf, and is let go of before any I/O and before every callback.
+ * leaf, and is let go of before any I/O and before every callback. (To look
+ * what lies in the socket, without taking it or waiting for it, is none.)
  *
  * Two roles let one thread at a time do I/O on the link without the mutex:
  * `writing` may send and owns `sending`; `reading` may receive and owns the
@@ -75,6 +76,7 @@ struct dibs__channel {
     uint64_t queued, handed_out; /* bytes appended, and moved to sending, since the link stands */
     struct dibs__request *first, *last;
     atomic_uint in_flight;                          /* written under mutex */
+    atomic_uint unattended;                         /* written under mutex; those of them that no thread waits for */
     atomic_bool standing;                           /* written under mutex; there is a link, not broken */
     atomic_bool wanted;                             /* the scheduler is to make an attempt; cleared when one ended */
     atomic_bool polling;                            /* who reads has not begun to receive yet; written by it alone */
@@ -144,6 +146,8 @@ static struct dibs__request *take_first(struct dibs__channel *channel)
         channel->last = NULL;
     request->next = NULL;
     atomic_fetch_sub_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    if (!request->waited_for)
+        atomic_fetch_sub_explicit(&channel->unattended, 1, memory_order_relaxed);
     return request;
 }
 
@@ -163,6 +167,8 @@ static bool append(struct dibs__channel *channel, struct dibs__request *request,
         channel->first = request;
     channel->last = request;
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    if (!request->waited_for)
+        atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
     return true;
 }
@@ -436,7 +442,7 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
 
 /* ------------------------------------------------------------------ opening */
 
-static uint64_t received(const struct dibs__channel *channel)
+static uint64_t times_heard(const struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
 }
@@ -444,7 +450,7 @@ static uint64_t received(const struct dibs__channel *channel)
 /* Requires mutex and the opening role; lets go of the mutex to tell the owner. `link` NULL: it failed with error. */
 static void end_opening(struct dibs__channel *channel, struct dibs__link *link, const struct dibs__error *error)
 {
-    bool again = channel->serial > 0, silent = received(channel) == channel->received_before;
+    bool again = channel->serial > 0, silent = times_heard(channel) == channel->received_before;
 
     channel->opening = false;
     channel->attempts++;
@@ -484,7 +490,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
     struct dibs__link_id before = channel->last_id;
     struct dibs__error error = {DIBS_OK, ""};
 
-    channel->received_before = received(channel);
+    channel->received_before = times_heard(channel);
     pthread_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
     struct dibs__link *link = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
@@ -639,6 +645,7 @@ static bool abandon(struct dibs__channel *channel, struct dibs__request *request
 {
     request->waited_for = false;
     request->error = NULL;
+    atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     return !channel->reading && pass_reading_on(channel); /* if it was the next to read, another is now */
 }
 
@@ -682,6 +689,11 @@ unsigned dibs__channel_load(struct dibs__channel *channel)
 bool dibs__channel_stands(struct dibs__channel *channel)
 {
     return atomic_load_explicit(&channel->standing, memory_order_relaxed);
+}
+
+bool dibs__channel_is_waited_for(struct dibs__channel *channel)
+{
+    return dibs__channel_load(channel) > atomic_load_explicit(&channel->unattended, memory_order_relaxed);
 }
 
 bool dibs__channel_look(struct dibs__channel *channel)
@@ -787,7 +799,7 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
     struct dibs__error error = {DIBS_OK, ""};
 
     channel->opening = true;
-    channel->received_before = received(channel);
+    channel->received_before = times_heard(channel);
     channel->half_open_until = dibs__after_ms(now, channel->connect_timeout_ms);
     pthread_mutex_unlock(&channel->mutex);
     channel->half_open = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);

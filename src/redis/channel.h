@@ -45,6 +45,9 @@ void dibs__channel_free(struct dibs__channel *channel);
 unsigned dibs__channel_load(struct dibs__channel *channel);
 bool dibs__channel_stands(struct dibs__channel *channel);
 
+/* Whether a thread waits for a reply, as it was a moment ago: a command that was given up makes nobody wait. */
+bool dibs__channel_is_waited_for(struct dibs__channel *channel);
+
 /* The scheduler is to try once to connect it, unless it is connected, when its last attempt is long enough ago. */
 void dibs__channel_want(struct dibs__channel *channel);
 

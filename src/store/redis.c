@@ -91,7 +91,7 @@ size_t dibs__redis_pick(struct dibs__redis_store *store)
             best = i;
         }
     }
-    if (least > 0 && least < UINT_MAX && missing < DIBS__SHARED)
+    if (least > 0 && least < UINT_MAX && missing < DIBS__SHARED && dibs__channel_is_waited_for(store->channels[best]))
         dibs__channel_want(store->channels[missing]);
     return best;
 }

@@ -116,11 +116,16 @@ static void hold_many(fixture *f, actor *holders[2])
         actor_finish(holders[i]);
 }
 
-static bool none_is_left(void *arg)
+static bool none_is_left(fixture *f)
 {
-    const fixture *f = arg;
-
     return server_integer(f->server, "EVAL %s 0", "return #redis.call('KEYS', 'lock:n*')") == 0;
+}
+
+/* Without a look at each key, which would take all of the server's time: what is left are fences, and the brief lock.
+ */
+static bool as_few_are_left(fixture *f)
+{
+    return server_integer(f->server, "DBSIZE") <= MANY + 2;
 }
 
 /* True: the short lease was there from before the burst until nothing was left of it. */
@@ -134,10 +139,11 @@ static bool outlives_a_burst(fixture *f)
     assert_status(DIBS_OK, dibs_lock_with(f->rt, "brief", DIBS_WAIT_FOREVER, &brief));
     for (int i = 0; i < 2; i++)
         actor_end(holders[i]);
-    for (int64_t limit = now_ms() + LIMIT_MS; !none_is_left(f) && now_ms() < limit;)
+    for (int64_t limit = now_ms() + LIMIT_MS; !as_few_are_left(f) && now_ms() < limit;)
         kept = kept && dibs_check(f->rt, "brief") == DIBS_OK;
+    kept = dibs_unlock(f->rt, "brief") == DIBS_OK && kept;
     assert_true(none_is_left(f));
-    return dibs_unlock(f->rt, "brief") == DIBS_OK && kept;
+    return kept;
 }
 
 /* A machine that stands still for a moment may cost the lease by itself, but not each time. */

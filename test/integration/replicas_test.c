@@ -148,6 +148,57 @@ static void more_threads_than_connections(void **state)
     stop_pair(p);
 }
 
+enum { CAREFUL_THREADS = 4, CAREFUL_TRIES = 10 };
+
+struct careful {
+    dibs_runtime *rt;
+    char name[16];
+    unsigned good;
+    pthread_t thread;
+    char detail[320];
+};
+
+static void *try_carefully(void *arg)
+{
+    struct careful *c = arg;
+
+    for (int i = 0; i < CAREFUL_TRIES; i++) {
+        if (dibs_trylock(c->rt, c->name) == DIBS_OK && dibs_unlock(c->rt, c->name) == DIBS_OK)
+            c->good++;
+        else
+            snprintf(c->detail, sizeof c->detail, "%s", dibs_last_error());
+    }
+    return NULL;
+}
+
+/* Each call needs a connection that nobody else uses meanwhile. Where no more can be had, those that stand are shared.
+ */
+static void what_stands_is_waited_for_where_no_more_can_be_made(void **state)
+{
+    struct pair p = start_pair();
+    struct careful all[CAREFUL_THREADS];
+    dibs_runtime *rt = open_url(p.master->url, &one_replica);
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    while (dibs_extend(rt, "x", LONG_LEASE_MS) != DIBS_OK) /* so the scheduler is connected */
+        pause_ms(1);
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    server_do(p.master, "CONFIG SET maxclients 1");
+    for (unsigned i = 0; i < CAREFUL_THREADS; i++) {
+        all[i] = (struct careful){.rt = rt};
+        snprintf(all[i].name, sizeof all[i].name, "careful-%u", i);
+        assert_int_equal(pthread_create(&all[i].thread, NULL, try_carefully, &all[i]), 0);
+    }
+    for (unsigned i = 0; i < CAREFUL_THREADS; i++) {
+        pthread_join(all[i].thread, NULL);
+        assert_that(all[i].good == CAREFUL_TRIES, "%u: %s", all[i].good, all[i].detail);
+    }
+    server_do(p.master, "CONFIG SET maxclients 10000");
+    dibs_close(rt);
+    stop_pair(p);
+}
+
 /* It was granted by the release of another, who waits for no replica. */
 static void a_pushed_grant_waits_for_its_replicas(void **state)
 {
@@ -334,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_first_acquire_waits_for_its_replicas),
         cmocka_unit_test(more_threads_than_connections),
+        cmocka_unit_test(what_stands_is_waited_for_where_no_more_can_be_made),
         cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
         cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(each_grant_without_replicas_has_a_token_of_its_own, fixture_setup,
