@@ -267,6 +267,7 @@ struct crowd {
     struct rig *r;
     uint64_t serial;
     unsigned number, right;
+    atomic_uint *at_work; /* how many of all threads still are */
 };
 
 static void *run_crowd(void *arg)
@@ -278,20 +279,24 @@ static void *run_crowd(void *arg)
         snprintf(text, sizeof text, "%u-%u", c->number, i);
         c->right += echoes(c->r, c->serial, text);
     }
+    atomic_fetch_sub(c->at_work, 1);
     return NULL;
 }
 
-static void each_of_many_threads_gets_its_own_replies(void **state)
+/* Also where the scheduler is there to read and to write, whenever it sees that nobody does. */
+static void let_many_threads_echo(struct rig *r, bool scheduler)
 {
-    struct rig *r = *state;
     struct crowd crowd[THREADS];
     pthread_t threads[THREADS];
     uint64_t serial = open_now(r);
+    atomic_uint at_work = THREADS;
 
     for (unsigned i = 0; i < THREADS; i++) {
-        crowd[i] = (struct crowd){r, serial, i, 0};
+        crowd[i] = (struct crowd){r, serial, i, 0, &at_work};
         assert_int_equal(pthread_create(&threads[i], NULL, run_crowd, &crowd[i]), 0);
     }
+    while (scheduler && atomic_load(&at_work) > 0)
+        dibs__channel_attend(r->channel, false, POLLIN | POLLOUT, moved_clock_now(&r->clock));
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < THREADS; i++)
@@ -300,6 +305,16 @@ static void each_of_many_threads_gets_its_own_replies(void **state)
     assert_int_equal(dibs__channel_load(r->channel), 0);
     assert_int_equal(r->opened, 1);
     assert_int_equal(r->reopened, 0);
+}
+
+static void each_of_many_threads_gets_its_own_replies(void **state)
+{
+    let_many_threads_echo(*state, false);
+}
+
+static void the_scheduler_reads_beside_many_threads(void **state)
+{
+    let_many_threads_echo(*state, true);
 }
 
 static void a_reader_that_leaves_early_passes_the_reading_on(void **state)
@@ -904,6 +919,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_of_many_threads_gets_its_own_replies),
+        TEST(the_scheduler_reads_beside_many_threads),
         TEST(a_reader_that_leaves_early_passes_the_reading_on),
         TEST(who_does_not_read_may_leave_early_as_well),
         TEST(a_late_reply_is_not_given_to_the_next),
