@@ -222,6 +222,31 @@ static void the_ask_behind_a_release_is_the_first_of_them(void **state)
 
 /* --------------------------------------------------------- how often it asks */
 
+/* The release and the ask of the next are one script: who waits here has the lock from that, with no ask of its own. */
+static void an_unlock_for_another_thread_is_one_command(void **state)
+{
+    fixture *f = *state;
+    actor *threads[2] = {actor_start(), actor_start()};
+
+    f->config.handoff_ms = DIBS_NO_HANDOFF;
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock(threads[0], f->rt, "x", 0));
+    for (int i = 0; i < 10; i++) {
+        actor *holder = threads[i % 2];
+        actor *next = threads[(i + 1) % 2];
+
+        actor_begin_lock(next, f->rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(next);
+        long long scripts = server_asks(f->server);
+        assert_status(DIBS_OK, actor_unlock(holder, f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(next));
+        assert_int_equal(server_asks(f->server), scripts + 1);
+    }
+    assert_status(DIBS_OK, actor_unlock(threads[0], f->rt, "x"));
+    actor_end(threads[0]);
+    actor_end(threads[1]);
+}
+
 #define OWNED_MS 2000
 
 static bool has_passed(void *arg)
@@ -263,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(all_asks_of_a_token_go_over_one_connection),
         TEST(the_ask_behind_a_release_is_the_first_of_them),
+        TEST(an_unlock_for_another_thread_is_one_command),
         TEST(an_owner_that_has_no_end_any_more),
     };
 

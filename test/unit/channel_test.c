@@ -268,6 +268,7 @@ struct crowd {
     struct rig *r;
     uint64_t serial;
     unsigned number, right;
+    atomic_uint *at_work; /* how many of all threads still are */
 };
 
 static void *run_crowd(void *arg)
@@ -279,20 +280,24 @@ static void *run_crowd(void *arg)
         snprintf(text, sizeof text, "%u-%u", c->number, i);
         c->right += echoes(c->r, c->serial, text);
     }
+    atomic_fetch_sub(c->at_work, 1);
     return NULL;
 }
 
-static void each_of_many_threads_gets_its_own_replies(void **state)
+/* Also where the scheduler is there to read and to write, whenever it sees that nobody does. */
+static void let_many_threads_echo(struct rig *r, bool scheduler)
 {
-    struct rig *r = *state;
     struct crowd crowd[THREADS];
     pthread_t threads[THREADS];
     uint64_t serial = open_now(r);
+    atomic_uint at_work = THREADS;
 
     for (unsigned i = 0; i < THREADS; i++) {
-        crowd[i] = (struct crowd){r, serial, i, 0};
+        crowd[i] = (struct crowd){r, serial, i, 0, &at_work};
         assert_int_equal(pthread_create(&threads[i], NULL, run_crowd, &crowd[i]), 0);
     }
+    while (scheduler && atomic_load(&at_work) > 0)
+        dibs__channel_attend(r->channel, false, POLLIN | POLLOUT, moved_clock_now(&r->clock));
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < THREADS; i++)
@@ -301,6 +306,16 @@ static void each_of_many_threads_gets_its_own_replies(void **state)
     assert_int_equal(dibs__channel_load(r->channel), 0);
     assert_int_equal(r->opened, 1);
     assert_int_equal(r->reopened, 0);
+}
+
+static void each_of_many_threads_gets_its_own_replies(void **state)
+{
+    let_many_threads_echo(*state, false);
+}
+
+static void the_scheduler_reads_beside_many_threads(void **state)
+{
+    let_many_threads_echo(*state, true);
 }
 
 static void a_reader_that_leaves_early_passes_the_reading_on(void **state)
@@ -928,6 +943,94 @@ static void a_channel_in_a_hurry_connects_at_once(void **state)
     assert_true(stands(r));
 }
 
+/* The clock of the system, whose sleepers in poll come back only when the gate is open. */
+struct gate {
+    struct dibs__clock clock;
+    atomic_bool closed;
+    atomic_uint held, waiting;
+};
+
+static int64_t gated_now(const struct dibs__clock *clock)
+{
+    (void)clock;
+    return dibs__now(&dibs__system_clock);
+}
+
+static void gated_wait(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+{
+    atomic_fetch_add(&((struct gate *)(uintptr_t)clock)->waiting, 1);
+    dibs__system_clock.wait(&dibs__system_clock, cond, mutex, deadline);
+}
+
+static int gated_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    struct gate *gate = (struct gate *)(uintptr_t)clock;
+    int ready = dibs__system_clock.poll(&dibs__system_clock, fds, count, deadline);
+
+    if (atomic_load(&gate->closed))
+        atomic_fetch_add(&gate->held, 1);
+    while (atomic_load(&gate->closed))
+        pause_ms(1);
+    return ready;
+}
+
+static bool is_not_zero(void *arg)
+{
+    return atomic_load((atomic_uint *)arg) > 0;
+}
+
+static void *open_in_time(void *arg)
+{
+    struct caller *c = arg;
+    struct dibs__link_view view;
+
+    c->status = dibs__channel_open(c->r->channel, c->deadline, &view, &c->error);
+    return NULL;
+}
+
+/* Its reader has not come back yet. Who needs a connection then has one as soon as that one has let go of the old. */
+static void who_comes_while_a_broken_connection_is_in_use(void **state)
+{
+    struct rig *r = *state;
+    struct gate gate = {.clock = {gated_now, gated_wait, gated_poll}};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
+    struct dibs__link_view view;
+    struct dibs__error error;
+    struct echo echo;
+
+    dibs__channel_free(r->channel);
+    r->channel = dibs__channel_new(&r->endpoint, &gate.clock, &hooks, LIMIT_MS, LIMIT_MS);
+    assert_status(DIBS_OK, dibs__channel_open(r->channel, deadline, &view, &error));
+    fake_redis_hold(r->fake, true);
+    struct caller reader = {.r = r, .text = "held", .serial = view.serial, .deadline = deadline};
+    struct caller opener = {.r = r, .deadline = deadline};
+    begin(&reader);
+    fake_redis_await(r->fake, "ECHO held", 1);
+    atomic_store(&gate.closed, true);
+    fake_redis_cut(r->fake);
+    fake_redis_hold(r->fake, false);
+    assert_true(wait_until(is_not_zero, &gate.held, LIMIT_MS));
+    struct dibs__request *request =
+        dibs__channel_send(r->channel, view.serial, echo_of(&echo, "broken"), deadline, &error);
+    assert_false(stands(r));
+    atomic_store(&gate.waiting, 0);
+    assert_int_equal(pthread_create(&opener.thread, NULL, open_in_time, &opener), 0);
+    assert_true(wait_until(is_not_zero, &gate.waiting, LIMIT_MS));
+    atomic_store(&gate.closed, false);
+    pthread_join(opener.thread, NULL);
+    assert_status(DIBS_OK, opener.status);
+    pthread_join(reader.thread, NULL);
+    assert_status(DIBS_UNAVAILABLE, reader.status);
+    if (request) {
+        redisReply *reply;
+        bool unknown;
+        assert_status(DIBS_UNAVAILABLE, dibs__channel_wait(r->channel, request, deadline, &reply, &unknown, &error));
+    }
+    dibs__channel_free(r->channel);
+    r->channel = NULL;
+}
+
 static const char *const of_a_replica[] = {
     "-READONLY You can't write against a read only replica.\r\n",
     "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
@@ -1087,6 +1190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_of_many_threads_gets_its_own_replies),
+        TEST(the_scheduler_reads_beside_many_threads),
         TEST(a_reader_that_leaves_early_passes_the_reading_on),
         TEST(who_does_not_read_may_leave_early_as_well),
         TEST(a_late_reply_is_not_given_to_the_next),
@@ -1113,6 +1217,7 @@ int main(void)
         TEST(a_look_leaves_replies_alone),
         TEST(a_channel_kept_open_connects_again_later_each_time),
         TEST(a_channel_in_a_hurry_connects_at_once),
+        TEST(who_comes_while_a_broken_connection_is_in_use),
         TEST(a_server_that_has_become_a_replica_is_left),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),

@@ -437,16 +437,22 @@ static void a_server_of_another_kind_is_told(void **state)
 
 static void odd_answers_are_as_good_as_none(void **state)
 {
+    static const char *const times[] = {
+        "*2\r\n:1\r\n:2\r\n", "*2\r\n$1\r\n1\r\n:2\r\n",  "*2\r\n:1\r\n$1\r\n2\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n2\r\n",
+        "*1\r\n$1\r\n1\r\n",  "*2\r\n$1\r\n1\r\n$-1\r\n",
+    };
     struct rig *r = *state;
 
-    fake_redis_answer(r->fake, "TIME", "*2\r\n:1\r\n:2\r\n");
     fake_redis_answer(r->fake, "CLIENT ID", "+what\r\n");
     fake_redis_answer(r->fake, "INFO", "$13\r\nrun_id:short\n\r\n");
-    struct dibs__link *link = connected(r, NULL);
-    assert_int_equal(link->server_ahead_us, 0);
-    assert_int_equal(link->id.client, 0);
-    assert_string_equal(link->id.run_id, "");
-    dibs__link_free(link);
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        fake_redis_answer(r->fake, "TIME", times[i]);
+        struct dibs__link *link = connected(r, NULL);
+        assert_int_equal(link->server_ahead_us, 0);
+        assert_int_equal(link->id.client, 0);
+        assert_string_equal(link->id.run_id, "");
+        dibs__link_free(link);
+    }
 }
 
 static void a_server_that_hangs_up_is_not_there(void **state)
