@@ -313,7 +313,7 @@ static dibs_status ask_until_final(struct attempt *attempt)
     return closed(attempt);
 }
 
-static dibs_status ask(struct attempt *attempt)
+static dibs_status ask_patiently(struct attempt *attempt)
 {
     dibs_status status = ask_until_final(attempt);
 
@@ -343,7 +343,7 @@ static dibs_status ask_in_turn(struct attempt *attempt)
         }
         dibs__cell_bid(core->cells, attempt->cell, attempt->lease);
     }
-    dibs_status status = ask(attempt);
+    dibs_status status = ask_patiently(attempt);
     if (status == DIBS_OK) {
         dibs__cell_granted(core->cells, attempt->cell, attempt->lease);
         return status;
@@ -367,7 +367,7 @@ static dibs_status ask_in_order(struct attempt *attempt)
     if (!attempt->lease)
         return no_memory(attempt);
     attempt->cell = dibs__cells_bid_fair(core->cells, attempt->lease);
-    dibs_status status = attempt->cell ? ask(attempt) : no_memory(attempt);
+    dibs_status status = attempt->cell ? ask_patiently(attempt) : no_memory(attempt);
     if (status == DIBS_OK)
         return status;
     if (attempt->cell)

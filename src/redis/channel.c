@@ -31,7 +31,7 @@
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
 #define REOPEN_LAST_MS 500
-#define LAST_LOOK_MS 100     /* so long who reads is given to hand out what had come in time */
+#define LAST_LOOK_MS 1000    /* so long who reads is given to hand out what had come in time */
 #define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
 struct dibs__request {
@@ -63,6 +63,7 @@ struct dibs__channel {
     uint64_t serial;               /* of the link; of the last one where there is none */
     uint64_t unended;              /* serial of the newest link before whose end the server did not confirm; 0: none */
     unsigned attempts;             /* that have ended */
+    uint64_t received_before;      /* by the endpoint, when the last attempt began */
     struct dibs__error open_error; /* of the last attempt; DIBS_OK: it succeeded */
     pthread_cond_t changed;
     struct dibs__link_id last_id; /* of the link before */
@@ -426,10 +427,15 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
 
 /* ------------------------------------------------------------------ opening */
 
+static uint64_t received(const struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
+}
+
 /* Requires mutex and the opening role; lets go of the mutex to tell the owner. `link` NULL: it failed with error. */
 static void end_opening(struct dibs__channel *channel, struct dibs__link *link, const struct dibs__error *error)
 {
-    bool again = channel->serial > 0;
+    bool again = channel->serial > 0, silent = received(channel) == channel->received_before;
 
     channel->opening = false;
     channel->attempts++;
@@ -449,7 +455,7 @@ static void end_opening(struct dibs__channel *channel, struct dibs__link *link, 
     if (link)
         channel->hooks.opened(channel->hooks.context, again);
     else
-        channel->hooks.failed(channel->hooks.context, error);
+        channel->hooks.failed(channel->hooks.context, error, silent);
     pthread_mutex_lock(&channel->mutex);
 }
 
@@ -469,6 +475,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
     struct dibs__link_id before = channel->last_id;
     struct dibs__error error = {DIBS_OK, ""};
 
+    channel->received_before = received(channel);
     pthread_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
     struct dibs__link *link = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
@@ -771,6 +778,7 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
     struct dibs__error error = {DIBS_OK, ""};
 
     channel->opening = true;
+    channel->received_before = received(channel);
     channel->half_open_until = dibs__after_ms(now, channel->connect_timeout_ms);
     pthread_mutex_unlock(&channel->mutex);
     channel->half_open = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);

@@ -23,7 +23,8 @@ struct dibs__command {
 struct dibs__channel_hooks {
     void *context;
     void (*opened)(void *context, bool again); /* a connection stands; again: after one that had broken */
-    void (*failed)(void *context, const struct dibs__error *error); /* none could be made */
+    void (*failed)(void *context, const struct dibs__error *error, bool silent); /* none could be made; silent: nor was
+                                                                                    the server heard on any other */
     void (*unattended)(void *context); /* something is in flight that no thread waits for: the scheduler is to look */
 };
 

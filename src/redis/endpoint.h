@@ -25,6 +25,7 @@ struct dibs__endpoint {
         addresses[DIBS__ADDRESSES_MAX];      /* guarded by mutex; what the host name meant when it was asked last */
     size_t address_count;                    /* guarded by mutex; 0: to be resolved */
     size_t failures;                         /* guarded by mutex; the address to begin with moves on by one with each */
+    atomic_uint_fast64_t received;           /* how often it was heard, on any connection: whether it was since */
     atomic_uint_fast64_t *commands, *errors; /* where to count what is sent, and error replies */
 };
 

@@ -550,6 +550,7 @@ long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
     for (;;) {
         ssize_t received = recv(link->fd, link->in, sizeof link->in, 0);
         if (received > 0) {
+            atomic_fetch_add_explicit(&link->endpoint->received, 1, memory_order_relaxed);
             if (redisReaderFeed(link->reader, link->in, (size_t)received) != REDIS_OK)
                 return broken(link, "no memory for its reply", error);
             return (long)received;

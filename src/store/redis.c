@@ -51,7 +51,7 @@ static bool any_stands(const struct dibs__redis_store *store)
  * meanwhile stands before its hook is called, so it is either seen here, or the
  * hook comes later and finds the store down.
  */
-static void hook_failed(void *context, const struct dibs__error *error)
+static void hook_failed(void *context, const struct dibs__error *error, bool silent)
 {
     struct dibs__redis_store *store = context;
 
@@ -66,7 +66,7 @@ static void hook_failed(void *context, const struct dibs__error *error)
         store->config.listener.reachable(store->config.listener.context, false, error->detail);
     }
     pthread_mutex_unlock(&store->reach_mutex);
-    if (stands && !atomic_exchange(&store->doubted, true))
+    if (stands && silent && !atomic_exchange(&store->doubted, true))
         store->config.listener.wake(store->config.listener.context);
 }
 

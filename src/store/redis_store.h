@@ -32,7 +32,7 @@ struct dibs__redis_store {
     struct dibs__subscriber *subscriber;
     pthread_mutex_t reach_mutex;
     atomic_bool down;           /* written under reach_mutex; the listener was told so */
-    atomic_bool doubted;        /* a connection could not be made though others stand: the scheduler is to try those */
+    atomic_bool doubted;        /* others stand, but the server was silent to a new one: the scheduler is to try them */
     atomic_bool reopened;       /* a connection was made, maybe to another server */
     struct dibs__route healed;  /* guarded by mutex; of what sets leases again: the first connection of those
                                   from which it may still come, and the last not-after; channel NULL: none */

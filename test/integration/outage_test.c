@@ -4,6 +4,7 @@
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -173,6 +174,39 @@ static void down_and_up_are_told(void **state)
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
 }
 
+static bool has_passed(void *arg)
+{
+    const int64_t *until = arg;
+
+    return now_ms() >= *until;
+}
+
+/* A server that ends each connection as soon as it is made is not asked for another at once, however often it does. */
+static void an_outage_is_no_storm_of_connections(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    f->urls[0] = script_server_url(net);
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS)); /* the scheduler's connection stands, too */
+    script_server_set_down(net, true);
+    script_server_cut(net);
+    events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
+    int64_t start = now_ms(), until = start + 2000;
+    unsigned before = script_server_accepted(net);
+    assert_true(wait_until(has_passed, &until, LIMIT_MS));
+    unsigned made = script_server_accepted(net) - before;
+    assert_that(made <= 20 + (now_ms() - start) / 100, "%u connections", made);
+    script_server_set_down(net, false);
+    events_await(&f->events, DIBS_EVENT_STORE_UP, NULL);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
 /* ------------------------------------------------- what a server may forget */
 
 static void scripts_that_were_flushed(void **state)
@@ -247,6 +281,7 @@ int main(void)
         TEST(scripts_that_were_flushed),
         TEST(connections_that_were_killed),
         TEST(no_room_for_another_client),
+        TEST(an_outage_is_no_storm_of_connections),
     };
 
     return cmocka_run_group_tests_name("outage", tests, NULL, NULL);

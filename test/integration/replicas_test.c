@@ -211,6 +211,55 @@ static void a_pushed_grant_without_replicas(void **state)
     dibs_close(careful);
 }
 
+/* The word behind the key that a script of the runtime set the lock to, in a line of MONITOR. False: it is another. */
+static bool read_owner(const char *line, char token[192])
+{
+    const char *at = strstr(line, " lua] ");
+
+    return at && sscanf(at, " lua] \"%*[SETset]\" \"lock:x\" \"%191[^\"]\"", token) == 1;
+}
+
+/*
+ * What too few replicas acknowledged is taken back in the background. Who asks on asks with another token: the taking
+ * back of one that it was granted since would end its lock.
+ */
+static void each_grant_without_replicas_has_a_token_of_its_own(void **state)
+{
+    enum { TOKENS = 64 };
+    fixture *f = *state;
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 20};
+    char tokens[TOKENS][192];
+    char token[192];
+    unsigned waits = 0, count = 0;
+    bool end = false;
+
+    dibs_runtime *careful = open_url(f->server->url, &config);
+    redisContext *monitor = redisConnectUnix(f->server->socket_path);
+    assert_true(monitor && !monitor->err);
+    freeReplyObject(redisCommand(monitor, "MONITOR"));
+    assert_status(DIBS_UNAVAILABLE, dibs_timedlock(careful, "x", 2000));
+    dibs_close(careful);
+    server_do(f->server, "ECHO that-is-all");
+    while (!end) {
+        redisReply *line = NULL;
+        assert_int_equal(redisGetReply(monitor, (void **)&line), REDIS_OK);
+        end = strstr(line->str, "that-is-all") != NULL;
+        waits += strstr(line->str, " \"WAIT\" ") != NULL;
+        if (read_owner(line->str, token)) {
+            bool known = false;
+            for (unsigned i = 0; i < count; i++)
+                known = known || strcmp(tokens[i], token) == 0;
+            assert_true(count < TOKENS);
+            if (!known)
+                strcpy(tokens[count++], token);
+        }
+        freeReplyObject(line);
+    }
+    redisFree(monitor);
+    assert_that(waits > 2, "%u", waits);
+    assert_int_equal(count, waits);
+}
+
 /* One address, which leads to one server after the other. */
 static void lead_to(const char *address, const server *s)
 {
@@ -287,6 +336,8 @@ int main(void)
         cmocka_unit_test(more_threads_than_connections),
         cmocka_unit_test(a_pushed_grant_waits_for_its_replicas),
         cmocka_unit_test_setup_teardown(a_pushed_grant_without_replicas, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(each_grant_without_replicas_has_a_token_of_its_own, fixture_setup,
+                                        fixture_teardown),
         cmocka_unit_test(an_address_that_leads_to_the_new_master),
     };
 

@@ -4,6 +4,7 @@
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -223,6 +224,34 @@ static void many_threads_come_and_go(void **state)
     assert_int_equal(stats_of(f->rt).orphaned, 200);
 }
 
+/* The server could not release it just then: it is asked again, though nothing else is to be done in this process. */
+static void a_release_that_was_refused_is_tried_again(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    f->urls[0] = script_server_url(net);
+    fixture_open(f, LONG_LEASE_MS);
+    for (unsigned i = 1; i <= 3; i++) {
+        actor *a = actor_start();
+        unsigned fired = script_server_fired(net);
+
+        assert_status(DIBS_OK, actor_lock(a, f->rt, "x", LIMIT_MS));
+        for (unsigned nth = 1; nth <= i; nth++)
+            script_server_add(net, (script_rule){.match = "lock:x",
+                                                 .nth = nth,
+                                                 .action = SCRIPT_REPLACE,
+                                                 .bytes = "-ERR a failure of the test's\r\n"});
+        actor_end(a);
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+        assert_int_equal(script_server_fired(net), fired + i);
+        script_server_clear(net);
+    }
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -232,7 +261,7 @@ int main(void)
         TEST(what_was_unlocked_is_no_orphan), TEST(a_cancel_does_not_break_into_a_wait),
         TEST(a_waiting_thread_gets_it),       TEST(another_runtime_gets_it),
         TEST(it_may_end_after_the_runtime),   TEST(it_may_end_with_a_lost_lock),
-        TEST(many_threads_come_and_go),
+        TEST(many_threads_come_and_go),       TEST(a_release_that_was_refused_is_tried_again),
     };
 
     return cmocka_run_group_tests_name("thread_exit", tests, NULL, NULL);

@@ -67,10 +67,11 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
     faults->last_deadline = deadline;
     if (++faults->inside > faults->inside_most)
         faults->inside_most = faults->inside;
-    while (faults->blocked) {
+    while (faults->blocked && !faults->one_goes) {
         faults->blocking = true;
         pthread_cond_wait(&faults->unblocked, &faults->mutex);
     }
+    faults->one_goes = false;
     dibs_status status = use(&faults->acquire);
     pthread_mutex_unlock(&faults->mutex);
     return status;
@@ -515,6 +516,15 @@ static bool one_is_blocked(void *arg)
 void faults_await_blocked(struct faults *faults)
 {
     assert_that(wait_until(one_is_blocked, faults, LIMIT_MS), "nobody asks the store");
+}
+
+void faults_let_one_go(struct faults *faults)
+{
+    pthread_mutex_lock(&faults->mutex);
+    faults->one_goes = true;
+    faults->blocking = false;
+    pthread_cond_broadcast(&faults->unblocked);
+    pthread_mutex_unlock(&faults->mutex);
 }
 
 void faults_unblock_acquires(struct faults *faults)

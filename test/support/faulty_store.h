@@ -37,6 +37,7 @@ struct faults {
     bool late_proof;        /* answers come when the lease that their ask could prove is over */
     bool pushes_lost;       /* the store believes that it told of its grants; nobody hears of them */
     bool blocked, blocking; /* acquires are to wait; one does */
+    bool one_goes;          /* although they are to wait */
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
     char gone[32];                 /* renewals of that name find it gone */
@@ -73,9 +74,13 @@ void faults_set(struct faults *faults, bool *flag, bool value); /* one of the fl
 void faults_hold_renewals(struct faults *faults);
 void faults_let_renewals_go(struct faults *faults);
 
-/* Acquires, but for those behind a release, wait inside the store until unblocked; await_blocked: one does. */
+/*
+ * Acquires, but for those behind a release, wait inside the store until
+ * unblocked; await_blocked: one does. let_one_go: that one is answered.
+ */
 void faults_block_acquires(struct faults *faults);
 void faults_await_blocked(struct faults *faults);
+void faults_let_one_go(struct faults *faults);
 void faults_unblock_acquires(struct faults *faults);
 
 /* The store confirms what it could not release. It tells no scheduler. */

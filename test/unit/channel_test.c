@@ -18,7 +18,7 @@ struct rig {
     struct dibs__endpoint endpoint;
     atomic_uint_fast64_t commands, errors;
     struct dibs__channel *channel;
-    atomic_uint opened, reopened, failed, unattended; /* how often the hooks were called */
+    atomic_uint opened, reopened, failed, silent, unattended; /* how often the hooks were called */
 };
 
 /* The hooks ask the channel something: with its mutex held, that would never return. */
@@ -39,12 +39,13 @@ static void on_opened(void *context, bool again)
     r->reopened += again;
 }
 
-static void on_failed(void *context, const struct dibs__error *error)
+static void on_failed(void *context, const struct dibs__error *error, bool silent)
 {
     struct rig *r = context;
 
     ask_back(r);
     r->failed += error->status != DIBS_OK && error->detail[0];
+    r->silent += silent;
 }
 
 static void on_unattended(void *context)
@@ -491,6 +492,46 @@ static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **sta
     test_free(large);
 }
 
+/* A thread that sends, and has time for it. */
+struct sender {
+    struct rig *r;
+    uint64_t serial;
+    const char *text;
+    struct dibs__error error;
+    struct dibs__request *request;
+};
+
+static void *run_sender(void *arg)
+{
+    struct sender *s = arg;
+    struct echo echo;
+
+    s->request =
+        dibs__channel_send(s->r->channel, s->serial, echo_of(&echo, s->text), after(s->r, COMMAND_MS), &s->error);
+    return NULL;
+}
+
+/* It sleeps until the socket has room: it is found in poll, with nothing to do. */
+static void who_sends_sleeps_while_the_socket_is_full(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    char *large = test_malloc(LARGE + 1);
+    pthread_t thread;
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    struct sender sender = {.r = r, .serial = open_now(r), .text = large};
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    assert_int_equal(pthread_create(&thread, NULL, run_sender, &sender), 0);
+    moved_clock_settle(&r->clock, 1);
+    fake_redis_deafen(r->fake, false);
+    pthread_join(thread, NULL);
+    assert_true(sender.request && wait_echo(r, sender.request, "long"));
+    test_free(large);
+}
+
 static void nothing_is_sent_on_a_connection_that_is_no_more(void **state)
 {
     struct rig *r = *state;
@@ -639,6 +680,188 @@ static void the_end_of_the_channel_tells_what_is_in_flight(void **state)
     assert_int_equal(broken, 1);
 }
 
+/* ---------------------------------------------------------- a stopped process */
+
+/* What the server sent lies in the socket, and nobody has taken it yet. */
+static void await_bytes(struct rig *r)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    assert_true(fd.fd >= 0);
+    fd.events = POLLIN;
+    assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
+}
+
+/* The thread was stopped between sending and waiting, for longer than a command may take; the server was not. */
+static void a_reply_that_came_in_time_is_taken_late(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    uint64_t serial = open_now(r);
+
+    struct dibs__request *request = send_echo(r, serial, "late", &error);
+    assert_non_null(request);
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
+    assert_true(wait_echo(r, request, "late"));
+    assert_true(stands(r));
+    assert_int_equal(dibs__channel_load(r->channel), 0);
+}
+
+/* Also where the caller's time was shorter than the command's: its outcome then is known. */
+static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    redisReply *reply;
+    bool unknown;
+    uint64_t serial = open_now(r);
+
+    struct dibs__request *request = send_echo(r, serial, "short", &error);
+    assert_non_null(request);
+    await_bytes(r);
+    assert_status(DIBS_OK, dibs__channel_wait(r->channel, request, 0, &reply, &unknown, &error));
+    assert_string_equal(reply->str, "short");
+    freeReplyObject(reply);
+}
+
+/* Those in front of it are answered on the way. */
+static void all_replies_that_came_in_time_are_taken_late(void **state)
+{
+    enum { COUNT = 200 };
+    struct rig *r = *state;
+    struct dibs__error error;
+    struct dibs__request *requests[COUNT];
+    char text[COUNT][16];
+    uint64_t serial = open_now(r);
+
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(text[i], sizeof text[i], "late-%d", i);
+        requests[i] = send_echo(r, serial, text[i], &error);
+        assert_non_null(requests[i]);
+    }
+    fake_redis_await(r->fake, "ECHO", COUNT);
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
+    for (int i = COUNT - 1; i >= 0; i--)
+        assert_that(wait_echo(r, requests[i], text[i]), "%s", text[i]);
+    assert_true(stands(r));
+}
+
+/* The scheduler's poll began before the stop, and saw nothing. */
+static void a_reply_that_nobody_waits_for_is_taken_late_as_well(void **state)
+{
+    struct rig *r = *state;
+    struct submits all;
+    struct submitted list[SUBMITS];
+
+    submit_all(r, open_now(r), &all, list);
+    fake_redis_await(r->fake, "ECHO", SUBMITS);
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
+    dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));
+    assert_true(stands(r));
+    attend_until(r, false, &all.done, SUBMITS);
+    assert_int_equal(all.broken, 0);
+    assert_int_equal(all.in_order, SUBMITS);
+}
+
+/* --------------------------------------------------------- wanted, and looked at */
+
+/* One that is wanted is connected in the background, once; its failures are spaced like those of one kept open. */
+static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
+{
+    struct rig *r = *state;
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline == DIBS__NEVER);
+    fake_redis_refuse(r->fake, true);
+    dibs__channel_want(r->channel);
+    dibs__channel_want(r->channel);
+    assert_int_equal(r->unattended, 1);
+    attend_until(r, false, &r->failed, 1);
+    assert_false(dibs__channel_stands(r->channel));
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline == DIBS__NEVER); /* it has to be wanted again */
+    dibs__channel_want(r->channel);
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline > moved_clock_now(&r->clock) && deadline <= after(r, 10));
+    moved_clock_advance(&r->clock, MS(10));
+    fake_redis_refuse(r->fake, false);
+    attend_until(r, false, &r->opened, 1);
+    assert_true(dibs__channel_stands(r->channel));
+    unsigned unattended = r->unattended;
+    dibs__channel_want(r->channel); /* there is nothing to do */
+    assert_int_equal(r->unattended, unattended);
+    fake_redis_cut(r->fake);
+    attend_until_broken(r);
+    assert_false(dibs__channel_stands(r->channel));
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline == DIBS__NEVER);
+}
+
+static void fail_to_open(struct rig *r)
+{
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    assert_true(dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error) != DIBS_OK);
+}
+
+/* A server that turns a connection away is there; one that says nothing may not be. */
+static void a_failure_tells_whether_the_server_was_heard(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "CLIENT", "-ERR max number of clients reached\r\n");
+    fail_to_open(r);
+    assert_int_equal(r->failed, 1);
+    assert_int_equal(r->silent, 0);
+    fake_redis_refuse(r->fake, true);
+    fail_to_open(r);
+    assert_int_equal(r->failed, 2);
+    assert_int_equal(r->silent, 1);
+}
+
+static bool is_found_ended(void *arg)
+{
+    struct rig *r = arg;
+
+    return !dibs__channel_look(r->channel);
+}
+
+/* Nobody uses it, so nobody meets its end, but for who looks. */
+static void a_look_finds_the_end_of_an_idle_connection(void **state)
+{
+    struct rig *r = *state;
+
+    assert_false(dibs__channel_look(r->channel));
+    open_now(r);
+    assert_true(dibs__channel_look(r->channel));
+    fake_redis_cut(r->fake);
+    assert_true(dibs__channel_stands(r->channel));
+    assert_true(wait_until(is_found_ended, r, LIMIT_MS));
+    assert_false(dibs__channel_stands(r->channel));
+    assert_true(open_now(r) > 0);
+}
+
+/* What is there to be read may be good. */
+static void a_look_leaves_replies_alone(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    uint64_t serial = open_now(r);
+
+    struct dibs__request *request = send_echo(r, serial, "there", &error);
+    await_bytes(r);
+    assert_true(dibs__channel_look(r->channel));
+    assert_true(wait_echo(r, request, "there"));
+}
+
 /* How long the scheduler is to wait now. */
 static int64_t pause_before_next(struct rig *r)
 {
@@ -683,6 +906,25 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     moved_clock_advance(&r->clock, MS(10));
     fake_redis_cut(r->fake);
     attend_until(r, true, &r->reopened, 2);
+    assert_true(stands(r));
+}
+
+/* Another connection stands: the server answers, so what was put off is to be done now. */
+static void a_channel_in_a_hurry_connects_at_once(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    for (unsigned i = 1; i <= 6; i++) {
+        attend_until(r, true, &r->failed, i);
+        moved_clock_advance(&r->clock, MS(500));
+    }
+    attend_until(r, true, &r->failed, 7);
+    assert_true(pause_before_next(r) > MS(100));
+    fake_redis_refuse(r->fake, false);
+    dibs__channel_hurry(r->channel);
+    assert_true(pause_before_next(r) <= 0);
+    attend_until(r, true, &r->opened, 1);
     assert_true(stands(r));
 }
 
@@ -853,6 +1095,7 @@ int main(void)
         TEST(the_scheduler_ends_a_connection_that_does_not_answer),
         TEST(what_was_not_handed_to_the_socket_is_known_not_to_have_run),
         TEST(what_did_not_fit_into_the_socket_goes_out_when_it_is_read),
+        TEST(who_sends_sleeps_while_the_socket_is_full),
         TEST(nothing_is_sent_on_a_connection_that_is_no_more),
         TEST(a_reply_that_nobody_asked_for_breaks_it),
         TEST(garbage_fails_who_waits_with_a_store_error),
@@ -860,7 +1103,16 @@ int main(void)
         TEST(what_is_submitted_is_answered_once_and_in_order),
         TEST(what_is_submitted_is_told_of_a_break_once_and_in_order),
         TEST(the_end_of_the_channel_tells_what_is_in_flight),
+        TEST(a_reply_that_came_in_time_is_taken_late),
+        TEST(a_reply_is_taken_when_only_the_callers_time_is_over),
+        TEST(all_replies_that_came_in_time_are_taken_late),
+        TEST(a_reply_that_nobody_waits_for_is_taken_late_as_well),
+        TEST(one_that_is_wanted_is_connected_by_the_scheduler),
+        TEST(a_failure_tells_whether_the_server_was_heard),
+        TEST(a_look_finds_the_end_of_an_idle_connection),
+        TEST(a_look_leaves_replies_alone),
         TEST(a_channel_kept_open_connects_again_later_each_time),
+        TEST(a_channel_in_a_hurry_connects_at_once),
         TEST(a_server_that_has_become_a_replica_is_left),
         TEST(a_channel_not_kept_open_stays_closed),
         TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),

@@ -1,6 +1,7 @@
 /* One connection until it is ready: what is asked in which order, what may be refused, and which address is tried. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -483,11 +484,27 @@ static unsigned short closed_port(int *keeper)
     return ntohs(name.sin_port);
 }
 
+static unsigned open_descriptors(void)
+{
+    unsigned count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* As many as then: the fake server, in this process, closes its ends a little later. */
+static bool are_so_many(void *arg)
+{
+    return open_descriptors() == *(unsigned *)arg;
+}
+
 static void the_next_address_is_tried(void **state)
 {
     struct rig *r = *state;
     int keeper;
     unsigned short closed = closed_port(&keeper);
+    unsigned descriptors = open_descriptors();
 
     r->endpoint.addresses[0] = loopback(closed);
     r->endpoint.addresses[1] = loopback(closed);
@@ -497,6 +514,7 @@ static void the_next_address_is_tried(void **state)
     assert_int_equal(link->address, 2);
     assert_int_equal(r->endpoint.failures, 0);
     dibs__link_free(link);
+    assert_that(wait_until(are_so_many, &descriptors, LIMIT_MS), "%u, not %u", open_descriptors(), descriptors);
     close(keeper);
 }
 

@@ -469,6 +469,42 @@ static void a_fixed_lease_is_in_doubt_until_it_is_answered(void **state)
     actor_end(other);
 }
 
+static void extend_to_a_minute(void *arg)
+{
+    struct extension *extension = arg;
+
+    extension->status = dibs_extend(extension->rt, "a", 60000);
+}
+
+/* Its caller has left, and was told that it is not known what came of it: nobody asks for it once more. */
+static void an_extension_that_was_left_is_not_repeated(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    struct extension e = {s->rt, DIBS_INVALID};
+    faults_hold_renewals(&s->faults);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    actor_begin(other, extend_to_a_minute, &e);
+    stage_await_waiting(s, 1);
+    stage_advance(s, MS(1000)); /* the command timeout */
+    actor_finish(other);
+    assert_status(DIBS_UNAVAILABLE, e.status);
+    assert_int_equal(renewals(s), 1);
+    assert_int_equal(last_renewal(s).lease_ms, 60000);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    stage_advance(s, MS(10000));
+    assert_true(renewals(s) > 1);
+    for (unsigned i = 1; i < renewals(s); i++)
+        assert_int_equal(s->faults.records[i].lease_ms, LEASE);
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
 /* Past the hour another may have had it, and the store forgotten that. */
 static void what_was_proved_an_hour_ago_is_not_set_again(void **state)
 {
@@ -695,6 +731,7 @@ int main(void)
         TEST(another_server_is_asked_for_all_leases_at_once),
         TEST(a_fixed_lease_keeps_its_end_at_another_server),
         TEST(a_fixed_lease_is_in_doubt_until_it_is_answered),
+        TEST(an_extension_that_was_left_is_not_repeated),
         TEST(what_was_proved_an_hour_ago_is_not_set_again),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
         TEST(an_unlock_waits_only_so_long_for_another_server),

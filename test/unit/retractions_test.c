@@ -30,10 +30,11 @@ static void on_opened(void *context, bool again)
     (void)again;
 }
 
-static void on_failed(void *context, const struct dibs__error *error)
+static void on_failed(void *context, const struct dibs__error *error, bool silent)
 {
     (void)context;
     (void)error;
+    (void)silent;
 }
 
 static void on_unattended(void *context)

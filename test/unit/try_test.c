@@ -47,6 +47,19 @@ static void expect(struct asker *asker, dibs_status status)
     actor_end(asker->actor);
 }
 
+struct fair {
+    actor *actor;
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void lock_fair(void *arg)
+{
+    struct fair *fair = arg;
+
+    fair->status = dibs_lock_with(fair->rt, "a", FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
+}
+
 static unsigned acquires(stage *s)
 {
     return faults_count(&s->faults, &s->faults.acquires);
@@ -240,6 +253,68 @@ static void what_the_asker_was_told_is_known_to_the_next(void **state)
     expect(&next, DIBS_OK);
 }
 
+/* But no longer than the store answers: threads with little time follow each other, and none is told anything. */
+static void what_was_known_ends_with_an_ask_that_is_not_answered(void **state)
+{
+    stage *s = *state;
+    struct asker first, next, other;
+
+    stage_open(s, 0);
+    faults_acquire(&s->faults, DIBS_BUSY, 1);
+    begin(&first, s, 1100);
+    stage_await_waiting(s, 1);
+    begin(&next, s, FOREVER);
+    stage_await_waiting(s, 2);
+    faults_block_acquires(&s->faults);
+    moved_clock_advance(&s->clock, MS(1000));
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    moved_clock_advance(&s->clock, MS(103));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    faults_let_one_go(&s->faults);
+    expect(&first, DIBS_TIMEOUT);
+    faults_await_blocked(&s->faults);
+    begin(&other, s, 0);
+    stage_await_waiting(s, 1);
+    faults_unblock_acquires(&s->faults);
+    expect(&next, DIBS_OK);
+    expect(&other, DIBS_BUSY);
+}
+
+/* Nor does an outage outlast those who met it, though a fair thread keeps a place for the name. */
+static void an_old_outage_is_not_known(void **state)
+{
+    stage *s = *state;
+    struct asker first, other;
+    struct fair fair = {.actor = actor_start()};
+
+    s->url = "mem:old";
+    stage_open(s, 0);
+    dibs_runtime *second = stage_open_another(s, 0);
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    fair.rt = s->rt;
+    actor_begin(fair.actor, lock_fair, &fair);
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    begin(&first, s, 100);
+    stage_await_waiting(s, 2);
+    moved_clock_advance(&s->clock, MS(100));
+    expect(&first, DIBS_UNAVAILABLE);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    begin_beside_silence(s, &first, 0, NULL, 0);
+    begin(&other, s, 0);
+    stage_await_waiting(s, 2);
+    faults_unblock_acquires(&s->faults);
+    expect(&other, DIBS_BUSY);
+    expect(&first, DIBS_BUSY);
+    assert_status(DIBS_OK, dibs_unlock(second, "a"));
+    actor_finish(fair.actor);
+    assert_status(DIBS_OK, fair.status);
+    assert_status(DIBS_OK, actor_unlock(fair.actor, s->rt, "a"));
+    actor_end(fair.actor);
+    dibs_close(second);
+}
+
 /* It was released here, and who asks next has not been told of it. */
 static void what_was_known_of_a_lock_ends_with_its_hold(void **state)
 {
@@ -303,6 +378,8 @@ int main(void)
         TEST(a_shutdown_ends_them),
         TEST(what_the_asker_was_told_is_known_while_it_asks_again),
         TEST(what_the_asker_was_told_is_known_to_the_next),
+        TEST(what_was_known_ends_with_an_ask_that_is_not_answered),
+        TEST(an_old_outage_is_not_known),
         TEST(what_was_known_of_a_lock_ends_with_its_hold),
         TEST(a_wait_that_ends_while_nothing_is_known_says_so),
     };

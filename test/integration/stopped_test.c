@@ -1,0 +1,88 @@
+/* A process that is stopped for longer than a command may take, and goes on: what the server answered meanwhile counts.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { THREADS = 16, ROUNDS = 4 };
+
+#define STOP_MS 1600 /* longer than command_timeout_ms, which is 1000, from when the commands were sent */
+
+static void expect_ok_from_all(process *team)
+{
+    for (int i = 0; i < THREADS; i++)
+        assert_that(strstr(process_read(team), " DIBS_OK"), "%s", team->line);
+}
+
+static void tell_all(process *team, const char *command)
+{
+    for (int i = 0; i < THREADS; i++)
+        process_write(team, "%s %d stopped-%d 0 0", command, i, i);
+}
+
+struct asked {
+    server *server;
+    long long count;
+};
+
+static bool all_have_asked(void *arg)
+{
+    const struct asked *asked = arg;
+
+    return server_asks(asked->server) >= asked->count;
+}
+
+/* All of them have sent their command, none has its reply: then the process is stopped while those come. */
+static void stop_in_between(fixture *f, process *team, script_server *net, const char *command)
+{
+    struct asked asked = {f->server, server_asks(f->server) + THREADS};
+
+    script_server_add(net, (script_rule){.match = "stopped-", .action = SCRIPT_STALL_REPLY});
+    tell_all(team, command);
+    assert_true(wait_until(all_have_asked, &asked, LIMIT_MS));
+    process_pause(team);
+    script_server_clear(net);
+    for (int64_t end = now_ms() + STOP_MS; now_ms() < end; pause_ms(10))
+        script_server_release(net); /* each time one of those that a connection holds back */
+    process_resume(team);
+    expect_ok_from_all(team);
+}
+
+/* Many threads share few connections: who does not read wakes up with its time over, beside the one who reads. */
+static void no_call_fails_and_no_connection_is_given_up(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    process *team = process_start((const char *const[]){program_path("team"), NULL});
+
+    assert_string_equal(process_ask(team, "open %s %d", script_server_url(net), LONG_LEASE_MS), "DIBS_OK ");
+    for (int i = 0; i < ROUNDS; i++) { /* until all connections stand */
+        tell_all(team, "lock");
+        expect_ok_from_all(team);
+        tell_all(team, "unlock");
+        expect_ok_from_all(team);
+    }
+    unsigned accepted = script_server_accepted(net);
+    for (int i = 0; i < ROUNDS; i++) {
+        stop_in_between(f, team, net, "lock");
+        stop_in_between(f, team, net, "unlock");
+    }
+    assert_int_equal(script_server_accepted(net), accepted);
+    assert_string_equal(process_ask(team, "close"), "DIBS_OK ");
+    process_free(team);
+    script_server_stop(net);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(no_call_fails_and_no_connection_is_given_up, fixture_setup, fixture_teardown),
+    };
+
+    return cmocka_run_group_tests_name("stopped", tests, NULL, NULL);
+}
