@@ -355,7 +355,7 @@ class NameCheck:
             for granted, newer in grants[bisect.bisect_right(grants, (hold.returned,)) :]:
                 if granted >= until:
                     break
-                if newer.fence > hold.fence and newer.fence >> 10 != hold.fence >> 10 and not self.excuse(hold, newer):
+                if newer.fence > hold.fence and not self.excuse(hold, newer):
                     self.fail(4, f"granted {(until - granted) / MS:.3f} ms before it was sure to end", hold, newer)
 
     def is_lost(self, hold, until):

@@ -393,7 +393,14 @@ def it_was_sure_but_the_server_lost_it(h):
 @case(4)
 def who_is_handed_the_lease_is_the_same(h):
     extended(h, 300)
-    h.hold(1, 10, 301, 420, fence=fence_of(1, 1))
+    h.hold(1, 10, 302, 420, fence=fence_of(1, 1), sure_until=h.ns(1500))
+
+
+@case(4)
+def the_server_lost_what_its_dead_holder_was_sure_of(h):
+    extended(h, 300, left=0, left_end=0, unlock_status=0)
+    h.lose("del_key", 290, 291, name=0)
+    h.hold(2, 10, 400, 420)
 
 
 @case(2)
