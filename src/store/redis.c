@@ -197,8 +197,10 @@ dibs_status dibs__lock_call_init(struct dibs__lock_call *call, const struct dibs
                                  enum dibs__script script, const char *name, struct dibs__error *error)
 {
     call->keys = malloc(DIBS__KEYS * sizeof *call->keys);
-    if (!call->keys)
-        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    if (!call->keys) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+        return DIBS_NO_MEMORY;
+    }
     dibs__call_init(&call->call, script, DIBS__KEYS);
     for (int i = 0; i < DIBS__KEYS; i++) {
         dibs__key_of(&call->keys[i], (enum dibs__key_kind)i, store->key_prefix, name);
@@ -360,6 +362,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, const char *name, c
     int resends = 0;
     bool late;
 
+    *repeated = false;
     status = dibs__lock_call_init(&call, store, DIBS__SCRIPT_force, name, error);
     if (status != DIBS_OK)
         return status;

@@ -498,7 +498,7 @@ dibs_status dibs__redis_release(struct dibs__store *base, struct dibs__release *
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct sending next = {.ask = release->next};
-    redisReply *reply;
+    redisReply *reply = NULL;
     int64_t code;
 
     release->again = false;
