@@ -394,7 +394,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, const char *nam
     bool repeated;
 
     do {
-        dibs_owner unused;
+        dibs_owner unused = {0};
         redisReply *reply;
         status = look(store, name, deadline, &unused, &reply, error);
         if (status != DIBS_OK)
