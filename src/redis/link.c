@@ -312,6 +312,17 @@ static void take_time(struct dibs__link *link, const redisReply *reply)
         link->server_ahead_us = s * 1000000 + us - link->greeted_at / 1000;
 }
 
+/* False: it is neither a sha nor a refusal. */
+static bool take_sha(struct dibs__link *link, const redisReply *reply)
+{
+    bool is_sha = reply->type == REDIS_REPLY_STRING && reply->len == 40;
+
+    if (is_sha)
+        memcpy(link->shas[link->loaded], reply->str, 40);
+    link->loaded++;
+    return is_sha || reply->type == REDIS_REPLY_ERROR;
+}
+
 static dibs_status take_answer(struct dibs__link *link, const redisReply *reply, struct dibs__error *error)
 {
     enum ask what = (enum ask)link->asks[link->answered++];
@@ -345,11 +356,8 @@ static dibs_status take_answer(struct dibs__link *link, const redisReply *reply,
         link->cluster = says_cluster(reply);
         break;
     case ASK_LOAD:
-        if (reply->type == REDIS_REPLY_STRING && reply->len == 40)
-            memcpy(link->shas[link->loaded], reply->str, 40);
-        else if (!refused)
+        if (!take_sha(link, reply))
             return dibs__reply_refusal(error, reply, link->endpoint->url.shown, ask_names[what]);
-        link->loaded++;
         break;
     default:
         break;
