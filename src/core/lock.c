@@ -9,7 +9,8 @@
 
 #define OUTAGE_FIRST_MS 10 /* a waiting call asks an unreachable store again after this, later up to the other */
 #define OUTAGE_LAST_MS 200
-#define GRACE_MS 3 /* an ask that is under way when the wait ends has so long to come back */
+#define SLEPT_MS 1000 /* an ask that comes back so much too late was held up here, not by the store */
+#define GRACE_MS 3    /* an ask that is under way when the wait ends has so long to come back */
 
 /* One call of dibs_lock_with. */
 struct attempt {
@@ -241,6 +242,9 @@ static bool ride_out(struct attempt *attempt, const struct dibs__answer *answer,
     int64_t now = dibs__core_now(attempt->core), ms = OUTAGE_FIRST_MS;
 
     remember_outage(attempt, answer, now);
+    if (now > dibs__after_ms(attempt->lease->bid.ask.deadline, SLEPT_MS) && !attempt->outage.unmet)
+        attempt->patient_from =
+            now; /* the machine was suspended meanwhile, or the process stopped: that is no outage */
     if (now >= patience(attempt))
         attempt->learned = DIBS__LEARNED_OUTAGE;
     if (attempt->learned == DIBS__LEARNED_OUTAGE || now >= attempt->limit)

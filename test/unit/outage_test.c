@@ -86,6 +86,27 @@ static void the_end_of_an_outage_is_noticed(void **state)
     actor_end(asker);
 }
 
+/* It was suspended with its machine while it asked: what fails behind that may be the first moment of an outage. */
+static void who_was_suspended_in_an_ask_rides_it_out_from_then_on(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+
+    stage_open(s, 0);
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(asker, s->rt, "x", DIBS_WAIT_FOREVER);
+    faults_await_blocked(&s->faults);
+    moved_clock_advance(&s->clock, MS(3600000));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    faults_unblock_acquires(&s->faults);
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(asker));
+    moved_clock_advance(&s->clock, MS(200));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    actor_end(asker);
+}
+
 /* It had not heard of the store for longer than outage_ms because it was told to wait: that is no outage. */
 static void who_slept_for_long_rides_it_out_from_then_on(void **state)
 {
@@ -360,6 +381,7 @@ int main(void)
         TEST(who_does_not_wait_is_told_of_it),
         TEST(who_waits_in_line_is_told_of_it),
         TEST(the_end_of_an_outage_is_noticed),
+        TEST(who_was_suspended_in_an_ask_rides_it_out_from_then_on),
         TEST(who_slept_for_long_rides_it_out_from_then_on),
         TEST(who_waited_behind_a_thread_here_rides_it_out),
         TEST(who_waited_behind_a_thread_here_leaves_with_the_first),
