@@ -534,12 +534,48 @@ static void *take_burst(void *arg)
     return NULL;
 }
 
+/* Whether the thread of that number holds a lease that is renewed. */
+static bool holds_renewed(worker *w, unsigned thread)
+{
+    judge_slot *slot = slot_of(w->judge, w->process, thread);
+    uint64_t head = atomic_load(&slot->head);
+
+    if (head == 0)
+        return false;
+    hold_record *r = (hold_record *)(slot + 1) + (head - 1) % w->judge->capacity;
+    return atomic_load(&r->state) == HOLD_HELD && !(r->flags & DIBS_FIXED_LEASE);
+}
+
+static bool some_hold_renewed(worker *w)
+{
+    bool holds = false;
+
+    for (unsigned i = 0; i < w->judge->threads && !holds; i++)
+        holds = holds_renewed(w, i);
+    return holds;
+}
+
+#define BESIDE_MS 5000 /* so long the burst waits for a lease that it might cost */
+
+/* The time, when a lease of the process is held before and after it; after some seconds, any. */
+static uint64_t time_beside_a_lease(worker *w)
+{
+    uint64_t limit = now_ns() + BESIDE_MS * UINT64_C(1000000), time;
+
+    do {
+        while (!some_hold_renewed(w) && now_ns() < limit)
+            sleep_us(200);
+        time = now_ns();
+    } while (!some_hold_renewed(w) && time < limit);
+    return time;
+}
+
 /* Requires that the takers have taken what they can. */
 static void end_burst(worker *w, burst_taker *takers, pthread_barrier_t *closed)
 {
     judge_burst *burst = &w->judge->burst;
 
-    burst->ending = now_ns();
+    burst->ending = time_beside_a_lease(w);
     atomic_store(&burst->state, BURST_ENDING);
     if (w->closes)
         dibs_close(takers[0].rt);
