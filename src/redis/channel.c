@@ -32,6 +32,7 @@
 
 #define REOPEN_FIRST_MS 10 /* the scheduler's backoff: doubled each time, with jitter */
 #define REOPEN_LAST_MS 500
+#define WANTED_LAST_MS 5000  /* the same, for a connection more than there must be */
 #define LAST_LOOK_MS 200     /* so long who reads is given to hand out what had come in time */
 #define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
@@ -71,6 +72,7 @@ struct dibs__channel {
     struct dibs__link *half_open; /* the scheduler's attempt: set under mutex, then only its thread touches the link */
     int64_t half_open_until;
     int64_t reopen_at, reopen_ms; /* the scheduler thread's */
+    bool spare;                   /* the scheduler thread's; the channel is not to be connected at all times */
 
     struct dibs__buffer out, sending;
     uint64_t queued, handed_out; /* bytes appended, and moved to sending, since the link stands */
@@ -778,6 +780,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
 static void end_half_open(struct dibs__channel *channel, bool good, const struct dibs__error *error, int64_t now)
 {
     struct dibs__link *link = channel->half_open;
+    int64_t last = channel->spare ? WANTED_LAST_MS : REOPEN_LAST_MS, doubled = channel->reopen_ms * 2;
 
     channel->half_open = NULL;
     if (good) {
@@ -788,7 +791,7 @@ static void end_half_open(struct dibs__channel *channel, bool good, const struct
     }
     dibs__link_free(link);
     channel->reopen_at = dibs__after_ms(now, dibs__jitter(channel->reopen_ms / 2, channel->reopen_ms));
-    channel->reopen_ms = channel->reopen_ms * 2 < REOPEN_LAST_MS ? channel->reopen_ms * 2 : REOPEN_LAST_MS;
+    channel->reopen_ms = doubled < last ? doubled : last;
     end_opening(channel, NULL, error);
 }
 
@@ -859,6 +862,7 @@ void dibs__channel_hurry(struct dibs__channel *channel)
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
 {
     pthread_mutex_lock(&channel->mutex);
+    channel->spare = !keep_open;
     if (channel->half_open)
         go_on_opening(channel, now);
     else if (stands(channel))

@@ -217,7 +217,7 @@ static void end(server *s, int signal, int64_t limit_ms)
     drop_admin(s);
     if (s->pid == 0)
         return;
-    if (s->paused)
+    if (s->paused && signal != SIGKILL) /* which needs no thread of it that runs, and must let it do nothing more */
         kill(s->pid, SIGCONT);
     s->paused = false;
     kill(s->pid, signal);
