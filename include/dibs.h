@@ -216,8 +216,8 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * is fine; dibs_close from on_event is undefined. No callback runs after it.
  *
  * Other threads need not know. A call of theirs that begins meanwhile, or later,
- * says DIBS_CLOSED, or of a lock that its thread held DIBS_LOST (dibs_check,
- * dibs_hold_of, dibs_extend and each dibs_unlock), then DIBS_NOT_HELD;
+ * says DIBS_CLOSED, or, of a lock that its thread held, DIBS_LOST (dibs_check
+ * and dibs_hold_of from when it was released, each dibs_unlock), then DIBS_NOT_HELD;
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do
  * nothing. For that the handle itself, some 150 bytes, is never freed. Threads
  * that still had holds may end, and may use other runtimes, without harm.
@@ -334,7 +334,8 @@ DIBS_API dibs_status dibs_unlock_all(dibs_runtime *rt);
  *
  * DIBS_OK; DIBS_NOT_HELD; DIBS_LOST: the lease had ended; DIBS_UNAVAILABLE:
  * not known whether it was done, the hold goes on (with the shorter of both
- * ends); DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID; DIBS_NO_MEMORY.
+ * ends); DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID; DIBS_NO_MEMORY;
+ * DIBS_CLOSED: dibs_close has begun, and is about to release the lock.
  */
 DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t lease_ms);
 

@@ -19,6 +19,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int *open_fds;               /* guarded by mutex */
 static size_t open_count, open_cap; /* guarded by mutex */
+static struct dibs__once watching;  /* registers the three functions below */
 static atomic_uint generation;      /* written in the child of a fork, before it has a second thread */
 
 static void before_fork(void)
@@ -36,6 +37,7 @@ static void after_fork_in_child(void)
     for (size_t i = 0; i < open_count; i++)
         close(open_fds[i]);
     open_count = 0;
+    dibs__once_was_done(&watching);
     atomic_fetch_add(&generation, 1);
     pthread_mutex_unlock(&mutex);
 }
@@ -63,9 +65,7 @@ static bool reserve(size_t more)
 
 bool dibs__fd_watch_forks(void)
 {
-    static struct dibs__once once;
-
-    return dibs__once(&once, watch_forks);
+    return dibs__once(&watching, watch_forks);
 }
 
 /* False, with errno set: a fork would not be noticed, so nothing is opened. */

@@ -18,4 +18,11 @@ struct dibs__once {
  */
 bool dibs__once(struct dibs__once *once, bool (*init)(void));
 
+/*
+ * In a child: what is to be done once was done before the fork, whatever the
+ * parent's thread had still to note. A handler that runs at forks proves that
+ * it is registered.
+ */
+void dibs__once_was_done(struct dibs__once *once);
+
 #endif

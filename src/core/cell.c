@@ -590,7 +590,7 @@ static void hear(struct dibs__cell *cell, const struct dibs__leaving *leaving, i
     bool failed = leaving->learned == DIBS__LEARNED_FAILURE || leaving->learned == DIBS__LEARNED_OUTAGE;
 
     cell->said_taken = leaving->learned == DIBS__LEARNED_TAKEN;
-    if (cell->said_taken)
+    if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store was heard */
         note_outage(cell, NULL, 0);
     if (leaving->learned == DIBS__LEARNED_OUTAGE)
         fail_impatient(cell, leaving->error, now);

@@ -20,16 +20,18 @@ struct attempt {
     struct dibs__cell *cell;
     struct dibs__lease *lease; /* NULL until it is asked for */
     int64_t wait_ms;
-    int64_t patient_from; /* an outage is ridden out from here on: when it began, or woke to ask again */
+    int64_t patient_from; /* an outage is ridden out from here on: when the call began, or woke to ask again */
     int64_t limit;        /* when the wait ends; 0: one try */
     int64_t try_until;    /* when one try ends */
     uint32_t lease_ms, flags;
-    unsigned outages; /* in a row */
+    int64_t unmet_since; /* when a grant of it came to nothing first, or of another thread for it; 0: none did */
+    int64_t unmet_at;    /* ... and last */
+    unsigned outages;    /* in a row */
     bool waited;
     pthread_cond_t cond; /* only where has_cond: on which the call sleeps before it asks again */
     bool has_cond;
     enum dibs__learned learned; /* where the call came to nothing */
-    struct dibs__outage outage; /* the last that it met, or another thread for it; once one is unmet it stays so */
+    struct dibs__outage outage; /* the last that it met, or another thread for it */
     struct dibs__error error;
 };
 
@@ -119,10 +121,16 @@ static dibs_status no_answer(struct attempt *attempt)
                            attempt->core->runtime->settings.command_timeout_ms, dibs__quote(quoted, attempt->name));
 }
 
+/* Whether grants came to nothing lately: others may have the lock in between, for moments. */
+static bool is_unmet(const struct attempt *attempt, int64_t now)
+{
+    return attempt->outage.unmet && now < dibs__after_ms(attempt->unmet_at, attempt->core->runtime->settings.outage_ms);
+}
+
 /* Too few replicas acknowledged what was granted: an end of the wait is due to that, whoever had the lock last. */
 static dibs_status for_lack_of_replicas(struct attempt *attempt, dibs_status status)
 {
-    if (status != DIBS_TIMEOUT || !attempt->outage.unmet)
+    if (status != DIBS_TIMEOUT || !is_unmet(attempt, dibs__core_now(attempt->core)))
         return status;
     attempt->learned = DIBS__LEARNED_FAILURE;
     attempt->error = attempt->outage.error;
@@ -222,18 +230,29 @@ static int64_t patience(const struct attempt *attempt)
 {
     const struct dibs__core *core = attempt->core;
     int64_t heard = atomic_load_explicit(&core->counters.heard, memory_order_relaxed);
-    bool counts = heard > attempt->patient_from && !attempt->outage.unmet; /* the answers do not mend that */
 
-    return dibs__after_ms(counts ? heard : attempt->patient_from, core->runtime->settings.outage_ms);
+    return dibs__after_ms(heard > attempt->patient_from ? heard : attempt->patient_from,
+                          core->runtime->settings.outage_ms);
 }
 
-/* Grants that come to nothing are an outage from the first on, though others have the lock for moments in between. */
+/* Grants that come to nothing are an outage from the first on, which no answer in between ends. */
 static void remember_outage(struct attempt *attempt, const struct dibs__answer *answer, int64_t now)
 {
-    if (answer->unmet && !attempt->outage.unmet)
-        attempt->patient_from = now;
-    if (answer->unmet || !attempt->outage.unmet)
+    if (answer->unmet) {
+        attempt->unmet_at = now;
+        if (attempt->unmet_since == 0)
+            attempt->unmet_since = now;
+    }
+    if (answer->unmet || !is_unmet(attempt, now))
         attempt->outage = (struct dibs__outage){attempt->error, answer->unmet};
+}
+
+/* Whether this was the last time that the call asks in vain. */
+static bool is_out_of_patience(const struct attempt *attempt, const struct dibs__answer *answer, int64_t now)
+{
+    int64_t outage_ms = attempt->core->runtime->settings.outage_ms;
+
+    return now >= (answer->unmet ? dibs__after_ms(attempt->unmet_since, outage_ms) : patience(attempt));
 }
 
 /* True: until when to sleep before the next ask. False: the status stands. */
@@ -242,10 +261,10 @@ static bool ride_out(struct attempt *attempt, const struct dibs__answer *answer,
     int64_t now = dibs__core_now(attempt->core), ms = OUTAGE_FIRST_MS;
 
     remember_outage(attempt, answer, now);
-    if (now > dibs__after_ms(attempt->lease->bid.ask.deadline, SLEPT_MS) && !attempt->outage.unmet)
+    if (now > dibs__after_ms(attempt->lease->bid.ask.deadline, SLEPT_MS))
         attempt->patient_from =
             now; /* the machine was suspended meanwhile, or the process stopped: that is no outage */
-    if (now >= patience(attempt))
+    if (is_out_of_patience(attempt, answer, now))
         attempt->learned = DIBS__LEARNED_OUTAGE;
     if (attempt->learned == DIBS__LEARNED_OUTAGE || now >= attempt->limit)
         return false;
@@ -276,7 +295,7 @@ static bool has_where_to_sleep(struct attempt *attempt)
 
 static struct dibs__push sleep_until(struct attempt *attempt, int64_t until)
 {
-    bool meets_outage = attempt->outages > 0 || attempt->outage.unmet;
+    bool meets_outage = attempt->outages > 0 || is_unmet(attempt, dibs__core_now(attempt->core));
 
     return dibs__cell_sleep(attempt->core->cells, attempt->cell, attempt->lease,
                             &(struct dibs__sleep){.deadline = until < attempt->limit ? until : attempt->limit,
@@ -293,8 +312,10 @@ static dibs_status ask_until_final(struct attempt *attempt)
     while (!atomic_load(&core->runtime->closing)) {
         struct dibs__answer answer = {0};
         dibs_status status = ask_or_recall(attempt, &answer);
-        if (status == DIBS_OK)
+        if (status == DIBS_OK) {
             status = take_grant(attempt, &answer);
+            answer.unmet = status != DIBS_OK; /* as often as it is repeated: the lease is shorter than the way */
+        }
         if (status == DIBS_BUSY && dibs__core_now(core) >= attempt->limit)
             return taken(attempt);
         if (status == DIBS_BUSY)
@@ -309,8 +330,7 @@ static dibs_status ask_until_final(struct attempt *attempt)
         if (attempt->outages > 0)
             continue;
         int64_t now = dibs__core_now(core);
-        if (!attempt->outage.unmet)
-            attempt->patient_from = now; /* it slept because it was told to: that is no outage */
+        attempt->patient_from = now; /* it slept because it was told to: that is no outage */
         if (now >= attempt->limit)
             return taken(attempt);
     }
@@ -429,6 +449,10 @@ static dibs_status take_turn(struct attempt *attempt)
         attempt->patient_from = dibs__core_now(core);
     else if (turn.outage_since > attempt->patient_from)
         attempt->patient_from = turn.outage_since;
+    if (turn.outage_since != 0 && attempt->outage.unmet) {
+        attempt->unmet_since = attempt->patient_from;
+        attempt->unmet_at = dibs__core_now(core);
+    }
     attempt->lease = turn.lease;
     attempt->cell = turn.cell;
     if (turn.kind == DIBS__TURN_TO_ASK)
@@ -502,13 +526,18 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
     return was_lost(lease);
 }
 
-/* The attempt that the next who waits here will go on with, in the same round trip. NULL: it asks by itself. */
+/*
+ * The attempt that the next who waits here will go on with, in the same round
+ * trip. NULL: it asks by itself, as it must where replicas are waited for on a
+ * connection of its own.
+ */
 static struct dibs__lease *bid_for_the_next(struct dibs__core *core, struct dibs__lease *lease,
                                             const struct dibs__wanted *wanted)
 {
+    if (core->runtime->settings.min_replicas > 0)
+        return NULL;
     struct dibs__lease *next =
         new_bid(core, lease->name, lease->name_size, wanted->lease_ms, wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0);
-
     if (next) {
         next->bid.ask.wait = true;
         dibs__cells_bid_behind(core->cells, lease, next);

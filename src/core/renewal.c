@@ -146,6 +146,15 @@ static uint32_t sure_ms(const struct dibs__lease *lease)
     return stuck_ms > 0 && stuck_ms < lease->lease_ms ? stuck_ms : lease->lease_ms;
 }
 
+/* Requires mutex. When a renewal that failed is tried again: in time, also where an extension was to cut the lease. */
+static int64_t retry_at(const struct dibs__lease *lease, int64_t now)
+{
+    int64_t pause = retry_pause(sure_ms(lease)), left = (atomic_load(&lease->deadline) - now) / 3;
+    int64_t least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
+
+    return now + (left >= pause ? pause : left > least ? left : least);
+}
+
 /* Requires mutex. The lease was proved by a request sent at proof. */
 static void set_times(const struct dibs__renewals *r, struct dibs__lease *lease, int64_t proof)
 {
@@ -235,7 +244,7 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         round->at_risk[round->risk_count++] = to_tell(lease);
     }
     if (now >= lease->renew_at && !lease->in_flight && !add_to_batch(r, round, lease, now))
-        lease->renew_at = now + retry_pause(sure_ms(lease));
+        lease->renew_at = retry_at(lease, now);
     reschedule(r, lease);
 }
 
@@ -283,10 +292,11 @@ static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, c
                           const struct dibs__error *error)
 {
     bool left = lease->extending == DIBS__EXTEND_LEFT;
+    dibs_status status = item->status != DIBS_OK ? item->status : error->status;
 
     if (!extension_sent(lease))
         return;
-    if (item->result == DIBS__UNANSWERED && (error->status == DIBS_UNAVAILABLE || error->status == DIBS_OK)) {
+    if (item->result == DIBS__UNANSWERED && (status == DIBS_UNAVAILABLE || status == DIBS_OK)) {
         lease->extending = left ? DIBS__NOT_EXTENDING : DIBS__EXTEND_ASKED;
         return;
     }
@@ -295,7 +305,7 @@ static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, c
         return;
     }
     lease->extending = DIBS__EXTEND_DONE;
-    lease->extend_status = item->result == DIBS__RENEWED ? DIBS_OK : error->status;
+    lease->extend_status = item->result == DIBS__RENEWED ? DIBS_OK : status;
     if (item->result == DIBS__RENEWED)
         lease->lease_ms = item->lease_ms;
     pthread_cond_broadcast(&r->changed);
@@ -353,7 +363,7 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         if (lease->extending == DIBS__EXTEND_ASKED)
             lease->renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
         else
-            lease->renew_at = lease->fixed && !lease->in_doubt ? DIBS__NEVER : now + retry_pause(sure_ms(lease));
+            lease->renew_at = lease->fixed && !lease->in_doubt ? DIBS__NEVER : retry_at(lease, now);
     }
     reschedule(r, lease);
     return false;

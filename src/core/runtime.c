@@ -30,6 +30,7 @@ static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER; /* waited on with reg
 static dibs_runtime *runtimes;                             /* guarded by registry_mutex; those that are open */
 static dibs_runtime *closed_runtimes;    /* guarded by registry_mutex; kept to be found by leak checkers */
 static struct dibs__core *all_abandoned; /* guarded by registry_mutex; of runtimes that a child closed; kept likewise */
+static struct dibs__once being_set_up;   /* all that is registered once */
 static uint64_t last_serial;             /* guarded by registry_mutex */
 
 /* The core whose on_event the calling thread runs, NULL: none. */
@@ -328,6 +329,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     all_gone = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    dibs__once_was_done(&being_set_up);
     pthread_mutex_unlock(&registry_mutex);
 }
 
@@ -427,8 +429,7 @@ static bool delist(dibs_runtime *runtime, struct dibs__core **core)
 dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
                                struct dibs__error *error)
 {
-    static struct dibs__once once;
-    bool ready = dibs__once(&once, set_up);
+    bool ready = dibs__once(&being_set_up, set_up);
     dibs_runtime *runtime = ready ? calloc(1, sizeof *runtime) : NULL;
 
     if (!runtime) {

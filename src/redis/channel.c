@@ -34,6 +34,7 @@
 #define REOPEN_LAST_MS 500
 #define WANTED_LAST_MS 5000  /* the same, for a connection more than there must be */
 #define LAST_LOOK_MS 200     /* so long who reads is given to hand out what had come in time */
+#define LOOK_AGAIN_MS 5      /* meanwhile it is looked whether who reads has anything */
 #define REPLICA_LEAST_MS 500 /* a link to a replica stands for so long at least */
 
 struct dibs__request {
@@ -435,7 +436,7 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
         if (!channel->reading)
             tell = read_what_is_there(channel);
         else if (dibs__now(channel->clock) < until)
-            await_round(channel, until);
+            await_round(channel, dibs__after_ms(dibs__now(channel->clock), LOOK_AGAIN_MS));
         if (dibs__now(channel->clock) >= until)
             break;
     }
@@ -855,7 +856,8 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
 void dibs__channel_hurry(struct dibs__channel *channel)
 {
     pthread_mutex_lock(&channel->mutex);
-    channel->reopen_at = 0;
+    if (!stands(channel)) /* one that breaks at once is not made at once */
+        channel->reopen_at = 0;
     pthread_mutex_unlock(&channel->mutex);
 }
 

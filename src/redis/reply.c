@@ -38,7 +38,9 @@ static bool begins_with(const char *text, const char *start)
 
 static bool has_code(const char *text, const char *code)
 {
-    return begins_with(text, code) || (begins_with(text, "ERR Error running script") && strstr(text, code));
+    bool of_script = begins_with(text, "ERR Error running script") || begins_with(text, "@user_script");
+
+    return begins_with(text, code) || (of_script && strstr(text, code));
 }
 
 dibs_status dibs__reply_status(const char *text)

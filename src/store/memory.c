@@ -58,6 +58,7 @@ struct memory {
 
 static pthread_mutex_t named_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct space *named_spaces; /* guarded by named_mutex */
+static struct dibs__once watching; /* registers what is done at a fork */
 
 /* ------------------------------------------------------------------- spaces */
 
@@ -74,6 +75,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     named_spaces = NULL; /* the locks in them are the parent's threads' */
+    dibs__once_was_done(&watching);
     pthread_mutex_unlock(&named_mutex);
 }
 
@@ -84,9 +86,7 @@ static bool watch_forks(void)
 
 bool dibs__memory_watch_forks(void)
 {
-    static struct dibs__once once;
-
-    return dibs__once(&once, watch_forks);
+    return dibs__once(&watching, watch_forks);
 }
 
 static struct space *space_new(const char *name)

@@ -461,16 +461,22 @@ static void look_for_another_server(struct dibs__redis_store *store)
     store->config.listener.forgetful(store->config.listener.context, view.server);
 }
 
-/* Connections that stand while none can be made may stand for a server that is gone without a word: it is asked. */
-static void try_idle_channels(struct dibs__redis_store *store)
+static void try_if_idle(struct dibs__channel *channel)
 {
     static const char *const words[] = {"PING"};
     static const size_t sizes[] = {4};
     struct dibs__link_view view;
 
+    if (dibs__channel_load(channel) == 0 && dibs__channel_view(channel, &view))
+        dibs__channel_submit(channel, view.serial, &(struct dibs__command){1, words, sizes}, NULL, NULL);
+}
+
+/* Connections that stand while none can be made may stand for a server that is gone without a word: it is asked. */
+static void try_idle_channels(struct dibs__redis_store *store)
+{
+    try_if_idle(store->background);
     for (size_t i = 0; i < store->channel_count; i++)
-        if (dibs__channel_load(store->channels[i]) == 0 && dibs__channel_view(store->channels[i], &view))
-            dibs__channel_submit(store->channels[i], view.serial, &(struct dibs__command){1, words, sizes}, NULL, NULL);
+        try_if_idle(store->channels[i]);
 }
 
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)

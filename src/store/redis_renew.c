@@ -96,7 +96,8 @@ static void note_heal(const struct renewal_call *call, const struct dibs__link_v
     pthread_mutex_lock(&store->mutex);
     if (!healed->channel || dibs__view_is_behind(view, healed->serial))
         *healed = (struct dibs__route){.channel = store->background, .serial = view->serial};
-    healed->not_after = call->not_after;
+    if (call->not_after > healed->not_after)
+        healed->not_after = call->not_after;
     pthread_mutex_unlock(&store->mutex);
 }
 
@@ -202,6 +203,7 @@ static void note_stuck(const struct renewal_call *call)
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
         struct dibs__stuck *stuck = &item->stuck;
+        item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
         if (stuck->lease_ms == 0 || item->lease_ms < stuck->lease_ms)
@@ -249,9 +251,10 @@ static void take_results(const struct renewal_call *call, const redisReply *repl
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
         if (!dibs__reply_integer(reply, i, &result)) {
-            dibs__reply_error(&call->renewal->failed, reply->element[i], store->endpoint.url.shown,
-                              "setting leases again");
+            item->status = dibs__reply_error(&call->renewal->failed, reply->element[i], store->endpoint.url.shown,
+                                             "setting leases again");
         } else if (result < 0) {
+            item->status = DIBS_UNAVAILABLE;
             dibs__channel_set_clock(store->background, call->serial, -result - dibs__now(store->config.clock) / 1000);
         } else if (result == 0) {
             item->result = DIBS__GONE;
@@ -285,6 +288,8 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
         send_one_by_one(renewal, call->first, call->count);
     } else {
         dibs__reply_error(&renewal->failed, reply, renewal->store->endpoint.url.shown, "renewing leases");
+        for (size_t i = 0; i < call->count; i++)
+            item_of(call, i)->status = renewal->failed.status;
     }
     free_call(call);
     end_one(renewal);
@@ -296,8 +301,10 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     struct renewal *renewal = calloc(1, sizeof *renewal);
     struct dibs__error error;
 
-    for (size_t i = 0; i < batch->count; i++)
+    for (size_t i = 0; i < batch->count; i++) {
         batch->items[i].result = DIBS__UNANSWERED;
+        batch->items[i].status = DIBS_UNAVAILABLE; /* until it is sent */
+    }
     batch->proof = dibs__now(store->config.clock);
     if (!renewal) {
         dibs__error_set(&error, DIBS_NO_MEMORY, "no memory for renewing leases");

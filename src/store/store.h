@@ -95,6 +95,8 @@ struct dibs__batch {
         uint64_t server;          /* that the lease was proved by last; set where it is renewed */
         struct dibs__stuck stuck; /* as the last renewal of the lease left it; set */
         enum dibs__renewed result;
+        dibs_status
+            status;       /* set where it is unanswered, if that has a reason of its own; DIBS_OK: it is the batch's */
         uint32_t sure_ms; /* set where it is renewed: so much of lease_ms is sure, whatever arrives late */
         int64_t again_ms; /* set where that is not all of it: a renewal after this time makes it so */
         void *context;

@@ -2,7 +2,7 @@
 -- KEYS: K F, K F, ... the locks and their fences
 -- ARGV: token, lease in ms, fence, set, heal; for each lock
 -- Reply: an array, for each lock 1: done; 2: set again; 0: no longer the token's; less: too late, nothing was done, and
--- it is the server's time (us) with its sign turned round; an error: it could not be set again; behind them, that time
+-- it is the server's time (us) with its sign turned round; an error: it could not be looked at, or set again; behind them, that time
 -- A renewal (set is '') never shortens: one that was stuck on its way must not undo an extension. An extension sets the
 -- lease to its length; set is then the time (us of the server's clock; 0: any) after which it is too late for it.
 -- The fence key lives on with its lock, and is put back where it was evicted.
@@ -51,7 +51,9 @@ for i = 1, #KEYS / 2 do
   local token, lease, fence = ARGV[5 * i - 4], tonumber(ARGV[5 * i - 3]), ARGV[5 * i - 2]
   local set, heal = ARGV[5 * i - 1], ARGV[5 * i]
   local owner = redis.pcall('GET', K)
-  if owner == token then
+  if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
+    results[i] = owner
+  elseif owner == token then
     local life = math.max(3600000, 2 * lease)
     results[i] = set_lease(K, lease, set)
     if redis.call('PEXPIRE', F, life) == 0 then
