@@ -55,6 +55,27 @@ static void a_key_without_rights_costs_no_other_its_lease(void **state)
     assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
 }
 
+/* Its keys can't be looked at meanwhile: that is not to find them gone. */
+static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
+{
+    fixture *f = *state;
+    char url[192];
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    server_do(f->server, "ACL SETUSER u on >pw &* +@all ~lock:* ~dibs:*");
+    f->urls[0] = url;
+    fixture_open(f, 3 * SAFE_LEASE_MS);
+    lock_both(f);
+    server_do(f->server, "ACL SETUSER u -get");
+    events_await(&f->events, DIBS_EVENT_AT_RISK, "a");
+    server_do(f->server, "ACL SETUSER u +get");
+    uint64_t renewed = stats_of(f->rt).renewed;
+    while (stats_of(f->rt).renewed < renewed + 2)
+        assert_status(DIBS_OK, dibs_check(f->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
+}
+
 /* As it would be in a cluster of one: the keys of "a" and of "b" are in different slots. */
 static void leases_of_two_slots_are_renewed(void **state)
 {
@@ -179,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_key_without_rights_costs_no_other_its_lease),
+        TEST(a_right_that_is_away_for_a_while_costs_no_lease),
         cmocka_unit_test(leases_of_two_slots_are_renewed),
         TEST(a_thread_that_ends_with_many_costs_no_other_its_lease),
         TEST(a_close_leaves_none_of_many),

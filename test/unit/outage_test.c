@@ -273,6 +273,35 @@ static void a_rival_does_not_keep_alive_who_has_no_replicas(void **state)
     actor_end(asker);
 }
 
+/* Then others have it, for long: what is known is that it is taken, and what comes then is an outage of its own. */
+static void grants_that_came_to_nothing_are_forgotten(void **state)
+{
+    stage *s = *state;
+    actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER), *other = actor_start();
+
+    faults_set(&s->faults, &s->faults.unmet, false);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    for (int ms = 0; ms < 8000; ms += 1000) { /* longer than outage_ms, 5,000 */
+        moved_clock_advance(&s->clock, MS(1000));
+        stage_await_waiting(s, 1);
+    }
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "x"));
+    actor_begin_lock(other, s->rt, "x", 400);
+    stage_await_waiting(s, 2);
+    moved_clock_advance(&s->clock, MS(400));
+    assert_status(DIBS_TIMEOUT, actor_result(other));
+    actor_end(other);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    moved_clock_advance(&s->clock, MS(1000));
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(asker));
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    moved_clock_advance(&s->clock, MS(1000));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "x"));
+    actor_end(asker);
+}
+
 struct told {
     dibs_runtime *rt;
     int64_t wait_ms;
@@ -387,6 +416,7 @@ int main(void)
         TEST(who_waited_behind_a_thread_here_leaves_with_the_first),
         TEST(who_has_less_time_than_the_store_runs_out_of_it),
         TEST(a_rival_does_not_keep_alive_who_has_no_replicas),
+        TEST(grants_that_came_to_nothing_are_forgotten),
         TEST(the_end_of_a_wait_without_replicas_is_due_to_them),
         TEST(all_who_have_no_replicas_give_up_together),
         TEST(who_comes_later_to_wait_without_replicas_has_patience_left),

@@ -469,6 +469,33 @@ static void a_fixed_lease_is_in_doubt_until_it_is_answered(void **state)
     actor_end(other);
 }
 
+static void extend_briefly(void *arg)
+{
+    struct extension *extension = arg;
+
+    extension->status = dibs_extend(extension->rt, "a", 400);
+}
+
+/* To a shorter time: the lease is as long as it was at the store, and renewed in time to be so here. */
+static void an_extension_that_is_refused_costs_no_lease(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    struct extension e = {.rt = s->rt};
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    faults_renewal(&s->faults, DIBS_DENIED, 1);
+    actor_begin(other, extend_briefly, &e);
+    actor_finish(other);
+    assert_status(DIBS_DENIED, e.status);
+    for (int ms = 0; ms < 2000; ms += 50)
+        stage_advance(s, MS(50));
+    assert_status(DIBS_OK, actor_check(other, s->rt, "a"));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
 static void extend_to_a_minute(void *arg)
 {
     struct extension *extension = arg;
@@ -740,6 +767,7 @@ int main(void)
         TEST(an_unlock_waits_for_no_other_renewal),
         TEST(a_lease_that_another_server_granted_is_renewed_at_once),
         TEST(a_lease_of_the_server_that_is_asked_has_its_time),
+        TEST(an_extension_that_is_refused_costs_no_lease),
         TEST(after_hours_of_suspend_everything_is_lost_and_nothing_renewed),
     };
 
