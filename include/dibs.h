@@ -279,9 +279,10 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * thread, the same failure where the ask failed.
  *
  * With min_replicas, a grant that too few replicas acknowledged is given back,
- * and a waiting call tries again: for outage_ms since the first such grant,
- * also where others have the lock in between. Then, and at the end of its own
- * wait, it returns DIBS_UNAVAILABLE.
+ * and a waiting call tries again. It returns DIBS_UNAVAILABLE at the first such
+ * grant that comes outage_ms or more after the first one, also where others
+ * have the lock in between; and at the end of its wait, if the last one came
+ * within outage_ms before.
  *
  * DIBS_OK: held, dibs_unlock it once for each time; DIBS_BUSY: wait_ms was 0
  * and somebody else holds it; DIBS_TIMEOUT: not granted within wait_ms

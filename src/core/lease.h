@@ -56,28 +56,30 @@ struct dibs__lease {
     struct dibs__bid bid;
     atomic_uint step;     /* hand-overs within the process; written under the cell's mutex */
     atomic_bool extended; /* it may not be as long any more as was asked */
-    _Atomic uint32_t
-        extended_ms; /* the longest that it was ever extended to, or was to be; 0: never. The holding thread's */
+    /* the longest that it was ever extended to, or was to be; 0: never. Written under the renewal's mutex */
+    _Atomic uint32_t extended_ms;
     _Atomic int64_t deadline;   /* ns, or DIBS__LEASE_LOST */
     atomic_bool loss_told;      /* somebody sees to what follows from the loss */
     _Atomic uint64_t reentered; /* written by the holding thread only */
 
-    uint32_t lease_ms; /* from here on: guarded by the renewal's mutex (renewal.c) */
-    int64_t due;       /* when the scheduler must look at it next */
-    int64_t renew_at, risk_at;
-    int64_t proof; /* when the request that proved it last was sent, and by which server */
-    uint64_t server;
-    bool in_doubt;   /* another server answers than the one that proved it: to be renewed, or set again there */
-    bool unanswered; /* a request that may set it again there had no answer: it may still come */
-    bool failed;     /* guarded by the renewal's mutex; a renewal failed since the lease was last proved */
-    struct dibs__stuck stuck; /* guarded by the renewal's mutex; an extension that may still arrive */
-    bool in_flight;           /* guarded by the renewal's mutex; being renewed now */
-    size_t heap_place;        /* DIBS__NOT_SCHEDULED: not among those that are kept alive */
-    enum dibs__extending extending;
-    uint32_t extend_ms;                  /* to this length */
-    dibs_status extend_status;           /* when done */
-    bool listed;                         /* among all leases that threads hold */
-    struct dibs__lease *next, *previous; /* in that list */
+    uint32_t lease_ms;         /* guarded by the renewal's mutex (renewal.c) */
+    int64_t due;               /* guarded by the renewal's mutex; when the scheduler must look at it next */
+    int64_t renew_at, risk_at; /* guarded by the renewal's mutex */
+    int64_t proof;             /* guarded by the renewal's mutex; when the request that proved it last was sent */
+    uint64_t server;           /* guarded by the renewal's mutex; which one proved it last */
+    bool in_doubt;             /* guarded by the renewal's mutex; another server answers than the one that proved it:
+                                  to be renewed, or set again there */
+    bool unanswered;           /* guarded by the renewal's mutex; a request that may set it again there had no
+                                  answer: it may still come */
+    bool failed;               /* guarded by the renewal's mutex; a renewal failed since the lease was last proved */
+    bool in_flight;            /* guarded by the renewal's mutex; being renewed now */
+    struct dibs__stuck stuck;  /* guarded by the renewal's mutex; an extension that may still arrive */
+    size_t heap_place;         /* guarded by the renewal's mutex; DIBS__NOT_SCHEDULED: it is not kept alive */
+    enum dibs__extending extending;      /* guarded by the renewal's mutex */
+    uint32_t extend_ms;                  /* guarded by the renewal's mutex; to this length */
+    dibs_status extend_status;           /* guarded by the renewal's mutex; when done */
+    bool listed;                         /* guarded by the renewal's mutex; among all leases that threads hold */
+    struct dibs__lease *next, *previous; /* guarded by the renewal's mutex; in that list */
 
     size_t name_size; /* read-only; without the NUL */
     char name[];

@@ -34,16 +34,23 @@ static void lock_both(fixture *f)
     assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
 }
 
-static void a_key_without_rights_costs_no_other_its_lease(void **state)
+/* Under an account whose rights the test changes. */
+static void lock_both_as_u(fixture *f, uint32_t lease_ms)
 {
-    fixture *f = *state;
-    char url[192];
+    static char url[192];
 
     snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
     server_do(f->server, "ACL SETUSER u on >pw &* +@all ~lock:* ~dibs:*");
     f->urls[0] = url;
-    fixture_open(f, SAFE_LEASE_MS);
+    fixture_open(f, lease_ms);
     lock_both(f);
+}
+
+static void a_key_without_rights_costs_no_other_its_lease(void **state)
+{
+    fixture *f = *state;
+
+    lock_both_as_u(f, SAFE_LEASE_MS);
     server_do(f->server, "ACL SETUSER u resetkeys ~lock:a ~dibs:*");
     assert_true(wait_until(is_lost, f, LIMIT_MS));
     uint64_t renewed = stats_of(f->rt).renewed;
@@ -59,13 +66,8 @@ static void a_key_without_rights_costs_no_other_its_lease(void **state)
 static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
 {
     fixture *f = *state;
-    char url[192];
 
-    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
-    server_do(f->server, "ACL SETUSER u on >pw &* +@all ~lock:* ~dibs:*");
-    f->urls[0] = url;
-    fixture_open(f, 3 * SAFE_LEASE_MS);
-    lock_both(f);
+    lock_both_as_u(f, 3 * SAFE_LEASE_MS);
     server_do(f->server, "ACL SETUSER u -get");
     events_await(&f->events, DIBS_EVENT_AT_RISK, "a");
     server_do(f->server, "ACL SETUSER u +get");
