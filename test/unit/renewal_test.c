@@ -215,6 +215,24 @@ static void what_can_not_be_renewed_is_lost_at_its_deadline(void **state)
     }
 }
 
+/* It was renewed since. Then all stood still for longer than the lease. */
+static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_renewal(&s->faults, DIBS_DENIED, 1);
+    stage_advance(s, MS(10000));
+    assert_int_equal(stats_of(s->rt).renew_failed, 1);
+    stage_advance(s, MS(2000));
+    assert_int_equal(stats_of(s->rt).renewed, 1);
+    moved_clock_advance(&s->clock, MS(LEASE));
+    recorded_event lost = events_await(&s->events, DIBS_EVENT_LOST, "a");
+    assert_null(strstr(lost.detail, dibs_status_name(DIBS_DENIED)));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
 static void what_the_store_says_is_gone_is_lost_at_once(void **state)
 {
     stage *s = *state;
@@ -746,6 +764,7 @@ int main(void)
         TEST(the_earliest_is_renewed_first),
         TEST(a_batch_that_failed_is_tried_again),
         TEST(what_can_not_be_renewed_is_lost_at_its_deadline),
+        TEST(an_old_failure_is_not_the_reason_of_a_new_loss),
         TEST(what_the_store_says_is_gone_is_lost_at_once),
         TEST(a_key_taken_by_another_hand_is_found_gone),
         TEST(at_risk_is_told_once_at_half_of_the_lease),
