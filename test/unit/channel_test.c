@@ -380,9 +380,12 @@ static void the_scheduler_reads_what_nobody_waits_for(void **state)
     redisReply *reply;
     bool unknown;
 
+    fake_redis_hold(r->fake, true); /* else the reply may be there at the caller's last look */
     struct dibs__request *request = send_echo(r, serial, "left", &error);
     assert_non_null(request);
-    dibs__channel_wait(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error);
+    assert_status(DIBS_UNAVAILABLE,
+                  dibs__channel_wait(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
+    fake_redis_hold(r->fake, false);
     attend_until_idle(r);
     assert_true(stands(r));
 }
