@@ -26,20 +26,20 @@
 #define MEMORY_MS 3500000  /* a store knows the fence of a lock for an hour at least: less what its clock is off */
 
 struct dibs__renewals {
-    struct dibs__renewal_config config; /* read-only, as are these */
-    struct dibs__store *store;
-    pthread_t thread;
-    struct pollfd *fds;
-    struct dibs__wake wake;
+    struct dibs__renewal_config config; /* read-only */
+    struct dibs__store *store;          /* read-only after start */
+    pthread_t thread;                   /* read-only after start */
+    struct pollfd *fds;                 /* the scheduler thread's */
+    struct dibs__wake wake;             /* has its own atomic */
     atomic_bool ending;
     pthread_mutex_t mutex;
-    struct dibs__lease **heap; /* by due, the earliest first; the rest is guarded by mutex */
-    size_t heap_count, heap_cap, reserved;
-    struct dibs__lease *all; /* all leases that threads hold, lost ones too */
-    uint64_t server;         /* that renewals are sent to; 0: not known */
-    int64_t planned;
-    int64_t hint; /* what was rung for last: slept until even if it is gone by then, so that the next need not ring */
-    bool draining;
+    struct dibs__lease **heap;             /* guarded by mutex; by due, the earliest first */
+    size_t heap_count, heap_cap, reserved; /* guarded by mutex */
+    struct dibs__lease *all;               /* guarded by mutex; all leases that threads hold, lost ones too */
+    uint64_t server;                       /* guarded by mutex; that renewals are sent to; 0: not known */
+    int64_t planned;                       /* guarded by mutex */
+    int64_t hint;  /* guarded by mutex; the last requested wake-up: kept, so that lock/unlock loops need not ring */
+    bool draining; /* guarded by mutex */
     pthread_cond_t changed;
     struct dibs__error last_failure; /* guarded by mutex; of a renewal */
 };

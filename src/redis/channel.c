@@ -17,7 +17,8 @@
  * A waiting thread sleeps on its request's cond until
  *     request->done, or nobody is reading (then it reads), or its deadline;
  * one whose time is over while another reads what has come, on `changed` until
- *     a round of reading has ended, or LAST_LOOK_MS have passed;
+ *     a round of reading has ended, or LOOK_AGAIN_MS have passed, again and
+ *     again while there is something to read, for LAST_LOOK_MS;
  * one that needs a link sleeps on `changed` until
  *     a link stands, or an attempt that it waited for failed, or its deadline.
  */

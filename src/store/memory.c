@@ -42,9 +42,9 @@ struct space {
     pthread_cond_t pushed; /* the pushes of a user have become zero */
     void *locks;           /* guarded by mutex; a tree of struct lock by name */
     uint64_t last_fence;   /* guarded by mutex */
-    struct space *next;    /* guarded by named_mutex, as are these two */
-    unsigned references;
-    char *name; /* NULL: private */
+    struct space *next;    /* guarded by named_mutex */
+    unsigned references;   /* guarded by named_mutex */
+    char *name;            /* read-only; NULL: private */
 };
 
 struct memory {

@@ -26,20 +26,6 @@ static void take_clients_again(fixture *f)
     server_do(f->server, "CONFIG SET maxclients 10000");
 }
 
-static bool is_extended(void *rt)
-{
-    return dibs_extend(rt, "first", LONG_LEASE_MS) == DIBS_OK;
-}
-
-/* With a connection for calls, and the scheduler's. */
-static void open_and_connect(fixture *f)
-{
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "first"));
-    assert_true(wait_until(is_extended, f->rt, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
-}
-
 /* Whether they came by turns, DOWN first. */
 static void expect_by_turns(events *e)
 {
@@ -131,7 +117,7 @@ static void what_stands_is_used_before_what_would_have_to_be_made(void **state)
 {
     fixture *f = *state;
 
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     take_no_more_clients(f);
     assert_int_equal(tries_that_succeed(f->rt), THREADS * TRIES);
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
@@ -164,7 +150,7 @@ static void more_are_made_in_the_background_when_those_that_stand_are_busy(void 
 {
     fixture *f = *state;
 
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     assert_true(wait_until(all_are_connected, f, LIMIT_MS));
 }
 
@@ -184,7 +170,7 @@ static void down_is_told_when_nothing_stands_and_up_when_it_does_again(void **st
 {
     fixture *f = *state;
 
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     for (unsigned i = 1; i <= 3; i++) {
         take_no_more_clients(f);
         server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
@@ -204,7 +190,7 @@ static void a_server_that_is_restarted_under_load(void **state)
     fixture *f = *state;
     struct crowd crowd[THREADS];
 
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     for (unsigned i = 1; i <= 4; i++) {
         crowd_begin(crowd, f->rt);
         server_kill(f->server);
@@ -224,11 +210,36 @@ static void a_server_that_is_silent_is_down_though_idle_connections_stand(void *
     fixture *f = *state;
 
     f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     assert_true(wait_until(all_are_connected, f, LIMIT_MS));
     server_pause(f->server);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
     events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
+    server_resume(f->server);
+    assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
+    expect_up_at_last(&f->events);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static bool is_told_down(void *arg)
+{
+    fixture *f = arg;
+    dibs_owner owner;
+
+    assert_status(DIBS_UNAVAILABLE, dibs_query(f->rt, "x", &owner));
+    return events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL) > 0;
+}
+
+/* Questions leave nothing for the scheduler's connection to do: it is asked all the same whether the server is there.
+ */
+static void a_server_that_is_silent_to_questions_is_down(void **state)
+{
+    fixture *f = *state;
+
+    f->config.connect_timeout_ms = f->config.command_timeout_ms = 200;
+    fixture_open_connected(f, LONG_LEASE_MS);
+    server_pause(f->server);
+    assert_true(wait_until(is_told_down, f, LIMIT_MS));
     server_resume(f->server);
     assert_true(wait_until(is_locked, f->rt, LIMIT_MS));
     expect_up_at_last(&f->events);
@@ -244,7 +255,7 @@ static script_server *open_with_all(fixture *f)
 
     f->urls[0] = script_server_url(net);
     f->config.outage_ms = LIMIT_MS;
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     assert_true(wait_until(all_are_connected, f, LIMIT_MS));
     return net;
 }
@@ -344,6 +355,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_server_that_is_restarted_under_load, fixture_setup,
                                         fixture_teardown_expiring),
         TEST(a_server_that_is_silent_is_down_though_idle_connections_stand),
+        TEST(a_server_that_is_silent_to_questions_is_down),
         TEST(an_ask_in_doubt_goes_on_over_another),
         TEST(a_waiter_whose_connection_is_gone_keeps_its_place),
         TEST(a_release_is_sent_again_over_another),

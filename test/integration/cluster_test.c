@@ -77,26 +77,11 @@ static void expect_taken_and_seen(fixture *f, const char *name)
     assert_false(server_has(f->server, name));
 }
 
-/* Which goes over the scheduler's connection. */
-static bool is_extended(void *rt)
-{
-    return dibs_extend(rt, "first", LONG_LEASE_MS) == DIBS_OK;
-}
-
-/* All connections that send scripts have made theirs known: from now on the server counts what calls ask. */
-static void open_and_connect(fixture *f)
-{
-    fixture_open(f, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "first"));
-    assert_true(wait_until(is_extended, f->rt, LIMIT_MS));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
-}
-
 static void a_key_whose_sidecars_lie_elsewhere_is_invalid(void **state)
 {
     fixture *f = *state;
 
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     expect_refused(f, "a}b");
     expect_refused(f, "{}x");
     expect_refused(f, "}");
@@ -121,7 +106,7 @@ static void without_a_prefix_the_name_is_the_key(void **state)
     fixture *f = *state;
 
     f->config.key_prefix = "";
-    open_and_connect(f);
+    fixture_open_connected(f, LONG_LEASE_MS);
     expect_refused(f, "{}x");
     expect_taken_and_seen(f, "{a}b");
 }

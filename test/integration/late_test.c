@@ -76,7 +76,6 @@ static void a_stuck_renewal_does_not_undo_an_extension(void **state)
 struct bystander {
     fixture *f;
     script_server *net;
-    const char *key;
 };
 
 /* What is stuck stays on its way while its connection breaks towards the client. */
@@ -111,7 +110,7 @@ static void a_stuck_extension_is_reckoned_with(void **state)
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    struct bystander by = {f, net, NULL};
+    struct bystander by = {f, net};
     actor *other = actor_start();
     const char *url;
 
@@ -151,7 +150,7 @@ static void an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn(void 
 {
     fixture *f = *state;
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
-    struct bystander by = {f, net, NULL};
+    struct bystander by = {f, net};
     actor *other = actor_start();
     const char *url;
 

@@ -50,6 +50,22 @@ void fixture_open(fixture *f, uint32_t lease_ms)
     assert_status(DIBS_OK, dibs_open(&f->rt, &f->config));
 }
 
+/* Which goes over the scheduler's connection. */
+static bool is_extended(void *arg)
+{
+    const fixture *f = arg;
+
+    return dibs_extend(f->rt, "first", f->config.lease_ms) == DIBS_OK;
+}
+
+void fixture_open_connected(fixture *f, uint32_t lease_ms)
+{
+    fixture_open(f, lease_ms);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "first"));
+    assert_true(wait_until(is_extended, f, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
+}
+
 dibs_runtime *open_url(const char *url, const dibs_config *config)
 {
     dibs_config all = {0};

@@ -34,6 +34,9 @@ int fixture_teardown_expiring(void **state);
 /* Opens f->rt with f->config and this lease (0: the default). */
 void fixture_open(fixture *f, uint32_t lease_ms);
 
+/* The same; on return a connection for calls stands, and the scheduler's, which have made their scripts known. */
+void fixture_open_connected(fixture *f, uint32_t lease_ms);
+
 /* Another runtime on a server, or on a URL; NULL in config means the defaults. The caller closes it. */
 dibs_runtime *open_runtime(const server *s, uint32_t lease_ms);
 dibs_runtime *open_url(const char *url, const dibs_config *config);
