@@ -77,7 +77,7 @@ need_cmocka:
 # ------------------------------------------------------------------- flags
 
 WARNINGS     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-SANITIZERS   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+SANITIZERS   := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer -DDIBS_CHECKED)
 ALL_CFLAGS   := -std=c11 $(WARNINGS) -pthread $(SANITIZERS) $(CFLAGS)
 ALL_CPPFLAGS := $(PLATFORM) -Iinclude $(CPPFLAGS)
 ALL_LDFLAGS  := -pthread $(SANITIZERS) $(LDFLAGS)

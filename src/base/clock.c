@@ -31,10 +31,11 @@ static struct timespec to_timespec(int64_t ns)
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
+                        int64_t deadline)
 {
     if (deadline == DIBS__NEVER) {
-        pthread_cond_wait(cond, mutex);
+        dibs__mutex_wait(mutex, cond);
         return;
     }
     int64_t left = deadline - system_now(clock);
@@ -42,10 +43,10 @@ static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, p
         return;
 #ifdef __APPLE__
     struct timespec relative = to_timespec(left);
-    pthread_cond_timedwait_relative_np(cond, mutex, &relative);
+    dibs__mutex_wait_until(mutex, cond, &relative);
 #else
     struct timespec until = to_timespec(read_clock(CLOCK_MONOTONIC) + left);
-    pthread_cond_timedwait(cond, mutex, &until);
+    dibs__mutex_wait_until(mutex, cond, &until);
 #endif
 }
 

@@ -3,8 +3,9 @@
 #define DIBS_BASE_CLOCK_H
 
 #include <poll.h>
-#include <pthread.h>
 #include <stdint.h>
+
+#include "base/mutex.h"
 
 #define DIBS__NS_PER_MS INT64_C(1000000)
 #define DIBS__NEVER INT64_MAX /* the deadline that does not come */
@@ -20,7 +21,7 @@
  */
 struct dibs__clock {
     int64_t (*now)(const struct dibs__clock *clock);
-    void (*wait)(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline);
+    void (*wait)(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex, int64_t deadline);
     int (*poll)(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline);
 };
 

@@ -14,9 +14,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/mutex.h"
 #include "base/once.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+DIBS__MUTEX_CLASS(fd_mutex);
+
+static struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
 static int *open_fds;               /* guarded by mutex */
 static size_t open_count, open_cap; /* guarded by mutex */
 static struct dibs__once watching;  /* registers the three functions below */
@@ -24,12 +27,12 @@ static atomic_uint generation;      /* written in the child of a fork, before it
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&mutex);
+    fd_mutex_lock(&mutex);
 }
 
 static void after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&mutex);
+    fd_mutex_unlock(&mutex);
 }
 
 static void after_fork_in_child(void)
@@ -39,7 +42,7 @@ static void after_fork_in_child(void)
     open_count = 0;
     dibs__once_was_done(&watching);
     atomic_fetch_add(&generation, 1);
-    pthread_mutex_unlock(&mutex);
+    fd_mutex_unlock(&mutex);
 }
 
 static bool watch_forks(void)
@@ -75,7 +78,7 @@ static bool lock_list(void)
         errno = ENOMEM;
         return false;
     }
-    pthread_mutex_lock(&mutex);
+    fd_mutex_lock(&mutex);
     return true;
 }
 
@@ -128,7 +131,7 @@ int dibs__fd_socket(int family)
         fd = open_socket(family);
     if (fd >= 0)
         open_fds[open_count++] = fd;
-    pthread_mutex_unlock(&mutex);
+    fd_mutex_unlock(&mutex);
     return fd;
 }
 
@@ -144,7 +147,7 @@ int dibs__fd_pipe(int ends[2])
         open_fds[open_count++] = ends[0];
         open_fds[open_count++] = ends[1];
     }
-    pthread_mutex_unlock(&mutex);
+    fd_mutex_unlock(&mutex);
     return result;
 }
 
@@ -152,7 +155,7 @@ void dibs__fd_close(int fd)
 {
     if (fd < 0)
         return;
-    pthread_mutex_lock(&mutex);
+    fd_mutex_lock(&mutex);
     for (size_t i = 0; i < open_count; i++) {
         if (open_fds[i] == fd) {
             open_fds[i] = open_fds[--open_count];
@@ -165,7 +168,7 @@ void dibs__fd_close(int fd)
         open_fds = NULL;
         open_cap = 0;
     }
-    pthread_mutex_unlock(&mutex);
+    fd_mutex_unlock(&mutex);
 }
 
 unsigned dibs__fork_generation(void)

@@ -71,8 +71,10 @@ struct dibs__cell {
     char name[];                 /* read-only */
 };
 
+DIBS__MUTEX_CLASS(shard_mutex);
+
 struct shard {
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     struct dibs__cell **buckets; /* guarded by mutex */
     size_t bucket_count, count;  /* of buckets, of cells; guarded by mutex */
     struct dibs__tokens tokens;  /* of the leases that are listed in its cells; guarded by mutex */
@@ -176,7 +178,7 @@ static struct dibs__cell *lock_cell_of(struct dibs__cells *cells, const struct d
     uint64_t hash = dibs__hash(lease->name, lease->name_size);
 
     *shard = shard_of(cells, hash);
-    pthread_mutex_lock(&(*shard)->mutex);
+    shard_mutex_lock(&(*shard)->mutex);
     return find(*shard, hash, lease->name, lease->name_size);
 }
 
@@ -440,14 +442,14 @@ dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *t
     turn->kind = DIBS__TURN_TO_ASK;
     turn->lease = NULL;
     turn->outage_since = 0;
-    pthread_mutex_lock(&shard->mutex);
+    shard_mutex_lock(&shard->mutex);
     turn->cell = find_or_add(shard, hash, turn->name, turn->name_size);
     if (!turn->cell)
         status = DIBS_NO_MEMORY;
     else if (!take_at_once(cells, turn->cell, turn))
         status = turn->one_try && is_known(turn->cell) ? what_is_known(turn->cell, turn)
                                                        : wait_for_turn(cells, turn->cell, turn);
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
     return status;
 }
 
@@ -456,9 +458,9 @@ dibs_status dibs__cell_take_turn(struct dibs__cells *cells, struct dibs__turn *t
 void dibs__cell_bid(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
 {
     (void)cells;
-    pthread_mutex_lock(&cell->shard->mutex);
+    shard_mutex_lock(&cell->shard->mutex);
     list(cell, lease);
-    pthread_mutex_unlock(&cell->shard->mutex);
+    shard_mutex_unlock(&cell->shard->mutex);
 }
 
 struct dibs__cell *dibs__cells_bid_fair(struct dibs__cells *cells, struct dibs__lease *lease)
@@ -466,11 +468,11 @@ struct dibs__cell *dibs__cells_bid_fair(struct dibs__cells *cells, struct dibs__
     uint64_t hash = dibs__hash(lease->name, lease->name_size);
     struct shard *shard = shard_of(cells, hash);
 
-    pthread_mutex_lock(&shard->mutex);
+    shard_mutex_lock(&shard->mutex);
     struct dibs__cell *cell = find_or_add(shard, hash, lease->name, lease->name_size);
     if (cell)
         list(cell, lease);
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
     return cell;
 }
 
@@ -481,19 +483,19 @@ void dibs__cells_bid_behind(struct dibs__cells *cells, struct dibs__lease *lease
 
     if (cell)
         list(cell, next);
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
 }
 
 void dibs__cell_set_token(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                           const char *token)
 {
     (void)cells;
-    pthread_mutex_lock(&cell->shard->mutex);
+    shard_mutex_lock(&cell->shard->mutex);
     dibs__tokens_take_out(&cell->shard->tokens, lease);
     strcpy(lease->token, token);
     dibs__tokens_put(&cell->shard->tokens, lease);
     lease->bid.push = (struct dibs__push){.fence = 0};
-    pthread_mutex_unlock(&cell->shard->mutex);
+    shard_mutex_unlock(&cell->shard->mutex);
 }
 
 /* When the thread with the turn asks again, if not before: at its deadline, or as those who wait behind it want it. */
@@ -542,7 +544,7 @@ struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell 
 {
     struct dibs__bid *bid = &lease->bid;
 
-    pthread_mutex_lock(&cell->shard->mutex);
+    shard_mutex_lock(&cell->shard->mutex);
     if (!lease->fair)
         fall_asleep(cells, cell, lease, sleep);
     sleep_for_the_store(cells, cell, lease, sleep);
@@ -551,7 +553,7 @@ struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell 
     struct dibs__push push = bid->push;
     bid->push.fence = 0;
     bid->hinted = false;
-    pthread_mutex_unlock(&cell->shard->mutex);
+    shard_mutex_unlock(&cell->shard->mutex);
     return push;
 }
 
@@ -560,7 +562,7 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
     struct shard *shard = cell->shard;
 
     (void)cells;
-    pthread_mutex_lock(&shard->mutex);
+    shard_mutex_lock(&shard->mutex);
     note_outage(cell, NULL, 0);
     cell->said_taken = false;
     answer_tries(cell, NULL);
@@ -571,7 +573,7 @@ void dibs__cell_granted(struct dibs__cells *cells, struct dibs__cell *cell, stru
         cell->held = lease;
         cell->turn_taken = false;
     }
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
 }
 
 /* Those whose patience with the store is over leave with the outage of the thread that found it. */
@@ -604,7 +606,7 @@ bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
     struct shard *shard = cell->shard;
     bool passed = false;
 
-    pthread_mutex_lock(&shard->mutex);
+    shard_mutex_lock(&shard->mutex);
     bool fair = lease && lease->fair;
     if (!fair)
         hear(cell, leaving, dibs__now(cells->clock));
@@ -616,7 +618,7 @@ bool dibs__cell_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
         drop_if_unused(cell);
     else if (!passed)
         pass_on(cell);
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
     return passed;
 }
 
@@ -663,7 +665,7 @@ enum dibs__parting dibs__cells_part(struct dibs__cells *cells, struct dibs__leas
             parting = DIBS__PART_HANDED;
         }
     }
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
     return parting;
 }
 
@@ -688,7 +690,7 @@ bool dibs__cells_end(struct dibs__cells *cells, struct dibs__lease *lease, struc
         else
             drop_if_unused(cell);
     }
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
     return passed;
 }
 
@@ -698,7 +700,7 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
 {
     struct shard *shard = shard_of(cells, dibs__hash(grant->name, strlen(grant->name)));
 
-    pthread_mutex_lock(&shard->mutex);
+    shard_mutex_lock(&shard->mutex);
     struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, grant->token);
     if (lease && strcmp(lease->name, grant->name) != 0)
         lease = NULL;
@@ -707,7 +709,7 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
         if (lease->bid.sleeper)
             pthread_cond_signal(lease->bid.sleeper);
     }
-    pthread_mutex_unlock(&shard->mutex);
+    shard_mutex_unlock(&shard->mutex);
     return lease != NULL;
 }
 
@@ -730,7 +732,7 @@ static void wake(struct dibs__cells *cells, bool closing)
 {
     for (size_t i = 0; i < SHARDS; i++) {
         struct shard *shard = &cells->shards[i];
-        pthread_mutex_lock(&shard->mutex);
+        shard_mutex_lock(&shard->mutex);
         for (size_t b = 0; b < shard->bucket_count; b++) {
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next) {
                 wake_askers(cell, !closing);
@@ -740,7 +742,7 @@ static void wake(struct dibs__cells *cells, bool closing)
                 wake_all_in(&cell->tries);
             }
         }
-        pthread_mutex_unlock(&shard->mutex);
+        shard_mutex_unlock(&shard->mutex);
     }
 }
 
@@ -761,12 +763,12 @@ static bool make_mutexes(struct dibs__cells *cells)
 {
     size_t made = 0;
 
-    while (made < SHARDS && pthread_mutex_init(&cells->shards[made].mutex, NULL) == 0)
+    while (made < SHARDS && dibs__mutex_init(&cells->shards[made].mutex) == 0)
         made++;
     if (made == SHARDS)
         return true;
     while (made-- > 0)
-        pthread_mutex_destroy(&cells->shards[made].mutex);
+        dibs__mutex_destroy(&cells->shards[made].mutex);
     return false;
 }
 
@@ -800,7 +802,7 @@ void dibs__cells_free(struct dibs__cells *cells)
             remove_cell(cell);
         }
         free(shard->buckets); /* there without a cell where memory ran out */
-        pthread_mutex_destroy(&shard->mutex);
+        dibs__mutex_destroy(&shard->mutex);
     }
     free(cells);
 }

@@ -5,13 +5,13 @@
  */
 #include "core/events.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #define RING 1024 /* events that wait for the callback */
@@ -23,13 +23,15 @@ struct entry {
     char detail[DIBS__DETAIL_MAX];
 };
 
+DIBS__MUTEX_CLASS(events_mutex);
+
 struct dibs__events {
     dibs_event_fn *callback; /* these are read-only */
     void *arg;
     atomic_uint_fast64_t *dropped;
     unsigned generation;
     pthread_t thread;
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     pthread_cond_t filled;
     struct entry *ring[RING]; /* guarded by mutex */
     size_t first, count;      /* guarded by mutex */
@@ -48,15 +50,15 @@ static struct entry *next_entry(struct dibs__events *events)
 {
     struct entry *entry = NULL;
 
-    pthread_mutex_lock(&events->mutex);
+    events_mutex_lock(&events->mutex);
     while (events->count == 0 && !events->ending)
-        pthread_cond_wait(&events->filled, &events->mutex);
+        dibs__mutex_wait(&events->mutex, &events->filled);
     if (events->count > 0) {
         entry = events->ring[events->first];
         events->first = (events->first + 1) % RING;
         events->count--;
     }
-    pthread_mutex_unlock(&events->mutex);
+    events_mutex_unlock(&events->mutex);
     return entry;
 }
 
@@ -77,13 +79,13 @@ static void *run(void *arg)
 
 static bool put(struct dibs__events *events, struct entry *entry)
 {
-    pthread_mutex_lock(&events->mutex);
+    events_mutex_lock(&events->mutex);
     bool fits = events->count < RING && !events->ending;
     if (fits) {
         events->ring[(events->first + events->count++) % RING] = entry;
         pthread_cond_signal(&events->filled);
     }
-    pthread_mutex_unlock(&events->mutex);
+    events_mutex_unlock(&events->mutex);
     return fits;
 }
 
@@ -119,7 +121,7 @@ struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic
     events->arg = arg;
     events->dropped = dropped;
     events->generation = dibs__fork_generation();
-    if (pthread_mutex_init(&events->mutex, NULL) != 0)
+    if (dibs__mutex_init(&events->mutex) != 0)
         goto no_mutex;
     if (pthread_cond_init(&events->filled, NULL) != 0)
         goto no_cond;
@@ -127,7 +129,7 @@ struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic
         return events;
     pthread_cond_destroy(&events->filled);
 no_cond:
-    pthread_mutex_destroy(&events->mutex);
+    dibs__mutex_destroy(&events->mutex);
 no_mutex:
     free(events);
     return NULL;
@@ -137,11 +139,11 @@ void dibs__events_stop(struct dibs__events *events)
 {
     if (!events)
         return;
-    pthread_mutex_lock(&events->mutex);
+    events_mutex_lock(&events->mutex);
     bool first = !events->ending;
     events->ending = true;
     pthread_cond_signal(&events->filled);
-    pthread_mutex_unlock(&events->mutex);
+    events_mutex_unlock(&events->mutex);
     if (first)
         pthread_join(events->thread, NULL);
 }
@@ -152,6 +154,6 @@ void dibs__events_free(struct dibs__events *events)
         return;
     dibs__events_stop(events);
     pthread_cond_destroy(&events->filled);
-    pthread_mutex_destroy(&events->mutex);
+    dibs__mutex_destroy(&events->mutex);
     free(events);
 }

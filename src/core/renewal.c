@@ -25,6 +25,8 @@
 #define EXTEND_RETRY_MS 10 /* somebody waits for it */
 #define MEMORY_MS 3500000  /* a store knows the fence of a lock for an hour at least: less what its clock is off */
 
+DIBS__MUTEX_CLASS(dibs__renewals_mutex);
+
 struct dibs__renewals {
     struct dibs__renewal_config config; /* read-only */
     struct dibs__store *store;          /* read-only after start */
@@ -32,7 +34,7 @@ struct dibs__renewals {
     struct pollfd *fds;                 /* the scheduler thread's */
     struct dibs__wake wake;             /* has its own atomic */
     atomic_bool ending;
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     struct dibs__lease **heap;             /* guarded by mutex; by due, the earliest first */
     size_t heap_count, heap_cap, reserved; /* guarded by mutex */
     struct dibs__lease *all;               /* guarded by mutex; all leases that threads hold, lost ones too */
@@ -254,21 +256,21 @@ static void collect(struct dibs__renewals *r, struct round *round)
     int64_t now = dibs__now(r->config.clock);
 
     *round = (struct round){.batch = NULL};
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     r->planned = 0; /* awake: nobody needs to ring for an earlier time */
     for (size_t i = 0; i < DIBS__BATCH_MAX && r->heap_count > 0 && r->heap[0]->due <= now; i++)
         look_at(r, round, r->heap[0], now);
     round->more = r->heap_count > 0 && r->heap[0]->due <= now;
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 static void carry_out(struct dibs__renewals *r, struct round *round)
 {
     char why[DIBS__DETAIL_MAX];
 
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     memcpy(why, r->last_failure.detail, sizeof why);
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     for (size_t i = 0; i < round->risk_count; i++) {
         r->config.at_risk(r->config.context, round->at_risk[i].lease, round->at_risk[i].failed ? why : "");
         dibs__lease_unref(round->at_risk[i].lease);
@@ -374,7 +376,7 @@ static void batch_done(struct dibs__batch *batch, const struct dibs__error *erro
     struct dibs__renewals *r = batch->context;
     int64_t now = dibs__now(r->config.clock);
 
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     if (error->status != DIBS_OK)
         r->last_failure = *error;
     for (size_t i = 0; i < batch->count; i++) {
@@ -384,7 +386,7 @@ static void batch_done(struct dibs__batch *batch, const struct dibs__error *erro
         if (!gone)
             dibs__lease_unref(lease);
     }
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     for (size_t i = 0; i < batch->count; i++) {
         if (!batch->items[i].context)
             continue;
@@ -401,7 +403,7 @@ static void sleep_and_attend(struct dibs__renewals *r)
     size_t count = r->store->ops->interest(r->store, r->fds + 1, &until);
 
     r->fds[0] = (struct pollfd){.fd = r->wake.fds[0], .events = POLLIN};
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     if (r->heap_count > 0 && r->heap[0]->due < until)
         until = r->heap[0]->due;
     if (r->hint < until && r->hint > dibs__now(r->config.clock))
@@ -409,7 +411,7 @@ static void sleep_and_attend(struct dibs__renewals *r)
     r->planned = until;
     if (r->draining && r->store->ops->unconfirmed(r->store) == 0)
         pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     r->config.clock->poll(r->config.clock, r->fds, (nfds_t)(count + 1), until);
     if (r->fds[0].revents) /* not always: it costs a system call, and a thread waits for what the store has heard */
         dibs__wake_quiet(&r->wake);
@@ -442,7 +444,7 @@ bool dibs__renewals_reserve(struct dibs__renewals *r)
 {
     bool room = true;
 
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     if (r->heap_count + r->reserved == r->heap_cap) {
         size_t cap = r->heap_cap ? r->heap_cap * 2 : 16;
         struct dibs__lease **heap = realloc(r->heap, cap * sizeof *heap);
@@ -453,22 +455,22 @@ bool dibs__renewals_reserve(struct dibs__renewals *r)
         }
     }
     r->reserved += room;
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     return room;
 }
 
 void dibs__renewals_unreserve(struct dibs__renewals *r)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     r->reserved--;
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
                         uint64_t server)
 {
     dibs__lease_ref(lease);
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     r->reserved--;
     lease->lease_ms = lease_ms;
     lease->server = server;
@@ -484,7 +486,7 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     place(r, lease, lease->heap_place);
     lease->due = DIBS__NEVER;
     reschedule(r, lease);
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 /* Requires mutex. True: the list's reference is the caller's now. False: it was taken out before. */
@@ -507,9 +509,9 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease)
 
 bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     bool taken = take_out(r, lease), settled = !lease->in_doubt && !lease->unanswered;
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     if (taken)
         dibs__lease_unref(lease);
     return settled;
@@ -517,15 +519,15 @@ bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 
 void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     while (lease->in_doubt && scheduled(lease) && dibs__now(r->config.clock) < deadline)
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 void dibs__renewals_doubt_all(struct dibs__renewals *r, uint64_t server)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     r->server = server;
     for (struct dibs__lease *lease = r->all; lease; lease = lease->next) {
         if (!scheduled(lease))
@@ -533,16 +535,16 @@ void dibs__renewals_doubt_all(struct dibs__renewals *r, uint64_t server)
         doubt(r, lease);
         reschedule(r, lease);
     }
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     struct dibs__lease *lease = r->all;
     if (lease)
         take_out(r, lease);
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     return lease;
 }
 
@@ -588,34 +590,34 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
 dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms,
                                   int64_t deadline, struct dibs__error *error)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     dibs_status status = extend(r, lease, lease_ms, deadline);
     if (status != DIBS_OK && status != DIBS_LOST)
         dibs__error_set(error, status, "%s",
                         lease->failed ? r->last_failure.detail : "the store did not answer in time");
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
     return status;
 }
 
 void dibs__renewals_drain(struct dibs__renewals *r, int64_t deadline)
 {
     dibs__wake_ring(&r->wake);
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     r->draining = true;
     while (r->store->ops->unconfirmed(r->store) > 0 && dibs__now(r->config.clock) < deadline)
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
     r->draining = false;
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 void dibs__renewals_count(struct dibs__renewals *r, uint64_t *leases, uint64_t *reentered)
 {
-    pthread_mutex_lock(&r->mutex);
+    dibs__renewals_mutex_lock(&r->mutex);
     *leases = r->heap_count;
     *reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
     for (struct dibs__lease *lease = r->all; lease; lease = lease->next)
         *reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
-    pthread_mutex_unlock(&r->mutex);
+    dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 /* ---------------------------------------------------------------- lifecycle */
@@ -631,7 +633,7 @@ struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *con
         goto no_wake;
     if (dibs__cond_init(&r->changed) != 0)
         goto no_cond;
-    if (pthread_mutex_init(&r->mutex, NULL) != 0)
+    if (dibs__mutex_init(&r->mutex) != 0)
         goto no_mutex;
     return r;
 no_mutex:
@@ -662,7 +664,7 @@ void dibs__renewals_free(struct dibs__renewals *r)
     if (!r)
         return;
     pthread_cond_destroy(&r->changed);
-    pthread_mutex_destroy(&r->mutex);
+    dibs__mutex_destroy(&r->mutex);
     dibs__wake_free(&r->wake);
     free(r->heap);
     free(r->fds);

@@ -25,7 +25,9 @@
 
 _Static_assert(sizeof(struct dibs_runtime) <= 160, "runtime.h and dibs.h say how much of a closed one stays");
 
-static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
+DIBS__MUTEX_CLASS(dibs__registry_mutex);
+
+static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER; /* waited on with registry_mutex */
 static dibs_runtime *runtimes;                             /* guarded by registry_mutex; those that are open */
 static dibs_runtime *closed_runtimes;    /* guarded by registry_mutex; kept to be found by leak checkers */
@@ -237,9 +239,9 @@ static void leave(dibs_runtime *runtime)
 {
     if (atomic_fetch_sub(&runtime->visits, 1) - 1 != DIBS__VISITS_CLOSED)
         return;
-    pthread_mutex_lock(&registry_mutex);
+    dibs__registry_mutex_lock(&registry_mutex);
     pthread_cond_broadcast(&all_gone);
-    pthread_mutex_unlock(&registry_mutex);
+    dibs__registry_mutex_unlock(&registry_mutex);
 }
 
 /* dibs_close ends the thread of the events before it frees the core: until then the callback finds all as before. */
@@ -278,12 +280,12 @@ static bool visit_serial(struct dibs__visit *visit, uint64_t serial)
     dibs_runtime *runtime;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
-    pthread_mutex_lock(&registry_mutex);
+    dibs__registry_mutex_lock(&registry_mutex);
     for (runtime = runtimes; runtime && runtime->serial != serial; runtime = runtime->next)
         continue;
     /* A thread that holds something made sure that the core is of this process. */
     bool inside = runtime && enter(visit, runtime);
-    pthread_mutex_unlock(&registry_mutex);
+    dibs__registry_mutex_unlock(&registry_mutex);
     if (!inside)
         pthread_setcancelstate(visit->cancel_state, NULL);
     return inside;
@@ -317,12 +319,12 @@ static void on_orphaned(struct dibs__lease *lease)
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&registry_mutex);
+    dibs__registry_mutex_lock(&registry_mutex);
 }
 
 static void after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&registry_mutex);
+    dibs__registry_mutex_unlock(&registry_mutex);
 }
 
 /* The threads that slept on all_gone are not in the child. */
@@ -330,7 +332,7 @@ static void after_fork_in_child(void)
 {
     all_gone = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     dibs__once_was_done(&being_set_up);
-    pthread_mutex_unlock(&registry_mutex);
+    dibs__registry_mutex_unlock(&registry_mutex);
 }
 
 /*
@@ -369,9 +371,9 @@ dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime)
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
     if (atomic_load(&runtime->generation) != dibs__fork_generation()) {
-        pthread_mutex_lock(&registry_mutex);
+        dibs__registry_mutex_lock(&registry_mutex);
         status = revive(runtime);
-        pthread_mutex_unlock(&registry_mutex);
+        dibs__registry_mutex_unlock(&registry_mutex);
     }
     if (status == DIBS_OK && !enter(visit, runtime))
         status = DIBS_CLOSED;
@@ -384,11 +386,11 @@ dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime)
 
 static void enlist(dibs_runtime *runtime)
 {
-    pthread_mutex_lock(&registry_mutex);
+    dibs__registry_mutex_lock(&registry_mutex);
     runtime->serial = ++last_serial;
     runtime->next = runtimes;
     runtimes = runtime;
-    pthread_mutex_unlock(&registry_mutex);
+    dibs__registry_mutex_unlock(&registry_mutex);
 }
 
 /* Requires registry_mutex. Puts the abandoned cores, from that on, where leak checkers find them. NULL is fine. */
@@ -407,7 +409,7 @@ static void keep_abandoned(struct dibs__core *core)
 /* From now on nobody comes in. False: dibs_close was called before. *core is to be freed; NULL: it is the parent's. */
 static bool delist(dibs_runtime *runtime, struct dibs__core **core)
 {
-    pthread_mutex_lock(&registry_mutex);
+    dibs__registry_mutex_lock(&registry_mutex);
     bool first = !runtime->closed;
     if (first) {
         dibs_runtime **at = &runtimes;
@@ -422,7 +424,7 @@ static bool delist(dibs_runtime *runtime, struct dibs__core **core)
         keep_abandoned(ours ? runtime->core->abandoned : runtime->core);
         atomic_fetch_or(&runtime->visits, DIBS__VISITS_CLOSED);
     }
-    pthread_mutex_unlock(&registry_mutex);
+    dibs__registry_mutex_unlock(&registry_mutex);
     return first;
 }
 
@@ -484,10 +486,10 @@ static void release_all(struct dibs__core *core)
 
 static void await_leaving(dibs_runtime *runtime)
 {
-    pthread_mutex_lock(&registry_mutex);
+    dibs__registry_mutex_lock(&registry_mutex);
     while (atomic_load(&runtime->visits) != DIBS__VISITS_CLOSED)
-        pthread_cond_wait(&all_gone, &registry_mutex);
-    pthread_mutex_unlock(&registry_mutex);
+        dibs__mutex_wait(&registry_mutex, &all_gone);
+    dibs__registry_mutex_unlock(&registry_mutex);
 }
 
 static void end_core(struct dibs__core *core)

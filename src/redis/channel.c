@@ -52,12 +52,14 @@ struct dibs__request {
     void *arg;
 };
 
+DIBS__MUTEX_CLASS(channel_mutex);
+
 struct dibs__channel {
     struct dibs__endpoint *endpoint; /* these five are read-only */
     const struct dibs__clock *clock;
     struct dibs__channel_hooks hooks;
     uint32_t connect_timeout_ms, command_timeout_ms;
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
 
     struct dibs__link *link; /* the rest is guarded by mutex, but for what the roles own */
     bool broken, reading, writing, opening;
@@ -133,10 +135,10 @@ static void call_finished(struct dibs__channel *channel)
         channel->finished = request->next;
         if (!channel->finished)
             channel->finished_end = &channel->finished;
-        pthread_mutex_unlock(&channel->mutex);
+        channel_mutex_unlock(&channel->mutex);
         request->done_fn(request->arg, request->reply, &why);
         request_free(request);
-        pthread_mutex_lock(&channel->mutex);
+        channel_mutex_lock(&channel->mutex);
     }
 }
 
@@ -246,14 +248,14 @@ static void write_out(struct dibs__channel *channel, int64_t deadline)
             channel->handed_out = channel->queued;
         }
         channel->in_send = true;
-        pthread_mutex_unlock(&channel->mutex);
+        channel_mutex_unlock(&channel->mutex);
         long sent = dibs__link_send(link, channel->sending.bytes, channel->sending.used, &error);
         if (sent == 0 && deadline > 0) {
             struct pollfd fd = {.fd = link->fd, .events = POLLOUT};
             channel->clock->poll(channel->clock, &fd, 1, deadline);
         }
         bool late = sent == 0 && dibs__now(channel->clock) >= deadline;
-        pthread_mutex_lock(&channel->mutex);
+        channel_mutex_lock(&channel->mutex);
         channel->in_send = false;
         if (sent < 0)
             break_link(channel, &error);
@@ -347,14 +349,14 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
     size_t count = REPLIES_AT_ONCE;
     bool good = true, demoted = false;
 
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     wait_for_bytes(channel, link, deadline);
     long received = dibs__link_receive(link, &error);
     while (good && received != 0 && count == REPLIES_AT_ONCE) {
         struct dibs__error garbage;
         good = parse(link, replies, &count, &garbage);
         demoted = demoted || is_demoted(channel, link, replies, count);
-        pthread_mutex_lock(&channel->mutex);
+        channel_mutex_lock(&channel->mutex);
         if (!hand_out(channel, replies, count) && !channel->broken) {
             good = false;
             dibs__error_set(&garbage, DIBS_STORE_ERROR, "%s sent a reply that nobody asked for",
@@ -362,13 +364,13 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
         }
         if (!good)
             break_link(channel, &garbage);
-        pthread_mutex_unlock(&channel->mutex);
+        channel_mutex_unlock(&channel->mutex);
     }
     if (demoted)
         dibs__endpoint_failed(channel->endpoint);
     if (demoted && received >= 0)
         dibs__error_set(&error, DIBS_UNAVAILABLE, "%s is a replica", channel->endpoint->url.shown);
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (error.status != DIBS_OK)
         break_link(channel, &error);
     if (channel->looking > 0)
@@ -470,12 +472,12 @@ static void end_opening(struct dibs__channel *channel, struct dibs__link *link, 
         channel->open_error = *error;
     }
     pthread_cond_broadcast(&channel->changed);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     if (link)
         channel->hooks.opened(channel->hooks.context, again);
     else
         channel->hooks.failed(channel->hooks.context, error, silent);
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
 }
 
 /* Requires mutex and the opening role; lets go of the mutex. The caller's time is over, the attempt's is not. */
@@ -483,9 +485,9 @@ static void leave_to_scheduler(struct dibs__channel *channel, struct dibs__link 
 {
     channel->half_open = link;
     channel->half_open_until = until;
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     channel->hooks.unattended(channel->hooks.context);
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
 }
 
 /* Requires mutex and the opening role; lets go of the mutex while it connects. */
@@ -495,7 +497,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
     struct dibs__error error = {DIBS_OK, ""};
 
     channel->received_before = times_heard(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     int64_t until = dibs__after_ms(dibs__now(channel->clock), channel->connect_timeout_ms);
     struct dibs__link *link = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
     dibs_status status = error.status;
@@ -507,7 +509,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline)
         dibs__link_free(link);
         link = NULL;
     }
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (status == DIBS_TIMEOUT)
         leave_to_scheduler(channel, link, until);
     else
@@ -552,30 +554,30 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error)
 {
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     dibs_status status = ensure_open(channel, deadline, error);
     if (status == DIBS_OK)
         take_view(channel, view);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     return status;
 }
 
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
 {
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     bool standing = stands(channel);
     if (standing)
         take_view(channel, view);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     return standing;
 }
 
 void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us)
 {
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (channel->link && channel->serial == serial)
         channel->link->server_ahead_us = server_ahead_us;
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
 }
 
 /* ------------------------------------------------------------ a thread's call */
@@ -604,13 +606,13 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
         return NULL;
     request->waited_for = true;
     request->error = error;
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     bool sent = append_to(channel, serial, request, command, error);
     if (sent)
         flush(channel, deadline);
     bool tell = has_unsent(channel) && !channel->writing;
     call_finished(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     if (tell)
         channel->hooks.unattended(channel->hooks.context);
     if (sent)
@@ -635,9 +637,9 @@ static bool wait_until_done(struct dibs__channel *channel, struct dibs__request 
         channel->reading = true;
         read_in(channel, deadline);
         if (pass_reading_on(channel) && request->done) {
-            pthread_mutex_unlock(&channel->mutex);
+            channel_mutex_unlock(&channel->mutex);
             channel->hooks.unattended(channel->hooks.context);
-            pthread_mutex_lock(&channel->mutex);
+            channel_mutex_lock(&channel->mutex);
         }
     }
     return true;
@@ -659,7 +661,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
     bool tell = false, done;
 
     *reply = NULL;
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (request->done && !request->reply && request->error != error)
         *error = *request->error;
     request->error = error;
@@ -675,7 +677,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
     else
         tell = abandon(channel, request) || tell;
     call_finished(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     if (tell)
         channel->hooks.unattended(channel->hooks.context);
     if (!done)
@@ -704,7 +706,7 @@ bool dibs__channel_look(struct dibs__channel *channel)
 {
     struct dibs__error error;
 
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     /* Who is at it will meet the end, if there is one. */
     if (stands(channel) && !channel->reading && !channel->writing &&
         dibs__link_look(channel->link) == DIBS__LINK_AT_ITS_END) {
@@ -714,7 +716,7 @@ bool dibs__channel_look(struct dibs__channel *channel)
     }
     call_finished(channel);
     bool standing = stands(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     return standing;
 }
 
@@ -742,12 +744,12 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
         return false;
     request->done_fn = done;
     request->arg = arg;
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     bool sent = append_to(channel, serial, request, command, &error);
     if (sent)
         flush(channel, 0);
     call_finished(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     if (!sent)
         request_free(request);
     return sent;
@@ -757,7 +759,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
 {
     *fd = (struct pollfd){.fd = -1};
     *deadline = DIBS__NEVER;
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (channel->half_open) {
         *fd = dibs__link_interest(channel->half_open, dibs__now(channel->clock), deadline);
         if (channel->half_open_until < *deadline)
@@ -775,7 +777,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     } else if (is_missing(channel, keep_open)) {
         *deadline = channel->reopen_at;
     }
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
 }
 
 /* Requires mutex; lets go of it in between. The scheduler's attempt ended. */
@@ -806,9 +808,9 @@ static void begin_half_open(struct dibs__channel *channel, int64_t now)
     channel->opening = true;
     channel->received_before = times_heard(channel);
     channel->half_open_until = dibs__after_ms(now, channel->connect_timeout_ms);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     channel->half_open = dibs__link_start(channel->endpoint, DIBS__LINK_COMMANDS, &before, &error);
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (!channel->half_open)
         end_half_open(channel, false, &error, now);
 }
@@ -819,9 +821,9 @@ static void go_on_opening(struct dibs__channel *channel, int64_t now)
     struct dibs__error error = {DIBS_OK, ""};
     int64_t until = channel->half_open_until;
 
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     dibs_status status = dibs__link_step(channel->half_open, now, until, &error);
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     bool ready = status == DIBS_OK && channel->half_open->state == DIBS__LINK_READY;
     if (status == DIBS_OK && !ready && now >= until)
         status = dibs__link_give_up(channel->half_open, &error);
@@ -856,15 +858,15 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
 
 void dibs__channel_hurry(struct dibs__channel *channel)
 {
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     if (!stands(channel)) /* one that breaks at once is not made at once */
         channel->reopen_at = 0;
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
 }
 
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
 {
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     channel->spare = !keep_open;
     if (channel->half_open)
         go_on_opening(channel, now);
@@ -873,7 +875,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
     else if (is_missing(channel, keep_open) && now >= channel->reopen_at)
         begin_half_open(channel, now);
     call_finished(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
 }
 
 /* ----------------------------------------------------------------- lifecycle */
@@ -893,13 +895,13 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
     channel->command_timeout_ms = command_timeout_ms;
     channel->reopen_ms = REOPEN_FIRST_MS;
     channel->finished_end = &channel->finished;
-    if (pthread_mutex_init(&channel->mutex, NULL) != 0)
+    if (dibs__mutex_init(&channel->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&channel->changed) != 0)
         goto no_cond;
     return channel;
 no_cond:
-    pthread_mutex_destroy(&channel->mutex);
+    dibs__mutex_destroy(&channel->mutex);
 no_mutex:
     free(channel);
     return NULL;
@@ -911,14 +913,14 @@ void dibs__channel_free(struct dibs__channel *channel)
 
     if (!channel)
         return;
-    pthread_mutex_lock(&channel->mutex);
+    channel_mutex_lock(&channel->mutex);
     break_link(channel, &closed);
     call_finished(channel);
-    pthread_mutex_unlock(&channel->mutex);
+    channel_mutex_unlock(&channel->mutex);
     dibs__link_free(channel->half_open);
     dibs__buffer_free(&channel->out);
     dibs__buffer_free(&channel->sending);
     pthread_cond_destroy(&channel->changed);
-    pthread_mutex_destroy(&channel->mutex);
+    dibs__mutex_destroy(&channel->mutex);
     free(channel);
 }

@@ -7,7 +7,7 @@
 bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 {
     memset(endpoint, 0, sizeof *endpoint);
-    if (pthread_mutex_init(&endpoint->mutex, NULL) != 0)
+    if (dibs__mutex_init(&endpoint->mutex) != 0)
         return false;
     endpoint->url = *url;
     memset(url, 0, sizeof *url);
@@ -16,7 +16,7 @@ bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 
 void dibs__endpoint_free(struct dibs__endpoint *endpoint)
 {
-    pthread_mutex_destroy(&endpoint->mutex);
+    dibs__mutex_destroy(&endpoint->mutex);
     dibs__url_free(&endpoint->url);
 }
 
@@ -57,18 +57,18 @@ dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dib
 {
     struct dibs__address found[DIBS__ADDRESSES_MAX] = {0};
 
-    pthread_mutex_lock(&endpoint->mutex);
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
     *count = endpoint->address_count;
     size_t first = endpoint->failures;
     memcpy(found, endpoint->addresses, sizeof found);
-    pthread_mutex_unlock(&endpoint->mutex);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
     if (*count == 0) {
         *count =
             endpoint->url.path ? resolve_unix(endpoint->url.path, found) : resolve_host(&endpoint->url, found, error);
-        pthread_mutex_lock(&endpoint->mutex);
+        dibs__endpoint_mutex_lock(&endpoint->mutex);
         memcpy(endpoint->addresses, found, sizeof found);
         endpoint->address_count = *count;
-        pthread_mutex_unlock(&endpoint->mutex);
+        dibs__endpoint_mutex_unlock(&endpoint->mutex);
     }
     for (size_t i = 0; i < *count; i++)
         out[i] = found[(first + i) % *count];
@@ -77,8 +77,8 @@ dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dib
 
 void dibs__endpoint_failed(struct dibs__endpoint *endpoint)
 {
-    pthread_mutex_lock(&endpoint->mutex);
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
     endpoint->address_count = 0;
     endpoint->failures++;
-    pthread_mutex_unlock(&endpoint->mutex);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
 }

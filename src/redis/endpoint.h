@@ -3,10 +3,10 @@
 #define DIBS_REDIS_ENDPOINT_H
 
 #include <netdb.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "base/mutex.h"
 #include "redis/url.h"
 
 #define DIBS__ADDRESSES_MAX 8
@@ -16,11 +16,13 @@ struct dibs__address {
     socklen_t length;
 };
 
+DIBS__MUTEX_CLASS(dibs__endpoint_mutex);
+
 struct dibs__endpoint {
-    struct dibs__url url;  /* read-only after init */
-    char client_name[64];  /* read-only after init; what CLIENT LIST shows */
-    char channel[64];      /* the same; on which this runtime is told of grants */
-    pthread_mutex_t mutex; /* a leaf; never held while the resolver is asked */
+    struct dibs__url url;     /* read-only after init */
+    char client_name[64];     /* read-only after init; what CLIENT LIST shows */
+    char channel[64];         /* the same; on which this runtime is told of grants */
+    struct dibs__mutex mutex; /* a leaf; never held while the resolver is asked */
     struct dibs__address
         addresses[DIBS__ADDRESSES_MAX];      /* guarded by mutex; what the host name meant when it was asked last */
     size_t address_count;                    /* guarded by mutex; 0: to be resolved */

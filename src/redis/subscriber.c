@@ -38,6 +38,8 @@
 #define DEAF_FIRST_MS 10
 #define DEAF_LAST_MS 2000
 
+DIBS__MUTEX_CLASS(subscriber_mutex);
+
 struct dibs__subscriber {
     struct dibs__endpoint *endpoint; /* these five are read-only */
     const struct dibs__clock *clock;
@@ -63,7 +65,7 @@ struct dibs__subscriber {
     atomic_uint_fast64_t serial; /* of the subscription that stands and is trusted; 0: none */
     atomic_uint_fast64_t confirmed; /* the last one of which it is known that somebody was heard by it */
 
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     pthread_cond_t changed;
     atomic_uint attempts;       /* that have ended; written under mutex */
     struct dibs__error failure; /* guarded by mutex; of the last attempt, DIBS_OK: it succeeded */
@@ -117,9 +119,9 @@ dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t 
     if (dibs__now(subscriber->clock) < deadline && !atomic_exchange(&subscriber->awaited, true) &&
         is_deaf_again(subscriber))
         subscriber->hooks.wake(subscriber->hooks.context);
-    pthread_mutex_lock(&subscriber->mutex);
+    subscriber_mutex_lock(&subscriber->mutex);
     dibs_status status = wait_for_one(subscriber, seen, deadline, serial, error);
-    pthread_mutex_unlock(&subscriber->mutex);
+    subscriber_mutex_unlock(&subscriber->mutex);
     return status;
 }
 
@@ -145,7 +147,7 @@ bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t seri
 /* An attempt has ended. why NULL: the subscription stands. */
 static void tell_who_waits(struct dibs__subscriber *subscriber, const struct dibs__error *why)
 {
-    pthread_mutex_lock(&subscriber->mutex);
+    subscriber_mutex_lock(&subscriber->mutex);
     if (why)
         subscriber->failure = *why;
     else
@@ -154,7 +156,7 @@ static void tell_who_waits(struct dibs__subscriber *subscriber, const struct dib
         atomic_store(&subscriber->serial, subscriber->last_serial);
     atomic_fetch_add(&subscriber->attempts, 1);
     pthread_cond_broadcast(&subscriber->changed);
-    pthread_mutex_unlock(&subscriber->mutex);
+    subscriber_mutex_unlock(&subscriber->mutex);
 }
 
 /* A subscription that is lost at once is not made anew at once; the next one that is deaf is, even later. */
@@ -451,13 +453,13 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
     subscriber->command_timeout_ms = command_timeout_ms;
     subscriber->reopen_ms = REOPEN_FIRST_MS;
     subscriber->deaf_ms = DEAF_FIRST_MS;
-    if (pthread_mutex_init(&subscriber->mutex, NULL) != 0)
+    if (dibs__mutex_init(&subscriber->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&subscriber->changed) != 0)
         goto no_cond;
     return subscriber;
 no_cond:
-    pthread_mutex_destroy(&subscriber->mutex);
+    dibs__mutex_destroy(&subscriber->mutex);
 no_mutex:
     free(subscriber);
     return NULL;
@@ -469,6 +471,6 @@ void dibs__subscriber_free(struct dibs__subscriber *subscriber)
         return;
     dibs__link_free(subscriber->link);
     pthread_cond_destroy(&subscriber->changed);
-    pthread_mutex_destroy(&subscriber->mutex);
+    dibs__mutex_destroy(&subscriber->mutex);
     free(subscriber);
 }

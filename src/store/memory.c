@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mutex.h"
 #include "base/once.h"
 
 /* In a queue: guarded by the space's mutex. Served: of the thread alone that tells its user. */
@@ -37,8 +38,11 @@ struct lock {
     char token[DIBS__TOKEN_MAX]; /* the owner's; "": it is free */
 };
 
+DIBS__MUTEX_CLASS(space_mutex);
+DIBS__MUTEX_CLASS(names_mutex);
+
 struct space {
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     pthread_cond_t pushed; /* the pushes of a user have become zero */
     void *locks;           /* guarded by mutex; a tree of struct lock by name */
     uint64_t last_fence;   /* guarded by mutex */
@@ -56,7 +60,7 @@ struct memory {
     size_t pushes; /* guarded by space->mutex: grants that its listener is being told of */
 };
 
-static pthread_mutex_t named_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct dibs__mutex named_mutex = DIBS__MUTEX_INITIALIZER;
 static struct space *named_spaces; /* guarded by named_mutex */
 static struct dibs__once watching; /* registers what is done at a fork */
 
@@ -64,19 +68,19 @@ static struct dibs__once watching; /* registers what is done at a fork */
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&named_mutex);
+    names_mutex_lock(&named_mutex);
 }
 
 static void after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&named_mutex);
+    names_mutex_unlock(&named_mutex);
 }
 
 static void after_fork_in_child(void)
 {
     named_spaces = NULL; /* the locks in them are the parent's threads' */
     dibs__once_was_done(&watching);
-    pthread_mutex_unlock(&named_mutex);
+    names_mutex_unlock(&named_mutex);
 }
 
 static bool watch_forks(void)
@@ -97,14 +101,14 @@ static struct space *space_new(const char *name)
         return NULL;
     if (*name && !(space->name = strdup(name)))
         goto no_name;
-    if (pthread_mutex_init(&space->mutex, NULL) != 0)
+    if (dibs__mutex_init(&space->mutex) != 0)
         goto no_mutex;
     if (pthread_cond_init(&space->pushed, NULL) != 0)
         goto no_cond;
     space->references = 1;
     return space;
 no_cond:
-    pthread_mutex_destroy(&space->mutex);
+    dibs__mutex_destroy(&space->mutex);
 no_mutex:
     free(space->name);
 no_name:
@@ -119,7 +123,7 @@ static struct space *space_get(const char *name)
 
     if (!dibs__memory_watch_forks())
         return NULL;
-    pthread_mutex_lock(&named_mutex);
+    names_mutex_lock(&named_mutex);
     for (space = *name ? named_spaces : NULL; space && strcmp(space->name, name) != 0; space = space->next)
         continue;
     if (space) {
@@ -131,7 +135,7 @@ static struct space *space_get(const char *name)
             named_spaces = space;
         }
     }
-    pthread_mutex_unlock(&named_mutex);
+    names_mutex_unlock(&named_mutex);
     return space;
 }
 
@@ -149,14 +153,14 @@ static void space_free(struct space *space)
         free(lock);
     }
     pthread_cond_destroy(&space->pushed);
-    pthread_mutex_destroy(&space->mutex);
+    dibs__mutex_destroy(&space->mutex);
     free(space->name);
     free(space);
 }
 
 static void space_put(struct space *space)
 {
-    pthread_mutex_lock(&named_mutex);
+    names_mutex_lock(&named_mutex);
     bool last = --space->references == 0;
     for (struct space **at = &named_spaces; last && *at; at = &(*at)->next) {
         if (*at == space) {
@@ -164,7 +168,7 @@ static void space_put(struct space *space)
             break;
         }
     }
-    pthread_mutex_unlock(&named_mutex);
+    names_mutex_unlock(&named_mutex);
     if (last)
         space_free(space);
 }
@@ -337,7 +341,7 @@ static void push(struct memory *memory, const char *name, struct waiter *served)
         const struct dibs__grant news = {name, served->token, served->number, served->fence, false};
         bool wanted = user->listener.granted(user->listener.context, &news);
 
-        pthread_mutex_lock(&space->mutex);
+        space_mutex_lock(&space->mutex);
         if (--user->pushes == 0)
             pthread_cond_broadcast(&space->pushed);
         if (!wanted) {
@@ -345,7 +349,7 @@ static void push(struct memory *memory, const char *name, struct waiter *served)
             end(space, name, served->token, now);
             next = serve_name(space, name, now);
         }
-        pthread_mutex_unlock(&space->mutex);
+        space_mutex_unlock(&space->mutex);
         free(served);
         served = next;
     }
@@ -410,9 +414,9 @@ static dibs_status acquire(struct dibs__store *store, struct dibs__ask *ask, str
     struct waiter *served = NULL;
 
     count_command(memory);
-    pthread_mutex_lock(&memory->space->mutex);
+    space_mutex_lock(&memory->space->mutex);
     dibs_status status = do_ask(memory, ask, answer, &served, error);
-    pthread_mutex_unlock(&memory->space->mutex);
+    space_mutex_unlock(&memory->space->mutex);
     push(memory, ask->name, served);
     return status;
 }
@@ -426,13 +430,13 @@ static dibs_status release(struct dibs__store *store, struct dibs__release *rele
 
     release->again = false;
     count_command(memory);
-    pthread_mutex_lock(&space->mutex);
+    space_mutex_lock(&space->mutex);
     bool was_owner = end(space, release->name, release->token, dibs__now(memory->clock));
     if (release->next)
         release->next_status = do_ask(memory, release->next, &release->next_answer, &served, error);
     if (!served)
         served = serve_name(space, release->name, dibs__now(memory->clock));
-    pthread_mutex_unlock(&space->mutex);
+    space_mutex_unlock(&space->mutex);
     push(memory, release->name, served);
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
@@ -462,7 +466,7 @@ static dibs_status force_unlock(struct dibs__store *store, const char *name, con
     (void)deadline;
     (void)error;
     count_command(memory);
-    pthread_mutex_lock(&space->mutex);
+    space_mutex_lock(&space->mutex);
     int64_t now = dibs__now(memory->clock);
     struct lock *lock = find(space, name, now);
     if (lock && token && is_held(lock) && !is_owner(lock, token))
@@ -470,7 +474,7 @@ static dibs_status force_unlock(struct dibs__store *store, const char *name, con
     else if (lock)
         lock->token[0] = '\0';
     struct waiter *served = serve_name(space, name, now); /* with a fence above that of the one who lost it */
-    pthread_mutex_unlock(&space->mutex);
+    space_mutex_unlock(&space->mutex);
     push(memory, name, served);
     return status;
 }
@@ -492,7 +496,7 @@ static dibs_status query(struct dibs__store *store, const char *name, int64_t de
     (void)deadline;
     (void)error;
     count_command(memory);
-    pthread_mutex_lock(&memory->space->mutex);
+    space_mutex_lock(&memory->space->mutex);
     int64_t now = dibs__now(memory->clock);
     struct lock *lock = find(memory->space, name, now);
     if (lock)
@@ -503,7 +507,7 @@ static dibs_status query(struct dibs__store *store, const char *name, int64_t de
         owner->fence = lock->fence;
         memcpy(owner->token, lock->token, sizeof owner->token);
     }
-    pthread_mutex_unlock(&memory->space->mutex);
+    space_mutex_unlock(&memory->space->mutex);
     return DIBS_OK;
 }
 
@@ -531,10 +535,10 @@ static void renew(struct dibs__store *store, struct dibs__batch *batch)
 
     count_command(memory);
     batch->proof = dibs__now(memory->clock);
-    pthread_mutex_lock(&memory->space->mutex);
+    space_mutex_lock(&memory->space->mutex);
     for (size_t i = 0; i < batch->count; i++)
         renew_one(memory, &batch->items[i]);
-    pthread_mutex_unlock(&memory->space->mutex);
+    space_mutex_unlock(&memory->space->mutex);
     batch->done(batch, &none);
 }
 
@@ -581,12 +585,12 @@ static void close_memory(struct dibs__store *store)
     struct memory *memory = of(store);
     struct space *space = memory->space;
 
-    pthread_mutex_lock(&space->mutex);
+    space_mutex_lock(&space->mutex);
     leaver = memory;
     twalk(space->locks, leave_queue);
     while (memory->pushes > 0)
-        pthread_cond_wait(&space->pushed, &space->mutex);
-    pthread_mutex_unlock(&space->mutex);
+        dibs__mutex_wait(&space->mutex, &space->pushed);
+    space_mutex_unlock(&space->mutex);
     space_put(space);
     free(memory);
 }

@@ -17,12 +17,12 @@
 /* The listener hears of each change once, and in the order in which they came. */
 static void set_reachable(struct dibs__redis_store *store)
 {
-    pthread_mutex_lock(&store->reach_mutex);
+    dibs__reach_mutex_lock(&store->reach_mutex);
     if (atomic_load(&store->down)) {
         atomic_store(&store->down, false);
         store->config.listener.reachable(store->config.listener.context, true, store->endpoint.url.shown);
     }
-    pthread_mutex_unlock(&store->reach_mutex);
+    dibs__reach_mutex_unlock(&store->reach_mutex);
 }
 
 static void hook_opened(void *context, bool again)
@@ -59,13 +59,13 @@ static void hook_failed(void *context, const struct dibs__error *error, bool sil
         return;
     for (size_t i = 0; i < store->channel_count; i++)
         dibs__channel_look(store->channels[i]);
-    pthread_mutex_lock(&store->reach_mutex);
+    dibs__reach_mutex_lock(&store->reach_mutex);
     bool stands = any_stands(store);
     if (!stands && !atomic_load(&store->down)) {
         atomic_store(&store->down, true);
         store->config.listener.reachable(store->config.listener.context, false, error->detail);
     }
-    pthread_mutex_unlock(&store->reach_mutex);
+    dibs__reach_mutex_unlock(&store->reach_mutex);
     if (stands && silent && !atomic_exchange(&store->doubted, true))
         store->config.listener.wake(store->config.listener.context);
 }
@@ -121,7 +121,7 @@ bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected,
 {
     size_t i;
 
-    pthread_mutex_lock(&store->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     for (;;) {
         i = find_free(store, true);
         if (i == store->channel_count && !connected)
@@ -135,19 +135,19 @@ bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected,
     *out = i;
     if (i < store->channel_count)
         store->in_use[i] = true;
-    pthread_mutex_unlock(&store->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     return i < store->channel_count;
 }
 
 void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive)
 {
-    pthread_mutex_lock(&store->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     store->in_use[exclusive] = false;
     if (store->choosy > 0) /* it may not be good enough for the one that a signal would wake */
         pthread_cond_broadcast(&store->exclusive_freed);
     else
         pthread_cond_signal(&store->exclusive_freed);
-    pthread_mutex_unlock(&store->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
 }
 
 void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
@@ -455,9 +455,9 @@ static void look_for_another_server(struct dibs__redis_store *store)
     if (!dibs__channel_view(store->background, &view) || !view.server || view.server == store->background_server)
         return;
     store->background_server = view.server;
-    pthread_mutex_lock(&store->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     store->healed.channel = NULL; /* nothing that went to the other comes here */
-    pthread_mutex_unlock(&store->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     store->config.listener.forgetful(store->config.listener.context, view.server);
 }
 
@@ -515,8 +515,8 @@ static void close_redis(struct dibs__store *base)
     dibs__retractions_free(store->retractions);
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
-    pthread_mutex_destroy(&store->reach_mutex);
-    pthread_mutex_destroy(&store->mutex);
+    dibs__mutex_destroy(&store->reach_mutex);
+    dibs__mutex_destroy(&store->mutex);
     free(store->key_prefix);
     free(store);
 }
@@ -574,9 +574,9 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
 
     if (!store)
         return NULL;
-    if (pthread_mutex_init(&store->mutex, NULL) != 0)
+    if (dibs__mutex_init(&store->mutex) != 0)
         goto no_mutex;
-    if (pthread_mutex_init(&store->reach_mutex, NULL) != 0)
+    if (dibs__mutex_init(&store->reach_mutex) != 0)
         goto no_reach_mutex;
     if (dibs__cond_init(&store->exclusive_freed) != 0)
         goto no_cond;
@@ -586,9 +586,9 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
 no_endpoint:
     pthread_cond_destroy(&store->exclusive_freed);
 no_cond:
-    pthread_mutex_destroy(&store->reach_mutex);
+    dibs__mutex_destroy(&store->reach_mutex);
 no_reach_mutex:
-    pthread_mutex_destroy(&store->mutex);
+    dibs__mutex_destroy(&store->mutex);
 no_mutex:
     free(store);
     return NULL;

@@ -35,9 +35,9 @@ void dibs__redis_retract(struct dibs__store *base, const char *name, const char 
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
-    pthread_mutex_lock(&store->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     struct dibs__route route = store->healed; /* what may set the lease again comes before what deletes it */
-    pthread_mutex_unlock(&store->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
     dibs__retractions_add(store->retractions, name, token, lease_ms, &route);
 }
 

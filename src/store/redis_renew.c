@@ -93,12 +93,12 @@ static void note_heal(const struct renewal_call *call, const struct dibs__link_v
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__route *healed = &store->healed;
 
-    pthread_mutex_lock(&store->mutex);
+    dibs__redis_mutex_lock(&store->mutex);
     if (!healed->channel || dibs__view_is_behind(view, healed->serial))
         *healed = (struct dibs__route){.channel = store->background, .serial = view->serial};
     if (call->not_after > healed->not_after)
         healed->not_after = call->not_after;
-    pthread_mutex_unlock(&store->mutex);
+    dibs__redis_mutex_unlock(&store->mutex);
 }
 
 static void add_keys(struct renewal_call *call, size_t i)

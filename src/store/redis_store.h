@@ -20,6 +20,9 @@
 #define DIBS__SHARED 4
 #define DIBS__EXCLUSIVE 8 /* only with min_replicas */
 
+DIBS__MUTEX_CLASS(dibs__redis_mutex);
+DIBS__MUTEX_CLASS(dibs__reach_mutex);
+
 struct dibs__redis_store {
     struct dibs__store store; /* read-only after open, but for what says otherwise */
     struct dibs__store_config config;
@@ -30,14 +33,14 @@ struct dibs__redis_store {
     struct dibs__channel *background;
     struct dibs__retractions *retractions;
     struct dibs__subscriber *subscriber;
-    pthread_mutex_t reach_mutex;
+    struct dibs__mutex reach_mutex;
     atomic_bool down;           /* written under reach_mutex; the listener was told so */
     atomic_bool doubted;        /* others stand, but the server was silent to a new one: the scheduler is to try them */
     atomic_bool reopened;       /* a connection was made, maybe to another server */
     struct dibs__route healed;  /* guarded by mutex; of what sets leases again: the first connection of those
                                   from which it may still come, and the last not-after; channel NULL: none */
     uint64_t background_server; /* the scheduler thread's: that of the background channel when it was looked at last */
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     pthread_cond_t exclusive_freed;              /* an exclusive channel is not in use any more */
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE]; /* guarded by mutex */
     unsigned choosy; /* guarded by mutex; threads that wait for an exclusive channel that is connected */

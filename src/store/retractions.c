@@ -52,8 +52,10 @@ struct flight {
     struct retraction *entries[BATCH];
 };
 
+DIBS__MUTEX_CLASS(retractions_mutex);
+
 struct dibs__retractions {
-    pthread_mutex_t mutex;
+    struct dibs__mutex mutex;
     struct list ready;               /* guarded by mutex; due, and not sent */
     struct list later;               /* guarded by mutex */
     int64_t later_due;               /* guarded by mutex; the earliest time that one in `later` is due at, or before */
@@ -140,11 +142,11 @@ static void make_due(struct dibs__retractions *all, int64_t by)
 /* A new connection stands: what waited for one, or had been refused, is due. */
 static void make_all_due(struct dibs__retractions *all)
 {
-    pthread_mutex_lock(&all->mutex);
+    retractions_mutex_lock(&all->mutex);
     for (struct retraction *at = all->later.first; at; at = at->next)
         at->pause_ms = AGAIN_FIRST_MS;
     make_due(all, DIBS__NEVER);
-    pthread_mutex_unlock(&all->mutex);
+    retractions_mutex_unlock(&all->mutex);
 }
 
 /* ------------------------------------------------------------------- flights */
@@ -190,7 +192,7 @@ static struct flight *take_off(struct dibs__retractions *all, int64_t now)
 {
     struct flight *flight = NULL;
 
-    pthread_mutex_lock(&all->mutex);
+    retractions_mutex_lock(&all->mutex);
     if (all->later_due <= now)
         make_due(all, dibs__after_ms(now, TOGETHER_MS));
     if (next_ready(all, now) && all->taken < FLIGHTS) {
@@ -200,7 +202,7 @@ static struct flight *take_off(struct dibs__retractions *all, int64_t now)
         all->taken++;
         fill(flight, now);
     }
-    pthread_mutex_unlock(&all->mutex);
+    retractions_mutex_unlock(&all->mutex);
     return flight;
 }
 
@@ -254,10 +256,10 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
     struct dibs__retractions *all = flight->all;
 
     (void)error;
-    pthread_mutex_lock(&all->mutex);
+    retractions_mutex_lock(&all->mutex);
     take_answer(flight, reply);
     land(flight);
-    pthread_mutex_unlock(&all->mutex);
+    retractions_mutex_unlock(&all->mutex);
     all->wake(all->context);
 }
 
@@ -270,7 +272,7 @@ static void give_back(struct flight *flight)
     struct dibs__link_view view;
     bool connected = dibs__channel_view(flight->background, &view);
 
-    pthread_mutex_lock(&all->mutex);
+    retractions_mutex_lock(&all->mutex);
     for (size_t i = 0; i < flight->count; i++) {
         if (connected)
             back_off(all, flight->entries[i]);
@@ -278,7 +280,7 @@ static void give_back(struct flight *flight)
             put_off(all, flight->entries[i], DIBS__NEVER);
     }
     land(flight);
-    pthread_mutex_unlock(&all->mutex);
+    retractions_mutex_unlock(&all->mutex);
 }
 
 /* Writes the keys of the flight's locks into the text, one behind the other. False: no memory. */
@@ -413,13 +415,13 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *all)
 {
     if (dibs__retractions_count(all) == 0)
         return DIBS__NEVER;
-    pthread_mutex_lock(&all->mutex);
+    retractions_mutex_lock(&all->mutex);
     int64_t deadline = all->later_due;
     if (all->ready.first)
         deadline = 0;
     if (all->taken == FLIGHTS)
         deadline = DIBS__NEVER; /* an answer will wake the scheduler */
-    pthread_mutex_unlock(&all->mutex);
+    retractions_mutex_unlock(&all->mutex);
     return deadline;
 }
 
@@ -452,10 +454,10 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
 
     if (!entry)
         return;
-    pthread_mutex_lock(&all->mutex);
+    retractions_mutex_lock(&all->mutex);
     append(&all->ready, entry);
     atomic_fetch_add(&all->count, 1);
-    pthread_mutex_unlock(&all->mutex);
+    retractions_mutex_unlock(&all->mutex);
     all->wake(all->context);
 }
 
@@ -466,7 +468,7 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
 {
     struct dibs__retractions *all = calloc(1, sizeof *all);
 
-    if (!all || pthread_mutex_init(&all->mutex, NULL) != 0) {
+    if (!all || dibs__mutex_init(&all->mutex) != 0) {
         free(all);
         return NULL;
     }
@@ -492,6 +494,6 @@ void dibs__retractions_free(struct dibs__retractions *all)
     while (all->later.first)
         free(take_first(&all->later));
     dibs__buffer_free(&all->text);
-    pthread_mutex_destroy(&all->mutex);
+    dibs__mutex_destroy(&all->mutex);
     free(all);
 }

@@ -376,14 +376,15 @@ static int puppet_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds
     return ready > 0 ? ready : 0;
 }
 
-static void puppet_wait(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+static void puppet_wait(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
+                        int64_t deadline)
 {
     struct puppet *puppet = puppet_of(clock);
 
     (void)cond;
-    pthread_mutex_unlock(mutex);
+    dibs__mutex_unlock(mutex);
     move_on(puppet, others_go_on(puppet), deadline);
-    pthread_mutex_lock(mutex);
+    dibs__mutex_lock(mutex);
 }
 
 /* ------------------------------------------------------------------ lifecycle */

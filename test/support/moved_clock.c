@@ -22,7 +22,7 @@ struct sleeper {
     struct sleeper *next;
     int64_t deadline;
     pthread_cond_t *cond; /* NULL: in poll() */
-    pthread_mutex_t *mutex;
+    struct dibs__mutex *mutex;
     struct pollfd fds[FDS_MOST];
     nfds_t count;
 };
@@ -61,29 +61,29 @@ static void leave(struct moved_clock *c, struct sleeper *sleeper)
 }
 
 /* Comes with the library's mutex, and leaves with it. */
-static void stand(struct moved_clock *c, pthread_mutex_t *mutex)
+static void stand(struct moved_clock *c, struct dibs__mutex *mutex)
 {
     pthread_mutex_lock(&c->mutex);
     if (!c->stopped) {
         pthread_mutex_unlock(&c->mutex);
         return;
     }
-    pthread_mutex_unlock(mutex);
+    dibs__mutex_unlock(mutex);
     c->standing++;
     while (c->stopped)
         pthread_cond_wait(&c->go, &c->mutex);
     c->standing--;
     pthread_mutex_unlock(&c->mutex);
-    pthread_mutex_lock(mutex);
+    dibs__mutex_lock(mutex);
 }
 
-static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex, int64_t deadline)
 {
     struct sleeper sleeper = {.deadline = deadline, .cond = cond, .mutex = mutex};
 
     if (!enter(of(clock), &sleeper))
         return;
-    pthread_cond_wait(cond, mutex);
+    dibs__mutex_wait(mutex, cond);
     leave(of(clock), &sleeper);
     stand(of(clock), mutex);
 }
@@ -135,9 +135,9 @@ static size_t wake_due(struct moved_clock *c)
         if (at->deadline > time)
             continue;
         due++;
-        if (at->cond && pthread_mutex_trylock(at->mutex) == 0) { /* got: so it is in pthread_cond_wait */
+        if (at->cond && pthread_mutex_trylock(&at->mutex->native) == 0) { /* got: so it is in pthread_cond_wait */
             pthread_cond_broadcast(at->cond);
-            pthread_mutex_unlock(at->mutex);
+            pthread_mutex_unlock(&at->mutex->native);
         }
     }
     return due;

@@ -959,7 +959,8 @@ static int64_t gated_now(const struct dibs__clock *clock)
     return dibs__now(&dibs__system_clock);
 }
 
-static void gated_wait(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+static void gated_wait(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
+                       int64_t deadline)
 {
     atomic_fetch_add(&((struct gate *)(uintptr_t)clock)->waiting, 1);
     dibs__system_clock.wait(&dibs__system_clock, cond, mutex, deadline);

@@ -66,18 +66,18 @@ static void it_never_goes_back(void **state)
 
 static void waiting_ends_at_the_deadline_and_not_before(void **state)
 {
-    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
     pthread_cond_t cond;
 
     (void)state;
     assert_int_equal(dibs__cond_init(&cond), 0);
-    pthread_mutex_lock(&mutex);
+    dibs__mutex_lock(&mutex);
     int64_t deadline = dibs__after_ms(dibs__now(real), 20);
     while (dibs__now(real) < deadline) /* it may wake for no reason */
         real->wait(real, &cond, &mutex, deadline);
     real->wait(real, &cond, &mutex, deadline); /* in the past: returns at once */
     real->wait(real, &cond, &mutex, 0);
-    pthread_mutex_unlock(&mutex);
+    dibs__mutex_unlock(&mutex);
     pthread_cond_destroy(&cond);
 }
 

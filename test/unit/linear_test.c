@@ -66,17 +66,17 @@ static void wait_once(struct crowd *crowd)
     crowd->timed_out += dibs__cell_take_turn(crowd->cells, &turn) == DIBS_TIMEOUT;
 }
 
-static void sleep_by_waiting(const struct dibs__clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex,
+static void sleep_by_waiting(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
                              int64_t deadline)
 {
     struct crowd *crowd = (struct crowd *)(uintptr_t)clock; /* the first member */
 
     (void)cond;
-    pthread_mutex_unlock(mutex);
+    dibs__mutex_unlock(mutex);
     if (++crowd->waiting < crowd->size)
         wait_once(crowd);
     crowd->now = deadline;
-    pthread_mutex_lock(mutex);
+    dibs__mutex_lock(mutex);
 }
 
 static void open_cells(struct crowd *crowd, size_t size)
