@@ -1,0 +1,74 @@
+/* Pauses that double up to a limit, each from the upper half of what is due. */
+#include "base/backoff.h"
+
+#include "support/test.h"
+
+#define ROUNDS 1000
+
+static void assert_drawn_from(int64_t pause, int64_t due)
+{
+    assert_that(pause >= due / 2 && pause <= due, "a pause of %lld ms where %lld are due", (long long)pause,
+                (long long)due);
+}
+
+static void pauses_double_up_to_the_limit(void **state)
+{
+    static const int64_t due[] = {10, 20, 40, 80, 100, 100, 100};
+
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct dibs__backoff backoff = {.first_ms = 10};
+        for (size_t i = 0; i < sizeof due / sizeof *due; i++)
+            assert_drawn_from(dibs__backoff_next(&backoff, 100), due[i]);
+    }
+}
+
+static void the_first_pause_comes_after_a_reset(void **state)
+{
+    struct dibs__backoff backoff = {.first_ms = 10};
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        dibs__backoff_next(&backoff, 500);
+    dibs__backoff_reset(&backoff);
+    assert_drawn_from(dibs__backoff_next(&backoff, 500), 10);
+    assert_drawn_from(dibs__backoff_next(&backoff, 500), 20);
+}
+
+static void a_limit_that_sinks_holds_at_once(void **state)
+{
+    struct dibs__backoff backoff = {.first_ms = 10};
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        dibs__backoff_next(&backoff, 5000);
+    for (int i = 0; i < 10; i++)
+        assert_drawn_from(dibs__backoff_next(&backoff, 50), 50);
+}
+
+/* Many that begin together must not go on together. */
+static void pauses_are_spread(void **state)
+{
+    int64_t least = INT64_MAX, most = 0;
+
+    (void)state;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct dibs__backoff backoff = {.first_ms = 1000};
+        int64_t pause = dibs__backoff_next(&backoff, 1000);
+        least = pause < least ? pause : least;
+        most = pause > most ? pause : most;
+    }
+    assert_true(least < 600 && most > 900);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pauses_double_up_to_the_limit),
+        cmocka_unit_test(the_first_pause_comes_after_a_reset),
+        cmocka_unit_test(a_limit_that_sinks_holds_at_once),
+        cmocka_unit_test(pauses_are_spread),
+    };
+
+    return cmocka_run_group_tests_name("backoff", tests, NULL, NULL);
+}

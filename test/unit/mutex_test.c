@@ -1,0 +1,161 @@
+/* The mutex excludes, lets go while it waits, and in test builds knows who has locked it. */
+#include "base/mutex.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/test.h"
+
+enum { THREADS = 4, ROUNDS = 20000 };
+
+DIBS__MUTEX_CLASS(shared_mutex);
+
+static struct {
+    struct dibs__mutex mutex;
+    pthread_cond_t changed;
+    long count DIBS__GUARDED_BY(shared_mutex);
+    bool told DIBS__GUARDED_BY(shared_mutex);
+} shared = {.mutex = DIBS__MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void *count(void *arg)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        shared_mutex_lock(&shared.mutex);
+        shared.count++;
+        shared_mutex_unlock(&shared.mutex);
+    }
+    return arg;
+}
+
+static void threads_exclude_each_other(void **state)
+{
+    pthread_t threads[THREADS];
+
+    (void)state;
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, count, NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    shared_mutex_lock(&shared.mutex);
+    assert_int_equal(shared.count, THREADS * ROUNDS);
+    shared_mutex_unlock(&shared.mutex);
+}
+
+static void *tell(void *arg)
+{
+    shared_mutex_lock(&shared.mutex);
+    shared.told = true;
+    pthread_cond_signal(&shared.changed);
+    shared_mutex_unlock(&shared.mutex);
+    return arg;
+}
+
+static void a_waiting_thread_lets_go(void **state)
+{
+    pthread_t thread;
+
+    (void)state;
+    shared_mutex_lock(&shared.mutex);
+    assert_int_equal(pthread_create(&thread, NULL, tell, NULL), 0);
+    while (!shared.told)
+        assert_int_equal(dibs__mutex_wait(&shared.mutex, &shared.changed), 0);
+    shared_mutex_held(&shared.mutex);
+    shared_mutex_unlock(&shared.mutex);
+    pthread_join(thread, NULL);
+}
+
+#ifdef DIBS_CHECKED
+static struct dibs__mutex wrong;
+
+static void lock_twice(void)
+{
+    dibs__mutex_lock(&wrong);
+    dibs__mutex_lock(&wrong);
+}
+
+static void unlock_what_is_free(void)
+{
+    dibs__mutex_unlock(&wrong);
+}
+
+static void *unlock(void *arg)
+{
+    dibs__mutex_unlock(&wrong);
+    return arg;
+}
+
+static void unlock_what_another_has_locked(void)
+{
+    pthread_t thread;
+
+    dibs__mutex_lock(&wrong);
+    if (pthread_create(&thread, NULL, unlock, NULL) == 0)
+        pthread_join(thread, NULL);
+}
+
+static void wait_without_it(void)
+{
+    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+
+    dibs__mutex_wait(&wrong, &cond);
+}
+
+static void require_without_it(void)
+{
+    shared_mutex_held(&wrong);
+}
+
+/* In a child, without what it would say there. */
+static void assert_aborts(void (*misuse)(void))
+{
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGABRT, SIG_DFL);
+        if (!freopen("/dev/null", "w", stderr) || dibs__mutex_init(&wrong) != 0)
+            _exit(2);
+        misuse();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void misuse_ends_a_test_build(void **state)
+{
+    (void)state;
+    assert_aborts(lock_twice);
+    assert_aborts(unlock_what_is_free);
+    assert_aborts(unlock_what_another_has_locked);
+    assert_aborts(wait_without_it);
+    assert_aborts(require_without_it);
+}
+#else
+static void nothing_is_checked_otherwise(void **state)
+{
+    struct dibs__mutex free_one = DIBS__MUTEX_INITIALIZER;
+
+    (void)state;
+    shared_mutex_held(&free_one);
+    assert_int_equal(sizeof(struct dibs__mutex), sizeof(pthread_mutex_t));
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_exclude_each_other),
+        cmocka_unit_test(a_waiting_thread_lets_go),
+#ifdef DIBS_CHECKED
+        cmocka_unit_test(misuse_ends_a_test_build),
+#else
+        cmocka_unit_test(nothing_is_checked_otherwise),
+#endif
+    };
+
+    return cmocka_run_group_tests_name("mutex", tests, NULL, NULL);
+}
