@@ -42,7 +42,8 @@ struct dibs__request {
     struct dibs__request *next; /* in flight, or finished */
     int64_t expires;            /* the connection is given up when this has no reply by then */
     uint64_t begin;             /* where in the bytes of the link it begins */
-    bool waited_for;            /* by a thread, on cond; else done_fn is called, or nobody cares */
+    bool waited_for;            /* a thread takes the reply; else done_fn is called, or nobody cares */
+    bool left;                  /* waited_for, but its thread does something else meanwhile: nobody sleeps on cond */
     bool done;
     bool unknown;
     redisReply *reply;
@@ -377,18 +378,21 @@ static void read_in(struct dibs__channel *channel, int64_t deadline)
         pthread_cond_broadcast(&channel->changed);
 }
 
-/* Requires mutex. The reading role was left: whoever waits next takes it, or the scheduler. True: it is to be told. */
+/*
+ * Requires mutex. The reading role was left: whoever waits next takes it, or the scheduler. True: it is to be told. A
+ * request whose thread does something else needs no reader: that thread reads when it comes.
+ */
 static bool pass_reading_on(struct dibs__channel *channel)
 {
     channel->reading = false;
     drop_link(channel);
     for (struct dibs__request *request = channel->first; request; request = request->next) {
-        if (request->waited_for) {
+        if (request->waited_for && !request->left) {
             pthread_cond_signal(&request->cond);
             return false;
         }
     }
-    return channel->first != NULL;
+    return atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
 }
 
 static bool stands(const struct dibs__channel *channel)
@@ -605,6 +609,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
     if (!request)
         return NULL;
     request->waited_for = true;
+    request->left = deadline == 0;
     request->error = error;
     channel_mutex_lock(&channel->mutex);
     bool sent = append_to(channel, serial, request, command, error);
@@ -655,6 +660,26 @@ static bool abandon(struct dibs__channel *channel, struct dibs__request *request
     return !channel->reading && pass_reading_on(channel); /* if it was the next to read, another is now */
 }
 
+bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until)
+{
+    bool tell = false;
+
+    channel_mutex_lock(&channel->mutex);
+    request->left = false;
+    if (!wait_until_done(channel, request, until < request->expires ? until : request->expires))
+        tell = look_once_more(channel, request);
+    bool done = request->done;
+    if (!done) {
+        request->left = true;
+        tell = (!channel->reading && pass_reading_on(channel)) || tell;
+    }
+    call_finished(channel);
+    channel_mutex_unlock(&channel->mutex);
+    if (tell)
+        channel->hooks.unattended(channel->hooks.context);
+    return done;
+}
+
 dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
                                redisReply **reply, bool *unknown, struct dibs__error *error)
 {
@@ -665,6 +690,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
     if (request->done && !request->reply && request->error != error)
         *error = *request->error;
     request->error = error;
+    request->left = false;
     done = wait_until_done(channel, request, deadline < request->expires ? deadline : request->expires);
     if (!done)
         tell = look_once_more(channel, request);

@@ -86,12 +86,23 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
 
 /*
  * Sends a command on the connection of that serial. The request is to be given
- * to dibs__channel_wait. NULL on failure with the error filled: nothing was
- * sent (DIBS_UNAVAILABLE: that connection is no more, or DIBS_NO_MEMORY).
+ * to dibs__channel_wait, until when the error must live. NULL on failure with
+ * the error filled: nothing was sent (DIBS_UNAVAILABLE: that connection is no
+ * more, or DIBS_NO_MEMORY). Deadline 0: never blocks (what the socket does not
+ * take yet, the scheduler sends), and the caller may do something else before
+ * it waits for the reply; otherwise it is to wait at once.
  */
 struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t serial,
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error);
+
+/*
+ * Waits for the reply at most until that time, and leaves the request as it is:
+ * it is still to be given to dibs__channel_wait. True: that will not have to
+ * wait, for the reply is there or the connection broke. False: neither until
+ * then, or until the request has timed out.
+ */
+bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until);
 
 /*
  * Waits for the reply and frees the request. DIBS_OK: *reply is the caller's
