@@ -1,17 +1,13 @@
-/* What is asked wrongly is refused before anything else; what is odd but right works, against a real server. */
-#include <netdb.h>
-#include <inttypes.h>
+/* Names, lengths of time and flags: what is wrong is refused before anything else, what is odd but right works. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
 
-/* ------------------------------------------------------------------- names */
+/* --------------------------------------------------------------------- names */
 
 static void fill(char *name, size_t length)
 {
@@ -165,7 +161,7 @@ static void names_are_copied(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "first"));
 }
 
-/* ----------------------------------------------------------------- numbers */
+/* ------------------------------------------------------------------- numbers */
 
 static const struct lease_case {
     uint32_t lease_ms;
@@ -260,377 +256,7 @@ static void unknown_flags_are_refused(void **state)
     assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
 }
 
-/* ------------------------------------------------------------------ config */
-
-/* With the fixture's server as url; a word that the error must have, or NULL: it is right. */
-static const struct config_case {
-    const char *what;
-    dibs_config config;
-    const char *word;
-} configs[] = {
-    {"lease 1", {.lease_ms = 1}, "lease_ms"},
-    {"lease 19", {.lease_ms = 19}, "lease_ms"},
-    {"lease 20", {.lease_ms = 20}, NULL},
-    {"lease of a day", {.lease_ms = 86400000}, NULL},
-    {"lease above a day", {.lease_ms = 86400001}, "lease_ms"},
-    {"lease enormous", {.lease_ms = UINT32_MAX}, "lease_ms"},
-    {"renew half", {.lease_ms = 1000, .renew_ms = 500}, NULL},
-    {"renew more than half", {.lease_ms = 1000, .renew_ms = 501}, "renew_ms"},
-    {"renew half of the default", {.renew_ms = 15000}, NULL},
-    {"renew more than half of the default", {.renew_ms = 15001}, "renew_ms"},
-    {"renew enormous", {.renew_ms = UINT32_MAX}, "renew_ms"},
-    {"renew 1", {.renew_ms = 1}, NULL},
-    {"label empty", {.label = ""}, "label"},
-    {"label", {.label = "w"}, NULL},
-    {"label of 48", {.label = "123456789012345678901234567890123456789012345678"}, NULL},
-    {"label of 49", {.label = "1234567890123456789012345678901234567890123456789"}, "label"},
-    {"label with a newline", {.label = "a\nb"}, "label"},
-    {"label with DEL", {.label = "a\x7f"}, "label"},
-    {"label beyond ASCII", {.label = "\xc3\xbc"}, "label"},
-    {"prefix empty", {.key_prefix = ""}, NULL},
-    {"prefix", {.key_prefix = "app:locks:"}, NULL},
-    {"prefix of the sidecars", {.key_prefix = "dibs:"}, "key_prefix"},
-    {"prefix among the sidecars", {.key_prefix = "dibs:x"}, "key_prefix"},
-    {"prefix near the sidecars", {.key_prefix = "dibsy:"}, NULL},
-    {"no handoff", {.handoff_ms = DIBS_NO_HANDOFF}, NULL},
-    {"reserved", {.reserved = {1}}, "reserved"},
-    {"reserved, the last", {.reserved = {0, 0, 0, 0, 0, 0, 0, 1}}, "reserved"},
-    {"CA without TLS", {.tls_ca_file = "/etc/ssl/ca.pem"}, "tls_ca_file"},
-    {"certificate without TLS", {.tls_cert_file = "c"}, "tls_cert_file"},
-    {"key without TLS", {.tls_key_file = "k"}, "tls_key_file"},
-    {"server name without TLS", {.tls_server_name = "n"}, "tls_server_name"},
-    {"Sentinel's user without Sentinel", {.sentinel_user = "u"}, "sentinel_user"},
-    {"Sentinel's password without Sentinel", {.sentinel_password = "s3cr3t"}, "sentinel_password"},
-};
-
-static bool row_fails(const char *row, const char *what)
-{
-    print_error("%s: %s; detail: %s\n", row, what, dibs_last_error());
-    return false;
-}
-
-static bool config_is_right(const fixture *f, const struct config_case *c)
-{
-    dibs_config config = c->config;
-    dibs_runtime *rt = (dibs_runtime *)(uintptr_t)1;
-    dibs_status status;
-
-    config.urls = f->urls;
-    config.url_count = 1;
-    status = dibs_open(&rt, &config);
-    if (status != (c->word ? DIBS_INVALID : DIBS_OK))
-        return row_fails(c->what, dibs_status_name(status));
-    if (!c->word) {
-        status = dibs_lock(rt, "x");
-        dibs_close(rt);
-        return status == DIBS_OK || config.lease_ms == 20 || row_fails(c->what, dibs_status_name(status));
-    }
-    if (rt)
-        return row_fails(c->what, "a runtime is left");
-    if (!strstr(dibs_last_error(), c->word) || strstr(dibs_last_error(), "s3cr3t"))
-        return row_fails(c->what, "the detail does not name the field");
-    return true;
-}
-
-static void configurations_are_checked(void **state)
-{
-    bool right = true;
-
-    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
-        right = config_is_right(*state, &configs[i]) && right;
-    assert_true(right);
-}
-
-/* And in the list of the server's clients, which takes no blanks. */
-static void the_label_is_the_name_of_the_connections(void **state)
-{
-    static const char *const labels[][2] = {{"w", " name=dibs:w "}, {"a b:c d", " name=dibs:a-b:c-d "}};
-    fixture *f = *state;
-
-    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
-        f->config.label = labels[i][0];
-        fixture_open(f, 0);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        redisReply *clients = server_command(f->server, "CLIENT LIST");
-        assert_that(strstr(clients->str, labels[i][1]) != NULL, "%s", clients->str);
-        freeReplyObject(clients);
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        dibs_close(f->rt);
-        f->rt = NULL;
-    }
-}
-
-/* The label is seen in the token, whole. */
-static void the_label_is_shown(void **state)
-{
-    static const char *const labels[] = {"w", "worker-7", "123456789012345678901234567890123456789012345678"};
-    fixture *f = *state;
-    dibs_owner owner;
-
-    for (size_t i = 0; i < 3; i++) {
-        f->config.label = labels[i];
-        fixture_open(f, 0);
-        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
-        assert_that(strstr(owner.token, labels[i]) != NULL, "%s", owner.token);
-        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        dibs_close(f->rt);
-        f->rt = NULL;
-    }
-}
-
-static void the_prefix_makes_the_key(void **state)
-{
-    fixture *f = *state;
-
-    f->config.key_prefix = "app:";
-    fixture_open(f, 0);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(server_has(f->server, "app:x"));
-    dibs_close(f->rt);
-    f->config.key_prefix = "";
-    fixture_open(f, 0);
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(server_has(f->server, "x"));
-    /* A key among the sidecars could be mistaken for one. */
-    assert_status(DIBS_INVALID, dibs_lock(f->rt, "dibs:x"));
-    assert_status(DIBS_INVALID, dibs_lock(f->rt, "dibs:"));
-    assert_status(DIBS_OK, dibs_lock(f->rt, "dibs"));
-    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
-    dibs_close(f->rt);
-    /* The same by a prefix that is the beginning of theirs. */
-    f->config.key_prefix = "di";
-    fixture_open(f, 0);
-    assert_status(DIBS_INVALID, dibs_lock(f->rt, "bs:x"));
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    assert_false(server_has(f->server, "dix"));
-}
-
-/* -------------------------------------------------------------------- URLs */
-
-/* Each is wrong in one part; the error must have one of two words. s3cr3t is every password. */
-static const struct url_case {
-    const char *url;
-    const char *word;
-    const char *or_word;
-} bad_urls[] = {
-    {"", "scheme", "empty"},
-    {"redis", "scheme", "scheme"},
-    {"127.0.0.1:6379", "scheme", "scheme"},
-    {"http://127.0.0.1", "scheme", "scheme"},
-    {"REDISX://127.0.0.1", "scheme", "scheme"},
-    {"redis:127.0.0.1", "scheme", "//"},
-    {"redis:/127.0.0.1", "scheme", "//"},
-    {"redis://", "host", "host"},
-    {"redis://:6379", "host", "host"},
-    {"redis://user:s3cr3t@", "host", "host"},
-    {"redis://user:s3cr3t@:6379", "host", "host"},
-    {"redis://127.0.0.1:", "port", "port"},
-    {"redis://127.0.0.1:0", "port", "port"},
-    {"redis://127.0.0.1:65536", "port", "port"},
-    {"redis://127.0.0.1:99999999999999999999", "port", "port"},
-    {"redis://127.0.0.1:-1", "port", "port"},
-    {"redis://127.0.0.1:+1", "port", "port"},
-    {"redis://127.0.0.1: 1", "port", "blank"},
-    {"redis://127.0.0.1:6379x", "port", "port"},
-    {"redis://user:s3cr3t@127.0.0.1:port", "port", "port"},
-    {"redis://127.0.0.1/x", "database", "db"},
-    {"redis://127.0.0.1/-1", "database", "db"},
-    {"redis://127.0.0.1/1x", "database", "db"},
-    {"redis://127.0.0.1/1/2", "database", "db"},
-    {"redis://127.0.0.1/99999999999999999999", "database", "db"},
-    {"redis://user:s3cr3t@127.0.0.1/zero", "database", "db"},
-    {"redis://127.0.0.1?db=1", "host", "query"},
-    {"redis://us%zzer:s3cr3t@127.0.0.1", "user", "percent"},
-    {"redis://user:s3cr3t%@127.0.0.1", "password", "percent"},
-    {"redis://user:s3cr3t%2@127.0.0.1", "password", "percent"},
-    {"redis://user:s3cr3t%00@127.0.0.1", "password", "percent"},
-    {"redis://[::1", "host", "bracket"},
-    {"redis://[::1]6379", "port", "host"},
-    {"redis://[]", "host", "host"},
-    {"redis://[::1]:x", "port", "port"},
-    {"redis://a b", "host", "blank"},
-    {"redis://a\nb", "host", "control"},
-    {"unix://", "path", "path"},
-    {"unix:/tmp/sock", "path", "//"},
-    {"unix://relative", "path", "path"},
-    {"unix://user:s3cr3t@relative", "path", "path"},
-    {"unix:///tmp/%00", "path", "percent"},
-    {"unix:///tmp/%g0", "path", "percent"},
-    {"unix:///tmp/sock?db=", "database", "db"},
-    {"unix:///tmp/sock?db=x", "database", "db"},
-    {"unix:///tmp/sock?db=-1", "database", "db"},
-    {"unix:///tmp/sock?other=1", "db", "query"},
-    /* A socket's path holds 107 bytes. */
-    {"unix:///0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/"
-     "0123456789",
-     "path", "path"},
-    /* Not built yet. */
-    {"rediss://127.0.0.1", "rediss", "TLS"},
-    {"redis-sentinel://127.0.0.1/main", "entinel", "entinel"},
-    {"redis-cluster://127.0.0.1", "luster", "luster"},
-};
-
-static dibs_status open_only(const char *const *urls, size_t count, dibs_runtime **rt)
-{
-    dibs_config config = {.urls = urls, .url_count = count, .connect_timeout_ms = 2000};
-
-    *rt = (dibs_runtime *)(uintptr_t)1;
-    return dibs_open(rt, &config);
-}
-
-static bool url_is_refused(const struct url_case *c)
-{
-    const char *row = strchr(c->url, '\n') ? "(a URL with a newline)" : c->url;
-    dibs_runtime *rt;
-    dibs_status status = open_only(&c->url, 1, &rt);
-    const char *detail = dibs_last_error();
-
-    if (status != DIBS_INVALID)
-        return row_fails(row, dibs_status_name(status));
-    if (rt)
-        return row_fails(row, "a runtime is left");
-    if (!strcasestr(detail, c->word) && !strcasestr(detail, c->or_word))
-        return row_fails(row, "the detail does not name the part");
-    if (strstr(detail, "s3cr3t") || strchr(detail, '\n'))
-        return row_fails(row, "the detail shows a password, or is not one line");
-    return true;
-}
-
-static void bad_urls_are_refused_by_the_part_at_fault(void **state)
-{
-    bool right = true;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof bad_urls / sizeof *bad_urls; i++)
-        right = url_is_refused(&bad_urls[i]) && right;
-    assert_true(right);
-}
-
-/* They are well formed, so that what comes is the network's answer. */
-static void good_urls_are_not_refused(void **state)
-{
-    static const char *const good[] = {"redis://127.0.0.1:1",
-                                       "redis://127.0.0.1:1/",
-                                       "redis://127.0.0.1:1/0",
-                                       "redis://127.0.0.1:1/15",
-                                       "redis://localhost:1",
-                                       "redis://[::1]:1",
-                                       "redis://[::1]:1/2",
-                                       "redis://:s3cr3t@127.0.0.1:1",
-                                       "redis://user:s3cr3t@127.0.0.1:1/3",
-                                       "redis://user@127.0.0.1:1",
-                                       "redis://us%40er:%3a%2F%25@127.0.0.1:1",
-                                       "unix:///nonexistent/sock",
-                                       "unix://user:s3cr3t@/nonexistent/sock?db=3",
-                                       "unix:///nonexistent/%73ock"};
-    (void)state;
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        dibs_runtime *rt;
-
-        print_message("# %s\n", good[i]);
-        assert_status(DIBS_UNAVAILABLE, open_only(&good[i], 1, &rt));
-        assert_null(rt);
-        assert_true(dibs_last_error()[0] != '\0');
-        assert_null(strstr(dibs_last_error(), "s3cr3t"));
-    }
-}
-
-/* Opens url, which must reach database of s; credentials in it are right. */
-static void check_reaches(server *s, const char *url, int database)
-{
-    dibs_runtime *rt = open_url(url, NULL);
-
-    print_message("# %s\n", url);
-    assert_status(DIBS_OK, dibs_lock(rt, "where"));
-    server_do(s, "SELECT %d", database);
-    assert_true(server_has(s, "lock:where"));
-    server_do(s, "SELECT 0");
-    assert_status(DIBS_OK, dibs_unlock(rt, "where"));
-    dibs_close(rt);
-}
-
-/* A bare system may have no /etc/hosts, and then no name for itself. */
-static const char *own_name(void)
-{
-    struct addrinfo *found = NULL;
-    bool has_name = getaddrinfo("localhost", NULL, NULL, &found) == 0;
-
-    if (has_name)
-        freeaddrinfo(found);
-    return has_name ? "localhost" : "127.0.0.1";
-}
-
-static void good_urls_reach_the_database_they_name(void **state)
-{
-    server *s = server_start(
-        &(server_options){.tcp = true, .password = "p@:/%word", .config = "user someone on >p@:/%word ~* &* +@all"});
-    char url[256];
-    static const struct {
-        const char *host;
-        const char *path;
-        int database;
-    } tcp[] = {{"redis://:p%40:%2f%25word@127.0.0.1", "", 0},
-               {"redis://default:p%40%3A%2F%25word@127.0.0.1", "/", 0},
-               {"redis://some%6fne:p%40%3A%2F%25word@", "/7", 7}, /* at a name */
-               {"redis://:p%40%3a%2F%25word@127.0.0.1", "/15", 15}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof tcp / sizeof *tcp; i++) {
-        bool by_name = tcp[i].host[strlen(tcp[i].host) - 1] == '@';
-        snprintf(url, sizeof url, "%s%s:%d%s", tcp[i].host, by_name ? own_name() : "", s->port, tcp[i].path);
-        check_reaches(s, url, tcp[i].database);
-    }
-    snprintf(url, sizeof url, "unix://:p%%40%%3a%%2F%%25word@%s", s->socket_path);
-    check_reaches(s, url, 0);
-    snprintf(url, sizeof url, "unix://someone:p%%40%%3a%%2F%%25word@%s?db=3", s->socket_path);
-    check_reaches(s, url, 3);
-    server_assert_no_locks(s);
-    server_stop(s);
-}
-
-static void several_urls_are_refused(void **state)
-{
-    static const char *const urls[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"};
-    dibs_runtime *rt;
-    const char *none = NULL;
-
-    (void)state;
-    assert_status(DIBS_INVALID, open_only(urls, 2, &rt));
-    assert_null(rt);
-    assert_true(strstr(dibs_last_error(), "url") != NULL);
-    /* For now. */
-    assert_status(DIBS_INVALID, open_only(urls, 3, &rt));
-    assert_null(rt);
-    assert_that(strcasestr(dibs_last_error(), "quorum") != NULL, "%s", dibs_last_error());
-    assert_status(DIBS_INVALID, open_only(&none, 1, &rt));
-    assert_null(rt);
-}
-
-static void the_environment_names_the_store(void **state)
-{
-    fixture *f = *state;
-    char two[400];
-
-    setenv("DIBS_URL", f->server->url, 1);
-    assert_status(DIBS_OK, dibs_open(&f->rt, NULL));
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    assert_true(server_has(f->server, "lock:x"));
-    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    dibs_close(f->rt);
-    snprintf(two, sizeof two, "%s %s", f->server->url, f->server->url);
-    setenv("DIBS_URL", two, 1);
-    assert_status(DIBS_INVALID, dibs_open(&f->rt, NULL));
-    assert_null(f->rt);
-    setenv("DIBS_URL", "http://user:s3cr3t@x", 1);
-    assert_status(DIBS_INVALID, dibs_open(&f->rt, &(dibs_config){.lease_ms = 1000}));
-    assert_null(f->rt);
-    assert_null(strstr(dibs_last_error(), "s3cr3t"));
-    unsetenv("DIBS_URL");
-}
-
-/* --------------------------------------------------------------- the store */
+/* ----------------------------------------------------------------- the store */
 
 static void a_key_of_another_type_is_an_error_that_names_it(void **state)
 {
@@ -658,7 +284,7 @@ static void a_key_of_another_type_is_an_error_that_names_it(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "inventory"));
 }
 
-/* ------------------------------------------------------------------- texts */
+/* --------------------------------------------------------------------- texts */
 
 static void statuses_have_names_and_texts(void **state)
 {
@@ -703,15 +329,6 @@ int main(void)
         TEST(leases_have_a_range),
         TEST(waits_have_a_range),
         TEST(unknown_flags_are_refused),
-        TEST(configurations_are_checked),
-        TEST(the_label_is_shown),
-        TEST(the_label_is_the_name_of_the_connections),
-        TEST(the_prefix_makes_the_key),
-        TEST(bad_urls_are_refused_by_the_part_at_fault),
-        TEST(good_urls_are_not_refused),
-        cmocka_unit_test(good_urls_reach_the_database_they_name),
-        cmocka_unit_test(several_urls_are_refused),
-        TEST(the_environment_names_the_store),
         TEST(a_key_of_another_type_is_an_error_that_names_it),
         cmocka_unit_test(statuses_have_names_and_texts),
         cmocka_unit_test(the_last_error_belongs_to_the_thread),

@@ -1,62 +1,10 @@
 /* The queue in Redis, script by script: who is let in, who is granted and told, who is passed over. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "redis/scripts.h"
-#include "support/fixture.h"
+#include "integration/queue_setup.h"
 #include "support/queue.h"
 #include "support/test.h"
 #include "support/wait.h"
 
-#define LEASE "600000"
-#define KEYS "lock:x dibs:fence:{lock:x} dibs:queue:{lock:x} dibs:waiters:{lock:x}"
-
-/* ------------------------------------------------------------- the scripts */
-
-typedef struct answer {
-    long long code, number, by_dibs, listeners;
-} answer;
-
-static long long field(const redisReply *reply, size_t i)
-{
-    if (i >= reply->elements)
-        return 0;
-    assert_int_equal(reply->element[i]->type, REDIS_REPLY_INTEGER);
-    return reply->element[i]->integer;
-}
-
-static answer read_answer(const redisReply *reply)
-{
-    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
-    return (answer){field(reply, 0), field(reply, 1), field(reply, 2), field(reply, 3)};
-}
-
-static answer ask_late(server *s, const char *token, const char *number, const char *channel, const char *not_after)
-{
-    redisReply *reply = server_command(s, "EVAL %s 4 " KEYS " %s %s " LEASE " %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_acquire), token, number, channel, not_after);
-    answer result = read_answer(reply);
-
-    freeReplyObject(reply);
-    return result;
-}
-
-static answer ask(server *s, const char *token, const char *number, const char *channel)
-{
-    return ask_late(s, token, number, channel, "0");
-}
-
-/* The first of what release.lua says. */
-static long long release(server *s, const char *token)
-{
-    redisReply *reply = server_command(s, "EVAL %s 4 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_release), token);
-    long long code = read_answer(reply).code;
-
-    freeReplyObject(reply);
-    return code;
-}
+/* --------------------------------------------------------------- the scripts */
 
 /* What of the ask behind it. */
 static answer requeue(server *s, const char *token, const char *next, const char *number, const char *channel,
@@ -73,80 +21,14 @@ static answer requeue(server *s, const char *token, const char *next, const char
     return result;
 }
 
-/* token NULL: of whoever holds it. */
-static long long force(server *s, const char *token)
-{
-    char owner[192];
-
-    if (!token && !server_string(s, owner, sizeof owner, "GET lock:x"))
-        return server_integer(s, "EVAL %s 4 " KEYS " 0", dibs__script_text(DIBS__SCRIPT_force));
-    return server_integer(s, "EVAL %s 4 " KEYS " 0 %s", dibs__script_text(DIBS__SCRIPT_force), token ? token : owner);
-}
-
 /* ---------------------------------------------------------- what is expected */
-
-static void expect_owner(server *s, const char *token)
-{
-    char owner[192];
-
-    server_string(s, owner, sizeof owner, "GET lock:x");
-    assert_string_equal(owner, token);
-}
 
 static void expect_fresh_lease(server *s)
 {
     assert_in_range(server_integer(s, "PTTL lock:x"), 500000, 600000);
 }
 
-static long long fence(server *s)
-{
-    char text[32];
-
-    assert_true(server_string(s, text, sizeof text, "GET dibs:fence:{lock:x}"));
-    assert_int_equal(strspn(text, "0123456789"), strlen(text));
-    return atoll(text);
-}
-
-/* The message of a grant: number of the ask, fence, length of the token, then token and key. */
-static void expect_told(redisContext *ear, const char *number, long long granted, const char *token)
-{
-    char text[256];
-
-    snprintf(text, sizeof text, "%s %lld %zu %slock:x", number, granted, strlen(token), token);
-    assert_string_equal(ear_hear(ear), text);
-}
-
-static void expect_taken(answer a)
-{
-    assert_int_equal(a.code, 0);
-    assert_in_range(a.number, 1, 600000);
-}
-
-/* "holder" has the lock, and "dibs:a", "dibs:b" wait, each listening for itself. */
-typedef struct scene {
-    server *s;
-    redisContext *a, *b;
-} scene;
-
-static scene set_scene(void **state)
-{
-    fixture *f = *state;
-    scene c = {f->server, ear_open(f->server, "dibs:1", false), ear_open(f->server, "dibs:2", false)};
-
-    assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
-    expect_taken(ask(c.s, "dibs:a", "1", "dibs:1"));
-    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
-    return c;
-}
-
-static void clear_scene(scene *c)
-{
-    ear_close(c->a);
-    ear_close(c->b);
-    server_do(c->s, "DEL " KEYS);
-}
-
-/* ------------------------------------------------------------------ the queue */
+/* ----------------------------------------------------------------- the queue */
 
 static void the_ask_that_finds_it_taken_enters(void **state)
 {
@@ -217,7 +99,7 @@ static void it_says_whose_the_lock_is_and_who_listens(void **state)
     clear_scene(&c);
 }
 
-/* ----------------------------------------------------------------- the grants */
+/* ---------------------------------------------------------------- the grants */
 
 static void a_release_grants_the_head_and_tells_it(void **state)
 {
@@ -349,7 +231,7 @@ static void any_release_wakes_the_queue_where_the_key_is_gone(void **state)
     clear_scene(&c);
 }
 
-/* ------------------------------------------------ what is asked or done twice */
+/* ----------------------------------------------- what is asked or done twice */
 
 static void the_owner_that_asks_has_a_whole_lease(void **state)
 {
@@ -454,7 +336,7 @@ static void who_releases_and_asks_alone_has_it_at_once(void **state)
     assert_int_equal(release(f->server, "dibs:b"), 1);
 }
 
-/* -------------------------------------------------------------- a forced unlock */
+/* ----------------------------------------------------------- a forced unlock */
 
 static void a_forced_unlock_grants_the_head(void **state)
 {
@@ -478,127 +360,6 @@ static void a_forced_unlock_grants_the_head(void **state)
     assert_true(fence(c.s) > before);
     assert_int_equal(force(c.s, NULL), 1);
     clear_scene(&c);
-}
-
-/* --------------------------------------------------- where the server is in need */
-
-static void set_memory_out(server *s, bool out)
-{
-    server_do(s, "CONFIG SET maxmemory-policy noeviction");
-    server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
-}
-
-static void a_release_grants_though_memory_is_out(void **state)
-{
-    scene c = set_scene(state);
-
-    set_memory_out(c.s, true);
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:a");
-    expect_told(c.a, "1", fence(c.s), "dibs:a");
-    assert_int_equal(force(c.s, NULL), 1);
-    expect_owner(c.s, "dibs:b");
-    expect_told(c.b, "1", fence(c.s), "dibs:b");
-    set_memory_out(c.s, false);
-    clear_scene(&c);
-}
-
-/* No key to delete first, as where a lease ended. */
-static void the_queue_is_served_though_memory_is_out(void **state)
-{
-    scene c = set_scene(state);
-
-    set_memory_out(c.s, true);
-    server_do(c.s, "DEL lock:x");
-    expect_taken(ask(c.s, "dibs:c", "1", ""));
-    expect_owner(c.s, "dibs:a");
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(release(c.s, "dibs:c"), 0);
-    expect_owner(c.s, "dibs:b");
-    set_memory_out(c.s, false);
-    clear_scene(&c);
-}
-
-/* The server dropped one of the two keys to win memory. Whoever is in the other alone is not granted by mistake. */
-static void an_evicted_half_of_the_queue(void **state)
-{
-    scene c = set_scene(state);
-
-    server_do(c.s, "DEL dibs:waiters:{lock:x}");
-    server_do(c.s, "DEL lock:x");
-    assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code, 1);
-    expect_owner(c.s, "dibs:a");
-    server_do(c.s, "DEL " KEYS);
-    assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
-    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
-    server_do(c.s, "DEL dibs:queue:{lock:x}");
-    expect_taken(ask(c.s, "dibs:b", "2", "dibs:2"));
-    assert_int_equal(release(c.s, "holder"), 1);
-    expect_owner(c.s, "dibs:b");
-    clear_scene(&c);
-}
-
-/* Who has no right to publish can't hand it on: it is free then, and nobody who was not told has it. */
-static void a_release_without_the_right_to_publish(void **state)
-{
-    scene c = set_scene(state);
-    redisContext *weak = redisConnectUnix(c.s->socket_path);
-    redisReply *reply;
-
-    server_do(c.s, "ACL SETUSER weak on >pw ~* resetchannels +@all");
-    freeReplyObject(redisCommand(weak, "AUTH weak pw"));
-    reply = redisCommand(weak, "EVAL %s 4 " KEYS " holder", dibs__script_text(DIBS__SCRIPT_release));
-    assert_int_equal(read_answer(reply).code, 1);
-    freeReplyObject(reply);
-    redisFree(weak);
-    assert_false(ear_heard_anything(c.a));
-    assert_false(server_has(c.s, "lock:x"));
-    assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code == 1, queue_size(c.s, "x") == 0);
-    clear_scene(&c);
-}
-
-/* Nor can an operator who has no such right: whose lock it was has lost it, and nobody has it instead. */
-static void a_forced_unlock_without_the_right_to_publish(void **state)
-{
-    fixture *f = *state;
-    char url[160];
-    char text[32];
-
-    server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
-    snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
-    dibs_runtime *weak = open_url(url, NULL);
-    for (int i = 0; i < 2; i++) {
-        scene c = set_scene(state);
-        long long before = fence(c.s);
-        assert_status(DIBS_OK, dibs_force_unlock(weak, "x", i == 0 ? NULL : "holder"));
-        assert_false(ear_heard_anything(c.a));
-        assert_false(ear_heard_anything(c.b));
-        assert_false(server_string(c.s, text, sizeof text, "GET lock:x"));
-        assert_true(fence(c.s) > before);
-        clear_scene(&c);
-    }
-    dibs_close(weak);
-}
-
-/* Who was told by another server that somebody has the lock, which this one may not know: that one is to set it again.
- */
-static void who_leaves_it_to_its_owner_only_enters(void **state)
-{
-    for (int others = 0; others < 2; others++) {
-        scene c = set_scene(state);
-        if (!others)
-            server_do(c.s, "DEL " KEYS);
-        server_do(c.s, "DEL lock:x");
-        redisReply *reply = server_command(c.s, "EVAL %s 4 " KEYS " dibs:c 1 " LEASE " dibs:2 0 leave",
-                                           dibs__script_text(DIBS__SCRIPT_acquire));
-        assert_int_equal(read_answer(reply).code, 0);
-        freeReplyObject(reply);
-        assert_false(server_has(c.s, "lock:x"));
-        assert_false(ear_heard_anything(c.a));
-        assert_int_equal(queue_size(c.s, "x"), others ? 3 : 1);
-        assert_string_equal(queue_at(c.s, "x", others ? 2 : 0).token, "dibs:c");
-        clear_scene(&c);
-    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -625,12 +386,6 @@ int main(void)
         TEST(who_releases_and_asks_is_behind_those_who_wait),
         TEST(who_releases_and_asks_alone_has_it_at_once),
         TEST(a_forced_unlock_grants_the_head),
-        TEST(a_release_grants_though_memory_is_out),
-        TEST(the_queue_is_served_though_memory_is_out),
-        TEST(an_evicted_half_of_the_queue),
-        TEST(a_release_without_the_right_to_publish),
-        TEST(a_forced_unlock_without_the_right_to_publish),
-        TEST(who_leaves_it_to_its_owner_only_enters),
     };
 
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);

@@ -1,40 +1,14 @@
-/* Waiting: turns among the threads of a process, and the one of them that asks the store. */
+/* The local queue of a name: who may ask the store, who waits for how long, in which order, and how often the store is
+ * asked. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "support/actor.h"
 #include "support/fixture.h"
-#include "support/stage.h"
 #include "support/test.h"
 #include "support/wait.h"
+#include "unit/cell_setup.h"
 
-#define LEASE 30000
-#define CROWD 12
-#define FOREVER DIBS_WAIT_FOREVER
-
-static unsigned acquires(stage *s)
-{
-    return faults_count(&s->faults, &s->faults.acquires);
-}
-
-/* Begins that call in each of CROWD threads, one after another, each sleeping before the next begins. */
-static void begin_crowd(stage *s, actor **crowd, size_t asleep, int64_t wait_ms)
-{
-    for (size_t i = 0; i < CROWD; i++) {
-        crowd[i] = actor_start();
-        actor_begin_lock(crowd[i], s->rt, "a", wait_ms);
-        stage_await_waiting(s, asleep + i + 1);
-    }
-}
-
-static void end_crowd(actor **crowd)
-{
-    for (size_t i = 0; i < CROWD; i++)
-        actor_end(crowd[i]);
-}
-
-/* -------------------------------------------------------------- how it ends */
+/* --------------------------------------------------------------- how it ends */
 
 static void one_try_is_busy_and_asks_nobody_where_the_process_holds_it(void **state)
 {
@@ -110,7 +84,7 @@ static void for_ever_is_longer_than_a_year(void **state)
     actor_end(other);
 }
 
-/* ------------------------------------------------------------------- order */
+/* --------------------------------------------------------------------- order */
 
 static void local_waiters_get_it_in_the_order_in_which_they_came(void **state)
 {
@@ -198,7 +172,7 @@ static void other_names_do_not_wait_for_it(void **state)
     actor_end(asker);
 }
 
-/* ------------------------------------------------------ grants by the store */
+/* ------------------------------------------------------- grants by the store */
 
 static void a_grant_by_the_store_wakes_the_asker_at_once(void **state)
 {
@@ -263,7 +237,7 @@ static void a_hint_makes_the_asker_ask_at_once(void **state)
     end_crowd(crowd);
 }
 
-/* ------------------------------------------------------------- how often it asks */
+/* --------------------------------------------------------- how often it asks */
 
 struct short_wait {
     dibs_runtime *rt;
@@ -349,223 +323,7 @@ static void it_asks_as_often_as_those_behind_it_would(void **state)
     dibs_close(second);
 }
 
-/* ------------------------------------------------------------------ outage */
-
-static void an_outage_is_ridden_out_until_the_store_answers(void **state)
-{
-    stage *s = *state;
-    actor *other = actor_start();
-
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor_begin_lock(other, s->rt, "a", FOREVER);
-    for (int i = 0; i < 16; i++) {
-        stage_await_waiting(s, 1);
-        moved_clock_advance(&s->clock, MS(200));
-    }
-    assert_that(acquires(s) >= 16, "%u", acquires(s));
-    faults_acquire(&s->faults, DIBS_OK, 0);
-    stage_await_waiting(s, 1);
-    moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_OK, actor_result(other));
-    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
-    actor_end(other);
-}
-
-/* Moves the clock until the actor has come back; how long that was. */
-static int64_t ride(stage *s, actor *a, size_t asleep)
-{
-    int64_t start = moved_clock_now(&s->clock);
-
-    while (actor_busy(a)) {
-        assert_true(moved_clock_now(&s->clock) - start < MS(3600000));
-        moved_clock_advance(&s->clock, MS(1));
-        for (int i = 0; i < 50 && actor_busy(a); i++) { /* it comes back, or all sleep again */
-            if (moved_clock_waiting(&s->clock) == asleep)
-                break;
-            pause_ms(1);
-        }
-    }
-    return moved_clock_now(&s->clock) - start;
-}
-
-static void one_try_does_not_ride_out_anything(void **state)
-{
-    stage *s = *state;
-
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
-    assert_int_equal(acquires(s), 1);
-}
-
-static void an_outage_is_ridden_out_for_outage_ms(void **state)
-{
-    static const struct {
-        uint32_t outage_ms;
-        int64_t wait_ms, least, most; /* ms; an ask comes at most 200 ms after the one before */
-    } cases[] = {{1000, FOREVER, 1000, 1200}, {50, FOREVER, 50, 250}, {1000, 300, 300, 300}, {1, FOREVER, 1, 201}};
-    stage *s = *state;
-    actor *other = actor_start();
-
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        s->settings.outage_ms = cases[i].outage_ms;
-        stage_open(s, LEASE);
-        actor_begin_lock(other, s->rt, "a", cases[i].wait_ms);
-        stage_await_waiting(s, 1);
-        int64_t time = ride(s, other, 1);
-        assert_status(DIBS_UNAVAILABLE, actor_result(other));
-        assert_that(time >= MS(cases[i].least) && time <= MS(cases[i].most), "%ld ns", (long)time);
-        dibs_close(s->rt);
-        s->rt = NULL;
-    }
-    actor_end(other);
-}
-
-static void the_outage_counts_from_when_the_store_was_heard_last(void **state)
-{
-    stage *s = *state;
-    actor *other = actor_start();
-
-    s->settings.outage_ms = 1000;
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor_begin_lock(other, s->rt, "a", FOREVER);
-    for (int i = 0; i < 20; i++) {
-        stage_await_waiting(s, 1);
-        moved_clock_advance(&s->clock, MS(500));
-        dibs_owner owner;
-        assert_status(DIBS_OK, dibs_query(s->rt, "b", &owner)); /* heard */
-    }
-    stage_await_waiting(s, 1);
-    int64_t time = ride(s, other, 1);
-    assert_status(DIBS_UNAVAILABLE, actor_result(other));
-    assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
-    actor_end(other);
-}
-
-static void all_who_waited_out_an_outage_give_up_together(void **state)
-{
-    stage *s = *state;
-    actor *crowd[CROWD];
-
-    s->settings.outage_ms = 1000;
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    begin_crowd(s, crowd, 0, FOREVER);
-    int64_t time = ride(s, crowd[0], CROWD);
-    assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
-    unsigned asked = acquires(s);
-    for (size_t i = 0; i < CROWD; i++)
-        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i])); /* the clock does not move any more */
-    assert_int_equal(acquires(s), asked);
-    end_crowd(crowd);
-}
-
-/* The others ask no more when the one that asks has found that it is over: each ask may take the command timeout. */
-static void who_gives_up_with_another_does_not_ask_before(void **state)
-{
-    stage *s = *state;
-    actor *crowd[CROWD];
-
-    s->settings.outage_ms = 1000;
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    begin_crowd(s, crowd, 0, FOREVER);
-    for (int ms = 0; ms < 800; ms += 100) {
-        moved_clock_advance(&s->clock, MS(100));
-        stage_await_waiting(s, CROWD);
-    }
-    faults_block_acquires(&s->faults);
-    moved_clock_advance(&s->clock, MS(400));
-    faults_await_blocked(&s->faults);
-    unsigned asked = acquires(s);
-    faults_unblock_acquires(&s->faults);
-    for (size_t i = 0; i < CROWD; i++)
-        assert_status(DIBS_UNAVAILABLE, actor_result(crowd[i]));
-    assert_int_equal(acquires(s), asked);
-    end_crowd(crowd);
-}
-
-/* Later than those who gave up, so it has patience left: it asks on, in their place. */
-static void who_came_later_has_patience_left(void **state)
-{
-    stage *s = *state;
-    actor *early = actor_start(), *late = actor_start();
-
-    s->settings.outage_ms = 1000;
-    stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
-    actor_begin_lock(early, s->rt, "a", FOREVER);
-    stage_await_waiting(s, 1);
-    moved_clock_advance(&s->clock, MS(700));
-    stage_await_waiting(s, 1);
-    actor_begin_lock(late, s->rt, "a", FOREVER);
-    stage_await_waiting(s, 2);
-    ride(s, early, 2);
-    assert_status(DIBS_UNAVAILABLE, actor_result(early));
-    assert_true(actor_busy(late));
-    stage_await_waiting(s, 1);
-    faults_acquire(&s->faults, DIBS_OK, 0);
-    moved_clock_advance(&s->clock, MS(200));
-    assert_status(DIBS_OK, actor_result(late));
-    assert_status(DIBS_OK, actor_unlock(late, s->rt, "a"));
-    actor_end(early);
-    actor_end(late);
-}
-
-/* What waiting can't mend comes back at once, to the one that asked; the next asks for itself. */
-static void a_refusal_comes_back_at_once(void **state)
-{
-    static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
-    stage *s = *state;
-    actor *other = actor_start();
-
-    stage_open(s, LEASE);
-    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        faults_block_acquires(&s->faults);
-        faults_acquire(&s->faults, refusals[i], 1);
-        actor_begin_lock(other, s->rt, "a", FOREVER);
-        faults_await_blocked(&s->faults);
-        faults_unblock_acquires(&s->faults);
-        assert_status(refusals[i], actor_result(other));
-        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-    }
-    actor_end(other);
-}
-
-static void a_grant_that_comes_when_its_lease_is_over_is_none(void **state)
-{
-    stage *s = *state;
-    dibs_owner owner;
-
-    stage_open(s, LEASE);
-    faults_set(&s->faults, &s->faults.late_proof, true);
-    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
-    assert_false(owner.held);
-    assert_int_equal(stats_of(s->rt).leases, 0);
-}
-
-static void an_acquire_without_an_answer_leaves_nothing_behind(void **state)
-{
-    stage *s = *state;
-    dibs_owner owner;
-
-    stage_open(s, LEASE);
-    faults_set(&s->faults, &s->faults.unanswered, true);
-    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
-    assert_false(owner.held);
-    faults_set(&s->faults, &s->faults.unanswered, false);
-    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
-    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
-}
-
-/* ------------------------------------------------------------- the cells alone */
+/* ----------------------------------------------------------- the cells alone */
 
 static const struct dibs__leaving told_nothing = {.learned = DIBS__LEARNED_NOTHING};
 
@@ -696,7 +454,7 @@ static void cells_come_and_go_with_their_names(void **state)
     free(all);
 }
 
-/* ------------------------------------------------------------------- stress */
+/* -------------------------------------------------------------------- stress */
 
 #define THREADS 8
 #define ROUNDS 2000
@@ -753,9 +511,10 @@ static void threads_exclude_each_other(void **state)
     dibs_close(one.rt);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
         TEST(one_try_is_busy_and_asks_nobody_where_the_process_holds_it),
         TEST(one_try_is_busy_where_another_process_holds_it),
@@ -769,16 +528,6 @@ int main(void)
         TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
         TEST(a_hint_makes_the_asker_ask_at_once),
         TEST(it_asks_as_often_as_those_behind_it_would),
-        TEST(an_outage_is_ridden_out_until_the_store_answers),
-        TEST(one_try_does_not_ride_out_anything),
-        TEST(an_outage_is_ridden_out_for_outage_ms),
-        TEST(the_outage_counts_from_when_the_store_was_heard_last),
-        TEST(all_who_waited_out_an_outage_give_up_together),
-        TEST(who_gives_up_with_another_does_not_ask_before),
-        TEST(who_came_later_has_patience_left),
-        TEST(a_refusal_comes_back_at_once),
-        TEST(a_grant_that_comes_when_its_lease_is_over_is_none),
-        TEST(an_acquire_without_an_answer_leaves_nothing_behind),
         TEST(a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting),
         TEST(a_lost_lease_that_nobody_told_of_keeps_nobody_waiting),
         TEST(cells_come_and_go_with_their_names),

@@ -546,5 +546,5 @@ int main(void)
         TEST(the_late_deletion_spares_a_later_hold),
     };
 
-    return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("lease lifetime", tests, NULL, NULL);
 }

@@ -570,5 +570,5 @@ int main(void)
         TEST(a_queue_that_was_left),
     };
 
-    return cmocka_run_group_tests_name("push", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("server grants", tests, NULL, NULL);
 }

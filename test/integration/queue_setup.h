@@ -1,0 +1,127 @@
+/* The scripts of the queue in Redis, called by hand: shared by the queue tests. */
+#ifndef DIBS_TEST_QUEUE_SETUP_H
+#define DIBS_TEST_QUEUE_SETUP_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/scripts.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/test.h"
+
+#define LEASE "600000"
+#define KEYS "lock:x dibs:fence:{lock:x} dibs:queue:{lock:x} dibs:waiters:{lock:x}"
+
+typedef struct answer {
+    long long code, number, by_dibs, listeners;
+} answer;
+
+static inline long long field(const redisReply *reply, size_t i)
+{
+    if (i >= reply->elements)
+        return 0;
+    assert_int_equal(reply->element[i]->type, REDIS_REPLY_INTEGER);
+    return reply->element[i]->integer;
+}
+
+static inline answer read_answer(const redisReply *reply)
+{
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    return (answer){field(reply, 0), field(reply, 1), field(reply, 2), field(reply, 3)};
+}
+
+static inline answer ask_late(server *s, const char *token, const char *number, const char *channel,
+                              const char *not_after)
+{
+    redisReply *reply = server_command(s, "EVAL %s 4 " KEYS " %s %s " LEASE " %s %s",
+                                       dibs__script_text(DIBS__SCRIPT_acquire), token, number, channel, not_after);
+    answer result = read_answer(reply);
+
+    freeReplyObject(reply);
+    return result;
+}
+
+static inline answer ask(server *s, const char *token, const char *number, const char *channel)
+{
+    return ask_late(s, token, number, channel, "0");
+}
+
+/* The first of what release.lua says. */
+static inline long long release(server *s, const char *token)
+{
+    redisReply *reply = server_command(s, "EVAL %s 4 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_release), token);
+    long long code = read_answer(reply).code;
+
+    freeReplyObject(reply);
+    return code;
+}
+
+/* token NULL: of whoever holds it. */
+static inline long long force(server *s, const char *token)
+{
+    char owner[192];
+
+    if (!token && !server_string(s, owner, sizeof owner, "GET lock:x"))
+        return server_integer(s, "EVAL %s 4 " KEYS " 0", dibs__script_text(DIBS__SCRIPT_force));
+    return server_integer(s, "EVAL %s 4 " KEYS " 0 %s", dibs__script_text(DIBS__SCRIPT_force), token ? token : owner);
+}
+
+static inline void expect_owner(server *s, const char *token)
+{
+    char owner[192];
+
+    server_string(s, owner, sizeof owner, "GET lock:x");
+    assert_string_equal(owner, token);
+}
+
+static inline long long fence(server *s)
+{
+    char text[32];
+
+    assert_true(server_string(s, text, sizeof text, "GET dibs:fence:{lock:x}"));
+    assert_int_equal(strspn(text, "0123456789"), strlen(text));
+    return atoll(text);
+}
+
+/* The message of a grant: number of the ask, fence, length of the token, then token and key. */
+static inline void expect_told(redisContext *ear, const char *number, long long granted, const char *token)
+{
+    char text[256];
+
+    snprintf(text, sizeof text, "%s %lld %zu %slock:x", number, granted, strlen(token), token);
+    assert_string_equal(ear_hear(ear), text);
+}
+
+static inline void expect_taken(answer a)
+{
+    assert_int_equal(a.code, 0);
+    assert_in_range(a.number, 1, 600000);
+}
+
+/* "holder" has the lock, and "dibs:a", "dibs:b" wait, each listening for itself. */
+typedef struct scene {
+    server *s;
+    redisContext *a, *b;
+} scene;
+
+static inline scene set_scene(void **state)
+{
+    fixture *f = *state;
+    scene c = {f->server, ear_open(f->server, "dibs:1", false), ear_open(f->server, "dibs:2", false)};
+
+    assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
+    expect_taken(ask(c.s, "dibs:a", "1", "dibs:1"));
+    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
+    return c;
+}
+
+static inline void clear_scene(scene *c)
+{
+    ear_close(c->a);
+    ear_close(c->b);
+    server_do(c->s, "DEL " KEYS);
+}
+
+#endif

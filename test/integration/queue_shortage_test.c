@@ -1,0 +1,139 @@
+/* The queue in Redis where the server is out of memory, or the account lacks a right. */
+#include "integration/queue_setup.h"
+#include "support/queue.h"
+#include "support/test.h"
+
+static void set_memory_out(server *s, bool out)
+{
+    server_do(s, "CONFIG SET maxmemory-policy noeviction");
+    server_do(s, "CONFIG SET maxmemory %d", out ? 1 : 0);
+}
+
+static void a_release_grants_though_memory_is_out(void **state)
+{
+    scene c = set_scene(state);
+
+    set_memory_out(c.s, true);
+    assert_int_equal(release(c.s, "holder"), 1);
+    expect_owner(c.s, "dibs:a");
+    expect_told(c.a, "1", fence(c.s), "dibs:a");
+    assert_int_equal(force(c.s, NULL), 1);
+    expect_owner(c.s, "dibs:b");
+    expect_told(c.b, "1", fence(c.s), "dibs:b");
+    set_memory_out(c.s, false);
+    clear_scene(&c);
+}
+
+/* No key to delete first, as where a lease ended. */
+static void the_queue_is_served_though_memory_is_out(void **state)
+{
+    scene c = set_scene(state);
+
+    set_memory_out(c.s, true);
+    server_do(c.s, "DEL lock:x");
+    expect_taken(ask(c.s, "dibs:c", "1", ""));
+    expect_owner(c.s, "dibs:a");
+    server_do(c.s, "DEL lock:x");
+    assert_int_equal(release(c.s, "dibs:c"), 0);
+    expect_owner(c.s, "dibs:b");
+    set_memory_out(c.s, false);
+    clear_scene(&c);
+}
+
+/* The server dropped one of the two keys to win memory. Whoever is in the other alone is not granted by mistake. */
+static void an_evicted_half_of_the_queue(void **state)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "DEL dibs:waiters:{lock:x}");
+    server_do(c.s, "DEL lock:x");
+    assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code, 1);
+    expect_owner(c.s, "dibs:a");
+    server_do(c.s, "DEL " KEYS);
+    assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
+    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
+    server_do(c.s, "DEL dibs:queue:{lock:x}");
+    expect_taken(ask(c.s, "dibs:b", "2", "dibs:2"));
+    assert_int_equal(release(c.s, "holder"), 1);
+    expect_owner(c.s, "dibs:b");
+    clear_scene(&c);
+}
+
+/* Who has no right to publish can't hand it on: it is free then, and nobody who was not told has it. */
+static void a_release_without_the_right_to_publish(void **state)
+{
+    scene c = set_scene(state);
+    redisContext *weak = redisConnectUnix(c.s->socket_path);
+    redisReply *reply;
+
+    server_do(c.s, "ACL SETUSER weak on >pw ~* resetchannels +@all");
+    freeReplyObject(redisCommand(weak, "AUTH weak pw"));
+    reply = redisCommand(weak, "EVAL %s 4 " KEYS " holder", dibs__script_text(DIBS__SCRIPT_release));
+    assert_int_equal(read_answer(reply).code, 1);
+    freeReplyObject(reply);
+    redisFree(weak);
+    assert_false(ear_heard_anything(c.a));
+    assert_false(server_has(c.s, "lock:x"));
+    assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code == 1, queue_size(c.s, "x") == 0);
+    clear_scene(&c);
+}
+
+/* Nor can an operator who has no such right: whose lock it was has lost it, and nobody has it instead. */
+static void a_forced_unlock_without_the_right_to_publish(void **state)
+{
+    fixture *f = *state;
+    char url[160];
+    char text[32];
+
+    server_do(f->server, "ACL SETUSER weak on >pw ~* resetchannels &dibs:none +@all");
+    snprintf(url, sizeof url, "unix://weak:pw@%s", f->server->socket_path);
+    dibs_runtime *weak = open_url(url, NULL);
+    for (int i = 0; i < 2; i++) {
+        scene c = set_scene(state);
+        long long before = fence(c.s);
+        assert_status(DIBS_OK, dibs_force_unlock(weak, "x", i == 0 ? NULL : "holder"));
+        assert_false(ear_heard_anything(c.a));
+        assert_false(ear_heard_anything(c.b));
+        assert_false(server_string(c.s, text, sizeof text, "GET lock:x"));
+        assert_true(fence(c.s) > before);
+        clear_scene(&c);
+    }
+    dibs_close(weak);
+}
+
+/* Who was told by another server that somebody has the lock, which this one may not know: that one is to set it again.
+ */
+static void who_leaves_it_to_its_owner_only_enters(void **state)
+{
+    for (int others = 0; others < 2; others++) {
+        scene c = set_scene(state);
+        if (!others)
+            server_do(c.s, "DEL " KEYS);
+        server_do(c.s, "DEL lock:x");
+        redisReply *reply = server_command(c.s, "EVAL %s 4 " KEYS " dibs:c 1 " LEASE " dibs:2 0 leave",
+                                           dibs__script_text(DIBS__SCRIPT_acquire));
+        assert_int_equal(read_answer(reply).code, 0);
+        freeReplyObject(reply);
+        assert_false(server_has(c.s, "lock:x"));
+        assert_false(ear_heard_anything(c.a));
+        assert_int_equal(queue_size(c.s, "x"), others ? 3 : 1);
+        assert_string_equal(queue_at(c.s, "x", others ? 2 : 0).token, "dibs:c");
+        clear_scene(&c);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_release_grants_though_memory_is_out),
+        TEST(the_queue_is_served_though_memory_is_out),
+        TEST(an_evicted_half_of_the_queue),
+        TEST(a_release_without_the_right_to_publish),
+        TEST(a_forced_unlock_without_the_right_to_publish),
+        TEST(who_leaves_it_to_its_owner_only_enters),
+    };
+
+    return cmocka_run_group_tests_name("queue_shortage", tests, NULL, NULL);
+}

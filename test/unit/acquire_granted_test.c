@@ -1,0 +1,327 @@
+/* Grants that the store makes by itself, at every awkward moment of an acquire. */
+#include "support/test.h"
+#include "unit/acquire_setup.h"
+
+static void a_grant_ends_the_wait_without_another_ask(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER);
+    unsigned asked = acquires(s);
+
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_int_equal(acquires(s), asked);
+    assert_int_equal(stats_of(s->rt).granted, 1);
+    assert_int_equal(stats_of(s->rt).contended, 1);
+    assert_int_equal(stats_of(s->rt).handed_off, 0);
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+/* The lease counts from the ask that the grant names, not from when the grant came. */
+static void a_granted_lease_counts_from_its_ask(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER);
+    dibs_hold hold;
+
+    moved_clock_advance(&s->clock, MS(9000));
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &hold));
+    assert_int_equal(hold.remaining_ms, believed(LEASE) / MS(1) - 9000);
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+static void free_it(stage *s)
+{
+    (void)s;
+    dibs_force_unlock(spy.second, "a", NULL);
+}
+
+static void a_grant_may_come_before_its_ask_is_answered(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+    unsigned asked = acquires(s);
+
+    spy.taken = free_it;
+    assert_status(DIBS_OK, actor_lock(asker, s->rt, "a", FOREVER));
+    assert_int_equal(acquires(s), asked + 1);
+    assert_int_equal(stats_of(s->rt).granted, 1);
+    assert_status(DIBS_OK, actor_check(asker, s->rt, "a"));
+    unlock_and_end(asker, s->rt);
+    assert_status(DIBS_OK, dibs_query(spy.second, "a", &(dibs_owner){0}));
+    dibs_unlock_all(spy.second); /* what was taken from it */
+    expect_nothing_left(s);
+}
+
+static void free_it_too_late(stage *s)
+{
+    free_it(s);
+    moved_clock_advance(&s->clock, MS(100));
+}
+
+/* Granted, when the time of who asked was over: the next here has it, or the store again. */
+static void a_grant_that_comes_at_the_end_of_the_wait(void **state)
+{
+    stage *s = *state;
+
+    for (int others = 0; others < 2; others++) {
+        actor *asker = actor_start(), *next = NULL;
+        if (others) {
+            faults_block_acquires(&s->faults);
+            actor_begin_lock(asker, s->rt, "a", 100);
+            faults_await_blocked(&s->faults);
+            next = waiter(s, 1, FOREVER);
+            spy.taken = free_it_too_late;
+            faults_unblock_acquires(&s->faults);
+        } else {
+            spy.taken = free_it_too_late;
+            actor_begin_lock(asker, s->rt, "a", 100);
+        }
+        assert_status(DIBS_TIMEOUT, actor_result(asker));
+        if (next) {
+            assert_status(DIBS_OK, actor_result(next));
+            unlock_and_end(next, s->rt);
+        }
+        actor_end(asker);
+        dibs_unlock_all(spy.second);
+        expect_nothing_left(s);
+    }
+}
+
+static void a_grant_for_an_attempt_that_is_over_is_refused(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, 100);
+
+    assert_false(push(s, "", spy.number, false));
+    assert_false(push(s, "another's", spy.number, false));
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_TIMEOUT, actor_result(asker));
+    assert_false(push(s, spy.token, spy.number, false));
+    assert_int_equal(in_queue(), 0);
+    actor_end(asker);
+}
+
+/* Also where others of the name are there: it is the token that counts. */
+static void a_grant_for_an_attempt_that_is_over_is_not_the_next_ones(void **state)
+{
+    stage *s = *state;
+    char old[DIBS__TOKEN_MAX];
+    actor *asker = waiter(s, 1, 100);
+
+    strcpy(old, spy.token);
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_TIMEOUT, actor_result(asker));
+    actor_end(asker);
+    asker = waiter(s, 1, FOREVER);
+    assert_string_not_equal(old, spy.token);
+    unsigned asked = acquires(s);
+    assert_false(push(s, old, spy.number, false));
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), asked);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+static void push_it(stage *s)
+{
+    push(s, spy.token, spy.number, false);
+}
+
+/* Nor is it one for the next token of the same attempt, whose asks have the same numbers. */
+static void a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+    unsigned asked = acquires(s);
+
+    faults_set(&s->faults, &s->faults.unanswered, true);
+    spy.taken = push_it;
+    actor_begin_lock(asker, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    faults_set(&s->faults, &s->faults.unanswered, false);
+    actor_await_asleep(asker);
+    assert_int_equal(acquires(s), asked + 1); /* it asks when its pause is over, and not before */
+    assert_false(push(s, spy.token, spy.number, false));
+    moved_clock_advance(&s->clock, MS(10));
+    await_asks(s, asked + 2, 1);
+    assert_true(actor_busy(asker));
+    assert_int_equal(spy.number, 1);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+/*
+ * A store that may forget the lock told until when it is another's: so long the
+ * attempt leaves it to that one, also under a new token. Else it might take the
+ * lock from a server that took the place of the first, before its holder could
+ * set it again there.
+ */
+static void what_was_told_of_the_owner_outlives_the_token(void **state)
+{
+    stage *s = *state;
+    int64_t until = moved_clock_now(&s->clock) + MS(LEASE);
+    char first[DIBS__TOKEN_MAX];
+
+    spy.owned_until = until;
+    actor *asker = waiter(s, 1, FOREVER);
+    spy.owned_until = 0;
+    strcpy(first, spy.token);
+    faults_set(&s->faults, &s->faults.unanswered, true);
+    unsigned asked = acquires(s);
+    dibs__cells_ask_again(s->rt->core->cells);
+    await_asks(s, asked + 1, 1); /* its outcome is unknown, so the token is given up */
+    assert_string_equal(spy.token, first);
+    assert_int_equal(spy.seen_until, until);
+    faults_set(&s->faults, &s->faults.unanswered, false);
+    moved_clock_advance(&s->clock, MS(10));
+    await_asks(s, asked + 2, 1);
+    assert_string_not_equal(spy.token, first);
+    assert_int_equal(spy.seen_until, until);
+    assert_int_equal(spy.seen_server, OWNERS_SERVER);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+static void a_grant_of_a_lease_that_is_held_changes_nothing(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER);
+    dibs_hold before, after;
+
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &before));
+    assert_true(push(s, spy.token, spy.number, false)); /* as after a connection that broke: it is not taken back */
+    assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &after));
+    assert_int_equal(after.fence, before.fence);
+    assert_int_equal(after.remaining_ms, before.remaining_ms);
+    unlock_and_end(asker, s->rt);
+    assert_false(push(s, spy.token, spy.number, false));
+    expect_nothing_left(s);
+}
+
+/* One that names an older ask, or that is not enough by itself: the store is asked, and knows. */
+static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER);
+    unsigned asked = acquires(s);
+
+    for (int confirm = 0; confirm < 2; confirm++) {
+        uint64_t number = spy.number;
+        assert_true(push(s, spy.token, confirm ? number : number - 1, confirm));
+        await_asks(s, asked + 1 + (unsigned)confirm, 1);
+        assert_true(actor_busy(asker));
+        assert_int_equal(spy.number, number + 1);
+    }
+    assert_int_equal(in_queue(), 1);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+/* Who was stopped meanwhile: it asks, and the store says whose the lock is by now. */
+static void a_grant_whose_lease_is_over_by_now_is_none(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER);
+    unsigned asked = acquires(s);
+
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    moved_clock_advance(&s->clock, MS(LEASE));
+    assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
+    moved_clock_let_the_woken_go(&s->clock);
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(asker));
+    assert_int_equal(acquires(s), asked + 2);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_check(asker, s->rt, "a"));
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+static void a_grant_that_got_lost_costs_a_third_of_a_lease(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER);
+
+    faults_set(&s->faults, &s->faults.pushes_lost, true);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_int_equal(faults_count(&s->faults, &s->faults.pushes), 1);
+    moved_clock_advance(&s->clock, MS(LEASE) / 3 - 1);
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(asker));
+    moved_clock_advance(&s->clock, 1);
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_int_equal(stats_of(s->rt).granted, 0);
+    unlock_and_end(asker, s->rt);
+    expect_nothing_left(s);
+}
+
+/* And it is no one's if the waiter is gone: taken back with its attempt. */
+static void a_grant_that_got_lost_is_taken_back_with_its_attempt(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, 5000);
+
+    faults_set(&s->faults, &s->faults.pushes_lost, true);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    moved_clock_advance(&s->clock, MS(5000));
+    assert_status(DIBS_TIMEOUT, actor_result(asker));
+    actor_end(asker);
+    expect_nothing_left(s);
+}
+
+static void a_shutdown_takes_all_attempts_back(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
+
+    assert_int_equal(in_queue(), 1);
+    dibs_shutdown(s->rt);
+    assert_status(DIBS_CLOSED, actor_result(asker));
+    assert_status(DIBS_CLOSED, actor_result(next));
+    assert_int_equal(in_queue(), 0);
+    actor_end(asker);
+    actor_end(next);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_grant_ends_the_wait_without_another_ask),
+        TEST(a_granted_lease_counts_from_its_ask),
+        TEST(a_grant_may_come_before_its_ask_is_answered),
+        TEST(a_grant_that_comes_at_the_end_of_the_wait),
+        TEST(a_grant_for_an_attempt_that_is_over_is_refused),
+        TEST(a_grant_for_an_attempt_that_is_over_is_not_the_next_ones),
+        TEST(a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens),
+        TEST(what_was_told_of_the_owner_outlives_the_token),
+        TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
+        TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
+        TEST(a_grant_whose_lease_is_over_by_now_is_none),
+        TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
+        TEST(a_grant_that_got_lost_is_taken_back_with_its_attempt),
+        TEST(a_shutdown_takes_all_attempts_back),
+    };
+
+    return cmocka_run_group_tests_name("acquire_granted", tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* A place in the store's queue that passes to another thread of the process when its owner runs out of time. */
+#include "support/test.h"
+#include "unit/acquire_setup.h"
+
+/* Its place in the store's queue stays with those of its process; who came behind it stays behind. */
+static void who_runs_out_of_time_leaves_its_place_to_the_next_here(void **state)
+{
+    stage *s = *state;
+    char token[DIBS__TOKEN_MAX];
+    actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = waiter(s, 3, 200),
+          *last = waiter(s, 4, FOREVER);
+
+    strcpy(token, spy.token);
+    assert_int_equal(in_queue(), 2);
+    for (int i = 0; i < 2; i++) {
+        unsigned asked = acquires(s);
+        moved_clock_advance(&s->clock, MS(100));
+        assert_status(DIBS_TIMEOUT, actor_result(i == 0 ? asker : next));
+        await_asks(s, asked + 1, 3 - (size_t)i);
+        assert_string_equal(spy.token, token);
+        assert_int_equal(in_queue(), 2);
+    }
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(last));
+    assert_true(actor_busy(stranger));
+    unlock_and_end(last, s->rt);
+    assert_status(DIBS_OK, actor_result(stranger));
+    unlock_and_end(stranger, spy.third);
+    actor_end(asker);
+    actor_end(next);
+    expect_nothing_left(s);
+}
+
+struct call_with {
+    dibs_runtime *rt;
+    const dibs_lock_options *options;
+    dibs_status status;
+};
+
+static void lock_with(void *arg)
+{
+    struct call_with *call = arg;
+
+    call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
+}
+
+/* The lease that the place is for is not what the next wants: it has to stand at the end. */
+static void a_place_is_left_only_to_who_wants_the_same(void **state)
+{
+    static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
+    stage *s = *state;
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct call_with call = {s->rt, &others[i], DIBS_CLOSED};
+        actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2), *next = actor_start();
+        actor_begin(next, lock_with, &call);
+        stage_await_waiting(s, 3);
+        unsigned asked = acquires(s);
+        moved_clock_advance(&s->clock, MS(100));
+        assert_status(DIBS_TIMEOUT, actor_result(asker));
+        await_asks(s, asked + 1, 2);
+        assert_int_equal(in_queue(), 2);
+        assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+        assert_status(DIBS_OK, actor_result(stranger));
+        assert_true(actor_busy(next));
+        unlock_and_end(stranger, spy.third);
+        actor_finish(next);
+        assert_status(DIBS_OK, call.status);
+        unlock_and_end(next, s->rt);
+        actor_end(asker);
+        expect_nothing_left(s);
+    }
+}
+
+static void a_place_that_nobody_takes_over_is_given_up(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, 100), *stranger = stranger_of(s, 2);
+
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_TIMEOUT, actor_result(asker));
+    assert_int_equal(in_queue(), 1);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(stranger));
+    unlock_and_end(stranger, spy.third);
+    actor_end(asker);
+    expect_nothing_left(s);
+}
+
+/* A store that refuses takes the place back; the next asks anew. */
+static void a_place_is_not_left_by_who_was_refused(void **state)
+{
+    stage *s = *state;
+    char token[DIBS__TOKEN_MAX];
+    actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
+
+    strcpy(token, spy.token);
+    unsigned asked = acquires(s);
+    faults_acquire(&s->faults, DIBS_DENIED, 1);
+    dibs__cells_ask_again(s->rt->core->cells);
+    assert_status(DIBS_DENIED, actor_result(asker));
+    await_asks(s, asked + 2, 1);
+    assert_string_not_equal(spy.token, token);
+    assert_int_equal(in_queue(), 1);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, actor_result(next));
+    unlock_and_end(next, s->rt);
+    actor_end(asker);
+    expect_nothing_left(s);
+}
+
+/* The grant comes while the place changes hands, the new one's thread does not run: its next look finds it. */
+static void a_grant_that_comes_while_the_place_changes_hands(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
+
+    moved_clock_stop_the_woken(&s->clock);
+    moved_clock_advance(&s->clock, MS(100));
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a")); /* granted to who is about to give up: it looks again */
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(next));
+    unlock_and_end(next, s->rt);
+    actor_end(asker);
+    expect_nothing_left(s);
+}
+
+/* The same, but the place has been left already. */
+static void a_grant_that_comes_before_the_place_has_its_new_owner(void **state)
+{
+    stage *s = *state;
+    actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
+
+    faults_block_acquires(&s->faults); /* the next asks in its new place, and gets no further */
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_TIMEOUT, actor_result(asker));
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_int_equal(faults_count(&s->faults, &s->faults.pushes), 1);
+    assert_true(actor_busy(next));
+    faults_unblock_acquires(&s->faults);
+    assert_status(DIBS_OK, actor_result(next));
+    unlock_and_end(next, s->rt);
+    actor_end(asker);
+    expect_nothing_left(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_runs_out_of_time_leaves_its_place_to_the_next_here),
+        TEST(a_place_is_left_only_to_who_wants_the_same),
+        TEST(a_place_that_nobody_takes_over_is_given_up),
+        TEST(a_place_is_not_left_by_who_was_refused),
+        TEST(a_grant_that_comes_while_the_place_changes_hands),
+        TEST(a_grant_that_comes_before_the_place_has_its_new_owner),
+    };
+
+    return cmocka_run_group_tests_name("acquire_place", tests, NULL, NULL);
+}

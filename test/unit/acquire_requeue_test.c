@@ -1,0 +1,110 @@
+/* A release and the ask of the next thread of the process in one round trip. */
+#include "support/test.h"
+#include "unit/acquire_setup.h"
+
+/* What the release of s->rt's first holder asks for the second, whatever comes of it. */
+static void the_ask_behind_a_release(void **state)
+{
+    static const struct {
+        dibs_status release, ask; /* as the store does them */
+        dibs_status unlock;
+        bool unanswered;
+    } rows[] = {
+        {DIBS_OK, DIBS_OK, DIBS_OK, false},         {DIBS_OK, DIBS_UNAVAILABLE, DIBS_OK, false},
+        {DIBS_OK, DIBS_NO_MEMORY, DIBS_OK, false},  {DIBS_OK, DIBS_OK, DIBS_OK, true},
+        {DIBS_DENIED, DIBS_OK, DIBS_DENIED, false}, {DIBS_UNAVAILABLE, DIBS_OK, DIBS_UNAVAILABLE, false},
+        {DIBS_NOT_HELD, DIBS_OK, DIBS_LOST, false},
+    };
+    stage *s = *state;
+
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+        actor *next = waiter(s, 1, FOREVER);
+        faults_release(&s->faults, rows[i].release, 1);
+        faults_acquire(&s->faults, rows[i].ask, 1);
+        faults_set(&s->faults, &s->faults.unanswered, rows[i].unanswered);
+        assert_status(rows[i].unlock, dibs_unlock(s->rt, "a"));
+        faults_set(&s->faults, &s->faults.unanswered, false);
+        faults_confirm(&s->faults);
+        for (int ms = 0; ms < 1000 && actor_busy(next); ms++) { /* it may ride out that it could not ask */
+            moved_clock_advance(&s->clock, MS(1));
+            pause_ms(1);
+        }
+        assert_status(DIBS_OK, actor_result(next));
+        unlock_and_end(next, s->rt);
+        assert_int_equal(stats_of(s->rt).leases, 0);
+        assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
+        assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    }
+}
+
+static void pass_100_ms(stage *s)
+{
+    moved_clock_advance(&s->clock, MS(100));
+}
+
+/*
+ * The unlock asks for one that is gone when the answer is there, be it a grant or a place in the queue. That attempt is
+ * over then: a grant that comes for it later is refused, so that the store takes it back.
+ */
+static void the_ask_behind_a_release_for_one_that_has_left(void **state)
+{
+    stage *s = *state;
+
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    for (int others = 0; others < 2; others++) {
+        assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+        actor *stranger = others ? stranger_of(s, 1) : NULL;
+        actor *next = waiter(s, 1 + (size_t)others, 100);
+        unsigned asked = acquires(s);
+        spy.releasing = pass_100_ms;
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        assert_status(DIBS_TIMEOUT, actor_result(next));
+        assert_int_equal(acquires(s), asked + 1);
+        assert_true(spy.behind[0] != '\0');
+        assert_false(push(s, spy.behind, 1, false));
+        if (others) {
+            assert_status(DIBS_OK, actor_result(stranger));
+            unlock_and_end(stranger, spy.third);
+        }
+        actor_end(next);
+        expect_nothing_left(s);
+        assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    }
+}
+
+/* In the store's queue behind another process, from the release on. */
+static void the_ask_behind_a_release_queues(void **state)
+{
+    stage *s = *state;
+
+    assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *stranger = stranger_of(s, 1), *next = waiter(s, 2, FOREVER);
+    unsigned asked = acquires(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(stranger));
+    stage_await_waiting(s, 1);
+    assert_int_equal(in_queue(), 1);
+    assert_int_equal(acquires(s), asked + 1);
+    unlock_and_end(stranger, spy.third);
+    assert_status(DIBS_OK, actor_result(next));
+    assert_int_equal(acquires(s), asked + 1);
+    assert_int_equal(stats_of(s->rt).granted, 1);
+    unlock_and_end(next, s->rt);
+    expect_nothing_left(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_ask_behind_a_release),
+        TEST(the_ask_behind_a_release_for_one_that_has_left),
+        TEST(the_ask_behind_a_release_queues),
+    };
+
+    return cmocka_run_group_tests_name("acquire_requeue", tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* A memory store whose asks, grants and releases are spied upon: shared by the tests of grants and places. */
+#ifndef DIBS_TEST_ACQUIRE_SETUP_H
+#define DIBS_TEST_ACQUIRE_SETUP_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE 30000
+#define FOREVER DIBS_WAIT_FOREVER
+#define OWNERS_SERVER 77
+
+/*
+ * The faulty store, with a look at the asks: the last that was not granted is
+ * kept, and `taken` is called behind it, before who asked learns of that. So is
+ * the token of the last ask behind a release. Used by one asking thread at a
+ * time; the rest is set while nobody asks.
+ */
+static struct {
+    const struct dibs__store_ops *real;
+    struct dibs__store_ops ops;
+    char token[DIBS__TOKEN_MAX];
+    uint64_t number;
+    int64_t seen_until; /* what the last ask that was not granted brought with it of the owner, as is the next */
+    uint64_t seen_server;
+    int64_t owned_until; /* what it is told of the owner, as a store does that may forget; 0: nothing */
+    char behind[DIBS__TOKEN_MAX];
+    void (*taken)(stage *s); /* once, as is the next: before a release */
+    void (*releasing)(stage *s);
+    stage *s;
+    dibs_runtime *second; /* whose thread, the test's own, holds "a" */
+    dibs_runtime *third;
+} spy;
+
+static inline dibs_status spied_acquire(struct dibs__store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+                                        struct dibs__error *error)
+{
+    dibs_status status = spy.real->acquire(store, ask, answer, error);
+
+    if (status != DIBS_OK) {
+        snprintf(spy.token, sizeof spy.token, "%s", ask->token);
+        spy.number = ask->number;
+        spy.seen_until = ask->seen_until;
+        spy.seen_server = ask->seen_server;
+        if (spy.owned_until) {
+            ask->seen_until = spy.owned_until;
+            ask->seen_server = OWNERS_SERVER;
+        }
+        void (*taken)(stage * s) = spy.taken;
+        spy.taken = NULL;
+        if (taken)
+            taken(spy.s);
+    }
+    return status;
+}
+
+static inline dibs_status spied_release(struct dibs__store *store, struct dibs__release *release,
+                                        struct dibs__error *error)
+{
+    void (*releasing)(stage * s) = spy.releasing;
+
+    spy.releasing = NULL;
+    if (releasing)
+        releasing(spy.s);
+    if (release->next)
+        snprintf(spy.behind, sizeof spy.behind, "%s", release->next->token);
+    return spy.real->release(store, release, error);
+}
+
+static inline dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
+                                     struct dibs__error *error)
+{
+    dibs_status status = faulty_store_open(out, config, error);
+
+    if (status == DIBS_OK) {
+        spy.real = (*out)->ops;
+        spy.ops = *spy.real;
+        spy.ops.acquire = spied_acquire;
+        spy.ops.release = spied_release;
+        (*out)->ops = &spy.ops;
+    }
+    return status;
+}
+
+/* s->rt is spied on; the test's own thread holds "a" by the second. */
+static inline int setup(void **state)
+{
+    int status = stage_setup(state);
+    stage *s = *state;
+
+    s->url = "mem:grant";
+    memset(&spy, 0, sizeof spy);
+    spy.s = s;
+    spy.second = stage_open_another(s, LEASE);
+    spy.third = stage_open_another(s, LEASE);
+    s->settings.open_store = spied_open;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(spy.second, "a"));
+    return status;
+}
+
+static inline int teardown(void **state)
+{
+    dibs_close(spy.second);
+    dibs_close(spy.third);
+    return stage_teardown(state);
+}
+
+static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
+{
+    actor *a = actor_start();
+
+    actor_begin_lock(a, s->rt, "a", wait_ms);
+    stage_await_waiting(s, waiting);
+    return a;
+}
+
+/* The same in another process, as it were. */
+static inline actor *stranger_of(stage *s, size_t waiting)
+{
+    actor *a = actor_start();
+
+    actor_begin_lock(a, spy.third, "a", FOREVER);
+    stage_await_waiting(s, waiting);
+    return a;
+}
+
+static inline unsigned acquires(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.acquires);
+}
+
+struct wanted {
+    stage *s;
+    unsigned acquires;
+};
+
+static inline bool were_asked(void *arg)
+{
+    struct wanted *wanted = arg;
+
+    return acquires(wanted->s) == wanted->acquires;
+}
+
+/* Waits until that many asks have come to the store, and that many threads sleep after them. */
+static inline void await_asks(stage *s, unsigned count, size_t waiting)
+{
+    struct wanted wanted = {s, count};
+
+    assert_true(wait_until(were_asked, &wanted, LIMIT_MS));
+    stage_await_waiting(s, waiting);
+}
+
+static inline unsigned in_queue(void)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(spy.second, "a", &owner));
+    return owner.waiters;
+}
+
+static inline bool push(stage *s, const char *token, uint64_t number, bool confirm)
+{
+    const struct dibs__grant grant = {"a", token, number, UINT64_C(1) << 40, confirm};
+
+    return dibs__cells_push(s->rt->core->cells, &grant);
+}
+
+static inline void unlock_and_end(actor *a, dibs_runtime *rt)
+{
+    assert_status(DIBS_OK, actor_unlock(a, rt, "a"));
+    actor_end(a);
+}
+
+static inline void expect_nothing_left(stage *s)
+{
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    assert_int_equal(in_queue(), 0);
+    assert_status(DIBS_OK, dibs_trylock(spy.second, "a"));
+}
+
+#endif

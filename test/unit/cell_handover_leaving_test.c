@@ -1,0 +1,172 @@
+/* A lease is handed over to a waiter that is about to leave: its time is over, or the runtime shuts down. */
+#include "support/test.h"
+#include "unit/cell_handover_setup.h"
+
+/* The lease waits for the first, whose time ends before it runs. */
+static void who_runs_out_of_time_as_the_lease_waits_for_it_has_it(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    uint64_t fence = fence_of(s->rt, "a");
+    actor *first = waiter(s, 1, 5), *second = waiter(s, 2, FOREVER);
+    struct asked before = asked(s);
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    moved_clock_advance(&s->clock, MS(5));
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_OK, actor_result(first));
+    assert_int_equal(fence_in(first, s->rt), fence + 1);
+    unlock_and_end(first, s->rt);
+    assert_status(DIBS_OK, actor_result(second));
+    assert_int_equal(fence_in(second, s->rt), fence + 2);
+    expect_untouched(s, before);
+    unlock_and_end(second, s->rt);
+    expect_nothing_left(s);
+}
+
+/* A running thread takes what waits for the first, which then runs out of time; the second gets it, or the store. */
+static void who_runs_out_of_time_leaves_it_to_the_next(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    for (int others = 0; others < 2; others++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        actor *first = waiter(s, 1, 5), *second = others ? waiter(s, 2, FOREVER) : NULL;
+        moved_clock_stop_the_woken(&s->clock);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        moved_clock_await_standing(&s->clock, 1);
+        assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+        moved_clock_advance(&s->clock, MS(5));
+        moved_clock_let_the_woken_go(&s->clock);
+        assert_status(DIBS_TIMEOUT, actor_result(first));
+        struct asked before = asked(s);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        if (others) {
+            assert_status(DIBS_OK, actor_result(second));
+            expect_untouched(s, before);
+            unlock_and_end(second, s->rt);
+        }
+        actor_end(first);
+        expect_nothing_left(s);
+    }
+}
+
+/* What a thread was given is its own, also when the runtime closes before it runs. */
+static void a_shutdown_as_the_lease_is_handed_on_strands_nothing(void **state)
+{
+    static const int64_t waits[] = {0, LONG};
+    stage *s = *state;
+
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        stage_open(s, LEASE);
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER);
+        moved_clock_advance(&s->clock, waits[i]);
+        moved_clock_stop_the_woken(&s->clock);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        moved_clock_await_standing(&s->clock, 1);
+        dibs_shutdown(s->rt);
+        moved_clock_await_standing(&s->clock, 2);
+        moved_clock_let_the_woken_go(&s->clock);
+        assert_status(DIBS_OK, actor_result(first));
+        assert_status(DIBS_CLOSED, actor_result(second));
+        unlock_and_end(first, s->rt);
+        actor_end(second);
+        expect_nothing_left(s);
+        dibs_close(s->rt);
+        s->rt = NULL;
+    }
+}
+
+static void close_in_actor(void *arg)
+{
+    dibs_close(((stage *)arg)->rt);
+}
+
+static void a_close_as_the_lease_is_handed_on_strands_nothing(void **state)
+{
+    static const int64_t waits[] = {0, LONG};
+    stage *s = *state;
+
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        stage_open(s, LEASE);
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER), *closer = actor_start();
+        moved_clock_advance(&s->clock, waits[i]);
+        moved_clock_stop_the_woken(&s->clock);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        moved_clock_await_standing(&s->clock, 1);
+        actor_begin(closer, close_in_actor, s);
+        moved_clock_await_standing(&s->clock, 2);
+        assert_true(actor_busy(closer));
+        moved_clock_let_the_woken_go(&s->clock);
+        assert_status(DIBS_OK, actor_result(first));
+        assert_status(DIBS_CLOSED, actor_result(second));
+        actor_end(closer);
+        s->rt = NULL;
+        expect_free(s);
+        actor_end(first); /* with a hold of a runtime that is no more */
+        actor_end(second);
+    }
+}
+
+/* A waiter that does not run, for which an unlock asked the store, and got the lock. */
+static actor *one_that_was_asked_for(stage *s)
+{
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *first = waiter(s, 1, FOREVER);
+    moved_clock_advance(&s->clock, MS(HANDOFF));
+    moved_clock_stop_the_woken(&s->clock);
+    struct asked before = asked(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    expect_released_with_an_ask(s, before);
+    moved_clock_await_standing(&s->clock, 1);
+    return first;
+}
+
+static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
+{
+    stage *s = *state;
+    actor *first = one_that_was_asked_for(s);
+
+    dibs_shutdown(s->rt);
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_CLOSED, actor_result(first));
+    actor_end(first);
+    expect_nothing_left(s);
+}
+
+/* And the lease that was got for it is over by then, as long as the store was not heard: that is no outage. */
+static void a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew(void **state)
+{
+    stage *s = *state;
+    actor *first = one_that_was_asked_for(s);
+
+    moved_clock_advance(&s->clock, MS(2 * LEASE));
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_OK, actor_result(first));
+    assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
+    unlock_and_end(first, s->rt);
+    expect_nothing_left(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_runs_out_of_time_as_the_lease_waits_for_it_has_it),
+        TEST(who_runs_out_of_time_leaves_it_to_the_next),
+        TEST(a_shutdown_as_the_lease_is_handed_on_strands_nothing),
+        TEST(a_close_as_the_lease_is_handed_on_strands_nothing),
+        TEST(a_shutdown_before_a_waiter_hears_what_was_asked_for_it),
+        TEST(a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew),
+    };
+
+    return cmocka_run_group_tests_name("cell_handover_leaving", tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* A lease that is lost while it is handed over: which of the two threads is told, and who gets the lock next. */
+#include "support/test.h"
+#include "unit/cell_handover_setup.h"
+
+static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
+{
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *first = waiter(s, 1, FOREVER);
+    moved_clock_advance(&s->clock, LONG);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(first));
+    uint64_t fence = fence_in(first, s->rt);
+    actor *second = waiter(s, 1, FOREVER);
+    assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+    unsigned acquires = faults_count(&s->faults, &s->faults.acquires);
+    stage_advance(s, MS(LEASE) / 3); /* the renewal finds it gone */
+    assert_status(DIBS_OK, actor_result(second));
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), acquires + 1);
+    assert_true(fence_in(second, s->rt) > fence + DIBS__FENCE_STEPS - 1);
+    assert_status(DIBS_LOST, actor_check(first, s->rt, "a"));
+    assert_status(DIBS_LOST, actor_unlock(first, s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    assert_int_equal(events_await(&s->events, DIBS_EVENT_LOST, "a").fence, fence);
+    assert_status(DIBS_OK, actor_check(second, s->rt, "a"));
+    actor_end(first);
+    unlock_and_end(second, s->rt);
+    expect_nothing_left(s);
+}
+
+/* Gone, or not renewed any more, while it waits for one that does not run: nobody is told that it holds that. */
+static void a_loss_before_the_next_has_it_is_nobodys(void **state)
+{
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (int gone = 0; gone < 2; gone++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        uint64_t fence = fence_of(s->rt, "a");
+        actor *first = waiter(s, 1, FOREVER);
+        moved_clock_stop_the_woken(&s->clock);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        moved_clock_await_standing(&s->clock, 1);
+        if (gone)
+            assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+        faults_renewal(&s->faults, DIBS_UNAVAILABLE, gone ? 0 : FOR_EVER);
+        stage_advance(s, gone ? MS(LEASE) / 3 : believed(LEASE));
+        faults_renewal(&s->faults, DIBS_OK, 0);
+        moved_clock_let_the_woken_go(&s->clock);
+        assert_status(DIBS_OK, actor_result(first));
+        assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
+        assert_true(fence_in(first, s->rt) > fence + DIBS__FENCE_STEPS - 1);
+        unlock_and_end(first, s->rt);
+        expect_nothing_left(s);
+    }
+}
+
+/* The same where it had been given to the first already; the second has the turn by then. */
+static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
+{
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER);
+    moved_clock_advance(&s->clock, LONG);
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+    stage_advance(s, MS(LEASE) / 3);
+    moved_clock_await_standing(&s->clock, 2);
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_OK, actor_result(second));
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(first));
+    assert_status(DIBS_OK, actor_check(second, s->rt, "a"));
+    unlock_and_end(second, s->rt);
+    assert_status(DIBS_OK, actor_result(first));
+    assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
+    unlock_and_end(first, s->rt);
+    expect_nothing_left(s);
+    assert_int_equal(stats_of(s->rt).contended, 2);
+}
+
+/* The clock jumps over its end, and the waiter runs at the same time as the scheduler. */
+static void a_machine_that_was_stopped_between_unlock_and_lock(void **state)
+{
+    static const int64_t waits[] = {0, LONG};
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (int i = 0; i < 40; i++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        uint64_t fence = fence_of(s->rt, "a");
+        actor *first = waiter(s, 1, FOREVER);
+        moved_clock_advance(&s->clock, waits[i % 2]);
+        moved_clock_stop_the_woken(&s->clock);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        moved_clock_await_standing(&s->clock, 1);
+        moved_clock_advance(&s->clock, MS(2 * LEASE));
+        moved_clock_let_the_woken_go(&s->clock);
+        assert_status(DIBS_OK, actor_result(first));
+        assert_status(DIBS_OK, actor_check(first, s->rt, "a"));
+        assert_true(fence_in(first, s->rt) > fence + DIBS__FENCE_STEPS - 1);
+        unlock_and_end(first, s->rt);
+        stage_settle(s);
+        expect_nothing_left(s);
+    }
+}
+
+static void a_thread_that_ends_with_a_handed_on_lease_is_an_orphans_end(void **state)
+{
+    static void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        actor *first = waiter(s, 1, FOREVER);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        assert_status(DIBS_OK, actor_result(first));
+        uint64_t fence = fence_in(first, s->rt);
+        actor *second = waiter(s, 1, FOREVER);
+        ends[i](first);
+        assert_status(DIBS_OK, actor_result(second));
+        assert_true(fence_in(second, s->rt) > fence + DIBS__FENCE_STEPS - 1);
+        assert_int_equal(stats_of(s->rt).orphaned, i + 1);
+        assert_int_equal(stats_of(s->rt).holds, 1);
+        unlock_and_end(second, s->rt);
+        expect_nothing_left(s);
+        if (i == 0)
+            assert_int_equal(events_await(&s->events, DIBS_EVENT_ORPHANED, "a").fence, fence);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_loss_after_the_hand_over_is_the_new_holders),
+        TEST(a_loss_before_the_next_has_it_is_nobodys),
+        TEST(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
+        TEST(a_machine_that_was_stopped_between_unlock_and_lock),
+        TEST(a_thread_that_ends_with_a_handed_on_lease_is_an_orphans_end),
+    };
+
+    return cmocka_run_group_tests_name("cell_handover_loss", tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* Leases that are not handed over: the waiter then gets one of its own from the store. */
+#include "support/test.h"
+#include "unit/cell_handover_setup.h"
+
+struct call_with {
+    dibs_runtime *rt;
+    const dibs_lock_options *options;
+    dibs_status status;
+};
+
+static void lock_with(void *arg)
+{
+    struct call_with *call = arg;
+
+    call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
+}
+
+/* Who waits gets a lease of its own, by the one command of the unlock. */
+static void expect_not_handed_on(stage *s, const dibs_lock_options *wanted, bool asked_before)
+{
+    struct call_with call = {s->rt, wanted, DIBS_CLOSED};
+    actor *next = actor_start();
+    dibs_owner before, after;
+
+    uint64_t fence = fence_of(s->rt, "a"), handed_off = stats_of(s->rt).handed_off;
+    actor_begin(next, lock_with, &call);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, LONG);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
+    struct asked then = asked(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    actor_finish(next);
+    assert_status(DIBS_OK, call.status);
+    expect_asked(s, then, 1, 1, asked_before ? 0 : 1);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
+    assert_string_not_equal(before.token, after.token);
+    assert_true(fence_in(next, s->rt) > fence);
+    assert_int_equal(fence_in(next, s->rt) % DIBS__FENCE_STEPS, 0);
+    assert_int_equal(stats_of(s->rt).handed_off, handed_off);
+    unlock_and_end(next, s->rt);
+    expect_nothing_left(s);
+}
+
+static void a_lease_that_is_not_what_the_waiter_wants(void **state)
+{
+    static const dibs_lock_options the_default = {.lease_ms = LEASE},
+                                   fixed_fair = {.flags = DIBS_FIXED_LEASE | DIBS_FAIR};
+    static const struct {
+        const dibs_lock_options *held, *wanted;
+        bool asked_before; /* who waits has its own place in the store's queue */
+    } rows[] = {
+        {&fixed, NULL, false},   {NULL, &fixed, false},       {&fixed, &fixed, false}, {&shorter, NULL, false},
+        {NULL, &shorter, false}, {&shorter, &fixed, false},   {NULL, &fair, true},     {&fair, NULL, true},
+        {&fair, &fair, true},    {&fixed, &fixed_fair, true},
+    };
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, rows[i].held));
+        expect_not_handed_on(s, rows[i].wanted, rows[i].asked_before);
+    }
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a")); /* while the same length is the same, however it was said */
+    struct call_with call = {s->rt, &the_default, DIBS_CLOSED};
+    actor *next = actor_start();
+    actor_begin(next, lock_with, &call);
+    stage_await_waiting(s, 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    actor_finish(next);
+    assert_int_equal(stats_of(s->rt).handed_off, 1);
+    unlock_and_end(next, s->rt);
+}
+
+static void nothing_where_it_is_switched_off(void **state)
+{
+    stage *s = *state;
+
+    s->settings.handoff_ms = DIBS_NO_HANDOFF;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    expect_not_handed_on(s, NULL, false);
+}
+
+static void an_extended_lease(void **state)
+{
+    static const uint32_t leases[] = {60000, LEASE, 29000};
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        assert_status(DIBS_OK, dibs_extend(s->rt, "a", leases[i]));
+        expect_not_handed_on(s, NULL, false);
+    }
+}
+
+static void extend_in_actor(void *arg)
+{
+    struct call_with *call = arg;
+
+    call->status = dibs_extend(call->rt, "a", 60000);
+}
+
+/* Its answer would make another's lease longer, or shorter, than that one wants. */
+static void a_lease_whose_extension_may_still_be_answered(void **state)
+{
+    stage *s = *state;
+    struct call_with call = {NULL, NULL, DIBS_CLOSED};
+    actor *holder = actor_start();
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    call.rt = s->rt;
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    faults_hold_renewals(&s->faults);
+    actor_begin(holder, extend_in_actor, &call);
+    stage_await_waiting(s, 1);
+    stage_settle(s);
+    moved_clock_advance(&s->clock, MS(1000));
+    actor_finish(holder);
+    assert_status(DIBS_UNAVAILABLE, call.status);
+    actor *next = waiter(s, 1, FOREVER);
+    struct asked before = asked(s);
+    unlock_and_end(holder, s->rt);
+    assert_status(DIBS_OK, actor_result(next));
+    expect_released_with_an_ask(s, before);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    unlock_and_end(next, s->rt);
+    expect_nothing_left(s);
+}
+
+/* Renewals get no answer: half is enough, less is not. */
+static void a_lease_with_less_than_half_of_it_left(void **state)
+{
+    stage *s = *state;
+    int64_t half = believed(LEASE) - MS(LEASE) / 2;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, half - LONG + 1);
+    expect_not_handed_on(s, NULL, false);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *next = waiter(s, 1, FOREVER);
+    stage_advance(s, half);
+    struct asked before = asked(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(next));
+    expect_untouched(s, before);
+    unlock_and_end(next, s->rt);
+    expect_nothing_left(s);
+}
+
+static void a_lease_that_is_renewed_is_handed_on_for_as_long_as_is_wanted(void **state)
+{
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *next = waiter(s, 1, FOREVER);
+    for (int i = 0; i < 100; i++)
+        stage_advance(s, MS(LEASE) / 3);
+    struct asked before = asked(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(next));
+    expect_untouched(s, before);
+    for (int i = 0; i < 100; i++)
+        stage_advance(s, MS(LEASE) / 3);
+    assert_status(DIBS_OK, actor_check(next, s->rt, "a")); /* and renewed for the next */
+    unlock_and_end(next, s->rt);
+    expect_nothing_left(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_lease_that_is_not_what_the_waiter_wants),
+        TEST(nothing_where_it_is_switched_off),
+        TEST(an_extended_lease),
+        TEST(a_lease_whose_extension_may_still_be_answered),
+        TEST(a_lease_with_less_than_half_of_it_left),
+        TEST(a_lease_that_is_renewed_is_handed_on_for_as_long_as_is_wanted),
+    };
+
+    return cmocka_run_group_tests_name("cell_handover_refused", tests, NULL, NULL);
+}

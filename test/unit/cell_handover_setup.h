@@ -1,0 +1,111 @@
+/* A runtime that hands leases over, and what its store was asked: shared by the tests of handing over. */
+#ifndef DIBS_TEST_CELL_HANDOVER_SETUP_H
+#define DIBS_TEST_CELL_HANDOVER_SETUP_H
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+
+#define LEASE 30000
+#define HANDOFF 10
+#define LONG (MS(1) + 1) /* who waited so long is handed the lease before any running thread */
+#define FOR_LONG 3600000 /* a handoff_ms that no test comes to the end of */
+#define FOREVER DIBS_WAIT_FOREVER
+
+static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE}, fair = {.flags = DIBS_FAIR},
+                               shorter = {.lease_ms = 20000};
+
+/* As stage_setup, with handing on, and a store that other runtimes see. */
+static inline int setup(void **state)
+{
+    int status = stage_setup(state);
+    stage *s = *state;
+
+    s->settings.handoff_ms = HANDOFF;
+    s->url = "mem:handoff";
+    return status;
+}
+
+/* What the store was asked by s->rt; acquires and releases by all. */
+struct asked {
+    uint64_t commands;
+    unsigned acquires, releases;
+};
+
+static inline struct asked asked(stage *s)
+{
+    return (struct asked){
+        stats_of(s->rt).store_commands,
+        faults_count(&s->faults, &s->faults.acquires),
+        faults_count(&s->faults, &s->faults.releases),
+    };
+}
+
+static inline void expect_asked(stage *s, struct asked before, unsigned commands, unsigned releases, unsigned acquires)
+{
+    struct asked now = asked(s);
+
+    assert_int_equal(now.commands, before.commands + commands);
+    assert_int_equal(now.releases, before.releases + releases);
+    assert_int_equal(now.acquires, before.acquires + acquires);
+}
+
+static inline void expect_untouched(stage *s, struct asked before)
+{
+    expect_asked(s, before, 0, 0, 0);
+}
+
+/* One command, which released the lease and asked for the next. */
+static inline void expect_released_with_an_ask(stage *s, struct asked before)
+{
+    expect_asked(s, before, 1, 1, 1);
+}
+
+/* A thread that waits for "a"; with it that many do. */
+static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
+{
+    actor *a = actor_start();
+
+    actor_begin_lock(a, s->rt, "a", wait_ms);
+    stage_await_waiting(s, waiting);
+    return a;
+}
+
+static inline uint64_t fence_in(actor *a, dibs_runtime *rt)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_hold(a, rt, "a", &hold));
+    return hold.fence;
+}
+
+static inline void unlock_and_end(actor *a, dibs_runtime *rt)
+{
+    assert_status(DIBS_OK, actor_unlock(a, rt, "a"));
+    actor_end(a);
+}
+
+/* Another runtime can have the lock at once. */
+static inline void expect_free(stage *s)
+{
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(other, "a", &owner));
+    assert_false(owner.held);
+    assert_int_equal(owner.waiters, 0);
+    assert_status(DIBS_OK, dibs_trylock(other, "a"));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    dibs_close(other);
+}
+
+static inline void expect_nothing_left(stage *s)
+{
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    assert_null(dibs__renewals_take_any(s->rt->core->renewals));
+    expect_free(s);
+}
+
+#endif

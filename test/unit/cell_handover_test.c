@@ -1,0 +1,405 @@
+/* Handing over: a lease goes from thread to thread within the process, for handoff_ms, each time with the next fence.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+#include "unit/cell_handover_setup.h"
+
+/* ----------------------------------------------------------- within the time */
+
+/* Whoever waited for long and whoever did not. */
+static void an_unlock_for_a_waiter_here_does_not_touch_the_store(void **state)
+{
+    static const int64_t waits[] = {0, MS(1), LONG, MS(HANDOFF) - 1};
+    enum { COUNT = sizeof waits / sizeof waits[0] };
+    stage *s = *state;
+    dibs_owner before, after;
+
+    stage_open(s, LEASE);
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        uint64_t fence = fence_of(s->rt, "a");
+        actor *next = waiter(s, 1, FOREVER);
+        moved_clock_advance(&s->clock, waits[i]);
+        assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
+        struct asked then = asked(s);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        assert_status(DIBS_OK, actor_result(next));
+        expect_untouched(s, then);
+        assert_int_equal(fence_in(next, s->rt), fence + 1);
+        assert_int_equal(stats_of(s->rt).handed_off, i + 1);
+        assert_int_equal(stats_of(s->rt).holds, 1);
+        assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
+        assert_string_equal(before.token, after.token);
+        unlock_and_end(next, s->rt);
+        expect_nothing_left(s);
+    }
+    assert_int_equal(stats_of(s->rt).acquired, 2 * COUNT);
+    assert_int_equal(stats_of(s->rt).released, 2 * COUNT);
+    assert_int_equal(stats_of(s->rt).contended, COUNT);
+    assert_int_equal(stats_of(s->rt).granted, 0);
+}
+
+/* All who wait, in the order in which they came, each with the next fence. */
+static void it_goes_through_the_whole_line(void **state)
+{
+    enum { CROWD = 8 };
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    uint64_t fence = fence_of(s->rt, "a");
+    for (size_t i = 0; i < CROWD; i++)
+        crowd[i] = waiter(s, i + 1, FOREVER);
+    moved_clock_advance(&s->clock, LONG);
+    struct asked before = asked(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    for (size_t i = 0; i < CROWD; i++) {
+        assert_status(DIBS_OK, actor_result(crowd[i]));
+        assert_int_equal(fence_in(crowd[i], s->rt), fence + i + 1);
+        expect_untouched(s, before);
+        unlock_and_end(crowd[i], s->rt);
+    }
+    assert_int_equal(stats_of(s->rt).handed_off, CROWD);
+    expect_asked(s, before, 1, 1, 0);
+    expect_nothing_left(s);
+}
+
+static void who_waited_for_long_has_it_before_a_running_thread(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
+    moved_clock_advance(&s->clock, LONG);
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* though nobody runs yet that has it */
+    assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_OK, actor_result(sleeper));
+    unlock_and_end(sleeper, s->rt);
+    actor_end(other);
+    expect_nothing_left(s);
+}
+
+static void a_running_thread_has_it_before_who_just_came(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    uint64_t fence = fence_of(s->rt, "a");
+    actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
+    moved_clock_advance(&s->clock, MS(1)); /* not longer */
+    struct asked before = asked(s);
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    assert_int_equal(fence_in(other, s->rt), fence + 1);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    moved_clock_let_the_woken_go(&s->clock);
+    stage_await_waiting(s, 1); /* it sleeps again, and keeps its place and its time */
+    moved_clock_advance(&s->clock, 1);
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(sleeper));
+    assert_int_equal(fence_in(sleeper, s->rt), fence + 2);
+    expect_untouched(s, before);
+    assert_int_equal(stats_of(s->rt).handed_off, 2);
+    unlock_and_end(sleeper, s->rt);
+    actor_end(other);
+    expect_nothing_left(s);
+}
+
+static void what_was_left_for_one_is_not_for_those_who_want_another(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *sleeper = waiter(s, 1, FOREVER), *other = actor_start();
+    moved_clock_stop_the_woken(&s->clock);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    moved_clock_await_standing(&s->clock, 1);
+    assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &shorter));
+    assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fixed));
+    assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, &fair));
+    moved_clock_let_the_woken_go(&s->clock);
+    assert_status(DIBS_OK, actor_result(sleeper));
+    unlock_and_end(sleeper, s->rt);
+    actor_end(other);
+    expect_nothing_left(s);
+}
+
+/* ------------------------------------------------------------ after the time */
+
+/* Counted from when the lease came from the store, not from the last hand-over. */
+static void after_handoff_ms_the_unlock_goes_through_the_store(void **state)
+{
+    stage *s = *state;
+    dibs_owner before, after;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *first = waiter(s, 1, FOREVER), *second = waiter(s, 2, FOREVER), *third = waiter(s, 3, FOREVER);
+    moved_clock_advance(&s->clock, MS(HANDOFF) - 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(first));
+    uint64_t fence = fence_in(first, s->rt);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &before));
+    moved_clock_advance(&s->clock, 1);
+    struct asked then = asked(s);
+    unlock_and_end(first, s->rt);
+    assert_status(DIBS_OK, actor_result(second));
+    expect_released_with_an_ask(s, then);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &after));
+    assert_string_not_equal(before.token, after.token);
+    assert_true(fence_in(second, s->rt) > fence);
+    assert_int_equal(fence_in(second, s->rt) % DIBS__FENCE_STEPS, 0);
+    moved_clock_advance(&s->clock, MS(HANDOFF) - 1); /* a new lease, and a new time */
+    then = asked(s);
+    unlock_and_end(second, s->rt);
+    assert_status(DIBS_OK, actor_result(third));
+    expect_untouched(s, then);
+    unlock_and_end(third, s->rt);
+    assert_int_equal(stats_of(s->rt).handed_off, 2);
+    expect_nothing_left(s);
+}
+
+struct either {
+    actor *one, *other;
+};
+
+static bool one_is_back(void *arg)
+{
+    struct either *either = arg;
+
+    return !actor_busy(either->one) || !actor_busy(either->other);
+}
+
+/* Threads here pass it on as long as they may, each in its critical section for 3 ms. */
+static void others_wait_for_handoff_ms_and_one_critical_section(void **state)
+{
+    enum { CROWD = 3, SECTION = 3 };
+    stage *s = *state;
+    actor *crowd[CROWD], *stranger = actor_start();
+    size_t holder = 0;
+
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    for (size_t i = 0; i < CROWD; i++)
+        crowd[i] = actor_start();
+    assert_status(DIBS_OK, actor_lock(crowd[0], s->rt, "a", 0));
+    int64_t start = moved_clock_now(&s->clock);
+    actor_begin_lock(stranger, second, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    for (size_t i = 1; i < CROWD; i++) {
+        actor_begin_lock(crowd[i], s->rt, "a", FOREVER);
+        stage_await_waiting(s, i + 1);
+    }
+    while (actor_busy(stranger)) {
+        struct either either = {stranger, crowd[(holder + 1) % CROWD]};
+        moved_clock_advance(&s->clock, MS(SECTION));
+        assert_status(DIBS_OK, actor_unlock(crowd[holder], s->rt, "a"));
+        assert_true(wait_until(one_is_back, &either, LIMIT_MS));
+        if (!actor_busy(stranger))
+            break;
+        actor_begin_lock(crowd[holder], s->rt, "a", FOREVER);
+        stage_await_waiting(s, CROWD);
+        holder = (holder + 1) % CROWD;
+    }
+    int64_t delay = moved_clock_now(&s->clock) - start;
+    assert_that(delay > MS(HANDOFF) && delay <= MS(HANDOFF + SECTION), "%ld ns", (long)delay);
+    assert_int_equal(stats_of(s->rt).handed_off, (HANDOFF - 1) / SECTION);
+    assert_int_equal(stats_of(second).granted, 1);
+    /* The next here waits behind it in the store, since the unlock. */
+    struct asked before = asked(s);
+    unlock_and_end(stranger, second);
+    assert_status(DIBS_OK, actor_result(crowd[(holder + 1) % CROWD]));
+    expect_asked(s, before, 0, 1, 0);
+    assert_int_equal(stats_of(s->rt).granted, 1);
+    assert_status(DIBS_OK, actor_unlock(crowd[(holder + 1) % CROWD], s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(crowd[(holder + 2) % CROWD]));
+    assert_status(DIBS_OK, actor_unlock(crowd[(holder + 2) % CROWD], s->rt, "a"));
+    for (size_t i = 0; i < CROWD; i++)
+        actor_end(crowd[i]);
+    dibs_close(second);
+    expect_nothing_left(s);
+}
+
+/* -------------------------------------------------------------------- fences */
+
+#define RELAY (2 * DIBS__FENCE_STEPS + 10)
+
+/* Guarded by the lock of dibs. */
+struct relay {
+    stage *s;
+    unsigned count, errors;
+    uint64_t fences[RELAY];
+    unsigned acquires[RELAY]; /* of the store, till then */
+};
+
+static void run_relay(void *arg)
+{
+    struct relay *relay = arg;
+    stage *s = relay->s;
+    bool last = false;
+
+    while (!last) {
+        if (dibs_lock(s->rt, "a") != DIBS_OK)
+            abort();
+        last = relay->count == RELAY;
+        if (!last) {
+            dibs_hold hold;
+            relay->errors += dibs_hold_of(s->rt, "a", &hold) != DIBS_OK;
+            relay->fences[relay->count] = hold.fence;
+            relay->acquires[relay->count++] = faults_count(&s->faults, &s->faults.acquires);
+        }
+        while (!last && moved_clock_waiting(&s->clock) == 0) /* until the other waits */
+            sched_yield();
+        if (dibs_unlock(s->rt, "a") != DIBS_OK)
+            abort();
+    }
+}
+
+static void a_grant_is_good_for_1023_hand_overs(void **state)
+{
+    static struct relay relay;
+    stage *s = *state;
+    actor *runners[2] = {actor_start(), actor_start()};
+
+    relay = (struct relay){.s = s};
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < 2; i++)
+        actor_begin(runners[i], run_relay, &relay);
+    for (size_t i = 0; i < 2; i++)
+        actor_end(runners[i]);
+    assert_int_equal(relay.errors, 0);
+    for (unsigned i = 0; i < RELAY; i++) {
+        bool from_store = i % DIBS__FENCE_STEPS == 0;
+        assert_int_equal(relay.acquires[i], 1 + i / DIBS__FENCE_STEPS);
+        assert_int_equal(relay.fences[i] % DIBS__FENCE_STEPS, i % DIBS__FENCE_STEPS);
+        assert_true(i == 0 ||
+                    (from_store ? relay.fences[i] > relay.fences[i - 1] : relay.fences[i] == relay.fences[i - 1] + 1));
+    }
+    expect_nothing_left(s);
+}
+
+/* -------------------------------------------------------------------- stress */
+
+#define THREADS 8
+#define STRESS_MS 1000
+
+static struct contest {
+    dibs_runtime *rts[2];
+    int64_t end;
+    uint64_t fence, count; /* guarded by the lock of dibs that is tested, as is inside */
+    unsigned inside;
+    atomic_uint errors, numbers;
+} contest;
+
+static bool is_alone_inside(dibs_runtime *rt)
+{
+    dibs_hold hold;
+    bool good = contest.inside++ == 0 && dibs_hold_of(rt, "a", &hold) == DIBS_OK && hold.fence > contest.fence;
+
+    contest.fence = hold.fence;
+    if (contest.count++ % 16 == 0) /* so that those who wait for 1 ms wait in vain */
+        pause_ms(2);
+    contest.inside--;
+    return good;
+}
+
+/* Waits of 0 to 3 ms, and some without end: these find a wake-up that was lost. */
+static void contend(void *arg)
+{
+    static const dibs_lock_options kinds[] = {{0, 0},        {0, 0}, {0, 0}, {0, 0}, {20000, 0}, {0, DIBS_FIXED_LEASE},
+                                              {0, DIBS_FAIR}};
+    unsigned random = atomic_fetch_add(&contest.numbers, 1) * 7919 + 1;
+    dibs_runtime *rt = contest.rts[random % 2];
+
+    (void)arg;
+    while (now_ms() < contest.end) {
+        random = random * 1103515245 + 12345;
+        int64_t wait_ms = (random >> 16) % 8 == 0 ? LIMIT_MS : (random >> 20) % 4;
+        dibs_status status = dibs_lock_with(rt, "a", wait_ms, &kinds[(random >> 8) % (sizeof kinds / sizeof kinds[0])]);
+        bool good = status == DIBS_OK ? is_alone_inside(rt) && dibs_unlock(rt, "a") == DIBS_OK
+                                      : status == (wait_ms == 0 ? DIBS_BUSY : DIBS_TIMEOUT) && wait_ms != LIMIT_MS;
+        if (!good)
+            atomic_fetch_add(&contest.errors, 1);
+    }
+}
+
+static void expect_all_kinds_of_outcomes(dibs_runtime *rt, uint64_t *acquired)
+{
+    dibs_stats stats = stats_of(rt);
+
+    *acquired += stats.acquired;
+    assert_that(stats.handed_off > 0 && stats.granted > 0 && stats.timed_out > 0 && stats.busy > 0,
+                "%lu handed on, %lu granted, %lu out of time, %lu busy", (unsigned long)stats.handed_off,
+                (unsigned long)stats.granted, (unsigned long)stats.timed_out, (unsigned long)stats.busy);
+    assert_int_equal(stats.holds, 0);
+    assert_int_equal(stats.leases, 0);
+    assert_int_equal(stats.lost, 0);
+}
+
+static void many_threads_with_little_patience(void **state)
+{
+    const char *url = "mem:contest";
+    const dibs_config config = {.urls = &url, .url_count = 1, .handoff_ms = 2, .lease_ms = LONG_LEASE_MS};
+    actor *actors[THREADS];
+    uint64_t acquired = 0;
+    dibs_owner owner;
+
+    (void)state;
+    memset(&contest, 0, sizeof contest);
+    for (int i = 0; i < 2; i++)
+        assert_status(DIBS_OK, dibs_open(&contest.rts[i], &config));
+    contest.end = now_ms() + STRESS_MS;
+    for (int i = 0; i < THREADS; i++) {
+        actors[i] = actor_start();
+        actor_begin(actors[i], contend, NULL);
+    }
+    for (int i = 0; i < THREADS; i++)
+        actor_end(actors[i]);
+    assert_int_equal(atomic_load(&contest.errors), 0);
+    for (int i = 0; i < 2; i++)
+        expect_all_kinds_of_outcomes(contest.rts[i], &acquired);
+    assert_int_equal(acquired, contest.count);
+    assert_status(DIBS_OK, dibs_query(contest.rts[0], "a", &owner));
+    assert_false(owner.held);
+    assert_int_equal(owner.waiters, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_status(DIBS_OK, dibs_trylock(contest.rts[i], "a"));
+        assert_status(DIBS_OK, dibs_unlock(contest.rts[i], "a"));
+        dibs_close(contest.rts[i]);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_unlock_for_a_waiter_here_does_not_touch_the_store),
+        TEST(it_goes_through_the_whole_line),
+        TEST(who_waited_for_long_has_it_before_a_running_thread),
+        TEST(a_running_thread_has_it_before_who_just_came),
+        TEST(what_was_left_for_one_is_not_for_those_who_want_another),
+        TEST(after_handoff_ms_the_unlock_goes_through_the_store),
+        TEST(others_wait_for_handoff_ms_and_one_critical_section),
+        TEST(a_grant_is_good_for_1023_hand_overs),
+        cmocka_unit_test(many_threads_with_little_patience),
+    };
+
+    return cmocka_run_group_tests_name("cell_handover", tests, NULL, NULL);
+}

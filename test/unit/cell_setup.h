@@ -1,0 +1,34 @@
+/* A crowd of threads that wait for one name: shared by the cell tests. */
+#ifndef DIBS_TEST_CELL_SETUP_H
+#define DIBS_TEST_CELL_SETUP_H
+
+#include "support/actor.h"
+#include "support/stage.h"
+#include "support/test.h"
+
+#define LEASE 30000
+#define CROWD 12
+#define FOREVER DIBS_WAIT_FOREVER
+
+static inline unsigned acquires(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.acquires);
+}
+
+/* Begins that call in each of CROWD threads, one after another, each sleeping before the next begins. */
+static inline void begin_crowd(stage *s, actor **crowd, size_t asleep, int64_t wait_ms)
+{
+    for (size_t i = 0; i < CROWD; i++) {
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, "a", wait_ms);
+        stage_await_waiting(s, asleep + i + 1);
+    }
+}
+
+static inline void end_crowd(actor **crowd)
+{
+    for (size_t i = 0; i < CROWD; i++)
+        actor_end(crowd[i]);
+}
+
+#endif

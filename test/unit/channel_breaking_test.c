@@ -1,0 +1,320 @@
+/* The end of a channel's connection: what ends it, and what those are told who wait for replies. */
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+/* ------------------------------------------------------------------ breaking */
+
+static void a_request_that_waited_for_all_of_it_ends_the_connection(void **state)
+{
+    struct rig *r = *state;
+    struct caller pair[2];
+    struct echo echo;
+    atomic_uint broken = 0;
+
+    begin_two(r, pair, 10 * COMMAND_MS, 10 * COMMAND_MS);
+    moved_clock_advance(&r->clock, MS(COMMAND_MS - 1));
+    assert_true(dibs__channel_submit(r->channel, pair[0].serial, echo_of(&echo, "third"), count_broken, &broken));
+    assert_int_equal(dibs__channel_load(r->channel), 3);
+    moved_clock_advance(&r->clock, MS(1));
+    expect_unknown(&pair[0], DIBS_UNAVAILABLE);
+    expect_unknown(&pair[1], DIBS_UNAVAILABLE);
+    assert_int_equal(broken, 1);
+    assert_false(stands(r));
+    assert_int_equal(dibs__channel_load(r->channel), 0);
+    fake_redis_hold(r->fake, false);
+    uint64_t serial = open_now(r);
+    assert_true(serial > pair[0].serial);
+    assert_true(echoes(r, serial, "again"));
+    assert_int_equal(r->reopened, 1);
+}
+
+static void the_scheduler_ends_a_connection_that_does_not_answer(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct pollfd fd;
+    int64_t deadline;
+    struct echo echo;
+    atomic_uint broken = 0;
+
+    fake_redis_hold(r->fake, true);
+    assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, "one"), count_broken, &broken));
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(fd.fd >= 0 && (fd.events & POLLIN));
+    assert_true(deadline == after(r, COMMAND_MS));
+    moved_clock_set(&r->clock, deadline - 1);
+    dibs__channel_attend(r->channel, false, 0, deadline - 1);
+    assert_true(stands(r));
+    moved_clock_set(&r->clock, deadline);
+    dibs__channel_attend(r->channel, false, 0, deadline);
+    assert_false(stands(r));
+    assert_int_equal(broken, 1);
+}
+
+static void what_was_not_handed_to_the_socket_is_known_not_to_have_run(void **state)
+{
+    enum { LARGE = 8 << 20 };
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error first_error, second_error;
+    char *large = test_malloc(LARGE + 1);
+    redisReply *reply;
+    bool unknown;
+
+    memset(large, 'x', LARGE);
+    large[LARGE] = 0;
+    fake_redis_deafen(r->fake, true);
+    struct dibs__request *first = send_echo(r, serial, large, &first_error);
+    struct dibs__request *second = send_echo(r, serial, "second", &second_error);
+    assert_true(first && second);
+    assert_true(r->unattended > 0); /* the rest is to be written by somebody */
+    fake_redis_cut(r->fake);
+    unknown = true;
+    assert_status(DIBS_UNAVAILABLE,
+                  dibs__channel_wait(r->channel, second, after(r, 1), &reply, &unknown, &second_error));
+    assert_false(unknown);
+    assert_status(DIBS_UNAVAILABLE, dibs__channel_wait(r->channel, first, after(r, 1), &reply, &unknown, &first_error));
+    assert_true(unknown);
+    test_free(large);
+}
+
+static bool wants_to_write(struct rig *r)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    return fd.fd >= 0 && (fd.events & POLLOUT);
+}
+
+static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+    char *large = test_malloc(LARGE + 1);
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    struct dibs__request *first = send_echo(r, serial, large, &error);
+    struct dibs__request *second = send_echo(r, serial, "second", &error);
+    assert_true(first && second);
+    assert_true(wants_to_write(r)); /* the scheduler: it sleeps until the socket has room */
+    fake_redis_deafen(r->fake, false);
+    int64_t limit = now_ms() + LIMIT_MS;
+    while (fake_redis_count(r->fake, "ECHO second") == 0) {
+        attend(r, false);
+        assert_true(now_ms() < limit);
+    }
+    assert_true(wait_echo(r, first, "long"));
+    assert_false(wants_to_write(r));
+    assert_true(wait_echo(r, second, "second"));
+    test_free(large);
+}
+
+/* A thread that sends, and has time for it. */
+struct sender {
+    struct rig *r;
+    uint64_t serial;
+    const char *text;
+    struct dibs__error error;
+    struct dibs__request *request;
+};
+
+static void *run_sender(void *arg)
+{
+    struct sender *s = arg;
+    struct echo echo;
+
+    s->request =
+        dibs__channel_send(s->r->channel, s->serial, echo_of(&echo, s->text), after(s->r, COMMAND_MS), &s->error);
+    return NULL;
+}
+
+/* It sleeps until the socket has room: it is found in poll, with nothing to do. */
+static void who_sends_sleeps_while_the_socket_is_full(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    char *large = test_malloc(LARGE + 1);
+    pthread_t thread;
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    struct sender sender = {.r = r, .serial = open_now(r), .text = large};
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    assert_int_equal(pthread_create(&thread, NULL, run_sender, &sender), 0);
+    moved_clock_settle(&r->clock, 1);
+    fake_redis_deafen(r->fake, false);
+    pthread_join(thread, NULL);
+    assert_true(sender.request && wait_echo(r, sender.request, "long"));
+    test_free(large);
+}
+
+static void nothing_is_sent_on_a_connection_that_is_no_more(void **state)
+{
+    struct rig *r = *state;
+    uint64_t old = open_now(r);
+    struct dibs__error error = {DIBS_OK, ""};
+    struct echo echo;
+    atomic_uint broken = 0;
+
+    fake_redis_cut(r->fake);
+    attend_until_broken(r);
+    assert_null(send_echo(r, old, "none", &error));
+    assert_int_equal(error.status, DIBS_UNAVAILABLE);
+    uint64_t serial = open_now(r);
+    assert_true(serial > old);
+    error.status = DIBS_OK;
+    assert_null(send_echo(r, old, "none", &error));
+    assert_int_equal(error.status, DIBS_UNAVAILABLE);
+    assert_false(dibs__channel_submit(r->channel, old, echo_of(&echo, "none"), count_broken, &broken));
+    assert_true(echoes(r, serial, "new"));
+    assert_int_equal(fake_redis_count(r->fake, "ECHO none"), 0);
+    assert_int_equal(broken, 0);
+    assert_int_equal(r->reopened, 1);
+}
+
+static void a_reply_that_nobody_asked_for_breaks_it(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+
+    open_now(r);
+    fake_redis_push(r->fake, ":7\r\n");
+    attend_until_broken(r);
+    uint64_t serial = open_now(r);
+    fake_redis_answer(r->fake, "ECHO two", "$3\r\ntwo\r\n:7\r\n");
+    struct dibs__request *request = send_echo(r, serial, "two", &error);
+    assert_non_null(request);
+    assert_true(wait_echo(r, request, "two"));
+    attend_until_broken(r);
+}
+
+static void garbage_fails_who_waits_with_a_store_error(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct caller caller = {.r = r, .text = "junk", .serial = serial, .deadline = after(r, COMMAND_MS)};
+    fake_redis_answer(r->fake, "ECHO junk", "HTTP/1.1 200 OK\r\n\r\n");
+    begin(&caller);
+    expect_unknown(&caller, DIBS_STORE_ERROR);
+    assert_false(stands(r));
+}
+
+static void a_server_that_hangs_up_fails_all_in_flight(void **state)
+{
+    struct rig *r = *state;
+    struct caller pair[2];
+
+    begin_two(r, pair, COMMAND_MS, COMMAND_MS);
+    fake_redis_await(r->fake, "ECHO second", 1);
+    fake_redis_cut(r->fake);
+    expect_unknown(&pair[0], DIBS_UNAVAILABLE);
+    expect_unknown(&pair[1], DIBS_UNAVAILABLE);
+    assert_false(stands(r));
+}
+
+/* ----------------------------------------------------- wanted, and looked at */
+
+static bool is_found_ended(void *arg)
+{
+    struct rig *r = arg;
+
+    return !dibs__channel_look(r->channel);
+}
+
+/* Nobody uses it, so nobody meets its end, but for who looks. */
+static void a_look_finds_the_end_of_an_idle_connection(void **state)
+{
+    struct rig *r = *state;
+
+    assert_false(dibs__channel_look(r->channel));
+    open_now(r);
+    assert_true(dibs__channel_look(r->channel));
+    fake_redis_cut(r->fake);
+    assert_true(dibs__channel_stands(r->channel));
+    assert_true(wait_until(is_found_ended, r, LIMIT_MS));
+    assert_false(dibs__channel_stands(r->channel));
+    assert_true(open_now(r) > 0);
+}
+
+/* What is there to be read may be good. */
+static void a_look_leaves_replies_alone(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    uint64_t serial = open_now(r);
+
+    struct dibs__request *request = send_echo(r, serial, "there", &error);
+    await_bytes(r);
+    assert_true(dibs__channel_look(r->channel));
+    assert_true(wait_echo(r, request, "there"));
+}
+
+static const char *const of_a_replica[] = {
+    "-READONLY You can't write against a read only replica.\r\n",
+    "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
+    "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only "
+    "replica.\r\n",
+    "*2\r\n:1\r\n-READONLY You can't write against a read only replica.\r\n",
+};
+
+static bool is_refused(struct rig *r, uint64_t serial)
+{
+    struct dibs__error error;
+    struct dibs__request *request = send_echo(r, serial, "x", &error);
+
+    return request && !wait_echo(r, request, "x");
+}
+
+/* The address may lead to another server by now. But a replica is not connected to again and again. */
+static void a_server_that_has_become_a_replica_is_left(void **state)
+{
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof of_a_replica / sizeof *of_a_replica; i++) {
+        uint64_t serial = open_now(r);
+
+        fake_redis_answer(r->fake, "ECHO", of_a_replica[i]);
+        moved_clock_advance(&r->clock, MS(500) - 1);
+        assert_true(is_refused(r, serial));
+        assert_true(stands(r));
+        moved_clock_advance(&r->clock, 1);
+        assert_true(is_refused(r, serial));
+        assert_false(stands(r));
+        assert_true(open_now(r) > serial);
+        assert_int_equal(r->endpoint.address_count, 1);
+        assert_int_equal(r->endpoint.failures, i + 1);
+    }
+    fake_redis_answer(r->fake, "ECHO", "-OOM command not allowed\r\n");
+    moved_clock_advance(&r->clock, MS(500));
+    assert_true(is_refused(r, open_now(r)));
+    assert_true(stands(r));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_request_that_waited_for_all_of_it_ends_the_connection),
+        TEST(the_scheduler_ends_a_connection_that_does_not_answer),
+        TEST(what_was_not_handed_to_the_socket_is_known_not_to_have_run),
+        TEST(what_did_not_fit_into_the_socket_goes_out_when_it_is_read),
+        TEST(who_sends_sleeps_while_the_socket_is_full),
+        TEST(nothing_is_sent_on_a_connection_that_is_no_more),
+        TEST(a_reply_that_nobody_asked_for_breaks_it),
+        TEST(garbage_fails_who_waits_with_a_store_error),
+        TEST(a_server_that_hangs_up_fails_all_in_flight),
+        TEST(a_look_finds_the_end_of_an_idle_connection),
+        TEST(a_look_leaves_replies_alone),
+        TEST(a_server_that_has_become_a_replica_is_left),
+    };
+
+    return cmocka_run_group_tests_name("channel_breaking", tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+/* A process that was stopped: replies that came in time are taken although they are read late. */
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+/* The thread was stopped between sending and waiting, for longer than a command may take; the server was not. */
+static void a_reply_that_came_in_time_is_taken_late(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    uint64_t serial = open_now(r);
+
+    struct dibs__request *request = send_echo(r, serial, "late", &error);
+    assert_non_null(request);
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
+    assert_true(wait_echo(r, request, "late"));
+    assert_true(stands(r));
+    assert_int_equal(dibs__channel_load(r->channel), 0);
+}
+
+/* Also where the caller's time was shorter than the command's: its outcome then is known. */
+static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    redisReply *reply;
+    bool unknown;
+    uint64_t serial = open_now(r);
+
+    struct dibs__request *request = send_echo(r, serial, "short", &error);
+    assert_non_null(request);
+    await_bytes(r);
+    assert_status(DIBS_OK, dibs__channel_wait(r->channel, request, 0, &reply, &unknown, &error));
+    assert_string_equal(reply->str, "short");
+    freeReplyObject(reply);
+}
+
+/* Those in front of it are answered on the way. */
+static void all_replies_that_came_in_time_are_taken_late(void **state)
+{
+    enum { COUNT = 200 };
+    struct rig *r = *state;
+    struct dibs__error error;
+    struct dibs__request *requests[COUNT];
+    char text[COUNT][16];
+    uint64_t serial = open_now(r);
+
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(text[i], sizeof text[i], "late-%d", i);
+        requests[i] = send_echo(r, serial, text[i], &error);
+        assert_non_null(requests[i]);
+    }
+    fake_redis_await(r->fake, "ECHO", COUNT);
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
+    for (int i = COUNT - 1; i >= 0; i--)
+        assert_that(wait_echo(r, requests[i], text[i]), "%s", text[i]);
+    assert_true(stands(r));
+}
+
+/* The scheduler's poll began before the stop, and saw nothing. */
+static void a_reply_that_nobody_waits_for_is_taken_late_as_well(void **state)
+{
+    struct rig *r = *state;
+    struct submits all;
+    struct submitted list[SUBMITS];
+
+    submit_all(r, open_now(r), &all, list);
+    fake_redis_await(r->fake, "ECHO", SUBMITS);
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(2 * COMMAND_MS));
+    dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));
+    assert_true(stands(r));
+    attend_until(r, false, &all.done, SUBMITS);
+    assert_int_equal(all.broken, 0);
+    assert_int_equal(all.in_order, SUBMITS);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_reply_that_came_in_time_is_taken_late),
+        TEST(a_reply_is_taken_when_only_the_callers_time_is_over),
+        TEST(all_replies_that_came_in_time_are_taken_late),
+        TEST(a_reply_that_nobody_waits_for_is_taken_late_as_well),
+    };
+
+    return cmocka_run_group_tests_name("channel_late", tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+/* How a channel connects: by callers, by the scheduler, later after each failure, or at once. */
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+/* ----------------------------------------------------- wanted, and looked at */
+
+/* One that is wanted is connected in the background, once; its failures are spaced like those of one kept open. */
+static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
+{
+    struct rig *r = *state;
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline == DIBS__NEVER);
+    fake_redis_refuse(r->fake, true);
+    dibs__channel_want(r->channel);
+    dibs__channel_want(r->channel);
+    assert_int_equal(r->unattended, 1);
+    attend_until(r, false, &r->failed, 1);
+    assert_false(dibs__channel_stands(r->channel));
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline == DIBS__NEVER); /* it has to be wanted again */
+    dibs__channel_want(r->channel);
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline > moved_clock_now(&r->clock) && deadline <= after(r, 10));
+    moved_clock_advance(&r->clock, MS(10));
+    fake_redis_refuse(r->fake, false);
+    attend_until(r, false, &r->opened, 1);
+    assert_true(dibs__channel_stands(r->channel));
+    unsigned unattended = r->unattended;
+    dibs__channel_want(r->channel); /* there is nothing to do */
+    assert_int_equal(r->unattended, unattended);
+    fake_redis_cut(r->fake);
+    attend_until_broken(r);
+    assert_false(dibs__channel_stands(r->channel));
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline == DIBS__NEVER);
+}
+
+static void fail_to_open(struct rig *r)
+{
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    assert_true(dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error) != DIBS_OK);
+}
+
+/* A server that turns a connection away is there; one that says nothing may not be. */
+static void a_failure_tells_whether_the_server_was_heard(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "CLIENT", "-ERR max number of clients reached\r\n");
+    fail_to_open(r);
+    assert_int_equal(r->failed, 1);
+    assert_int_equal(r->silent, 0);
+    fake_redis_refuse(r->fake, true);
+    fail_to_open(r);
+    assert_int_equal(r->failed, 2);
+    assert_int_equal(r->silent, 1);
+}
+
+/* How long the scheduler is to wait now. */
+static int64_t pause_before_next(struct rig *r)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    assert_int_equal(fd.fd, -1);
+    assert_true(deadline != DIBS__NEVER);
+    return deadline - moved_clock_now(&r->clock);
+}
+
+static void a_channel_kept_open_connects_again_later_each_time(void **state)
+{
+    struct rig *r = *state;
+    int64_t longest = 10;
+
+    fake_redis_refuse(r->fake, true);
+    for (unsigned i = 1; i <= 9; i++) {
+        attend_until(r, true, &r->failed, i);
+        int64_t pause = pause_before_next(r);
+        assert_that(pause >= MS(longest / 2) && pause <= MS(longest), "%lld ns, attempt %u", (long long)pause, i);
+        unsigned accepted = fake_redis_accepted(r->fake);
+        moved_clock_advance(&r->clock, pause - 1);
+        dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
+        assert_int_equal(pause_before_next(r), 1);
+        assert_int_equal(fake_redis_accepted(r->fake), accepted);
+        moved_clock_advance(&r->clock, 1);
+        longest = longest * 2 < 500 ? longest * 2 : 500;
+    }
+    fake_redis_refuse(r->fake, false);
+    attend_until(r, true, &r->opened, 1);
+    assert_true(stands(r));
+    assert_int_equal(r->reopened, 0);
+    /* A server that ends each connection at once is not asked for another at once. */
+    fake_redis_cut(r->fake);
+    attend_until_broken(r);
+    assert_int_equal(pause_before_next(r), MS(10));
+    moved_clock_advance(&r->clock, MS(10));
+    attend_until(r, true, &r->reopened, 1);
+    assert_true(stands(r));
+    moved_clock_advance(&r->clock, MS(10));
+    fake_redis_cut(r->fake);
+    attend_until(r, true, &r->reopened, 2);
+    assert_true(stands(r));
+}
+
+/* Another connection stands: the server answers, so what was put off is to be done now. */
+static void a_channel_in_a_hurry_connects_at_once(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    for (unsigned i = 1; i <= 6; i++) {
+        attend_until(r, true, &r->failed, i);
+        moved_clock_advance(&r->clock, MS(500));
+    }
+    attend_until(r, true, &r->failed, 7);
+    assert_true(pause_before_next(r) > MS(100));
+    fake_redis_refuse(r->fake, false);
+    dibs__channel_hurry(r->channel);
+    assert_true(pause_before_next(r) <= 0);
+    attend_until(r, true, &r->opened, 1);
+    assert_true(stands(r));
+}
+
+/* The clock of the system, whose sleepers in poll come back only when the gate is open. */
+struct gate {
+    struct dibs__clock clock;
+    atomic_bool closed;
+    atomic_uint held, waiting;
+};
+
+static int64_t gated_now(const struct dibs__clock *clock)
+{
+    (void)clock;
+    return dibs__now(&dibs__system_clock);
+}
+
+static void gated_wait(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
+                       int64_t deadline)
+{
+    atomic_fetch_add(&((struct gate *)(uintptr_t)clock)->waiting, 1);
+    dibs__system_clock.wait(&dibs__system_clock, cond, mutex, deadline);
+}
+
+static int gated_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
+{
+    struct gate *gate = (struct gate *)(uintptr_t)clock;
+    int ready = dibs__system_clock.poll(&dibs__system_clock, fds, count, deadline);
+
+    if (atomic_load(&gate->closed))
+        atomic_fetch_add(&gate->held, 1);
+    while (atomic_load(&gate->closed))
+        pause_ms(1);
+    return ready;
+}
+
+static bool is_not_zero(void *arg)
+{
+    return atomic_load((atomic_uint *)arg) > 0;
+}
+
+static void *open_in_time(void *arg)
+{
+    struct caller *c = arg;
+    struct dibs__link_view view;
+
+    c->status = dibs__channel_open(c->r->channel, c->deadline, &view, &c->error);
+    return NULL;
+}
+
+/* Its reader has not come back yet. Who needs a connection then has one as soon as that one has let go of the old. */
+static void who_comes_while_a_broken_connection_is_in_use(void **state)
+{
+    struct rig *r = *state;
+    struct gate gate = {.clock = {gated_now, gated_wait, gated_poll}};
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+    int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
+    struct dibs__link_view view;
+    struct dibs__error error;
+    struct echo echo;
+
+    dibs__channel_free(r->channel);
+    r->channel = dibs__channel_new(&r->endpoint, &gate.clock, &hooks, LIMIT_MS, LIMIT_MS);
+    assert_status(DIBS_OK, dibs__channel_open(r->channel, deadline, &view, &error));
+    fake_redis_hold(r->fake, true);
+    struct caller reader = {.r = r, .text = "held", .serial = view.serial, .deadline = deadline};
+    struct caller opener = {.r = r, .deadline = deadline};
+    begin(&reader);
+    fake_redis_await(r->fake, "ECHO held", 1);
+    atomic_store(&gate.closed, true);
+    fake_redis_cut(r->fake);
+    fake_redis_hold(r->fake, false);
+    assert_true(wait_until(is_not_zero, &gate.held, LIMIT_MS));
+    struct dibs__request *request =
+        dibs__channel_send(r->channel, view.serial, echo_of(&echo, "broken"), deadline, &error);
+    assert_false(stands(r));
+    atomic_store(&gate.waiting, 0);
+    assert_int_equal(pthread_create(&opener.thread, NULL, open_in_time, &opener), 0);
+    assert_true(wait_until(is_not_zero, &gate.waiting, LIMIT_MS));
+    atomic_store(&gate.closed, false);
+    pthread_join(opener.thread, NULL);
+    assert_status(DIBS_OK, opener.status);
+    pthread_join(reader.thread, NULL);
+    assert_status(DIBS_UNAVAILABLE, reader.status);
+    if (request) {
+        redisReply *reply;
+        bool unknown;
+        assert_status(DIBS_UNAVAILABLE, dibs__channel_wait(r->channel, request, deadline, &reply, &unknown, &error));
+    }
+    dibs__channel_free(r->channel);
+    r->channel = NULL;
+}
+
+static void a_channel_not_kept_open_stays_closed(void **state)
+{
+    struct rig *r = *state;
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_int_equal(fd.fd, -1);
+    assert_true(deadline == DIBS__NEVER);
+    dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));
+    assert_false(stands(r));
+    assert_int_equal(fake_redis_accepted(r->fake), 0);
+}
+
+/* ------------------------------------------------------------------- opening */
+
+struct opener {
+    struct rig *r;
+    int64_t deadline;
+    pthread_t thread;
+    dibs_status status;
+    struct dibs__error error;
+};
+
+static void *run_opener(void *arg)
+{
+    struct opener *o = arg;
+    struct dibs__link_view view;
+
+    o->status = dibs__channel_open(o->r->channel, o->deadline, &view, &o->error);
+    return NULL;
+}
+
+/* Two threads open; the first makes the attempt, which isn't answered, and leaves. */
+static void begin_openers(struct rig *r, struct opener pair[2])
+{
+    fake_redis_hold(r->fake, true);
+    pair[0] = (struct opener){.r = r, .deadline = after(r, 10)};
+    pair[1] = (struct opener){.r = r, .deadline = after(r, 10 * CONNECT_MS)};
+    assert_int_equal(pthread_create(&pair[0].thread, NULL, run_opener, &pair[0]), 0);
+    fake_redis_await(r->fake, "EVAL return 1", 1);
+    moved_clock_settle(&r->clock, 1);
+    assert_int_equal(pthread_create(&pair[1].thread, NULL, run_opener, &pair[1]), 0);
+    moved_clock_await_waiting(&r->clock, 1);
+    moved_clock_advance(&r->clock, MS(10));
+    pthread_join(pair[0].thread, NULL);
+    assert_int_equal(pair[0].status, DIBS_UNAVAILABLE);
+    assert_int_equal(r->unattended, 1);
+    assert_int_equal(r->opened + r->failed, 0);
+}
+
+static void an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler(void **state)
+{
+    struct rig *r = *state;
+    struct opener pair[2];
+
+    begin_openers(r, pair);
+    fake_redis_hold(r->fake, false);
+    attend_until(r, false, &r->opened, 1);
+    pthread_join(pair[1].thread, NULL);
+    assert_status(DIBS_OK, pair[1].status);
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+    assert_true(echoes(r, 1, "word"));
+}
+
+static void the_scheduler_gives_the_attempt_up_after_the_connect_timeout(void **state)
+{
+    struct rig *r = *state;
+    struct opener pair[2];
+
+    begin_openers(r, pair);
+    moved_clock_advance(&r->clock, MS(CONNECT_MS - 11));
+    for (int i = 0; i < 3; i++)
+        attend(r, false);
+    assert_int_equal(r->failed, 0);
+    moved_clock_advance(&r->clock, MS(1));
+    attend_until(r, false, &r->failed, 1);
+    pthread_join(pair[1].thread, NULL);
+    assert_int_equal(pair[1].status, DIBS_UNAVAILABLE);
+    assert_true(pair[1].error.detail[0]);
+    assert_int_equal(r->opened, 0);
+}
+
+static void an_attempt_that_fails_is_told_to_all_who_wait_for_it(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__link_view view;
+    struct dibs__error error = {DIBS_OK, ""};
+
+    fake_redis_refuse(r->fake, true);
+    assert_int_equal(dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error), DIBS_UNAVAILABLE);
+    assert_int_equal(error.status, DIBS_UNAVAILABLE);
+    assert_int_equal(r->failed, 1);
+    fake_redis_refuse(r->fake, false);
+    assert_true(echoes(r, open_now(r), "word"));
+    assert_int_equal(r->reopened, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_that_is_wanted_is_connected_by_the_scheduler),
+        TEST(a_failure_tells_whether_the_server_was_heard),
+        TEST(a_channel_kept_open_connects_again_later_each_time),
+        TEST(a_channel_in_a_hurry_connects_at_once),
+        TEST(who_comes_while_a_broken_connection_is_in_use),
+        TEST(a_channel_not_kept_open_stays_closed),
+        TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),
+        TEST(the_scheduler_gives_the_attempt_up_after_the_connect_timeout),
+        TEST(an_attempt_that_fails_is_told_to_all_who_wait_for_it),
+    };
+
+    return cmocka_run_group_tests_name("channel_opening", tests, NULL, NULL);
+}

@@ -1,0 +1,303 @@
+/* A channel to a server that follows a script, on a clock that the test moves: shared by the channel tests. */
+#ifndef DIBS_TEST_CHANNEL_SETUP_H
+#define DIBS_TEST_CHANNEL_SETUP_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "redis/channel.h"
+#include "support/fake_redis.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define CONNECT_MS 60000
+#define COMMAND_MS 30000
+
+/* A channel on a clock that only the test moves: nothing times out because the machine is slow. */
+struct rig {
+    fake_redis *fake;
+    struct moved_clock clock;
+    struct dibs__endpoint endpoint;
+    atomic_uint_fast64_t commands, errors;
+    struct dibs__channel *channel;
+    atomic_uint opened, reopened, failed, silent, unattended; /* how often the hooks were called */
+};
+
+/* The hooks ask the channel something: with its mutex held, that would never return. */
+static inline void ask_back(struct rig *r)
+{
+    struct dibs__link_view view;
+
+    dibs__channel_load(r->channel);
+    dibs__channel_view(r->channel, &view);
+}
+
+static inline void on_opened(void *context, bool again)
+{
+    struct rig *r = context;
+
+    ask_back(r);
+    r->opened++;
+    r->reopened += again;
+}
+
+static inline void on_failed(void *context, const struct dibs__error *error, bool silent)
+{
+    struct rig *r = context;
+
+    ask_back(r);
+    r->failed += error->status != DIBS_OK && error->detail[0];
+    r->silent += silent;
+}
+
+static inline void on_unattended(void *context)
+{
+    struct rig *r = context;
+
+    ask_back(r);
+    r->unattended++;
+}
+
+static inline int setup(void **state)
+{
+    static struct rig rig;
+    struct rig *r = &rig;
+    const struct dibs__channel_hooks hooks = {r, on_opened, on_failed, on_unattended};
+
+    memset(r, 0, sizeof *r);
+    r->fake = fake_redis_start(false);
+    moved_clock_init(&r->clock);
+    fake_redis_endpoint(&r->endpoint, fake_redis_url(r->fake), &r->commands, &r->errors);
+    r->channel = dibs__channel_new(&r->endpoint, &r->clock.clock, &hooks, CONNECT_MS, COMMAND_MS);
+    assert_non_null(r->channel);
+    *state = r;
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    struct rig *r = *state;
+
+    dibs__channel_free(r->channel);
+    dibs__endpoint_free(&r->endpoint);
+    moved_clock_destroy(&r->clock);
+    fake_redis_stop(r->fake);
+    return 0;
+}
+
+static inline int64_t after(struct rig *r, int64_t ms)
+{
+    return moved_clock_now(&r->clock) + MS(ms);
+}
+
+/* Connects; the serial of the connection. */
+static inline uint64_t open_now(struct rig *r)
+{
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    assert_status(DIBS_OK, dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error));
+    return view.serial;
+}
+
+static inline bool stands(struct rig *r)
+{
+    struct dibs__link_view view;
+
+    return dibs__channel_view(r->channel, &view);
+}
+
+struct echo {
+    const char *words[2];
+    size_t sizes[2];
+    struct dibs__command command;
+};
+
+static inline const struct dibs__command *echo_of(struct echo *echo, const char *text)
+{
+    *echo = (struct echo){{"ECHO", text}, {4, strlen(text)}, {2, echo->words, echo->sizes}};
+    return &echo->command;
+}
+
+static inline struct dibs__request *send_echo(struct rig *r, uint64_t serial, const char *text,
+                                              struct dibs__error *error)
+{
+    struct echo echo;
+
+    return dibs__channel_send(r->channel, serial, echo_of(&echo, text), moved_clock_now(&r->clock), error);
+}
+
+/* Takes the reply of a request; true where it is that text. Any thread. */
+static inline bool wait_echo(struct rig *r, struct dibs__request *request, const char *text)
+{
+    struct dibs__error error;
+    redisReply *reply;
+    bool unknown;
+
+    if (dibs__channel_wait(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error) != DIBS_OK)
+        return false;
+    bool right = reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
+    freeReplyObject(reply);
+    return right;
+}
+
+static inline bool echoes(struct rig *r, uint64_t serial, const char *text)
+{
+    struct dibs__error error;
+    struct dibs__request *request = send_echo(r, serial, text, &error);
+
+    return request && wait_echo(r, request, text);
+}
+
+/* A thread that sends an echo and waits for it. */
+struct caller {
+    struct rig *r;
+    const char *text;
+    uint64_t serial;
+    int64_t deadline;
+    pthread_t thread;
+    dibs_status status;
+    bool unknown, right;
+    struct dibs__error error;
+};
+
+static inline void *run_caller(void *arg)
+{
+    struct caller *c = arg;
+    struct dibs__request *request = send_echo(c->r, c->serial, c->text, &c->error);
+    redisReply *reply = NULL;
+
+    c->status = request ? dibs__channel_wait(c->r->channel, request, c->deadline, &reply, &c->unknown, &c->error)
+                        : c->error.status;
+    c->right = reply && reply->str && strcmp(reply->str, c->text) == 0;
+    if (reply)
+        freeReplyObject(reply);
+    return NULL;
+}
+
+static inline void begin(struct caller *c)
+{
+    c->unknown = false;
+    assert_int_equal(pthread_create(&c->thread, NULL, run_caller, c), 0);
+}
+
+static inline void expect_unknown(struct caller *c, dibs_status status)
+{
+    pthread_join(c->thread, NULL);
+    assert_status(status, c->status);
+    assert_true(c->unknown);
+    assert_true(c->error.detail[0]);
+}
+
+/* Two threads on one connection that answers neither: the first reads, the second waits for it to. */
+static inline void begin_two(struct rig *r, struct caller pair[2], int64_t first_ms, int64_t second_ms)
+{
+    uint64_t serial = open_now(r);
+
+    fake_redis_hold(r->fake, true);
+    pair[0] = (struct caller){.r = r, .text = "first", .serial = serial, .deadline = after(r, first_ms)};
+    pair[1] = (struct caller){.r = r, .text = "second", .serial = serial, .deadline = after(r, second_ms)};
+    begin(&pair[0]);
+    fake_redis_await(r->fake, "ECHO first", 1);
+    moved_clock_settle(&r->clock, 1);
+    begin(&pair[1]);
+    moved_clock_await_waiting(&r->clock, 1);
+}
+
+/* One round of the scheduler. Sleeps a little where there is nothing to do. */
+static inline void attend(struct rig *r, bool keep_open)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, keep_open, &fd, &deadline);
+    if (deadline > moved_clock_now(&r->clock))
+        poll(&fd, 1, 2);
+    else
+        poll(&fd, 1, 0);
+    dibs__channel_attend(r->channel, keep_open, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
+}
+
+/* Goes on as the scheduler until the counter has that value. */
+static inline void attend_until(struct rig *r, bool keep_open, const atomic_uint *counter, unsigned value)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    while (atomic_load(counter) < value) {
+        attend(r, keep_open);
+        assert_that(now_ms() < limit, "%u of %u", atomic_load(counter), value);
+    }
+}
+
+static inline void attend_until_broken(struct rig *r)
+{
+    int64_t limit = now_ms() + LIMIT_MS;
+    struct pollfd fd;
+    int64_t deadline;
+
+    while (stands(r)) {
+        dibs__channel_interest(r->channel, true, &fd, &deadline);
+        poll(&fd, 1, 10);
+        dibs__channel_attend(r->channel, true, fd.revents, moved_clock_now(&r->clock));
+        assert_true(now_ms() < limit);
+    }
+}
+
+static inline void count_broken(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    atomic_uint *broken = arg;
+
+    *broken += !reply && error && error->status != DIBS_OK;
+}
+
+enum { SUBMITS = 200 }; /* more than are handed out at once */
+
+struct submits {
+    struct rig *r;
+    atomic_uint done, in_order, broken;
+};
+
+struct submitted {
+    struct submits *all;
+    unsigned number;
+    char text[16];
+};
+
+static inline void on_submitted(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct submitted *s = arg;
+
+    ask_back(s->all->r);
+    s->all->in_order += s->number == s->all->done;
+    s->all->broken += !reply && error->status != DIBS_OK;
+    if (reply && strcmp(reply->str, s->text) != 0)
+        s->all->broken += SUBMITS;
+    s->all->done++;
+}
+
+static inline void submit_all(struct rig *r, uint64_t serial, struct submits *all, struct submitted list[SUBMITS])
+{
+    struct echo echo;
+
+    *all = (struct submits){.r = r};
+    for (unsigned i = 0; i < SUBMITS; i++) {
+        list[i] = (struct submitted){.all = all, .number = i};
+        snprintf(list[i].text, sizeof list[i].text, "s%u", i);
+        assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, list[i].text), on_submitted, &list[i]));
+    }
+}
+
+/* What the server sent lies in the socket, and nobody has taken it yet. */
+static inline void await_bytes(struct rig *r)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    assert_true(fd.fd >= 0);
+    fd.events = POLLIN;
+    assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* Servers that refuse a part of the greeting, or answer as no Redis server does. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "support/test.h"
+#include "unit/link_setup.h"
+
+/* ------------------------------------------------------------------- helpers */
+
+static void expect_refused(struct rig *r, const char *prefix, const char *reply, dibs_status status)
+{
+    fake_redis_answer(r->fake, prefix, reply);
+    assert_null(try_connect(r, NULL));
+    assert_that(r->error.status == status, "%s: %s", reply, r->error.detail);
+}
+
+/* ------------------------------------------------------------------ refusals */
+
+static void rights_that_are_good_to_have_may_be_missing(void **state)
+{
+    static const char *const commands[] = {"CLIENT", "INFO", "TIME", "SCRIPT"};
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        fake_redis_answer(r->fake, commands[i], "-NOPERM this user has no permissions\r\n");
+    struct dibs__link *link = connected(r, NULL);
+    assert_int_equal(link->id.client, 0);
+    assert_false(link->id.may_kill);
+    assert_false(dibs__link_can_be_ended(&link->id));
+    assert_string_equal(link->id.run_id, "");
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
+        assert_string_equal(link->shas[i], "");
+    dibs__link_free(link);
+}
+
+static void eval_may_be_forbidden_where_the_scripts_are_loaded(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
+    connect_and_leave(r, NULL);
+    expect_refused(r, "SCRIPT LOAD", "-NOPERM no right\r\n", DIBS_DENIED);
+}
+
+static void who_is_not_let_in_gets_no_connection(void **state)
+{
+    struct rig *r = *state;
+    char url[96];
+
+    snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+    use_url(r, url);
+    expect_refused(r, "SELECT", "-ERR DB index is out of range\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SELECT", "-NOPERM no right\r\n", DIBS_DENIED);
+    expect_refused(r, "AUTH", "-WRONGPASS invalid username-password pair\r\n", DIBS_DENIED);
+    assert_null(strstr(r->error.detail, "secret"));
+}
+
+static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
+{
+    struct rig *r = *state;
+
+    expect_refused(r, "SCRIPT LOAD", "-ERR unknown command\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT LOAD", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
+}
+
+/* Each says which of our commands it was, and what is wrong in words of ours: a server may repeat what it was sent. */
+static void a_refusal_is_told_in_our_words(void **state)
+{
+    static const struct {
+        const char *prefix, *reply;
+        dibs_status status;
+        const char *command, *meaning;
+    } cases[] = {
+        {"AUTH", "-WRONGPASS xyz\r\n", DIBS_DENIED, "AUTH", "password is wrong (WRONGPASS)"},
+        {"AUTH", "-ERR unknown command 'AUTH', xyz\r\n", DIBS_STORE_ERROR, "AUTH", "unknown command (ERR)"},
+        {"AUTH", "-ERR AUTH <password> called xyz\r\n", DIBS_DENIED, "AUTH", "no password is set"},
+        {"AUTH", "-ERR max number of clients xyz\r\n", DIBS_UNAVAILABLE, "the connection", "many clients"},
+        {"AUTH", "-DENIED xyz\r\n", DIBS_DENIED, "the connection", "protected mode"},
+        {"AUTH", "-xyz\r\n", DIBS_STORE_ERROR, "AUTH", "not shown"},
+        {"AUTH", "-ERR xyz\r\n", DIBS_STORE_ERROR, "AUTH", "not shown"},
+        {"SELECT", "-ERR DB index is out of range xyz\r\n", DIBS_STORE_ERROR, "SELECT", "no database"},
+        {"SELECT", "-ERR SELECT is not allowed in cluster mode xyz\r\n", DIBS_STORE_ERROR, "SELECT", "cluster"},
+        {"CLIENT SETNAME", "-NOAUTH xyz\r\n", DIBS_DENIED, "CLIENT SETNAME", "wants a password (NOAUTH)"},
+        {"SCRIPT", "-LOADING xyz\r\n", DIBS_UNAVAILABLE, "SCRIPT LOAD", "LOADING"},
+        {"SCRIPT", ":1\r\n", DIBS_STORE_ERROR, "SCRIPT LOAD", "as no Redis server does"},
+        {"EVAL", "-ERR xyz\r\n", DIBS_STORE_ERROR, "EVAL", "ERR"},
+        {"INFO", "-BUSY xyz\r\n", DIBS_UNAVAILABLE, "INFO", "BUSY"},
+        {"TIME", "xyz\r\n", DIBS_STORE_ERROR, "127.0.0.1", "does not speak as a Redis server"},
+    };
+    struct rig *r = *state;
+    char url[96];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fake_redis_stop(r->fake);
+        r->fake = fake_redis_start(true);
+        snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+        use_url(r, url);
+        expect_refused(r, cases[i].prefix, cases[i].reply, cases[i].status);
+        assert_that(strstr(r->error.detail, cases[i].command) && strstr(r->error.detail, cases[i].meaning) &&
+                        !strstr(r->error.detail, "xyz"),
+                    "%s", r->error.detail);
+    }
+}
+
+static void a_right_that_is_missing_is_named(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
+    expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
+    assert_non_null(strstr(r->error.detail, "EVAL: the account has no permission for that (NOPERM)"));
+}
+
+/* ------------------------------------------------------------------- garbage */
+
+static void a_huge_array_is_not_allocated(void **state)
+{
+    struct rig *r = *state;
+
+    expect_refused(r, "TIME", "*1000000000\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "TIME", "*4097\r\n", DIBS_STORE_ERROR);
+}
+
+static void a_server_of_another_kind_is_told(void **state)
+{
+    struct rig *r = *state;
+
+    expect_refused(r, "CLIENT", "HTTP/1.1 400 Bad Request\r\n", DIBS_STORE_ERROR);
+}
+
+static void odd_answers_are_as_good_as_none(void **state)
+{
+    static const char *const times[] = {
+        "*2\r\n:1\r\n:2\r\n", "*2\r\n$1\r\n1\r\n:2\r\n",  "*2\r\n:1\r\n$1\r\n2\r\n", "*2\r\n$2\r\n-1\r\n$1\r\n2\r\n",
+        "*1\r\n$1\r\n1\r\n",  "*2\r\n$1\r\n1\r\n$-1\r\n",
+    };
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fake, "CLIENT ID", "+what\r\n");
+    fake_redis_answer(r->fake, "INFO", "$13\r\nrun_id:short\n\r\n");
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        fake_redis_answer(r->fake, "TIME", times[i]);
+        struct dibs__link *link = connected(r, NULL);
+        assert_int_equal(link->server_ahead_us, 0);
+        assert_int_equal(link->id.client, 0);
+        assert_string_equal(link->id.run_id, "");
+        dibs__link_free(link);
+    }
+}
+
+static void a_server_that_hangs_up_is_not_there(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    assert_null(try_connect(r, NULL));
+    assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(rights_that_are_good_to_have_may_be_missing),
+        TEST(eval_may_be_forbidden_where_the_scripts_are_loaded),
+        TEST(who_is_not_let_in_gets_no_connection),
+        TEST(a_server_that_takes_no_scripts_is_of_no_use),
+        TEST(a_refusal_is_told_in_our_words),
+        TEST(a_right_that_is_missing_is_named),
+        TEST(a_huge_array_is_not_allocated),
+        TEST(a_server_of_another_kind_is_told),
+        TEST(odd_answers_are_as_good_as_none),
+        TEST(a_server_that_hangs_up_is_not_there),
+    };
+
+    return cmocka_run_group_tests_name("link_refusal", tests, NULL, NULL);
+}

@@ -1,0 +1,355 @@
+/* The memory store's queue: who is granted next, and what releases, retractions and the end of a bid leave behind. */
+#include "support/test.h"
+#include "unit/memory_setup.h"
+
+/* ----------------------------------------------------------------- the queue */
+
+static void waiters_are_served_in_the_order_of_arrival(void **state)
+{
+    struct user one, other;
+    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 2000)};
+
+    open_user(&one, *state, "mem:x");
+    open_user(&other, *state, "mem:x");
+    assert_status(DIBS_OK, ask(&one, &asks[0]));
+    assert_status(DIBS_BUSY, ask(&other, &asks[1]));
+    assert_status(DIBS_BUSY, ask(&one, &asks[2]));
+    assert_status(DIBS_BUSY, ask(&other, &asks[3]));
+    assert_owner(&one, "1", 3);
+    assert_status(DIBS_OK, release(&one, "a", "1"));
+    assert_told(&other, 1, "2", 1);
+    uint64_t fence = other.told[0].fence;
+    assert_int_equal(query(&one, "a").fence, fence);
+    assert_status(DIBS_OK, release(&other, "a", "2"));
+    assert_told(&one, 1, "3", 1);
+    assert_true(one.told[0].fence > fence);
+    assert_status(DIBS_OK, release(&one, "a", "3"));
+    assert_told(&other, 2, "4", 1);
+    assert_true(other.told[1].fence > one.told[0].fence);
+    assert_int_equal(query(&one, "a").remaining_ms, 2000);
+    assert_status(DIBS_OK, release(&other, "a", "4"));
+    assert_owner(&one, "", 0);
+    close_user(&one);
+    close_user(&other);
+}
+
+static void who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 10000, &answer));
+    assert_status(DIBS_BUSY, ask(&user, &first));
+    assert_status(DIBS_BUSY, ask(&user, &second));
+    moved_clock_advance(user.clock, MS(5));
+    first.lease_ms = 3000;
+    assert_status(DIBS_BUSY, ask(&user, &first));
+    assert_int_equal(first.number, 2);
+    assert_int_equal(first.proof, moved_clock_now(user.clock));
+    first.wait = false; /* its last try: it is in the queue all the same, until it concludes */
+    assert_status(DIBS_BUSY, ask(&user, &first));
+    assert_owner(&user, "owner", 2);
+    assert_status(DIBS_OK, release(&user, "a", "owner"));
+    assert_told(&user, 1, "first", 3);
+    assert_int_equal(query(&user, "a").remaining_ms, 3000);
+    close_user(&user);
+}
+
+static void nobody_passes_the_queue_when_a_lease_ends(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__ask first = waiting("first", 1000), late = waiting("late", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
+    assert_status(DIBS_BUSY, ask(&user, &first));
+    moved_clock_advance(user.clock, MS(100));
+    assert_owner(&user, "", 1); /* to ask who owns it changes nothing */
+    assert_status(DIBS_BUSY, acquire(&user, "a", "once", 1000, &answer));
+    assert_told(&user, 1, "first", 1);
+    assert_owner(&user, "first", 0);
+    moved_clock_advance(user.clock, MS(999));
+    assert_status(DIBS_BUSY, ask(&user, &late));
+    moved_clock_advance(user.clock, MS(1));
+    assert_status(DIBS_OK, ask(&user, &late)); /* the head itself is answered, and not told */
+    assert_int_equal(user.told_count, 1);
+    assert_owner(&user, "late", 0);
+    close_user(&user);
+}
+
+static void one_try_of_the_head_gets_the_lock(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__ask head = waiting("head", 1000), next = waiting("next", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
+    assert_status(DIBS_BUSY, ask(&user, &head));
+    assert_status(DIBS_BUSY, ask(&user, &next));
+    moved_clock_advance(user.clock, MS(100));
+    head.wait = false;
+    head.lease_ms = 500;
+    assert_status(DIBS_OK, ask(&user, &head));
+    assert_int_equal(query(&user, "a").remaining_ms, 500);
+    assert_owner(&user, "head", 1);
+    assert_int_equal(user.told_count, 0);
+    close_user(&user);
+}
+
+static void the_owner_that_asks_is_granted_again(void **state)
+{
+    static const struct {
+        uint32_t lease_ms;
+        int64_t remaining_ms;
+    } rows[] = {{1000, 1000}, {100, 900}, {2000, 2000}};
+    struct user user;
+    struct dibs__answer first, answer;
+    struct dibs__ask other = waiting("other", 1000);
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        open_user(&user, *state, "mem:");
+        assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &first));
+        assert_status(DIBS_BUSY, ask(&user, &other));
+        moved_clock_advance(user.clock, MS(100));
+        assert_status(DIBS_OK, acquire(&user, "a", "owner", rows[i].lease_ms, &answer));
+        assert_int_equal(answer.fence, first.fence);
+        assert_int_equal(query(&user, "a").remaining_ms, rows[i].remaining_ms);
+        assert_owner(&user, "owner", 1);
+        close_user(&user);
+    }
+}
+
+static void who_was_granted_by_a_push_and_asks_owns_it(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__error error;
+    struct dibs__ask waiter = waiting("waiter", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
+    assert_status(DIBS_BUSY, ask(&user, &waiter));
+    assert_status(DIBS_OK, release(&user, "a", "owner"));
+    moved_clock_advance(user.clock, MS(10));
+    assert_status(DIBS_OK, user.store->ops->acquire(user.store, &waiter, &answer, &error));
+    assert_int_equal(answer.fence, user.told[0].fence);
+    assert_int_equal(query(&user, "a").remaining_ms, 1000);
+    assert_owner(&user, "waiter", 0);
+    close_user(&user);
+}
+
+static void the_time_to_ask_again(void **state)
+{
+    static const struct {
+        uint32_t owners_ms, elapsed_ms, askers_ms;
+        int64_t again_ms;
+    } rows[] = {
+        {1000, 0, 30000, 1000}, {1000, 400, 30000, 600}, {30000, 0, 1000, 333}, {1000, 999, 30000, 1},
+        {1000, 0, 3000, 1000},  {1000, 0, 2, 1},         {1000, 0, 0, 1},
+    };
+    struct user user;
+    struct dibs__answer answer;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        open_user(&user, *state, "mem:");
+        assert_status(DIBS_OK, acquire(&user, "a", "owner", rows[i].owners_ms, &answer));
+        moved_clock_advance(user.clock, MS(rows[i].elapsed_ms));
+        assert_status(DIBS_BUSY, acquire(&user, "a", "asker", rows[i].askers_ms, &answer));
+        assert_int_equal(answer.again_ms, rows[i].again_ms);
+        assert_int_equal(answer.fence, 0);
+        close_user(&user);
+    }
+}
+
+/* ------------------------------------------- releases, retractions, the rest */
+
+static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
+{
+    struct user user;
+    struct dibs__ask one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, ask(&user, &one));
+    assert_status(DIBS_OK, release_with(&user, "a", "1", &two, DIBS_OK)); /* nobody waited */
+    assert_int_equal(two.number, 1);
+    assert_int_equal(two.proof, moved_clock_now(user.clock));
+    assert_true(two.in_store);
+    assert_owner(&user, "2", 0);
+    assert_status(DIBS_BUSY, ask(&user, &three));
+    one = waiting("1 again", 1000);
+    assert_status(DIBS_OK, release_with(&user, "a", "2", &one, DIBS_BUSY));
+    assert_told(&user, 1, "3", 1);
+    assert_true(one.in_store);
+    assert_owner(&user, "3", 1);
+    two = waiting("2 again", 1000);
+    two.wait = false;
+    assert_status(DIBS_OK, release_with(&user, "a", "3", &two, DIBS_BUSY)); /* one try */
+    assert_told(&user, 2, "1 again", 1);
+    assert_false(two.in_store);
+    assert_owner(&user, "1 again", 0);
+    close_user(&user);
+}
+
+static void the_ask_behind_a_release_that_waited_already_keeps_its_place(void **state)
+{
+    struct user user;
+    struct dibs__ask one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, ask(&user, &one));
+    assert_status(DIBS_BUSY, ask(&user, &two));
+    assert_status(DIBS_BUSY, ask(&user, &three));
+    assert_status(DIBS_OK, release_with(&user, "a", "1", &two, DIBS_OK));
+    assert_int_equal(two.number, 2);
+    assert_int_equal(user.told_count, 0); /* it was answered */
+    assert_owner(&user, "2", 1);
+    close_user(&user);
+}
+
+static void a_release_of_what_is_not_held(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000), third = waiting("third", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
+    assert_status(DIBS_BUSY, ask(&user, &first));
+    assert_status(DIBS_BUSY, ask(&user, &second));
+    assert_status(DIBS_NOT_HELD, release(&user, "a", "stranger"));
+    assert_owner(&user, "owner", 2);
+    moved_clock_advance(user.clock, MS(100));
+    assert_status(DIBS_NOT_HELD, release(&user, "a", "owner")); /* too late; the queue goes on all the same */
+    assert_told(&user, 1, "first", 1);
+    assert_status(DIBS_NOT_HELD, release_with(&user, "a", "second", &third, DIBS_BUSY)); /* which waits no longer */
+    assert_owner(&user, "first", 1);
+    assert_status(DIBS_NOT_HELD, release_with(&user, "b", "b", NULL, DIBS_OK));
+    close_user(&user);
+}
+
+static void retractions_of_who_waits_and_of_who_was_granted(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
+    for (size_t i = 0; i < 4; i++)
+        assert_status(DIBS_BUSY, ask(&user, &asks[i]));
+    retract(&user, "1"); /* the head */
+    retract(&user, "3"); /* from the middle */
+    retract(&user, "5");
+    assert_owner(&user, "owner", 2);
+    assert_int_equal(user.told_count, 0);
+    assert_status(DIBS_OK, release(&user, "a", "owner"));
+    assert_told(&user, 1, "2", 1);
+    retract(&user, "2"); /* granted */
+    assert_told(&user, 2, "4", 1);
+    retract(&user, "4"); /* the last */
+    assert_owner(&user, "", 0);
+    assert_int_equal(user.told_count, 2);
+    close_user(&user);
+}
+
+static void an_attempt_that_is_concluded_leaves_nothing_but_what_it_holds(void **state)
+{
+    struct user user;
+    struct dibs__ask owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, ask(&user, &owner));
+    user.store->ops->conclude(user.store, &owner, true);
+    assert_false(owner.in_store);
+    assert_status(DIBS_BUSY, ask(&user, &waiter));
+    assert_status(DIBS_BUSY, ask(&user, &last));
+    assert_true(waiter.in_store);
+    user.store->ops->conclude(user.store, &waiter, false);
+    assert_false(waiter.in_store);
+    assert_owner(&user, "owner", 1);
+    uint_fast64_t commands = atomic_load(&user.counters.commands);
+    user.store->ops->conclude(user.store, &waiter, false); /* the store knows nothing of it */
+    assert_int_equal(atomic_load(&user.counters.commands), commands);
+    assert_status(DIBS_OK, release(&user, "a", "owner"));
+    user.store->ops->conclude(user.store, &last, false); /* granted, and nobody took it */
+    assert_owner(&user, "", 0);
+    close_user(&user);
+}
+
+static void a_grant_that_nobody_waits_for_goes_to_the_next(void **state)
+{
+    struct user one, other;
+    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+
+    open_user(&one, *state, "mem:x");
+    open_user(&other, *state, "mem:x");
+    assert_status(DIBS_OK, ask(&one, &asks[0]));
+    assert_status(DIBS_BUSY, ask(&one, &asks[1]));
+    assert_status(DIBS_BUSY, ask(&other, &asks[2]));
+    assert_status(DIBS_BUSY, ask(&other, &asks[3]));
+    one.refusals = other.refusals = 1;
+    assert_status(DIBS_OK, release(&one, "a", "1"));
+    assert_told(&one, 1, "2", 1);
+    assert_told(&other, 2, "4", 1);
+    assert_owner(&one, "4", 0);
+    assert_true(other.told[1].fence > other.told[0].fence);
+    other.refusals = 1;
+    assert_status(DIBS_BUSY, ask(&other, &asks[2]));
+    assert_status(DIBS_OK, release(&other, "a", "4"));
+    assert_owner(&one, "", 0); /* nobody was left */
+    close_user(&one);
+    close_user(&other);
+}
+
+static void force_unlock_serves_the_queue(void **state)
+{
+    struct user user;
+    struct dibs__answer answer;
+    struct dibs__error error;
+    struct dibs__ask first = waiting("first", 100), second = waiting("second", 1000), third = waiting("third", 1000);
+
+    open_user(&user, *state, "mem:");
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
+    assert_status(DIBS_BUSY, ask(&user, &first));
+    assert_status(DIBS_BUSY, ask(&user, &second));
+    assert_status(DIBS_BUSY, ask(&user, &third));
+    assert_status(DIBS_NOT_HELD, user.store->ops->force_unlock(user.store, "a", "first", DIBS__NEVER, &error));
+    assert_owner(&user, "owner", 3);
+    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", NULL, DIBS__NEVER, &error));
+    assert_told(&user, 1, "first", 1);
+    assert_true(user.told[0].fence > answer.fence);
+    moved_clock_advance(user.clock, MS(100));
+    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", "owner", DIBS__NEVER, &error));
+    assert_told(&user, 2, "second", 1); /* it was free */
+    assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", "second", DIBS__NEVER, &error));
+    assert_told(&user, 3, "third", 1);
+    close_user(&user);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(waiters_are_served_in_the_order_of_arrival),
+        TEST(who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask),
+        TEST(nobody_passes_the_queue_when_a_lease_ends),
+        TEST(one_try_of_the_head_gets_the_lock),
+        TEST(the_owner_that_asks_is_granted_again),
+        TEST(who_was_granted_by_a_push_and_asks_owns_it),
+        TEST(the_time_to_ask_again),
+        TEST(the_ask_behind_a_release_comes_behind_the_queue),
+        TEST(the_ask_behind_a_release_that_waited_already_keeps_its_place),
+        TEST(a_release_of_what_is_not_held),
+        TEST(retractions_of_who_waits_and_of_who_was_granted),
+        TEST(an_attempt_that_is_concluded_leaves_nothing_but_what_it_holds),
+        TEST(a_grant_that_nobody_waits_for_goes_to_the_next),
+        TEST(force_unlock_serves_the_queue),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* The store in memory with a user that takes down what the store tells it: shared by the memory tests. */
+#ifndef DIBS_TEST_MEMORY_SETUP_H
+#define DIBS_TEST_MEMORY_SETUP_H
+
+#include <string.h>
+
+#include "store/store.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+
+#define TOLD_MAX 8
+
+/* A grant that a user was told of. */
+struct told {
+    char name[32], token[32];
+    uint64_t number, fence;
+};
+
+/* What a runtime would be to the store. */
+struct user {
+    struct moved_clock *clock;
+    struct dibs__store *store;
+    struct dibs__counters counters;
+    struct told told[TOLD_MAX];
+    unsigned told_count;
+    unsigned refusals; /* so many grants more will find nobody who waits */
+};
+
+static inline void wake(void *context)
+{
+    (void)context;
+}
+
+static inline bool granted(void *context, const struct dibs__grant *grant)
+{
+    struct user *user = context;
+
+    assert_true(user->told_count < TOLD_MAX);
+    assert_false(grant->confirm);
+    struct told *told = &user->told[user->told_count++];
+    strcpy(told->name, grant->name);
+    strcpy(told->token, grant->token);
+    told->number = grant->number;
+    told->fence = grant->fence;
+    if (user->refusals == 0)
+        return true;
+    user->refusals--;
+    return false;
+}
+
+static inline void ask_again(void *context)
+{
+    (void)context;
+    assert_true(false); /* this store loses no grants */
+}
+
+static inline void forgetful(void *context, uint64_t server)
+{
+    (void)context;
+    (void)server;
+    assert_true(false); /* nor any lease */
+}
+
+static inline void reachable(void *context, bool up, const char *detail)
+{
+    (void)context;
+    (void)up;
+    (void)detail;
+}
+
+static inline void open_store(struct dibs__store **store, struct moved_clock *clock, const char *url,
+                              struct dibs__counters *counters, const struct dibs__listener *listener)
+{
+    struct dibs__error error;
+    const struct dibs__store_config config = {
+        .url = url,
+        .key_prefix = "lock:",
+        .client_name = "test",
+        .runtime_id = "0123",
+        .clock = &clock->clock,
+        .listener = *listener,
+        .counters = counters,
+    };
+
+    assert_status(DIBS_OK, dibs__store_open(store, &config, &error));
+}
+
+static inline void open_user(struct user *user, struct moved_clock *clock, const char *url)
+{
+    const struct dibs__listener listener = {user, wake, granted, ask_again, forgetful, reachable};
+
+    memset(user, 0, sizeof *user);
+    user->clock = clock;
+    open_store(&user->store, clock, url, &user->counters, &listener);
+}
+
+static inline void close_user(struct user *user)
+{
+    user->store->ops->close(user->store);
+}
+
+/* The user was told of that many grants; the last of them is told here. */
+static inline void assert_told(const struct user *user, unsigned count, const char *token, uint64_t number)
+{
+    assert_int_equal(user->told_count, count);
+    assert_string_equal(user->told[count - 1].token, token);
+    assert_int_equal(user->told[count - 1].number, number);
+}
+
+/* An attempt at the lock "a" that waits. */
+static inline struct dibs__ask waiting(const char *token, uint32_t lease_ms)
+{
+    return (struct dibs__ask){.name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
+}
+
+static inline dibs_status ask(struct user *user, struct dibs__ask *ask)
+{
+    struct dibs__error error;
+    struct dibs__answer answer;
+    dibs_status status = user->store->ops->acquire(user->store, ask, &answer, &error);
+
+    assert_false(answer.spent);
+    return status;
+}
+
+/* An attempt of one try, with an answer. */
+static inline dibs_status acquire(struct user *user, const char *name, const char *token, uint32_t lease_ms,
+                                  struct dibs__answer *answer)
+{
+    struct dibs__error error;
+    struct dibs__ask once = {.name = name, .token = token, .lease_ms = lease_ms, .deadline = DIBS__NEVER};
+    dibs_status status = user->store->ops->acquire(user->store, &once, answer, &error);
+
+    assert_int_equal(once.number, 1);
+    assert_int_equal(once.proof, moved_clock_now(user->clock));
+    assert_int_equal(once.in_store, status == DIBS_OK);
+    return status;
+}
+
+static inline dibs_status release_with(struct user *user, const char *name, const char *token, struct dibs__ask *next,
+                                       dibs_status next_status)
+{
+    struct dibs__error error;
+    struct dibs__release release = {.name = name, .token = token, .deadline = DIBS__NEVER, .next = next, .again = true};
+    dibs_status status = user->store->ops->release(user->store, &release, &error);
+
+    assert_false(release.again);
+    if (next)
+        assert_status(next_status, release.next_status);
+    return status;
+}
+
+static inline dibs_status release(struct user *user, const char *name, const char *token)
+{
+    return release_with(user, name, token, NULL, DIBS_OK);
+}
+
+static inline void retract(struct user *user, const char *token)
+{
+    user->store->ops->retract(user->store, "a", token, 1000);
+}
+
+static inline dibs_owner query(struct user *user, const char *name)
+{
+    dibs_owner owner;
+    struct dibs__error error;
+
+    memset(&owner, 0, sizeof owner);
+    assert_status(DIBS_OK, user->store->ops->query(user->store, name, DIBS__NEVER, &owner, &error));
+    return owner;
+}
+
+/* Who owns "a" ("": nobody), and how many wait for it. */
+static inline void assert_owner(struct user *user, const char *token, uint32_t waiters)
+{
+    dibs_owner owner = query(user, "a");
+
+    assert_string_equal(owner.token, token);
+    assert_int_equal(owner.held, *token != '\0');
+    assert_int_equal(owner.waiters, waiters);
+}
+
+static inline int setup(void **state)
+{
+    static struct moved_clock clock;
+
+    moved_clock_init(&clock);
+    *state = &clock;
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    moved_clock_destroy(*state);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* Several users of one memory store: which of them share a name, and one that closes while others are served. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+#include "unit/memory_setup.h"
+
+static void who_closes_waits_no_longer(void **state)
+{
+    struct user one, other;
+    struct dibs__answer answer;
+    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__ask elsewhere = {.name = "b", .token = "5", .lease_ms = 1000, .wait = true};
+
+    open_user(&one, *state, "mem:x");
+    open_user(&other, *state, "mem:x");
+    assert_status(DIBS_OK, acquire(&one, "a", "owner", 1000, &answer));
+    assert_status(DIBS_OK, acquire(&one, "b", "owner", 1000, &answer));
+    assert_status(DIBS_BUSY, ask(&other, &asks[0]));
+    assert_status(DIBS_BUSY, ask(&other, &asks[1]));
+    assert_status(DIBS_BUSY, ask(&one, &asks[2]));
+    assert_status(DIBS_BUSY, ask(&other, &asks[3]));
+    assert_status(DIBS_BUSY, ask(&other, &elsewhere));
+    close_user(&other);
+    assert_owner(&one, "owner", 1);
+    assert_status(DIBS_OK, release(&one, "a", "owner"));
+    assert_told(&one, 1, "3", 1);
+    assert_int_equal(query(&one, "b").waiters, 0);
+    assert_status(DIBS_OK, release(&one, "b", "owner"));
+    assert_false(query(&one, "b").held);
+    close_user(&one);
+}
+
+/* Who closes while it is told of a grant. */
+struct closer {
+    struct dibs__store *store;
+    struct dibs__counters counters;
+    pthread_t thread;
+    atomic_bool closed;
+    bool closed_early;
+};
+
+static void *close_it(void *arg)
+{
+    struct closer *closer = arg;
+
+    closer->store->ops->close(closer->store);
+    atomic_store(&closer->closed, true);
+    return NULL;
+}
+
+static bool has_closed(void *arg)
+{
+    return atomic_load(&((struct closer *)arg)->closed);
+}
+
+static bool granted_while_closing(void *context, const struct dibs__grant *grant)
+{
+    struct closer *closer = context;
+
+    (void)grant;
+    assert_int_equal(pthread_create(&closer->thread, NULL, close_it, closer), 0);
+    closer->closed_early = wait_until(has_closed, closer, 50);
+    return false;
+}
+
+static void who_is_being_told_is_not_freed(void **state)
+{
+    static struct closer closer;
+    struct user user;
+    struct dibs__error error;
+    struct dibs__answer answer;
+    struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000);
+    const struct dibs__listener listener = {&closer, wake, granted_while_closing, ask_again, forgetful, reachable};
+
+    memset(&closer, 0, sizeof closer);
+    open_user(&user, *state, "mem:x");
+    open_store(&closer.store, *state, "mem:x", &closer.counters, &listener);
+    assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
+    assert_status(DIBS_BUSY, closer.store->ops->acquire(closer.store, &first, &answer, &error));
+    assert_status(DIBS_BUSY, ask(&user, &second));
+    assert_status(DIBS_OK, release(&user, "a", "owner"));
+    assert_false(closer.closed_early);
+    assert_int_equal(pthread_join(closer.thread, NULL), 0);
+    assert_told(&user, 1, "second", 1);
+    close_user(&user);
+}
+
+/* One thread of a crowd that takes turns, as a user of its own. A turn is an attempt; its number is in the token. */
+struct member {
+    struct dibs__store *store;
+    struct dibs__counters counters;
+    pthread_t thread;
+    char letter;
+    atomic_int turn, granted; /* the turn it wants; the last that it was told of */
+    unsigned *turns;          /* of all; guarded by the lock */
+    bool failed;
+};
+
+#define MEMBERS 6
+#define TURNS 200
+
+static bool granted_to_member(void *context, const struct dibs__grant *grant)
+{
+    struct member *member = context;
+    int turn = atoi(grant->token + 1);
+
+    if (turn != atomic_load(&member->turn))
+        return false;
+    atomic_store(&member->granted, turn);
+    return true;
+}
+
+static bool is_granted(void *arg)
+{
+    struct member *member = arg;
+
+    return atomic_load(&member->granted) == atomic_load(&member->turn);
+}
+
+/* False: the store did not do as it should. */
+static bool take_turn(struct member *member, int turn)
+{
+    char token[16];
+    struct dibs__error error;
+    struct dibs__answer answer;
+    struct dibs__ask attempt = waiting(token, 1000);
+    struct dibs__release release = {.name = "a", .token = token};
+
+    snprintf(token, sizeof token, "%c%d", member->letter, turn);
+    atomic_store(&member->turn, turn);
+    dibs_status status = member->store->ops->acquire(member->store, &attempt, &answer, &error);
+    if (status == DIBS_BUSY && turn % 4 == 0) { /* out of patience, maybe when it is just granted */
+        atomic_store(&member->turn, 0);
+        member->store->ops->conclude(member->store, &attempt, false);
+        return true;
+    }
+    if (status != DIBS_OK && (status != DIBS_BUSY || !wait_until(is_granted, member, LIMIT_MS)))
+        return false;
+    ++*member->turns;
+    return member->store->ops->release(member->store, &release, &error) == DIBS_OK;
+}
+
+static void *take_turns(void *arg)
+{
+    struct member *member = arg;
+
+    for (int turn = 1; turn <= TURNS && !member->failed; turn++)
+        member->failed = !take_turn(member, turn);
+    member->store->ops->close(member->store);
+    return NULL;
+}
+
+static void threads_take_turns(void **state)
+{
+    static struct member members[MEMBERS];
+    unsigned turns = 0;
+    struct user user;
+
+    memset(members, 0, sizeof members);
+    open_user(&user, *state, "mem:x");
+    for (size_t i = 0; i < MEMBERS; i++) {
+        const struct dibs__listener listener = {&members[i], wake, granted_to_member, ask_again, forgetful, reachable};
+        members[i].letter = (char)('a' + i);
+        members[i].turns = &turns;
+        open_store(&members[i].store, *state, "mem:x", &members[i].counters, &listener);
+    }
+    for (size_t i = 0; i < MEMBERS; i++)
+        assert_int_equal(pthread_create(&members[i].thread, NULL, take_turns, &members[i]), 0);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        assert_int_equal(pthread_join(members[i].thread, NULL), 0);
+        assert_false(members[i].failed);
+    }
+    assert_true(turns >= MEMBERS * TURNS * 3 / 4);
+    assert_owner(&user, "", 0);
+    close_user(&user);
+}
+
+static void names_of_spaces(void **state)
+{
+    static const struct {
+        const char *one, *other;
+        bool shared;
+    } rows[] = {
+        {"mem:", "mem:", false},    {"mem:x", "mem:x", true},  {"mem:x", "mem:y", false},
+        {"mem:x", "mem:xx", false}, {"mem:X", "mem:x", false}, {"MEM:x", "mem:x", true},
+    };
+    struct user one, other;
+    struct dibs__answer answer;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        open_user(&one, *state, rows[i].one);
+        open_user(&other, *state, rows[i].other);
+        assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, &answer));
+        assert_status(rows[i].shared ? DIBS_BUSY : DIBS_OK, acquire(&other, "a", "2", 1000, &answer));
+        struct dibs__ask third = waiting("3", 1000);
+        assert_status(DIBS_BUSY, ask(&other, &third));
+        assert_status(DIBS_OK, release(&one, "a", "1"));
+        assert_int_equal(other.told_count, rows[i].shared);
+        assert_string_equal(other.told[0].name, rows[i].shared ? "a" : "");
+        close_user(&one);
+        close_user(&other);
+    }
+}
+
+static void a_space_ends_with_its_last_user(void **state)
+{
+    struct user one, other;
+    struct dibs__answer answer;
+
+    open_user(&one, *state, "mem:x");
+    open_user(&other, *state, "mem:x");
+    assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, &answer));
+    close_user(&one);
+    assert_true(query(&other, "a").held);
+    close_user(&other);
+    open_user(&one, *state, "mem:x");
+    assert_false(query(&one, "a").held);
+    close_user(&one);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(names_of_spaces),    TEST(who_closes_waits_no_longer),      TEST(who_is_being_told_is_not_freed),
+        TEST(threads_take_turns), TEST(a_space_ends_with_its_last_user),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,235 @@
+/* Renewals that fail or are answered late: when a lease is at risk, when it is lost, and who is told. */
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/test.h"
+#include "unit/renewal_setup.h"
+
+/* ------------------------------------------------------------------- failing */
+
+static void a_batch_that_failed_is_tried_again(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 300);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 3);
+    stage_advance(s, MS(10000));
+    assert_int_equal(stats_of(s->rt).renew_failed, 300);
+    stage_advance(s, MS(1000)); /* a twentieth of the lease, but a second at most */
+    assert_int_equal(stats_of(s->rt).renewed, 300 - DIBS__BATCH_MAX);
+    stage_advance(s, MS(1000));
+    assert_int_equal(stats_of(s->rt).renewed, 300);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    assert_int_equal(hold_of(s->rt, "many-0").remaining_ms / 10, believed(LEASE) / MS(10));
+}
+
+/* However the store refuses, the lease goes on until its deadline, and not a nanosecond longer. */
+static void what_can_not_be_renewed_is_lost_at_its_deadline(void **state)
+{
+    static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
+    stage *s = *state;
+    char name[32];
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        snprintf(name, sizeof name, "refused-%zu", i);
+        faults_renewal(&s->faults, refusals[i], FOR_EVER);
+        assert_status(DIBS_OK, dibs_lock(s->rt, name));
+        uint64_t fence = fence_of(s->rt, name);
+        stage_advance(s, believed(LEASE) - 1);
+        assert_status(DIBS_OK, dibs_check(s->rt, name));
+        assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, name), 0);
+        stage_advance(s, 1);
+        assert_status(DIBS_LOST, dibs_check(s->rt, name));
+        recorded_event lost = events_await(&s->events, DIBS_EVENT_LOST, name);
+        assert_non_null(strstr(lost.detail, dibs_status_name(refusals[i])));
+        assert_int_equal(lost.fence, fence);
+        assert_int_equal(stats_of(s->rt).lost, i + 1);
+        assert_int_equal(faults_count(&s->faults, &s->faults.retractions), i + 1);
+        assert_status(DIBS_LOST, dibs_unlock(s->rt, name));
+    }
+}
+
+/* It was renewed since. Then all stood still for longer than the lease. */
+static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_renewal(&s->faults, DIBS_DENIED, 1);
+    stage_advance(s, MS(10000));
+    assert_int_equal(stats_of(s->rt).renew_failed, 1);
+    stage_advance(s, MS(2000));
+    assert_int_equal(stats_of(s->rt).renewed, 1);
+    moved_clock_advance(&s->clock, MS(LEASE));
+    recorded_event lost = events_await(&s->events, DIBS_EVENT_LOST, "a");
+    assert_null(strstr(lost.detail, dibs_status_name(DIBS_DENIED)));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+static void what_the_store_says_is_gone_is_lost_at_once(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 3);
+    faults_renewal_gone(&s->faults, "many-1");
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_OK, dibs_check(s->rt, "many-0"));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "many-1"));
+    assert_status(DIBS_OK, dibs_check(s->rt, "many-2"));
+    events_await(&s->events, DIBS_EVENT_LOST, "many-1");
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
+    assert_int_equal(stats_of(s->rt).leases, 2);
+    stage_advance(s, MS(10000));
+    assert_int_equal(renewals(s), 5);
+}
+
+static void a_key_taken_by_another_hand_is_found_gone(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a")); /* not to be known without I/O */
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+static void at_risk_is_told_once_at_half_of_the_lease(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    stage_advance(s, MS(LEASE / 2) - 1);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    stage_advance(s, 1);
+    recorded_event risk = events_await(&s->events, DIBS_EVENT_AT_RISK, "a");
+    assert_int_equal(risk.fence, fence_of(s->rt, "a"));
+    stage_advance(s, believed(LEASE) - MS(LEASE / 2) - 1);
+    faults_renewal(&s->faults, DIBS_OK, 0);
+    for (int i = 0; i < 6; i++)
+        stage_advance(s, MS(5000) - (i == 0));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 1);
+}
+
+static void at_risk_is_told_again_after_a_renewal_that_succeeded(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    for (unsigned i = 1; i <= 2; i++) {
+        faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+        stage_advance(s, MS(16000));
+        faults_renewal(&s->faults, DIBS_OK, 0);
+        stage_advance(s, MS(1000));
+        assert_int_equal(stats_of(s->rt).renewed, i);
+    }
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    dibs_close(s->rt); /* all events are told by then */
+    s->rt = NULL;
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, "a"), 2);
+}
+
+/* -------------------------------------------------------------- late answers */
+
+static void an_answer_counts_from_when_its_request_was_sent(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    stage_advance(s, MS(19000));
+    assert_int_equal(renewals(s), 1); /* in flight: not sent again */
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    assert_int_equal(hold_of(s->rt, "a").remaining_ms, (believed(LEASE) - MS(19000)) / MS(1));
+    assert_int_equal(renewals(s), 2); /* the next third had passed meanwhile */
+}
+
+/* The request reached the store in time and its answer did not: the holder was told LOST, and stays told. */
+static void an_answer_after_the_deadline_heals_nothing(void **state)
+{
+    stage *s = *state;
+    dibs_owner owner;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    faults_let_renewals_go(&s->faults); /* told when the scheduler wakes: at the deadline */
+    moved_clock_advance(&s->clock, believed(LEASE) - MS(10000));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    stage_settle(s);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner)); /* the store had prolonged it: retracted */
+    assert_false(owner.held);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+}
+
+static void an_answer_for_a_lock_that_was_released_is_thrown_away(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 2);
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "many-0"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "many-0")); /* a new lease of the same name */
+    faults_renewal_gone(&s->faults, "many-0");
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    assert_int_equal(stats_of(s->rt).renewed, 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "many-0"));
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+static void closing_while_a_renewal_is_in_flight(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 300);
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_batch_that_failed_is_tried_again),
+        TEST(what_can_not_be_renewed_is_lost_at_its_deadline),
+        TEST(an_old_failure_is_not_the_reason_of_a_new_loss),
+        TEST(what_the_store_says_is_gone_is_lost_at_once),
+        TEST(a_key_taken_by_another_hand_is_found_gone),
+        TEST(at_risk_is_told_once_at_half_of_the_lease),
+        TEST(at_risk_is_told_again_after_a_renewal_that_succeeded),
+        TEST(an_answer_counts_from_when_its_request_was_sent),
+        TEST(an_answer_after_the_deadline_heals_nothing),
+        TEST(an_answer_for_a_lock_that_was_released_is_thrown_away),
+        TEST(closing_while_a_renewal_is_in_flight),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,364 @@
+/* Another server answers than the one that granted the leases: all of them are renewed at once. */
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+#include "unit/renewal_setup.h"
+
+#define HOUR (INT64_C(3600) * 1000) /* ms */
+
+struct extension {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void extend_a(void *arg)
+{
+    struct extension *extension = arg;
+
+    extension->status = dibs_extend(extension->rt, "a", LEASE);
+}
+
+/* As the store does it: on the scheduler's thread, or on none while that sleeps. */
+static void another_server(stage *s, uint64_t number)
+{
+    stage_settle(s);
+    dibs__renewals_doubt_all(s->rt->core->renewals, number);
+    stage_settle(s);
+}
+
+static void another_server_is_asked_for_all_leases_at_once(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_many(s, 300);
+    stage_advance(s, MS(1));
+    another_server(s, 1);
+    assert_int_equal(renewals(s), 300);
+    assert_int_equal(batches(s), 2);
+    for (unsigned i = 0; i < 300; i++)
+        assert_true(s->faults.records[i].lease_ms == LEASE && s->faults.records[i].set_again);
+    assert_int_equal(hold_of(s->rt, "many-0").remaining_ms, believed(LEASE) / MS(1));
+    stage_advance(s, MS(10000) - 1); /* and then a third of a lease later, as ever */
+    assert_int_equal(renewals(s), 300);
+    stage_advance(s, 1);
+    assert_int_equal(renewals(s), 600);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+/* Also those that are never renewed: with what they have left, and they end when they would have ended. */
+static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, MS(12000));
+    int64_t left = hold_of(s->rt, "a").remaining_ms;
+    assert_int_equal(left, (believed(LEASE) - MS(12000)) / MS(1));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    another_server(s, 1);
+    assert_int_equal(renewals(s), 1);
+    assert_int_equal(last_renewal(s).lease_ms, left + 1);
+    stage_advance(s, MS(1000)); /* it failed, and is tried again */
+    assert_int_equal(renewals(s), 2);
+    assert_int_equal(last_renewal(s).lease_ms, left + 1 - 1000);
+    assert_int_equal(hold_of(s->rt, "a").remaining_ms, left - 1000);
+    stage_advance(s, believed(LEASE) - MS(13000) - 1);
+    assert_int_equal(renewals(s), 2);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    stage_advance(s, 1);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+}
+
+/* An extension that its caller gave up takes nothing from the renewal that is due. */
+static void a_fixed_lease_is_in_doubt_until_it_is_answered(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    s->settings.command_timeout_ms = 5;
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock_with(other, s->rt, "a", 0, &fixed));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    another_server(s, 1);
+    struct extension e = {s->rt, DIBS_INVALID};
+    actor_begin(other, extend_a, &e);
+    stage_await_waiting(s, 1);
+    stage_advance(s, MS(5)); /* its time, before the next try */
+    actor_finish(other);
+    assert_status(DIBS_UNAVAILABLE, e.status);
+    faults_renewal(&s->faults, DIBS_OK, 0);
+    stage_advance(s, MS(1000));
+    assert_int_equal(stats_of(s->rt).renewed, 1);
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+static void extend_briefly(void *arg)
+{
+    struct extension *extension = arg;
+
+    extension->status = dibs_extend(extension->rt, "a", 400);
+}
+
+/* To a shorter time: the lease is as long as it was at the store, and renewed in time to be so here. */
+static void an_extension_that_is_refused_costs_no_lease(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    struct extension e = {.rt = s->rt};
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    faults_renewal(&s->faults, DIBS_DENIED, 1);
+    actor_begin(other, extend_briefly, &e);
+    actor_finish(other);
+    assert_status(DIBS_DENIED, e.status);
+    for (int ms = 0; ms < 2000; ms += 50)
+        stage_advance(s, MS(50));
+    assert_status(DIBS_OK, actor_check(other, s->rt, "a"));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+static void extend_to_a_minute(void *arg)
+{
+    struct extension *extension = arg;
+
+    extension->status = dibs_extend(extension->rt, "a", 60000);
+}
+
+/* Its caller has left, and was told that it is not known what came of it: nobody asks for it once more. */
+static void an_extension_that_was_left_is_not_repeated(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock(other, s->rt, "a", 0));
+    struct extension e = {s->rt, DIBS_INVALID};
+    faults_hold_renewals(&s->faults);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    actor_begin(other, extend_to_a_minute, &e);
+    stage_await_waiting(s, 1);
+    stage_advance(s, MS(1000)); /* the command timeout */
+    actor_finish(other);
+    assert_status(DIBS_UNAVAILABLE, e.status);
+    assert_int_equal(renewals(s), 1);
+    assert_int_equal(last_renewal(s).lease_ms, 60000);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    stage_settle(s);
+    stage_advance(s, MS(10000));
+    assert_true(renewals(s) > 1);
+    for (unsigned i = 1; i < renewals(s); i++)
+        assert_int_equal(s->faults.records[i].lease_ms, LEASE);
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+/* Past the hour another may have had it, and the store forgotten that. */
+static void what_was_proved_an_hour_ago_is_not_set_again(void **state)
+{
+    const dibs_lock_options day = {.lease_ms = 86400000, .flags = DIBS_FIXED_LEASE};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &day));
+    stage_advance(s, MS(HOUR * 9 / 10));
+    another_server(s, 1);
+    assert_true(last_renewal(s).set_again);
+    stage_advance(s, MS(HOUR));
+    another_server(s, 2);
+    assert_int_equal(renewals(s), 2);
+    assert_false(last_renewal(s).set_again);
+}
+
+struct release {
+    stage *s;
+    const char *name;
+    dibs_status status;
+};
+
+static void unlock_it(void *arg)
+{
+    struct release *release = arg;
+
+    release->status = dibs_unlock(release->s->rt, release->name);
+}
+
+/* It may have to be set again there, and the answer to that is not there yet. */
+static void begin_unlock_at_another_server(actor *holder, struct release *release, uint32_t lease_ms)
+{
+    stage *s = release->s;
+
+    stage_open(s, lease_ms);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, release->name, 0));
+    faults_hold_renewals(&s->faults);
+    another_server(s, 1);
+    actor_begin(holder, unlock_it, release);
+    stage_await_waiting(s, 1);
+}
+
+/* What is released is not set again behind its release: an unlock waits for the answer. */
+static void an_unlock_waits_for_the_answer_of_another_server(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release release = {s, "a", DIBS_INVALID};
+
+    begin_unlock_at_another_server(holder, &release, LEASE);
+    assert_true(actor_busy(holder));
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
+    faults_let_renewals_go(&s->faults);
+    dibs__renewals_wake(s->rt->core->renewals);
+    actor_finish(holder);
+    assert_status(DIBS_OK, release.status);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);
+    actor_end(holder);
+}
+
+/* For half of its time: then it releases, and retracts behind what is still under way. */
+static void an_unlock_waits_only_so_long_for_another_server(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release release = {s, "a", DIBS_INVALID};
+
+    begin_unlock_at_another_server(holder, &release, LEASE);
+    moved_clock_advance(&s->clock, MS(500) - 1);
+    stage_await_waiting(s, 1);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
+    moved_clock_advance(&s->clock, 1);
+    actor_finish(holder);
+    assert_status(DIBS_OK, release.status);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
+    faults_let_renewals_go(&s->faults);
+    actor_end(holder);
+}
+
+static bool is_back(void *arg)
+{
+    return !actor_busy(arg);
+}
+
+/* What can't be set again any more is not waited for: the lease is over before that half is. */
+static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release release = {s, "a", DIBS_INVALID};
+
+    begin_unlock_at_another_server(holder, &release, 300);
+    moved_clock_advance(&s->clock, believed(300));
+    bool woken = wait_until(is_back, holder, LIMIT_MS);
+    moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends, whatever came of it */
+    actor_finish(holder);
+    assert_true(woken);
+    assert_true(release.status == DIBS_LOST || release.status == DIBS_OK); /* whose key outlasts it by the margin */
+    faults_let_renewals_go(&s->faults);
+    actor_end(holder);
+}
+
+/* Its connection broke: it may have reached the store all the same, and come there after the release. */
+static void an_unlock_is_retracted_behind_a_request_without_an_answer(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct release release = {s, "a", DIBS_INVALID};
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", 0));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    another_server(s, 1);
+    assert_int_equal(renewals(s), 1);
+    actor_begin(holder, unlock_it, &release);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(500));
+    actor_finish(holder);
+    assert_status(DIBS_OK, release.status);
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 1);
+    actor_end(holder);
+}
+
+/* An ordinary renewal can't set anything again: nobody waits for it. */
+static void an_unlock_waits_for_no_other_renewal(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_hold_renewals(&s->faults);
+    stage_advance(s, MS(10000));
+    assert_int_equal(renewals(s), 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_int_equal(faults_count(&s->faults, &s->faults.retractions), 0);
+    faults_let_renewals_go(&s->faults);
+}
+
+/* The connection of its thread was to another server than the scheduler's by then. */
+static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    another_server(s, 1);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a")); /* the store in memory says 0 */
+    stage_settle(s);
+    assert_int_equal(renewals(s), 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
+/* As the store says which server granted the lease, so it is known: of the one that is asked anyway nothing is in
+ * doubt. */
+static void a_lease_of_the_server_that_is_asked_has_its_time(void **state)
+{
+    static const struct {
+        uint64_t server;
+        unsigned renewals; /* at once */
+    } rows[] = {{7, 0}, {8, 1}, {0, 1}};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    another_server(s, 7);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dibs__renewals *r = s->rt->core->renewals;
+        struct dibs__lease *lease = dibs__lease_new(s->rt->serial, "a", 1);
+        unsigned before = renewals(s);
+        lease->asked_ms = LEASE;
+        atomic_store(&lease->deadline, moved_clock_now(&s->clock) + believed(LEASE));
+        assert_true(dibs__renewals_reserve(r));
+        dibs__renewals_add(r, lease, LEASE, moved_clock_now(&s->clock), rows[i].server);
+        stage_settle(s);
+        assert_int_equal(renewals(s), before + rows[i].renewals);
+        assert_true(dibs__renewals_remove(r, lease));
+        dibs__lease_unref(lease);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(another_server_is_asked_for_all_leases_at_once),
+        TEST(a_fixed_lease_keeps_its_end_at_another_server),
+        TEST(a_fixed_lease_is_in_doubt_until_it_is_answered),
+        TEST(an_extension_that_was_left_is_not_repeated),
+        TEST(what_was_proved_an_hour_ago_is_not_set_again),
+        TEST(an_unlock_waits_for_the_answer_of_another_server),
+        TEST(an_unlock_waits_only_so_long_for_another_server),
+        TEST(an_unlock_stops_waiting_when_its_lease_is_lost),
+        TEST(an_unlock_is_retracted_behind_a_request_without_an_answer),
+        TEST(an_unlock_waits_for_no_other_renewal),
+        TEST(a_lease_that_another_server_granted_is_renewed_at_once),
+        TEST(a_lease_of_the_server_that_is_asked_has_its_time),
+        TEST(an_extension_that_is_refused_costs_no_lease),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* A subscription that is distrusted: it is made anew, put off when that is in vain, and trusted again. */
+#include "support/test.h"
+#include "unit/subscriber_setup.h"
+
+static void one_that_is_distrusted_is_made_anew(void **state)
+{
+    struct rig *r = *state;
+    uint64_t first = subscribed(r);
+    unsigned woken = r->woken;
+
+    moved_clock_advance(&r->clock, MS(100));
+    dibs__subscriber_distrust(r->subscriber, first);
+    assert_int_equal(r->woken, woken + 1);
+    assert_int_equal(serial_of(r), 0);
+    assert_true(deadline_of(r) <= moved_clock_now(&r->clock));
+    dibs__subscriber_distrust(r->subscriber, first);
+    assert_int_equal(r->woken, woken + 1);
+    attend(r);
+    assert_int_equal(pass_pause(r), 0);
+    assert_true(subscribed(r) > first);
+    assert_int_equal(r->subscribed, 2);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
+}
+
+static void distrust_of_another_one_does_nothing(void **state)
+{
+    struct rig *r = *state;
+    uint64_t first = subscribed(r);
+
+    dibs__subscriber_distrust(r->subscriber, first);
+    uint64_t second = subscribed_again(r);
+    unsigned woken = r->woken;
+    dibs__subscriber_distrust(r->subscriber, first);
+    dibs__subscriber_distrust(r->subscriber, 0);
+    dibs__subscriber_distrust(r->subscriber, second + 1);
+    assert_int_equal(serial_of(r), second);
+    attend_all(r);
+    assert_int_equal(serial_of(r), second);
+    fake_redis_cut(r->fake);
+    ATTEND_UNTIL(r, serial_of(r) == 0);
+    dibs__subscriber_distrust(r->subscriber, 0);
+    assert_int_equal(r->woken, woken);
+    assert_int_equal(fake_redis_accepted(r->fake), 2);
+}
+
+static void it_may_be_distrusted_as_soon_as_it_stands(void **state)
+{
+    struct rig *r = *state;
+
+    r->distrusted_by_hook = 1;
+    serial_of(r);
+    ATTEND_UNTIL(r, r->subscribed == 1);
+    assert_int_equal(serial_of(r), 0);
+    assert_int_equal(subscribed_again(r), 2);
+}
+
+/* It is distrusted as soon as it stands. How long the next one is put off, and how many hints that gave. */
+static int64_t distrust_at_once(struct rig *r, unsigned *hints)
+{
+    unsigned before = r->subscribed;
+
+    dibs__subscriber_distrust(r->subscriber, subscribed(r));
+    ATTEND_UNTIL(r, !is_connected(r));
+    *hints = r->subscribed - before;
+    return pass_pause(r);
+}
+
+/* Nothing ever says that somebody listens: to subscribe anew has not helped, and is done ever more seldom. */
+static void one_that_is_deaf_like_the_one_before_is_put_off(void **state)
+{
+    static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
+    struct rig *r = *state;
+    unsigned hints;
+
+    serial_of(r);
+    for (unsigned i = 0; i < sizeof longest / sizeof *longest; i++) {
+        int64_t pause = distrust_at_once(r, &hints);
+        assert_that(pause >= MS(longest[i]) / 2 && pause <= MS(longest[i]), "%u: %lld", i, (long long)pause);
+        assert_that(hints == (i < 2), "%u: %u hints", i, hints); /* nobody relied on it who would have to be told */
+    }
+}
+
+/* Lost, it is made anew at once; so is the next, and both are told of: all begins from the start. */
+static void expect_trusted_again(struct rig *r, uint64_t serial)
+{
+    unsigned hints;
+
+    moved_clock_advance(&r->clock, MS(100));
+    dibs__subscriber_distrust(r->subscriber, serial);
+    ATTEND_UNTIL(r, !is_connected(r));
+    assert_int_equal(pass_pause(r), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(distrust_at_once(r, &hints), MS(10));
+        assert_int_equal(hints, 1);
+    }
+    assert_true(distrust_at_once(r, &hints) >= MS(10));
+    assert_int_equal(hints, 0);
+}
+
+static void deafen(struct rig *r)
+{
+    unsigned hints;
+
+    serial_of(r);
+    for (int i = 0; i < 8; i++)
+        distrust_at_once(r, &hints);
+}
+
+static void one_that_is_confirmed_is_trusted_again(void **state)
+{
+    struct rig *r = *state;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    assert_true(dibs__subscriber_confirm(r->subscriber, serial));
+    assert_true(dibs__subscriber_confirm(r->subscriber, serial));
+    expect_trusted_again(r, serial);
+}
+
+static void a_message_confirms_it_too(void **state)
+{
+    struct rig *r = *state;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    fake_redis_push(r->fake, MESSAGE(2, "hi"));
+    ATTEND_UNTIL(r, r->message_count == 1);
+    expect_trusted_again(r, serial);
+}
+
+/* What is known of one says nothing of the next. */
+static void to_confirm_another_one_does_nothing(void **state)
+{
+    struct rig *r = *state;
+    unsigned hints;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    assert_false(dibs__subscriber_confirm(r->subscriber, serial - 1));
+    assert_true(distrust_at_once(r, &hints) >= MS(500));
+    assert_int_equal(hints, 0);
+    assert_false(dibs__subscriber_confirm(r->subscriber, serial)); /* too late: it stands no more */
+}
+
+/* Each had been good for something. */
+static void one_that_breaks_is_made_anew_and_told(void **state)
+{
+    struct rig *r = *state;
+
+    for (unsigned i = 1; i <= 8; i++) {
+        assert_true(dibs__subscriber_confirm(r->subscriber, subscribed(r)));
+        assert_int_equal(r->subscribed, i);
+        fake_redis_cut(r->fake);
+        ATTEND_UNTIL(r, !is_connected(r));
+        assert_true(pass_pause(r) <= MS(10));
+    }
+}
+
+/* A server that takes each SUBSCRIBE and hangs up. */
+static void one_that_breaks_again_and_again_is_put_off_too(void **state)
+{
+    struct rig *r = *state;
+    int64_t pause = 0;
+
+    for (unsigned i = 1; i <= 12; i++) {
+        subscribed(r);
+        fake_redis_cut(r->fake);
+        ATTEND_UNTIL(r, !is_connected(r));
+        pause = pass_pause(r);
+    }
+    assert_true(pause >= MS(DEAF_LAST_MS) / 2);
+    assert_int_equal(r->subscribed, 2);
+}
+
+/* A thread that needs one to go on has it sooner. */
+static void one_that_is_awaited_is_not_put_off_for_long(void **state)
+{
+    struct rig *r = *state;
+    struct waiter w;
+
+    deafen(r);
+    uint64_t serial = subscribed(r);
+    dibs__subscriber_distrust(r->subscriber, serial);
+    ATTEND_UNTIL(r, !is_connected(r));
+    int64_t put_off = deadline_of(r);
+    assert_true(put_off > after(r, COMMAND_MS / 2));
+    unsigned woken = r->woken;
+    begin(&w, r, DIBS__NEVER);
+    assert_int_equal(r->woken, woken + 1);
+    assert_true(deadline_of(r) <= after(r, COMMAND_MS / 2));
+    assert_true(pass_pause(r) > 0);
+    uint64_t next = subscribed(r);
+    pthread_join(w.thread, NULL);
+    assert_status(DIBS_OK, w.status);
+    assert_int_equal(w.serial, next);
+}
+
+/* It may be right, and the server wrong. */
+static void one_that_is_distrusted_still_tells(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = subscribed(r);
+    int server = take_over(r);
+
+    feed(server, MESSAGE(4, "last"), strlen(MESSAGE(4, "last")));
+    dibs__subscriber_distrust(r->subscriber, serial);
+    attend(r);
+    assert_int_equal(r->message_count, 1);
+    close(server);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_that_is_distrusted_is_made_anew),
+        TEST(distrust_of_another_one_does_nothing),
+        TEST(it_may_be_distrusted_as_soon_as_it_stands),
+        TEST(one_that_is_deaf_like_the_one_before_is_put_off),
+        TEST(one_that_is_confirmed_is_trusted_again),
+        TEST(a_message_confirms_it_too),
+        TEST(to_confirm_another_one_does_nothing),
+        TEST(one_that_breaks_is_made_anew_and_told),
+        TEST(one_that_breaks_again_and_again_is_put_off_too),
+        TEST(one_that_is_awaited_is_not_put_off_for_long),
+        TEST(one_that_is_distrusted_still_tells),
+    };
+
+    return cmocka_run_group_tests_name("subscriber_distrust", tests, NULL, NULL);
+}

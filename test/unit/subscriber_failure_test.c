@@ -1,0 +1,133 @@
+/* Attempts to subscribe that fail: who is told, and when the next one is made. */
+#include "support/test.h"
+#include "unit/subscriber_setup.h"
+
+static void who_may_not_use_the_channel_is_told_so(void **state)
+{
+    struct rig *r = *state;
+    struct waiter w;
+
+    fake_redis_answer(r->fake, "SUBSCRIBE", NOPERM);
+    begin(&w, r, DIBS__NEVER);
+    ATTEND_UNTIL(r, r->errors == 1);
+    expect_failed(&w, DIBS_DENIED);
+    assert_non_null(strstr(w.error.detail, "NOPERM"));
+    assert_int_equal(serial_of(r), 0);
+    fake_redis_answer(r->fake, "SUBSCRIBE", CONFIRMED);
+    int64_t pause = pass_pause(r);
+    assert_true(pause >= MS(3000) && pause <= MS(6000));
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+    subscribed(r);
+    assert_int_equal(fake_redis_accepted(r->fake), 2);
+    assert_int_equal(r->subscribed, 1);
+}
+
+static void each_attempt_that_fails_makes_the_next_wait_longer(void **state)
+{
+    static const int64_t longest[] = {10, 20, 40, 80, 160, 320, 500, 500};
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    serial_of(r);
+    for (unsigned i = 0; i < sizeof longest / sizeof *longest; i++) {
+        expect_failed_attempt(r, i + 1);
+        int64_t pause = pass_pause(r);
+        assert_that(pause >= MS(longest[i]) / 2 && pause <= MS(longest[i]), "%u: %lld", i, (long long)pause);
+    }
+    fake_redis_refuse(r->fake, false);
+    subscribed(r);
+    fake_redis_refuse(r->fake, true);
+    fake_redis_cut(r->fake);
+    ATTEND_UNTIL(r, serial_of(r) == 0);
+    pass_pause(r);
+    expect_failed_attempt(r, 10);
+    assert_true(pass_pause(r) <= MS(10));
+}
+
+/* Who relies on it is told at the first, and then when it stands again; before it ever stood, nobody does. */
+static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_refuse(r->fake, true);
+    serial_of(r);
+    expect_failed_attempt(r, 1);
+    assert_int_equal(r->subscribed, 0);
+    pass_pause(r);
+    fake_redis_refuse(r->fake, false);
+    subscribed(r);
+    assert_int_equal(r->subscribed, 1);
+    fake_redis_refuse(r->fake, true);
+    fake_redis_cut(r->fake);
+    ATTEND_UNTIL(r, serial_of(r) == 0);
+    assert_int_equal(r->subscribed, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        pass_pause(r);
+        expect_failed_attempt(r, i + 3);
+        assert_int_equal(r->subscribed, 2);
+    }
+    pass_pause(r);
+    fake_redis_refuse(r->fake, false);
+    subscribed(r);
+    assert_int_equal(r->subscribed, 3);
+}
+
+/* The server is silent from there on. */
+static void expect_given_up_in_time(struct rig *r, const char *prefix)
+{
+    struct waiter w;
+    int64_t until = after(r, CONNECT_MS);
+
+    fake_redis_hold(r->fake, true);
+    begin(&w, r, DIBS__NEVER);
+    ATTEND_UNTIL(r, fake_redis_count(r->fake, prefix) == 1);
+    attend_all(r);
+    assert_true(deadline_of(r) == until);
+    moved_clock_set(&r->clock, until - 1);
+    attend(r);
+    moved_clock_await_waiting(&r->clock, 1);
+    moved_clock_set(&r->clock, until);
+    attend(r);
+    expect_failed(&w, DIBS_UNAVAILABLE);
+    fake_redis_hold(r->fake, false);
+    assert_true(pass_pause(r) <= MS(10));
+    subscribed(r);
+}
+
+static void an_attempt_is_given_up_after_the_connect_timeout(void **state)
+{
+    expect_given_up_in_time(*state, "CLIENT KILL ID 9223372036854775807");
+}
+
+static void an_attempt_that_is_not_confirmed_is_given_up_as_well(void **state)
+{
+    struct rig *r = *state;
+    struct waiter w;
+
+    fake_redis_answer(r->fake, "SUBSCRIBE", "");
+    begin(&w, r, DIBS__NEVER);
+    ATTEND_UNTIL(r, fake_redis_count(r->fake, "SUBSCRIBE") == 1);
+    attend_all(r);
+    moved_clock_advance(&r->clock, MS(CONNECT_MS) - 1);
+    attend(r);
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+    moved_clock_await_waiting(&r->clock, 1);
+    moved_clock_advance(&r->clock, 1);
+    attend(r);
+    expect_failed(&w, DIBS_UNAVAILABLE);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_may_not_use_the_channel_is_told_so),
+        TEST(each_attempt_that_fails_makes_the_next_wait_longer),
+        TEST(who_relies_on_it_is_told_when_it_can_not_be_made_anew),
+        TEST(an_attempt_is_given_up_after_the_connect_timeout),
+        TEST(an_attempt_that_is_not_confirmed_is_given_up_as_well),
+    };
+
+    return cmocka_run_group_tests_name("subscriber_failure", tests, NULL, NULL);
+}

@@ -1,0 +1,140 @@
+/* A silent subscription is asked by a PING whether its server is still there. */
+#include "support/test.h"
+#include "unit/subscriber_setup.h"
+
+static void silence_is_broken_by_a_ping(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = subscribed(r);
+    int64_t start = moved_clock_now(&r->clock);
+
+    attend_all(r);
+    assert_true(deadline_of(r) == start + MS(SILENCE_MS));
+    moved_clock_set(&r->clock, start + MS(SILENCE_MS) - 1);
+    attend(r);
+    assert_int_equal(r->commands, 5);
+    for (unsigned i = 1; i <= 3; i++) {
+        moved_clock_set(&r->clock, start + i * MS(SILENCE_MS));
+        attend(r);
+        fake_redis_await(r->fake, "PING", i);
+        ATTEND_UNTIL(r, deadline_of(r) == start + (i + 1) * MS(SILENCE_MS));
+        assert_int_equal(fake_redis_count(r->fake, "PING"), i);
+    }
+    assert_int_equal(r->commands, 5 + 3);
+    assert_int_equal(serial_of(r), serial);
+    assert_int_equal(r->message_count, 0);
+}
+
+static void who_talks_is_not_pinged(void **state)
+{
+    struct rig *r = *state;
+
+    subscribed(r);
+    for (unsigned i = 1; i <= 3; i++) {
+        moved_clock_advance(&r->clock, MS(SILENCE_MS) - 1);
+        fake_redis_push(r->fake, MESSAGE(2, "hi"));
+        ATTEND_UNTIL(r, r->message_count == i);
+    }
+    assert_int_equal(r->commands, 5);
+}
+
+/* Sends a PING that the server does not answer. */
+static uint64_t ping_in_vain(struct rig *r)
+{
+    uint64_t serial = subscribed(r);
+
+    fake_redis_answer(r->fake, "PING", "");
+    attend_all(r);
+    moved_clock_advance(&r->clock, MS(SILENCE_MS));
+    attend(r);
+    fake_redis_await(r->fake, "PING", 1);
+    assert_true(deadline_of(r) == after(r, COMMAND_MS));
+    moved_clock_advance(&r->clock, MS(COMMAND_MS) - 1);
+    attend_all(r);
+    assert_int_equal(serial_of(r), serial);
+    return serial;
+}
+
+static void no_answer_to_a_ping_ends_it(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = ping_in_vain(r);
+
+    moved_clock_advance(&r->clock, 1);
+    attend(r);
+    assert_int_equal(serial_of(r), 0);
+    assert_int_equal(pass_pause(r), 0);
+    assert_true(subscribed(r) > serial);
+    assert_int_equal(fake_redis_count(r->fake, "PING"), 1);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
+}
+
+/* Also one that is noticed in the last moment: the scheduler's poll had not seen it. */
+static void anything_answers_a_ping(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = ping_in_vain(r);
+
+    int server = take_over(r);
+    feed(server, ":7\r\n", 4);
+    moved_clock_advance(&r->clock, 1);
+    dibs__subscriber_attend(r->subscriber, 0, moved_clock_now(&r->clock));
+    assert_int_equal(serial_of(r), serial);
+    assert_true(deadline_of(r) == after(r, SILENCE_MS));
+    close(server);
+}
+
+static void who_has_no_right_to_ping_is_answered_too(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = subscribed(r);
+
+    fake_redis_answer(r->fake, "PING", "-NOPERM this user has no permissions to run the 'ping' command\r\n");
+    moved_clock_advance(&r->clock, MS(SILENCE_MS));
+    ATTEND_UNTIL(r, r->errors == 1);
+    assert_true(deadline_of(r) == after(r, SILENCE_MS));
+    assert_int_equal(serial_of(r), serial);
+}
+
+/* A socket that takes no more keeps what did not fit; it comes as soon as there is room. */
+static void a_ping_waits_for_room_in_the_socket(void **state)
+{
+    struct rig *r = *state;
+    struct pollfd fd;
+    int64_t deadline;
+    char bytes[4096] = "";
+
+    subscribed(r);
+    int server = take_over(r);
+    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    while (write(fd.fd, bytes, sizeof bytes) > 0)
+        ;
+    moved_clock_advance(&r->clock, MS(SILENCE_MS));
+    attend(r);
+    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    assert_int_equal(fd.events, POLLIN | POLLOUT);
+    while (read(server, bytes, sizeof bytes) > 0)
+        ;
+    attend(r);
+    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    assert_int_equal(fd.events, POLLIN);
+    assert_int_equal(read(server, bytes, sizeof bytes), strlen("*1\r\n$4\r\nPING\r\n"));
+    assert_memory_equal(bytes, "*1\r\n$4\r\nPING\r\n", strlen("*1\r\n$4\r\nPING\r\n"));
+    close(server);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(silence_is_broken_by_a_ping),
+        TEST(who_talks_is_not_pinged),
+        TEST(no_answer_to_a_ping_ends_it),
+        TEST(anything_answers_a_ping),
+        TEST(who_has_no_right_to_ping_is_answered_too),
+        TEST(a_ping_waits_for_room_in_the_socket),
+    };
+
+    return cmocka_run_group_tests_name("subscriber_ping", tests, NULL, NULL);
+}
