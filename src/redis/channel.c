@@ -26,7 +26,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/random.h"
 #include "redis/reply.h"
@@ -205,7 +204,7 @@ static void break_link(struct dibs__channel *channel, const struct dibs__error *
     channel->broken = true;
     atomic_store(&channel->standing, false);
     channel->broken_by = *why;
-    shutdown(channel->link->fd, SHUT_RDWR);
+    dibs__link_shut(channel->link);
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
         request->unknown = request->begin < sent;
@@ -252,8 +251,9 @@ static void write_out(struct dibs__channel *channel, int64_t deadline)
         channel_mutex_unlock(&channel->mutex);
         long sent = dibs__link_send(link, channel->sending.bytes, channel->sending.used, &error);
         if (sent == 0 && deadline > 0) {
-            struct pollfd fd = {.fd = link->fd, .events = POLLOUT};
-            channel->clock->poll(channel->clock, &fd, 1, deadline);
+            int64_t until = deadline;
+            struct pollfd fd = dibs__link_poll(link, POLLOUT, &until);
+            channel->clock->poll(channel->clock, &fd, 1, until);
         }
         bool late = sent == 0 && dibs__now(channel->clock) >= deadline;
         channel_mutex_lock(&channel->mutex);
@@ -327,12 +327,11 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
 }
 
 /* Requires the reading role, not the mutex. */
-static void wait_for_bytes(struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
+static void wait_for_bytes(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
 {
-    struct pollfd fd = {.fd = link->fd, .events = POLLIN};
-
     if (deadline == 0)
         return;
+    struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
     atomic_store(&channel->polling, true);
     channel->clock->poll(channel->clock, &fd, 1, deadline);
     atomic_store(&channel->polling, false);
@@ -407,8 +406,7 @@ static bool stands(const struct dibs__channel *channel)
  */
 static bool has_something(const struct dibs__channel *channel)
 {
-    return dibs__link_look(channel->link) == DIBS__LINK_BYTES_THERE ||
-           (channel->reading && !atomic_load(&channel->polling));
+    return dibs__link_look(channel->link) == DIBS__SIGHT_BYTES || (channel->reading && !atomic_load(&channel->polling));
 }
 
 /* Requires mutex; lets go of it in between. Nobody reads. True: the scheduler is to be told that nobody goes on. */
@@ -735,7 +733,7 @@ bool dibs__channel_look(struct dibs__channel *channel)
     channel_mutex_lock(&channel->mutex);
     /* Who is at it will meet the end, if there is one. */
     if (stands(channel) && !channel->reading && !channel->writing &&
-        dibs__link_look(channel->link) == DIBS__LINK_AT_ITS_END) {
+        dibs__link_look(channel->link) == DIBS__SIGHT_END) {
         dibs__error_set(&error, DIBS_UNAVAILABLE, "the connection to %s broke: the server closed it",
                         channel->endpoint->url.shown);
         break_link(channel, &error);
@@ -787,19 +785,20 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     *deadline = DIBS__NEVER;
     channel_mutex_lock(&channel->mutex);
     if (channel->half_open) {
-        *fd = dibs__link_interest(channel->half_open, dibs__now(channel->clock), deadline);
+        *fd = dibs__link_interest(channel->half_open, deadline);
         if (channel->half_open_until < *deadline)
             *deadline = channel->half_open_until;
     } else if (stands(channel)) {
-        bool pending = channel->first != NULL;
-        if (!channel->reading && !channel->writing && (pending || keep_open))
-            fd->events |= POLLIN;
+        bool in_flight = channel->first != NULL;
+        short want = 0;
+        if (!channel->reading && !channel->writing && (in_flight || keep_open))
+            want |= POLLIN;
         if (!channel->writing && has_unsent(channel))
-            fd->events |= POLLOUT;
-        if (fd->events)
-            fd->fd = channel->link->fd;
-        if (pending)
+            want |= POLLOUT;
+        if (in_flight)
             *deadline = channel->first->expires;
+        if (want)
+            *fd = dibs__link_poll(channel->link, want, deadline);
     } else if (is_missing(channel, keep_open)) {
         *deadline = channel->reopen_at;
     }
@@ -868,7 +867,7 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
 {
     flush(channel, 0);
     /* A thread that writes will read: were the end of the link found here, what it sends would be in doubt. */
-    if ((ready & (POLLIN | POLLHUP | POLLERR)) && stands(channel) && !channel->reading && !channel->writing) {
+    if (stands(channel) && !channel->reading && !channel->writing && dibs__link_may_receive(channel->link, ready)) {
         channel->reading = true;
         read_in(channel, 0);
         pass_reading_on(channel);

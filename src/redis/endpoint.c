@@ -4,12 +4,15 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "redis/socket.h"
+
 bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
 {
     memset(endpoint, 0, sizeof *endpoint);
     if (dibs__mutex_init(&endpoint->mutex) != 0)
         return false;
     endpoint->url = *url;
+    endpoint->transport = &dibs__socket_transport;
     memset(url, 0, sizeof *url);
     return true;
 }

@@ -1,10 +1,11 @@
 /*
- * One connection to an endpoint, from the socket until it is ready for its use:
- * connected, let in, for commands its database selected and its scripts loaded,
- * and, where it takes the place of one that broke, that one ended at the server.
+ * One connection to an endpoint: Redis' protocol over a transport, from the
+ * first step of connecting until the link is ready for use.
  *
- * It is a state machine that never blocks, so the scheduler's event loop can
- * drive it as well as a thread that waits for it. One thread at a time.
+ * A link is a state machine that never blocks, so the scheduler's event loop
+ * can drive it as well as a thread that waits for it. Until it is ready, one
+ * thread at a time uses a link. Afterwards one thread at a time may send and
+ * one receive, as of a transport (transport.h).
  */
 #ifndef DIBS_REDIS_LINK_H
 #define DIBS_REDIS_LINK_H
@@ -14,49 +15,60 @@
 #include "base/clock.h"
 #include "redis/buffer.h"
 #include "redis/endpoint.h"
+#include "redis/greeting.h"
 #include "redis/scripts.h"
+#include "redis/transport.h"
 
-/* What of a connection must be known to have the server end it later. */
+#define DIBS__RUN_ID 40 /* digits of the id of a server's process, and of that of its data */
+#define DIBS__SHA 40    /* digits of the id of a script */
+#define DIBS__IN 16384  /* bytes received at a time */
+
+/* What has to be known of a link to have the server end it later. */
 struct dibs__link_id {
-    int64_t client;  /* CLIENT ID; 0: not known */
-    char run_id[41]; /* of the server; "": not known */
-    bool may_kill;   /* the server lets us use CLIENT KILL */
+    int64_t client;                /* CLIENT ID; 0: not known */
+    char run_id[DIBS__RUN_ID + 1]; /* of the server's process; "": not known */
+    bool may_kill;                 /* the server lets the account use CLIENT KILL */
 };
 
-/* What it is for. Subscriptions know no databases and run no scripts. */
-enum dibs__link_use { DIBS__LINK_COMMANDS, DIBS__LINK_SUBSCRIPTIONS };
+enum dibs__link_use {
+    DIBS__LINK_COMMANDS,      /* runs scripts, in the database of the URL */
+    DIBS__LINK_SUBSCRIPTIONS, /* selects no database and loads no scripts */
+};
 
-enum dibs__link_state { DIBS__LINK_CONNECTING, DIBS__LINK_GREETING, DIBS__LINK_KILLING, DIBS__LINK_READY };
+enum dibs__link_state {
+    DIBS__LINK_CONNECTING, /* the transport is not connected yet */
+    DIBS__LINK_GREETING,   /* the greeting was sent, and is being answered */
+    DIBS__LINK_KILLING,    /* the server was asked to end the link before */
+    DIBS__LINK_READY,      /* the link can be used */
+};
 
+/* Fields are the connecting thread's until the link is ready; then read-only, unless they say otherwise. */
 struct dibs__link {
     struct dibs__endpoint *endpoint;
     enum dibs__link_use use;
-    int fd;
-    redisReader *reader;
-    bool too_large; /* an answer claimed to be larger than any can be */
+    struct dibs__transport *transport;
+    redisReader *reader; /* the receiving thread's */
+    bool too_large;      /* the receiving thread's; a reply claims to be larger than any that is asked for */
     enum dibs__link_state state;
-    struct dibs__link_id id;
-    struct dibs__link_id before;       /* the connection that this one replaces */
-    bool ended_before;                 /* the server said that it has ended that one, or is another server */
-    bool may_publish;                  /* to the endpoint's channel */
-    bool cluster;                      /* the server says that it is part of a cluster */
-    char replication_id[41];           /* of the data; "": not known */
-    char shas[DIBS__SCRIPT_COUNT][41]; /* "": SCRIPT LOAD was refused, the text must be sent */
-    int64_t server_ahead_us;           /* the server's clock less ours, too large by one round trip at most */
-    int64_t greeted_at;                /* ours, ns, when the greeting was sent */
-    struct dibs__buffer out;
-    struct dibs__address addresses[DIBS__ADDRESSES_MAX];
-    size_t address_count, address;               /* the one being tried */
-    int64_t address_until;                       /* then the next one's turn comes; 0: not settled yet */
-    bool backlog_full;                           /* of the Unix socket: it is to be tried again */
-    unsigned asked, answered;                    /* commands of the greeting */
-    unsigned loaded;                             /* scripts, or refused to be */
-    unsigned char asks[13 + DIBS__SCRIPT_COUNT]; /* what each of them was */
-    char in[16384];                              /* of dibs__link_receive: the stack of a thread may be no larger */
+    struct dibs__buffer out; /* the sending thread's; bytes of the greeting, later of a subscriber */
+
+    struct dibs__link_id before; /* the link that this one replaces */
+    struct dibs__greeting greeting;
+    int64_t greeted_at; /* ours, ns, when the greeting was sent */
+
+    struct dibs__link_id id;                      /* what the answers to the greeting told: */
+    bool ended_before;                            /* the link before has ended at the server, or was another server's */
+    bool may_publish;                             /* to the endpoint's channel */
+    bool cluster;                                 /* the server is part of a cluster */
+    char replication_id[DIBS__RUN_ID + 1];        /* of the server's data; "": not known */
+    char shas[DIBS__SCRIPT_COUNT][DIBS__SHA + 1]; /* "": SCRIPT LOAD was refused, so the text must be sent */
+    int64_t server_ahead_us;                      /* the server's clock minus ours, too large by one round trip at
+                                                     most; after the greeting its user guards it */
+    char in[DIBS__IN];                            /* the receiving thread's; not on the stack, which may be small */
 };
 
 /*
- * Begins to connect; `before` is the link that this one replaces, or NULL.
+ * Begins to connect. `before` is the link that this one replaces, or NULL.
  * NULL on failure, with the error filled.
  */
 struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__link_use use,
@@ -64,53 +76,58 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
 void dibs__link_free(struct dibs__link *link); /* NULL is fine */
 
 /*
- * Goes on as far as it can without blocking. until: when the whole attempt is
- * to be given up; each address has its share of that time. DIBS_OK: look at
- * state; while it isn't DIBS__LINK_READY, call again when dibs__link_interest
- * says so. Anything else: it failed, free it.
+ * Goes on as far as it can without blocking. until: when the whole try is given
+ * up; each address has its share of that time. DIBS_OK: look at the state, and
+ * while that is not DIBS__LINK_READY, call again as dibs__link_interest says.
+ * Any other status: the try failed, and the link is to be freed.
  */
 dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until, struct dibs__error *error);
 
-/* What to poll for, and until when at the latest. */
-struct pollfd dibs__link_interest(const struct dibs__link *link, int64_t now, int64_t *deadline);
+/* What to poll for in order to go on, and until when at the latest. Where the link is ready: to receive and send `out`.
+ */
+struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline);
 
 /*
- * Blocks until it is ready, at most until the deadline. DIBS_OK;
- * DIBS_TIMEOUT: the deadline passed, it may go on; anything else: it failed.
+ * Blocks until the link is ready, at most until the deadline. DIBS_OK;
+ * DIBS_TIMEOUT: the deadline passed, the try may go on; any other status: the
+ * try failed.
  */
 dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline, int64_t until,
                               struct dibs__error *error);
 
-/* The whole attempt took too long: fills the error. */
+/* The whole try took too long: fills the error, and returns its status. */
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error);
 
 /*
- * A number for the server's process and its data, as the connection found them:
+ * A number for the server's process and its data, as the link found them:
  * another number means that what was stored may have been forgotten. 0: not known.
  */
 uint64_t dibs__link_server(const struct dibs__link *link);
 
 /*
- * Whether a later connection can prove that this one is at its end, so that
- * nothing sent on it is still on the way. Where not, each ask must carry the
- * time after which the server is to ignore it.
+ * Whether a later link can have the server end this one, which proves that
+ * nothing that was sent on it can still arrive. Where that is not so, each ask
+ * must carry the time after which the server is to ignore it.
  */
 bool dibs__link_can_be_ended(const struct dibs__link_id *id);
 
-/* Writes what it can: how many bytes, 0 where the socket is full, -1 with the error filled where it broke. */
+/* Of the transport: see transport.h. */
 long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, struct dibs__error *error);
+long dibs__link_receive(struct dibs__link *link, struct dibs__error *error); /* feeds the reader */
+struct pollfd dibs__link_poll(struct dibs__link *link, short want, int64_t *deadline);
+enum dibs__sight dibs__link_look(struct dibs__link *link);
+void dibs__link_shut(struct dibs__link *link);
 
-/* Feeds the reader with what is there: like dibs__link_send. */
-long dibs__link_receive(struct dibs__link *link, struct dibs__error *error);
+/* Sends what `out` holds, as far as the transport takes it. */
+dibs_status dibs__link_send_out(struct dibs__link *link, struct dibs__error *error);
 
-/* What a look at the socket tells that takes nothing from it and waits for nothing. */
-enum dibs__link_sight { DIBS__LINK_NOTHING_THERE, DIBS__LINK_BYTES_THERE, DIBS__LINK_AT_ITS_END };
-enum dibs__link_sight dibs__link_look(const struct dibs__link *link);
+/* Whether receiving is worth trying, now that poll(2) has answered with these events. */
+bool dibs__link_may_receive(struct dibs__link *link, short revents);
 
 /*
- * The next reply that is complete at *reply, to be freed with
- * freeReplyObject; NULL where there is none yet. DIBS_STORE_ERROR: the bytes
- * are no reply; DIBS_NO_MEMORY.
+ * The next reply that is complete at *reply, to be freed with freeReplyObject;
+ * NULL where there is none yet. DIBS_STORE_ERROR: the bytes are no reply;
+ * DIBS_NO_MEMORY.
  */
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error);
 

@@ -228,17 +228,6 @@ static void fail_attempt(struct dibs__subscriber *subscriber, const struct dibs_
 
 /* --------------------------------------------------------------- what is sent */
 
-static dibs_status send_out(struct dibs__link *link, struct dibs__error *error)
-{
-    if (link->out.used == 0)
-        return DIBS_OK;
-    long sent = dibs__link_send(link, link->out.bytes, link->out.used, error);
-    if (sent < 0)
-        return error->status;
-    dibs__buffer_drop(&link->out, (size_t)sent);
-    return DIBS_OK;
-}
-
 /* arg NULL: the command has none. */
 static dibs_status ask(struct dibs__subscriber *subscriber, const char *command, const char *arg,
                        struct dibs__error *error)
@@ -337,7 +326,7 @@ static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, s
         status = ask(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
     subscriber->asked = true;
     if (status == DIBS_OK)
-        status = send_out(subscriber->link, error);
+        status = dibs__link_send_out(subscriber->link, error);
     return status == DIBS_OK ? read_in(subscriber, now, error) : status;
 }
 
@@ -385,12 +374,12 @@ static void go_on_listening(struct dibs__subscriber *subscriber, short ready, in
     dibs_status status = DIBS_OK;
 
     /* an answer may have come since the poll: one last look */
-    if ((ready & (POLLIN | POLLHUP | POLLERR)) || was_pinged_in_vain(subscriber, now))
+    if (dibs__link_may_receive(subscriber->link, ready) || was_pinged_in_vain(subscriber, now))
         status = read_in(subscriber, now, &error);
     if (status == DIBS_OK)
         status = ping_after_silence(subscriber, now, &error);
     if (status == DIBS_OK)
-        status = send_out(subscriber->link, &error);
+        status = dibs__link_send_out(subscriber->link, &error);
     if (status != DIBS_OK || was_pinged_in_vain(subscriber, now) || !is_trusted(subscriber))
         lose(subscriber);
 }
@@ -429,7 +418,7 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
     *deadline = DIBS__NEVER;
     if (subscriber->link) {
         int64_t until = next_time(subscriber);
-        *fd = dibs__link_interest(subscriber->link, dibs__now(subscriber->clock), deadline);
+        *fd = dibs__link_interest(subscriber->link, deadline);
         *deadline = until < *deadline ? until : *deadline;
     } else {
         *deadline = next_attempt(subscriber);

@@ -1,0 +1,335 @@
+#include "redis/greeting.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/link.h"
+#include "redis/reply.h"
+
+#define WORDS_MAX 4
+#define NUMBER_SIZE 24
+
+/* No client has this id, 2^63 - 1. To a server before Redis 7 the id 0 would stand for all clients. */
+#define NOBODYS_ID "9223372036854775807"
+
+/* Words that stand for something that the link knows. They are compared by address. */
+static const char USER[] = "the user", PASSWORD[] = "the password", DATABASE[] = "the database";
+static const char CLIENT_NAME[] = "the name of this client", CHANNEL[] = "the channel of this runtime";
+static const char SCRIPT[] = "the text of a script", CLIENT_BEFORE[] = "the id of the link before";
+
+struct command {
+    const char *name;                               /* in a sentence about its refusal */
+    const char *words[WORDS_MAX];                   /* those that the link lacks are left out */
+    int rounds;                                     /* how often it is said; 0: once */
+    bool (*applies)(const struct dibs__link *link); /* NULL: always */
+    bool (*is_fatal)(const struct dibs__link *link,
+                     const redisReply *no);                         /* whether the refusal makes the link useless */
+    bool (*take)(struct dibs__link *link, const redisReply *reply); /* NULL: nothing; false: that is no answer */
+};
+
+/* ------------------------------------------------------ who is asked what */
+
+static bool has_credentials(const struct dibs__link *link)
+{
+    return link->endpoint->url.user || link->endpoint->url.password;
+}
+
+static bool runs_scripts(const struct dibs__link *link)
+{
+    return link->use == DIBS__LINK_COMMANDS;
+}
+
+static bool needs_select(const struct dibs__link *link)
+{
+    return runs_scripts(link) && link->endpoint->url.db != 0;
+}
+
+/* ----------------------------------------------------- what a refusal means */
+
+static bool lacks_right(const redisReply *no)
+{
+    return dibs__reply_is_error(no, "NOPERM");
+}
+
+static bool always(const struct dibs__link *link, const redisReply *no)
+{
+    (void)link;
+    (void)no;
+    return true;
+}
+
+/* For what is good to have, and done without where the right or the command is missing. */
+static bool unless_optional(const struct dibs__link *link, const redisReply *no)
+{
+    (void)link;
+    return !lacks_right(no) && dibs__reply_status(no->str) != DIBS_STORE_ERROR;
+}
+
+/* A script that can't be loaded is sent as text. */
+static bool unless_sent_as_text(const struct dibs__link *link, const redisReply *no)
+{
+    (void)link;
+    return !lacks_right(no);
+}
+
+/* Without EVAL each script must be known to the server by its sha. */
+static bool unless_all_are_loaded(const struct dibs__link *link, const redisReply *no)
+{
+    bool loaded = true;
+
+    for (int i = 0; i < DIBS__SCRIPT_COUNT && loaded; i++)
+        loaded = link->shas[i][0];
+    return !lacks_right(no) || !loaded;
+}
+
+/* -------------------------------------------------------- what answers tell */
+
+/* What stands behind `field` in an answer to INFO. NULL: the field is not there. */
+static const char *info_of(const redisReply *reply, const char *field)
+{
+    const char *at = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS ? reply->str : "";
+
+    at = strstr(at, field);
+    return at ? at + strlen(field) : NULL;
+}
+
+static void take_id(char out[DIBS__RUN_ID + 1], const redisReply *reply, const char *field)
+{
+    const char *at = info_of(reply, field);
+
+    if (at && strcspn(at, "\r\n") == DIBS__RUN_ID)
+        memcpy(out, at, DIBS__RUN_ID);
+}
+
+static bool take_client(struct dibs__link *link, const redisReply *reply)
+{
+    link->id.client = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    return true;
+}
+
+static bool take_run_id(struct dibs__link *link, const redisReply *reply)
+{
+    take_id(link->id.run_id, reply, "run_id:");
+    return true;
+}
+
+static bool take_may_kill(struct dibs__link *link, const redisReply *reply)
+{
+    link->id.may_kill = reply->type == REDIS_REPLY_INTEGER;
+    return true;
+}
+
+static bool take_time(struct dibs__link *link, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !reply->element[0]->str || !reply->element[1]->str)
+        return true;
+    long long s = strtoll(reply->element[0]->str, NULL, 10), us = strtoll(reply->element[1]->str, NULL, 10);
+    if (s >= 0 && s < DIBS__REPLY_MOST / 1000000 && us >= 0 && us < 1000000)
+        link->server_ahead_us = s * 1000000 + us - link->greeted_at / 1000;
+    return true;
+}
+
+static bool take_replication_id(struct dibs__link *link, const redisReply *reply)
+{
+    take_id(link->replication_id, reply, "master_replid:");
+    return true;
+}
+
+static bool take_sha(struct dibs__link *link, const redisReply *reply)
+{
+    bool is_sha = reply->type == REDIS_REPLY_STRING && reply->len == DIBS__SHA;
+
+    DIBS__REQUIRE(link->greeting.round < DIBS__SCRIPT_COUNT);
+    if (is_sha)
+        memcpy(link->shas[link->greeting.round], reply->str, DIBS__SHA);
+    return is_sha || reply->type == REDIS_REPLY_ERROR;
+}
+
+static bool take_may_publish(struct dibs__link *link, const redisReply *reply)
+{
+    link->may_publish = reply->type != REDIS_REPLY_ERROR;
+    return true;
+}
+
+static bool take_cluster(struct dibs__link *link, const redisReply *reply)
+{
+    const char *at = info_of(reply, "cluster_enabled:");
+
+    link->cluster = at && *at == '1';
+    return true;
+}
+
+static bool take_ended(struct dibs__link *link, const redisReply *reply)
+{
+    link->ended_before = reply->type == REDIS_REPLY_INTEGER;
+    return true;
+}
+
+/* ---------------------------------------------------------------- the table */
+
+/* The greeting, in this order. One more command is one more line. */
+static const struct command greeting[] = {
+    {"AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, always, NULL},
+    {"SELECT", {"SELECT", DATABASE}, 0, needs_select, always, NULL},
+    {"CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, unless_optional, NULL},
+    {"CLIENT ID", {"CLIENT", "ID"}, 0, NULL, unless_optional, take_client},
+    {"INFO", {"INFO", "server"}, 0, NULL, unless_optional, take_run_id},
+    {"CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, NULL, unless_optional, take_may_kill},
+    {"TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
+    {"INFO", {"INFO", "replication"}, 0, runs_scripts, unless_optional, take_replication_id},
+    {"SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, runs_scripts, unless_sent_as_text, take_sha},
+    {"EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_all_are_loaded, NULL},
+    {"PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
+    {"INFO", {"INFO", "cluster"}, 0, runs_scripts, unless_optional, take_cluster},
+};
+#define COMMANDS (sizeof greeting / sizeof greeting[0])
+
+/* Said after the greeting, where the link before may still live at the same server. */
+static const struct command end_before = {
+    "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, NULL, unless_optional, take_ended,
+};
+
+static bool applies(const struct dibs__link *link, const struct command *command)
+{
+    return !command->applies || command->applies(link);
+}
+
+/* ----------------------------------------------------------------- speaking */
+
+/* What a word of the table means for this link; NULL: nothing. */
+static const char *meaning(const struct dibs__link *link, const char *word, int round, char number[NUMBER_SIZE])
+{
+    const struct dibs__endpoint *endpoint = link->endpoint;
+
+    if (word == USER)
+        return endpoint->url.user;
+    if (word == PASSWORD)
+        return endpoint->url.password;
+    if (word == CLIENT_NAME)
+        return endpoint->client_name;
+    if (word == CHANNEL)
+        return endpoint->channel;
+    if (word == SCRIPT)
+        return dibs__script_text((enum dibs__script)round);
+    if (word != DATABASE && word != CLIENT_BEFORE)
+        return word;
+    snprintf(number, NUMBER_SIZE, "%lld",
+             word == DATABASE ? (long long)endpoint->url.db : (long long)link->before.client);
+    return number;
+}
+
+static bool say(struct dibs__link *link, const struct command *command, int round)
+{
+    const char *words[WORDS_MAX];
+    size_t sizes[WORDS_MAX];
+    char number[NUMBER_SIZE];
+    int count = 0;
+
+    for (int i = 0; i < WORDS_MAX && command->words[i]; i++) {
+        words[count] = meaning(link, command->words[i], round, number);
+        if (words[count]) {
+            sizes[count] = strlen(words[count]);
+            count++;
+        }
+    }
+    if (!dibs__buffer_command(&link->out, count, words, sizes))
+        return false;
+    atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
+    return true;
+}
+
+dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct dibs__error *error)
+{
+    bool said = true;
+
+    DIBS__REQUIRE(link->state == DIBS__LINK_CONNECTING && link->transport->connected);
+    for (size_t i = 0; i < COMMANDS && said; i++)
+        for (int round = 0; (round == 0 || round < greeting[i].rounds) && said && applies(link, &greeting[i]); round++)
+            said = say(link, &greeting[i], round);
+    link->greeted_at = now;
+    link->state = DIBS__LINK_GREETING;
+    return said ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+}
+
+/* ---------------------------------------------------------------- listening */
+
+/* The command whose answer comes next; NULL: all of the greeting has been answered. */
+static const struct command *awaited(struct dibs__link *link)
+{
+    struct dibs__greeting *at = &link->greeting;
+
+    while (at->command < COMMANDS && !applies(link, &greeting[at->command]))
+        at->command++;
+    return at->command < COMMANDS ? &greeting[at->command] : NULL;
+}
+
+static void advance(struct dibs__link *link)
+{
+    struct dibs__greeting *at = &link->greeting;
+
+    if (++at->round < greeting[at->command].rounds)
+        return;
+    at->round = 0;
+    at->command++;
+}
+
+/* *complete false: the answer has not come as a whole yet. */
+static dibs_status take_answer(struct dibs__link *link, const struct command *command, bool *complete,
+                               struct dibs__error *error)
+{
+    redisReply *reply;
+
+    *complete = false;
+    if (dibs__link_next_reply(link, &reply, error) != DIBS_OK)
+        return error->status;
+    if (!reply)
+        return DIBS_OK;
+    *complete = true;
+    bool fatal = reply->type == REDIS_REPLY_ERROR && command->is_fatal(link, reply);
+    bool good = !fatal && (!command->take || command->take(link, reply));
+    if (!good)
+        dibs__reply_refusal(error, reply, link->endpoint->url.shown, command->name);
+    freeReplyObject(reply);
+    return good ? DIBS_OK : error->status;
+}
+
+/*
+ * The greeting has been answered. If the same server process still runs, it may
+ * still have the link before, so that link is ended. Another process never had
+ * it. Nothing else proves that what was sent on it can no longer arrive.
+ */
+static dibs_status end_link_before(struct dibs__link *link, struct dibs__error *error)
+{
+    bool known = link->before.run_id[0] && link->id.run_id[0];
+    bool same_server = known && strcmp(link->before.run_id, link->id.run_id) == 0;
+
+    link->ended_before = known && !same_server;
+    if (!same_server || !dibs__link_can_be_ended(&link->before)) {
+        link->state = DIBS__LINK_READY;
+        return DIBS_OK;
+    }
+    link->state = DIBS__LINK_KILLING;
+    return say(link, &end_before, 0) ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory");
+}
+
+dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error)
+{
+    const struct command *command;
+    bool complete;
+
+    DIBS__REQUIRE(link->state == DIBS__LINK_GREETING || link->state == DIBS__LINK_KILLING);
+    if (link->state == DIBS__LINK_KILLING) {
+        dibs_status status = take_answer(link, &end_before, &complete, error);
+        if (status == DIBS_OK && complete)
+            link->state = DIBS__LINK_READY;
+        return status;
+    }
+    while ((command = awaited(link))) {
+        dibs_status status = take_answer(link, command, &complete, error);
+        if (status != DIBS_OK || !complete)
+            return status;
+        advance(link);
+    }
+    return end_link_before(link, error);
+}

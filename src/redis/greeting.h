@@ -1,0 +1,32 @@
+/*
+ * What is said on a new link before it can be used: the account and the
+ * database, what the link needs to know of the server, the scripts, and the end
+ * of the link that this one replaces. The commands are a table in greeting.c.
+ */
+#ifndef DIBS_REDIS_GREETING_H
+#define DIBS_REDIS_GREETING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct dibs__link;
+
+/* The connecting thread's. Which answer comes next; all zero: the first. */
+struct dibs__greeting {
+    size_t command; /* its place in the table */
+    int round;      /* of a command that is said once for each script: which script */
+};
+
+/* Writes the greeting to the link's `out`. Requires a link that has just connected. */
+dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct dibs__error *error);
+
+/*
+ * Takes the answers that are complete. When the last is there, the link is
+ * ready, or it is DIBS__LINK_KILLING and the command for that is in `out`. Any
+ * status but DIBS_OK: the link is of no use.
+ */
+dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error);
+
+#endif
