@@ -71,8 +71,8 @@ tap 'no lost wake-up: three clients in time, two troubles' \
 tap 'who goes on waiting is granted: two clients, three troubles' live live '-DPROMPT=1 -DTROUBLES=3'
 tap 'who goes on waiting is granted: three clients, one trouble' \
     live live3 '-DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
-tap 'no deadlock: an attempt each of two clients' safe once '-DONCE -DTROUBLES=2' '' 1000000
-tap 'no deadlock: an attempt each of three clients in time' \
+tap 'no deadlock: a bid each of two clients' safe once '-DONCE -DTROUBLES=2' '' 1000000
+tap 'no deadlock: a bid each of three clients in time' \
     safe once3 '-DONCE -DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=2' -DCOLLAPSE 1000000
 
 tap 'a grant and pop that are not one step: two holders' breaks NON_ATOMIC_POP EXCLUSION 1 ''

@@ -6,7 +6,7 @@
  *   client's newest ask and how long ago that ask came. A script is one step. A grant by release, or by an ask that
  *   finds K gone, goes to the head of the queue that can be served: one with a subscriber and an ask younger than
  *   half a lease.
- *   CLIENTS clients, each with one attempt (one token) at a time, attempt after attempt. An ask is three steps: sent,
+ *   CLIENTS clients, each with one bid (one token) at a time, bid after bid. An ask is three steps: sent,
  *   run in the store, its reply read. Its connection may break before it ran (it may run late all the same, but
  *   before the one sent after it, as a new connection first ends the old one) or before its reply was read; then it
  *   is sent again. Pushes are delivered in any order, at any time, or never. A waiter may give up and a holder
@@ -37,7 +37,7 @@
  *   heard      (LTL, LIVENESS and PROMPT, weak fairness) a live client that goes on waiting holds in the end, though
  *              nobody else need come; trouble (a death, a break, a lost push, a head skipped, a waiter that gives up,
  *              the other party) comes TROUBLES times.
- *   Nobody is stuck: no end state but those where all is done. With ONCE each client makes one attempt, so that there
+ *   Nobody is stuck: no end state but those where all is done. With ONCE each client makes one bid, so that there
  *   is an end; with TROUBLES nobody is saved by giving up or dying.
  *
  * Faults, each of which breaks the property behind it (-DFAULT_...)
@@ -323,7 +323,7 @@ inline end_ask(me, names_newest) {
     fi
 }
 
-/* It needs not look for an entry of the owner: the grant took it out (FINISHED). */
+/* It need not look for an entry of the owner: the grant took that out (FINISHED). */
 inline begin_release(me) {
     if
     :: K == me -> free()
@@ -406,7 +406,7 @@ inline clear() {
 #define names_older(c)  (client[c].old)
 #endif
 
-/* When a waiter asks again: it must from every third of a lease, and where its connection broke. */
+/* When a waiter asks again: a third of a lease after its last ask at the latest, and where its connection broke. */
 #define broken(c)   (client[c].call == cut || client[c].call == lost)
 #define calls(c)    (client[c].call != none && !broken(c))
 #ifdef FAULT_NO_REASK
@@ -421,7 +421,7 @@ inline clear() {
 #endif
 #endif
 
-/* With attempts that take no time, time might stand still for ever. */
+/* With bids that take no time, time might stand still for ever. */
 #ifdef LIVENESS
 #define RESTED (my.age > 0)
 #define ages(c) (client[c].phase == waiting || client[c].phase == holding || client[c].phase == idle)

@@ -1,12 +1,13 @@
 -- Asks for the lock.
 -- KEYS: see grant.lua
--- ARGV: token, number of this ask among those of the token, lease in ms, the channel to be told of a grant ('': don't
--- queue), not after (us of the server's clock; 0: at any time), and anything at all to leave the lock, if it is free, to
--- who had it: another server, or this one before it was restarted, said so
--- Reply: {1, fence} granted; {0, PTTL, 1: the owner is dibs, subscribers of the channel or -1} taken; {-1, now} too
--- late; {-2, 0} overtaken by a later ask: in both nothing was done
--- Safe to send again: who finds itself the owner gets a whole lease anew, who waits keeps its place.
--- What nobody else wants comes first, before the functions that the rest takes: making them costs more than this.
+-- ARGV: token; number of this ask among those of the token; lease in ms; the channel on which to tell of a grant ('': do not
+-- queue); not after (us of the server's clock; 0: at any time); optionally any sixth: if the lock is free, leave it to its
+-- former owner, whom another server knew, or this server before it was restarted (rule 13)
+-- Reply: {1, fence} granted; {0, PTTL, 1 if the owner is dibs, subscribers of the channel or -1} taken; {-1, now} too
+-- late; {-2, 0} overtaken by a later ask of the token. After the last two nothing was done.
+-- Safe to send again: an owner that asks gets a whole lease anew, a waiter keeps its place.
+-- The case that nobody else wants the lock stands before the functions that the other cases need: making them costs more
+-- than this case does.
 -- @include grant
 
 if not ARGV[6] and redis.call('EXISTS', K, Q) == 0 then

@@ -7,7 +7,7 @@ local function live_at_least(key, ms)
   end
 end
 
--- At the end of the queue, or where it is already.
+-- Enters the queue at its end. A token that is in the queue already keeps its place.
 local function join(me, number, lease, now, channel)
   local last = redis.call('ZRANGE', Q, -1, -1, 'WITHSCORES')[2] or 0
   redis.call('ZADD', Q, 'NX', last + 1, me)
@@ -16,7 +16,7 @@ local function join(me, number, lease, now, channel)
   live_at_least(W, 2 * lease)
 end
 
--- Whether it is an ask that was overtaken by a later one, which waits.
+-- Whether a later ask of the token is in the queue (rule 8).
 local function is_stale(me, number)
   local entry = redis.call('HGET', W, me)
   return entry and tonumber(string.match(entry, '^%d+')) > tonumber(number)
@@ -47,7 +47,7 @@ local function ask(me, number, lease, channel, not_after, leave)
       end
       owner = head
       if not owner then
-        -- The first could not be told.
+        -- The first in the queue could not be told.
         forget(me)
       end
     end

@@ -5,15 +5,15 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
--- The last fence; 0: there is none. What dibs can't have written there is none either: no fence reaches 2^53, up to
+-- The last fence; 0: there is none. What dibs can't have written counts as none (rule 30): no fence reaches 2^53, up to
 -- which Lua's numbers are exact.
 local function last_fence(F)
   local last = tonumber(redis.call('GET', F))
   return last and last >= 0 and last < 2^53 - 1 and math.floor(last) or 0
 end
 
--- The next fence: larger than the last, and than any before a restart that forgot the last. It need not outlive
--- its name by more than the hour in which the server's clock might be set back.
+-- The next fence: larger than the last, and larger than any before a restart that forgot the last. The key lives an hour
+-- longer than it is used, in case the server's clock is set back in that time.
 local function new_fence(F, now, lease)
   local fence = math.max(now, last_fence(F) + 1)
   redis.call('SET', F, string.format('%.0f', fence), 'PX', math.max(3600000, 2 * lease))

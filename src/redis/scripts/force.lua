@@ -1,11 +1,11 @@
--- Takes the lock from its holder, and grants it to the next who waits.
+-- Takes the lock from its holder, and grants it to the next waiter.
 -- KEYS: see grant.lua
--- ARGV: not after (us of the server's clock; 0: at any time), the token of the holder that is meant; none: nobody held
--- the lock when it was looked at
--- Reply: 1: it was taken away or is free, 0: another token holds it; less: too late, nothing was done, and it is the
--- server's time (us) with its sign turned round
--- The fence rises, so that a fence of the holder that was ended never is the newest. DEL comes first: it is allowed
--- when memory is out, and so is what a script writes behind it.
+-- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held the
+-- lock when it was looked at)
+-- Reply: 1: the lock was taken away, or is free; 0: another token holds it; negative: too late, nothing was done, and the
+-- amount is the server's time (us)
+-- The fence rises, so that the fence of the holder that was ended is never the newest (rule 12). DEL comes first: it is
+-- allowed when memory is out, and after it so are the later writes of the script (rule 4).
 -- @include queue
 
 local owner, now, not_after = redis.call('GET', K), now_us(), tonumber(ARGV[1])

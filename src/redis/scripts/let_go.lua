@@ -1,5 +1,5 @@
--- Included by the scripts that release. 1: released, by serving who waits; 0: nobody held it; -1: another does.
--- An owner has no entry in the queue: every grant takes it out, and an ask of the owner does.
+-- Included by the scripts that release. Returns 1: released, and the queue was served; 0: nobody held the lock; -1: another
+-- token holds it. An owner has no entry in the queue: every grant takes the entry out, and so does an ask of the owner.
 -- @include queue
 
 local function let_go(me)

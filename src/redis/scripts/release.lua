@@ -1,8 +1,8 @@
--- Releases the lock, if it is still the token's, and takes the token out of the queue; the next who waits is granted.
+-- Releases the lock if the token holds it, and takes the token out of the queue; the next waiter is granted the lock.
 -- KEYS: see grant.lua
 -- ARGV: token
--- Reply: {1} released; {0} nobody held it; {-1} another does
--- Safe to send again. What nobody waits for comes first, as in acquire.lua.
+-- Reply: {1} released; {0} nobody held it; {-1} another token does
+-- Safe to send again. The case that nobody waits comes first, as in acquire.lua.
 
 if redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('DEL', KEYS[1])

@@ -1,13 +1,14 @@
 -- Renews many leases.
 -- KEYS: K F, K F, ... the locks and their fences
--- ARGV: token, lease in ms, fence, set, heal; for each lock
--- Reply: an array, for each lock 1: done; 2: set again; 0: no longer the token's; less: too late, nothing was done, and
--- it is the server's time (us) with its sign turned round; an error: it could not be looked at, or set again; behind them, that time
--- A renewal (set is '') never shortens: one that was stuck on its way must not undo an extension. An extension sets the
--- lease to its length; set is then the time (us of the server's clock; 0: any) after which it is too late for it.
--- The fence key lives on with its lock, and is put back where it was evicted.
--- Where heal is not '', the server may have forgotten the lock: it is set again unless the fence tells that another was
--- granted it since. heal is then the time after which it is too late for that, as set is.
+-- ARGV: for each lock: token, lease in ms, fence, set, heal
+-- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; negative: too late, nothing was done, and
+-- the amount is the server's time (us); an error: the lock could not be looked at, or not be restored. Then that time.
+-- set is '' for a renewal, which never shortens a lease: one that was stuck on its way must not undo an extension (rule 21).
+-- For an extension, which sets the lease to its length, set is the time (us of the server's clock; 0: any) after which it is
+-- too late.
+-- heal is '', or the time after which it is too late to restore the lock. Where heal is a time and K is gone, the lock is
+-- restored, unless F tells that another token was granted it since (rule 12).
+-- F lives on with its lock, and is put back where it is gone (rule 28).
 -- @include fence
 
 local function is_late(not_after, now)
@@ -29,7 +30,7 @@ local function set_lease(K, lease, set)
   return 1
 end
 
--- Where memory is out the SET is refused, but not what is done for the locks behind this one.
+-- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed.
 local function set_again(K, F, token, lease, fence, heal)
   local now, last = now_us(), last_fence(F)
   if is_late(heal, now) then

@@ -1,7 +1,7 @@
--- Releases the lock, and asks for it with another token behind those who wait.
+-- Releases the lock, and asks for it with another token behind the waiters.
 -- KEYS: see grant.lua
 -- ARGV: the token to release, then those of acquire.lua
--- Reply: {what release.lua says first, what acquire.lua says, an error too}
+-- Reply: {1, 0 or -1 as in let_go.lua, the reply of acquire.lua or an error}
 -- Safe to send again.
 -- @include let_go
 -- @include ask

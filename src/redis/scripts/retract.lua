@@ -1,8 +1,8 @@
--- Retracts many tokens: each as release.lua does, whatever becomes of the others.
+-- Retracts many tokens, each as release.lua does. An error about one does not end the others.
 -- KEYS: see grant.lua, four for each lock
 -- ARGV: token of each
--- Reply: {now, then for each lock 1: released; 0: nobody held it; -1: another does; or an error}, now in us of the
--- server's clock
+-- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; or an
+-- error}
 -- Safe to send again.
 -- @include let_go
 
