@@ -104,7 +104,8 @@ TEST_PROGRAMS := $(call programs,test/support/prog,test/prog)
 FAULT_WORKER  := $(BUILD)/test/fault/worker
 FAULT_SHIM    := $(BUILD)/test/fault/clock_shim.so
 FUZZ_SOURCES  := $(wildcard test/fuzz/*_fuzz.c)
-FUZZ_OBJECTS  := $(call objects,test/fuzz/puppet.c test/fuzz/replay.c)
+FUZZ_SUPPORT  := $(call objects,test/fuzz/puppet.c test/support/resp.c)
+FUZZ_OBJECTS  := $(FUZZ_SUPPORT) $(call objects,test/fuzz/replay.c)
 FUZZERS       := $(patsubst test/%.c,$(BUILD)/test/%,$(FUZZ_SOURCES))
 REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES))
 
@@ -194,7 +195,7 @@ $(REPLAYS): $(BUILD)/test/%_replay: test/%_fuzz.c $(FUZZ_OBJECTS) $(LIB)/$(STATI
 	$(link)
 
 # Only with the flags of "fuzz" below: there libFuzzer has the main function.
-$(FUZZERS): $(BUILD)/test/%: test/%.c $(OBJ)/test/fuzz/puppet.o $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(FUZZERS): $(BUILD)/test/%: test/%.c $(FUZZ_SUPPORT) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link) -fsanitize=fuzzer
 
 # Goes into a server that was built without sanitizers.

@@ -59,106 +59,37 @@ const char *puppet_url(void)
     return url;
 }
 
-/* --------------------------------------------------------------------- bytes */
-
-static void add_bytes(struct puppet_bytes *b, const char *data, size_t length)
-{
-    if (b->length + length + 1 > b->room) {
-        b->room = (b->length + length + 1) * 2;
-        b->data = realloc(b->data, b->room);
-        promise(b->data);
-    }
-    memcpy(b->data + b->length, data, length);
-    b->length += length;
-    b->data[b->length] = '\0';
-}
-
-static void add_text(struct puppet_bytes *b, const char *text)
-{
-    add_bytes(b, text, strlen(text));
-}
-
-static void drop_bytes(struct puppet_bytes *b, size_t length)
-{
-    b->length -= length;
-    memmove(b->data, b->data + length, b->length + 1);
-}
-
 /* ------------------------------------------------------------------ commands */
 
-enum { WORDS = 8 }; /* that are looked at */
-
-struct command {
-    long count;
-    const char *at[WORDS];
-    size_t size[WORDS];
-};
-
-static bool take_number(const struct puppet_bytes *b, size_t *used, long *number)
+static bool runs_script(const struct resp_words *command)
 {
-    const char *end = *used < b->length ? memchr(b->data + *used, '\n', b->length - *used) : NULL;
-
-    if (!end)
-        return false;
-    *number = strtol(b->data + *used + 1, NULL, 10);
-    *used = (size_t)(end - b->data) + 1;
-    return true;
+    return resp_word_is(command, 0, "EVALSHA") ||
+           (resp_word_is(command, 0, "EVAL") && !resp_word_is(command, 1, "return 1"));
 }
 
-/* The size of the command at the start, 0: it is not all there. */
-static size_t take_command(const struct puppet_bytes *b, struct command *command)
+static bool is_of_greeting(const struct resp_words *command)
 {
-    size_t used = 0;
-    long size;
+    bool kills =
+        resp_word_is(command, 0, "CLIENT") && resp_word_is(command, 1, "KILL") && !resp_word_is(command, 3, "0");
 
-    *command = (struct command){.count = 0};
-    if (!take_number(b, &used, &command->count))
-        return 0;
-    for (long i = 0; i < command->count; i++) {
-        if (!take_number(b, &used, &size) || b->length - used < (size_t)size + 2)
-            return 0;
-        if (i < WORDS) {
-            command->at[i] = b->data + used;
-            command->size[i] = (size_t)size;
-        }
-        used += (size_t)size + 2;
-    }
-    return used;
-}
-
-static bool word_is(const struct command *command, size_t i, const char *text)
-{
-    return i < WORDS && (long)i < command->count && command->size[i] == strlen(text) &&
-           memcmp(command->at[i], text, command->size[i]) == 0;
-}
-
-static bool runs_script(const struct command *command)
-{
-    return word_is(command, 0, "EVALSHA") || (word_is(command, 0, "EVAL") && !word_is(command, 1, "return 1"));
-}
-
-static bool is_of_greeting(const struct command *command)
-{
-    bool kills = word_is(command, 0, "CLIENT") && word_is(command, 1, "KILL") && !word_is(command, 3, "0");
-
-    return !kills && !runs_script(command) && !word_is(command, 0, "WAIT") && !word_is(command, 0, "SUBSCRIBE") &&
-           !word_is(command, 0, "PING");
+    return !kills && !runs_script(command) && !resp_word_is(command, 0, "WAIT") &&
+           !resp_word_is(command, 0, "SUBSCRIBE") && !resp_word_is(command, 0, "PING");
 }
 
 /* --------------------------------------------------------------- by the book */
 
 /* The shas that it gives out tell which script is meant. */
-static enum dibs__script script_of(const struct command *command)
+static enum dibs__script script_of(const struct resp_words *command)
 {
-    if (word_is(command, 0, "EVALSHA"))
+    if (resp_word_is(command, 0, "EVALSHA"))
         return (enum dibs__script)((command->at[1][39] - '0') % DIBS__SCRIPT_COUNT);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
-        if (word_is(command, 1, dibs__script_text((enum dibs__script)i)))
+        if (resp_word_is(command, 1, dibs__script_text((enum dibs__script)i)))
             return (enum dibs__script)i;
     abort();
 }
 
-static void answer_script(struct puppet *puppet, const struct command *command, char *out, size_t size)
+static void answer_script(struct puppet *puppet, const struct resp_words *command, char *out, size_t size)
 {
     long long fence = (long long)++puppet->fence, now_us = (long long)(puppet->time / 1000);
     int at = 0;
@@ -192,27 +123,28 @@ static void answer_script(struct puppet *puppet, const struct command *command, 
     }
 }
 
-static void answer_greeting(struct puppet *puppet, struct puppet_peer *peer, const struct command *command, char *out,
-                            size_t size)
+static void answer_greeting(struct puppet *puppet, struct puppet_peer *peer, const struct resp_words *command,
+                            char *out, size_t size)
 {
-    if (word_is(command, 0, "INFO"))
+    if (resp_word_is(command, 0, "INFO"))
         snprintf(out, size, "$49\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\n\r\n");
-    else if (word_is(command, 0, "TIME"))
+    else if (resp_word_is(command, 0, "TIME"))
         snprintf(out, size, "*2\r\n$1\r\n%d\r\n$6\r\n%06d\r\n", (int)(puppet->time / 1000000000 % 10), 0);
-    else if (word_is(command, 0, "SCRIPT"))
+    else if (resp_word_is(command, 0, "SCRIPT"))
         snprintf(out, size, "$40\r\n%040u\r\n", peer->scripts++ % 10);
-    else if (word_is(command, 0, "SUBSCRIBE"))
+    else if (resp_word_is(command, 0, "SUBSCRIBE"))
         snprintf(out, size, "*3\r\n$9\r\nsubscribe\r\n$%zu\r\n%.*s\r\n:1\r\n", command->size[1], (int)command->size[1],
                  command->at[1]);
-    else if (word_is(command, 0, "PING"))
+    else if (resp_word_is(command, 0, "PING"))
         snprintf(out, size, "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
-    else if (word_is(command, 0, "AUTH") || word_is(command, 0, "SELECT") || word_is(command, 1, "SETNAME"))
+    else if (resp_word_is(command, 0, "AUTH") || resp_word_is(command, 0, "SELECT") ||
+             resp_word_is(command, 1, "SETNAME"))
         snprintf(out, size, "+OK\r\n");
     else
         snprintf(out, size, ":1\r\n"); /* CLIENT ID, CLIENT KILL, PUBLISH, WAIT, return 1 */
 }
 
-static void answer_by_the_book(struct puppet *puppet, struct puppet_peer *peer, const struct command *command)
+static void answer_by_the_book(struct puppet *puppet, struct puppet_peer *peer, const struct resp_words *command)
 {
     char reply[2048];
 
@@ -220,7 +152,7 @@ static void answer_by_the_book(struct puppet *puppet, struct puppet_peer *peer, 
         answer_script(puppet, command, reply, sizeof reply);
     else
         answer_greeting(puppet, peer, command, reply, sizeof reply);
-    add_text(&peer->out, reply);
+    bytes_add_text(&peer->out, reply);
 }
 
 /* ------------------------------------------------------------------ the plan */
@@ -245,7 +177,7 @@ static size_t next_record(struct puppet *puppet, const char **record)
 }
 
 /* False: it hung up. */
-static bool answer(struct puppet *puppet, struct puppet_peer *peer, const struct command *command)
+static bool answer(struct puppet *puppet, struct puppet_peer *peer, const struct resp_words *command)
 {
     const char *record = "";
     size_t size = 0;
@@ -262,7 +194,7 @@ static bool answer(struct puppet *puppet, struct puppet_peer *peer, const struct
         return false;
     }
     if (size > 0 && *record != '~')
-        add_bytes(&peer->out, record + (*record == '='), size - (*record == '='));
+        bytes_add(&peer->out, record + (*record == '='), size - (*record == '='));
     return true;
 }
 
@@ -293,7 +225,7 @@ static bool receive(struct puppet_peer *peer)
     ssize_t received;
 
     while ((received = recv(peer->fd, bytes, sizeof bytes, 0)) > 0)
-        add_bytes(&peer->in, bytes, (size_t)received);
+        bytes_add(&peer->in, bytes, (size_t)received);
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return true;
     hang_up(peer);
@@ -308,20 +240,20 @@ static void send_out(struct puppet_peer *peer, bool drips)
         return;
     ssize_t sent = send(peer->fd, peer->out.data, size, MSG_NOSIGNAL);
     if (sent > 0)
-        drop_bytes(&peer->out, (size_t)sent);
+        bytes_drop(&peer->out, (size_t)sent);
 }
 
 static void serve_peer(struct puppet *puppet, struct puppet_peer *peer)
 {
-    struct command command;
+    struct resp_words command;
     size_t size;
 
     if (!receive(peer))
         return;
-    while (peer->in.length > 0 && (size = take_command(&peer->in, &command)) > 0) {
+    while (peer->in.length > 0 && (size = resp_take_words(&peer->in, &command)) > 0) {
         if (!answer(puppet, peer, &command))
             return;
-        drop_bytes(&peer->in, size);
+        bytes_drop(&peer->in, size);
     }
     send_out(peer, puppet->drips);
 }

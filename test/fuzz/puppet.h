@@ -18,18 +18,14 @@
 #include <stddef.h>
 
 #include "base/clock.h"
+#include "support/resp.h"
 
 enum { PUPPET_PEERS = 32 };
-
-struct puppet_bytes {
-    char *data;
-    size_t length, room;
-};
 
 struct puppet_peer {
     int fd; /* -1: free */
     unsigned scripts;
-    struct puppet_bytes in, out;
+    struct bytes in, out;
 };
 
 struct puppet {
