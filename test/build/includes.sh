@@ -1,0 +1,100 @@
+# The direction of includes in src: api -> core -> store -> redis -> base. A folder may include itself and what stands to
+# its right. Of store/redis, only its own files and store/open.c know. Each rule is also tried on a copy of the sources
+# that breaks it.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+
+# edges FOLDER: "FILE INCLUDED" for each include of the sources in that folder; files as they stand below it.
+edges() {
+    (cd "$1" && find . -name '*.[ch]' | sed 's,^\./,,' | sort | while read -r file; do
+        sed -n "s|^ *# *include *[\"<]\([^\">]*\)[\">].*|$file \1|p" "$file"
+    done)
+}
+
+# Each of these prints what breaks the rule, and fails where there is something.
+
+has_one_direction() {
+    edges "$1" | awk '
+        BEGIN { count = split("base redis store core api", folders); for (i = 1; i <= count; i++) rank[folders[i]] = i }
+        function folder(file) { sub("/.*", "", file); return file }
+        !(folder($1) in rank) { print $1 " is in none of the folders"; bad = 1 }
+        folder($2) in rank && rank[folder($2)] > rank[folder($1)] { print $1 " includes " $2; bad = 1 }
+        END { exit bad || !NR }'
+}
+
+# A file that is not found below the folder would be none that the other rules know.
+names_files_from_the_top() {
+    (cd "$1" && grep -rn '^ *# *include *"' --include='*.[ch]' .) | sed 's/^\.\///' | awk -F '"' -v top="$1" '
+        $2 != "dibs.h" && system("test -f \"" top "/" $2 "\"") != 0 { print $0; bad = 1 }
+        END { exit bad || !NR }'
+}
+
+hides_the_redis_store() {
+    edges "$1" | awk '
+        $2 ~ /^store\/redis\// && $1 !~ /^store\/redis\// && $1 != "store/open.c" { print $1 " includes " $2; bad = 1 }
+        END { exit bad || !NR }'
+}
+
+hides_hiredis() {
+    edges "$1" | awk '
+        $2 ~ /^hiredis/ && $1 !~ /^(redis|store\/redis)\// { print $1 " includes " $2; bad = 1 }
+        END { exit bad || !NR }'
+}
+
+# Takes away, again and again, each header that includes none of those which are left: a circle stays.
+has_no_circle() {
+    edges "$1" | awk '
+        $1 ~ /\.h$/ { includes[$1] = includes[$1] " " $2; left[$1] = 1 }
+        END {
+            do {
+                taken = 0
+                for (header in left) {
+                    free = 1
+                    count = split(includes[header], next_ones)
+                    for (i = 1; i <= count; i++)
+                        if (next_ones[i] in left)
+                            free = 0
+                    if (free) {
+                        delete left[header]
+                        taken = 1
+                    }
+                }
+            } while (taken)
+            for (header in left) {
+                print header " is in a circle, or includes one:" includes[header]
+                bad = 1
+            }
+            exit bad || !NR
+        }'
+}
+
+# notices RULE FILE INCLUDE...: whether the rule is broken in a copy where those files have those lines as well.
+notices() {
+    rule=$1
+    shift
+    rm -rf "$tmp/copy"
+    cp -R "$DIBS_TOP/src" "$tmp/copy"
+    while [ $# -gt 0 ]; do
+        mkdir -p "$(dirname "$tmp/copy/$1")"
+        echo "#include $2" >>"$tmp/copy/$1"
+        shift 2
+    done
+    if "$rule" "$tmp/copy"; then
+        echo "$rule says nothing of it"
+        return 1
+    fi
+}
+
+tap_plan 11
+tap 'no file includes one of a folder to its left' has_one_direction "$DIBS_TOP/src"
+tap 'each file is included by its name from src' names_files_from_the_top "$DIBS_TOP/src"
+tap 'no header includes itself' has_no_circle "$DIBS_TOP/src"
+tap 'store/redis is known to itself and store/open.c alone' hides_the_redis_store "$DIBS_TOP/src"
+tap 'hiredis is known to redis and store/redis alone' hides_hiredis "$DIBS_TOP/src"
+tap 'an include to the left is noticed' notices has_one_direction base/error.h '"core/lease.h"'
+tap 'so is one of a folder that is not in the row' notices has_one_direction net/socket.c '<stdio.h>'
+tap 'so is a name that is relative to the file' notices names_files_from_the_top core/lease.h '"tokens.h"'
+tap 'so is a circle' notices has_no_circle base/error.h '"base/circle.h"' base/circle.h '"base/error.h"'
+tap 'so is store/redis in the memory store' notices hides_the_redis_store store/memory.c '"store/redis/store.h"'
+tap 'so is hiredis in the memory store' notices hides_hiredis store/memory.c '<hiredis/hiredis.h>'
+tap_end
