@@ -1,12 +1,13 @@
 /*
- * A pipelined connection that many threads share, with no thread of its own.
+ * A link that many threads share, with no thread of its own, and that is made
+ * anew when it breaks.
  *
- * A thread appends its command and writes if nobody is writing; the first that
- * waits reads for all, hands out the replies in order, and when it has its own
- * passes the reading on. Commands run in the order in which they were sent. A
- * broken connection fails what was in flight, and the next command opens
- * another. The scheduler thread drives what no thread waits for: see
- * dibs__channel_interest.
+ * Commands are pipelined: they run in the order in which they were sent. A
+ * thread appends its command, and writes unless another thread does. The first
+ * thread that waits reads for all, hands out the replies in order, and when it
+ * has its own, passes the reading on. When the connection breaks, what is in
+ * flight fails, and the next command opens another. The scheduler's thread goes
+ * on with what no thread waits for: see dibs__channel_interest.
  */
 #ifndef DIBS_REDIS_CHANNEL_H
 #define DIBS_REDIS_CHANNEL_H
@@ -22,10 +23,15 @@ struct dibs__command {
 /* What a channel tells its owner. Called from any thread, with no lock of the channel held. */
 struct dibs__channel_hooks {
     void *context;
-    void (*opened)(void *context, bool again); /* a connection stands; again: after one that had broken */
-    void (*failed)(void *context, const struct dibs__error *error, bool silent); /* none could be made; silent: nor was
-                                                                                    the server heard on any other */
-    void (*unattended)(void *context); /* something is in flight that no thread waits for: the scheduler is to look */
+
+    /* A connection stands. again: another one had broken before. */
+    void (*opened)(void *context, bool again);
+
+    /* No connection could be made. silent: meanwhile the server was heard on no other connection either. */
+    void (*failed)(void *context, const struct dibs__error *error, bool silent);
+
+    /* There is something to do that no thread will do: the scheduler is to ask for dibs__channel_interest again. */
+    void (*unattended)(void *context);
 };
 
 struct dibs__channel;
@@ -35,112 +41,117 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
                                         const struct dibs__channel_hooks *hooks, uint32_t connect_timeout_ms,
                                         uint32_t command_timeout_ms);
 
-/* No thread may be inside. What is in flight fails. NULL is fine. */
+/* Requires that no thread is inside. What is in flight fails. NULL is fine. */
 void dibs__channel_free(struct dibs__channel *channel);
 
 /*
- * How many commands are in flight, and whether a connection stands, as it was a
- * moment ago: to pick the least busy of some channels. Both cost next to nothing.
+ * How many commands are in flight, and whether a connection stands. Both were so
+ * a moment ago, and cost next to nothing: to pick the least busy of some channels.
  */
 unsigned dibs__channel_load(struct dibs__channel *channel);
 bool dibs__channel_stands(struct dibs__channel *channel);
 
-/* Whether a thread waits for a reply, as it was a moment ago: a command that was given up makes nobody wait. */
+/* Whether a thread waits for a reply, or did a moment ago. For a command that was given up, no thread waits. */
 bool dibs__channel_is_waited_for(struct dibs__channel *channel);
 
-/* The scheduler is to try once to connect it, unless it is connected, when its last attempt is long enough ago. */
+/* Has the scheduler try once to connect, unless a connection stands, as soon as the pause since the last try is over.
+ */
 void dibs__channel_want(struct dibs__channel *channel);
 
 /*
- * Like dibs__channel_stands, but looks for an end of the connection that nobody
- * has met, because nobody used it. Waits for nothing. The requests that fail by
- * this are told on the calling thread.
+ * As dibs__channel_stands, but looks whether the server has closed a connection
+ * that nobody has used since. Waits for nothing. Requests that fail because of
+ * that are told so on the calling thread.
  */
 bool dibs__channel_look(struct dibs__channel *channel);
 
-/* What is to be known of a link to send scripts on it. */
+/* What has to be known of a link to send scripts on it: a copy, from struct dibs__link where nothing else is said. */
 struct dibs__link_view {
     struct dibs__link_id id;
     int64_t server_ahead_us;
     uint64_t serial;  /* of this connection, within the channel */
-    uint64_t unended; /* what was sent on a connection up to that serial may still arrive: its end is not proven */
+    uint64_t unended; /* what was sent on connections up to this serial may still arrive; 0: on none */
     bool may_publish;
     bool cluster;
     uint64_t server; /* see dibs__link_server */
-    char shas[DIBS__SCRIPT_COUNT][41];
+    char shas[DIBS__SCRIPT_COUNT][DIBS__SHA + 1];
 };
 
 /*
- * Whether nothing that was sent on the channel's connection of that serial can
- * arrive behind a command on the connection that view shows: that is the same
- * connection, or a later one before which the server ended the others.
+ * Whether all that was sent on the channel's connection of that serial arrives
+ * before a command on the connection that the view shows, or never: they are the
+ * same connection, or the end of that one was proven before this one was ready.
  */
 static inline bool dibs__view_is_behind(const struct dibs__link_view *view, uint64_t serial)
 {
     return view->serial == serial || view->unended < serial;
 }
 
-/* Connects unless it is connected, at most until the deadline and for the connect timeout. Blocks. */
+/* Connects unless a connection stands. Blocks, at most until the deadline and for the connect timeout. */
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error);
 
 /*
  * Sends a command on the connection of that serial. The request is to be given
- * to dibs__channel_wait, until when the error must live. NULL on failure with
- * the error filled: nothing was sent (DIBS_UNAVAILABLE: that connection is no
- * more, or DIBS_NO_MEMORY). Deadline 0: never blocks (what the socket does not
- * take yet, the scheduler sends), and the caller may do something else before
- * it waits for the reply; otherwise it is to wait at once.
+ * to dibs__channel_wait, and until then the error must live. NULL on failure:
+ * nothing was sent, and the error is filled (DIBS_UNAVAILABLE: that connection
+ * is no more; DIBS_NO_MEMORY).
+ *
+ * Deadline 0: never blocks, and the scheduler sends what the socket does not
+ * take yet. The caller may do something else before it waits for the reply.
+ * With any other deadline the caller is to wait at once.
  */
 struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t serial,
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error);
 
 /*
- * Waits for the reply at most until that time, and leaves the request as it is:
- * it is still to be given to dibs__channel_wait. True: that will not have to
- * wait, for the reply is there or the connection broke. False: neither until
- * then, or until the request has timed out.
+ * Waits for the reply at most until that time. The request is still to be given
+ * to dibs__channel_wait. True: that will not have to wait, because the reply is
+ * there or the connection broke. False: neither has happened by then, or by the
+ * end of the command timeout.
  */
 bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until);
 
 /*
  * Waits for the reply and frees the request. DIBS_OK: *reply is the caller's
- * (freeReplyObject). Otherwise the error is filled and *unknown says whether
- * the server may have got the command. A request that is given up before the
- * command timeout leaves the connection as it is; one that waited for all of
- * it ends the connection, unless the reply has come by then: where the process
- * was stopped, it lies in the socket.
+ * (freeReplyObject). Otherwise the error is filled, and *unknown says whether
+ * the server may have got the command.
+ *
+ * If the deadline comes before the end of the command timeout, the connection
+ * stays as it is. At the end of the command timeout the connection is given up,
+ * unless the reply has come by then: after the process was stopped for a while,
+ * the reply lies in the socket.
  */
 dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
                                redisReply **reply, bool *unknown, struct dibs__error *error);
 
 /*
- * Sends a command and returns; never blocks. done is called once, from any
- * thread, with no lock held: with the reply (which is not its to keep) or,
- * where the connection broke, with NULL and the error; in the order of the
- * commands, if no other thread uses the channel. False: nothing was sent, done
- * is not called. Only the scheduler thread calls this.
+ * The scheduler's: sends a command and returns; never blocks. done is called
+ * once, by any thread, with no lock held: with the reply, which is valid during
+ * the call, or with NULL and the error where the connection broke. If no other
+ * thread uses the channel, the calls come in the order of the commands. done
+ * NULL: nobody wants the reply. False: nothing was sent, and done is not called.
  */
 typedef void dibs__reply_fn(void *arg, const redisReply *reply, const struct dibs__error *error);
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,
                           dibs__reply_fn *done, void *arg);
 
-/* A reply told the server's clock: what the link of that serial believed of it was wrong. */
+/* Corrects what the link of that serial believes of the server's clock, after a reply that told the time. */
 void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us);
 
 /* The connection that stands now, without waiting for one. False: none does. */
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view);
 
 /*
- * For the scheduler's event loop, which alone calls these two. interest: what
- * to poll for (fd -1: nothing) and until when at the latest. attend: goes on,
- * never blocks. keep_open: the channel is to be connected at all times.
+ * The scheduler's. interest: what to poll for (fd -1: nothing) and until when at
+ * the latest. attend: goes on after that poll, which answered `ready`; never
+ * blocks. keep_open: the channel is to be connected at all times.
  */
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline);
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now);
 
-/* The scheduler's: the server answers others, so an attempt to connect that was put off is to be made at once. */
+/* The scheduler's: the server answers others, so a try to connect that was put off is to be made at once. */
 void dibs__channel_hurry(struct dibs__channel *channel);
 
 #endif

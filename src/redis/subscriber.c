@@ -1,20 +1,22 @@
 /*
  * Lock discipline
  *
- * The connection and what drives it belong to the scheduler's thread alone, so
- * a message is read and handed on without a lock. Other threads meet it in
- * atomics: `wanted`; `awaited`, after which it looks at `in_vain`, as the
- * scheduler does the other way round; `serial`, which only the scheduler sets to a new
- * number; back to 0 it is set by anybody, which is how a subscription is
- * distrusted: the scheduler then finds one that stands and has no serial; and
- * `confirmed`, which only rises. Whoever confirms a serial looks afterwards
- * whether it stands still: if so, the scheduler will find it confirmed when it
- * comes to tell that it was lost.
+ * The link and what drives it belong to the scheduler's thread alone, so
+ * messages are read and handed on without a lock. Other threads share atomics
+ * with that thread:
  *
- * `mutex` guards how the attempts went. It is a leaf, held for some
- * assignments, never across I/O or a callback. A new serial is set under it, so
- * that who waits misses none. A thread sleeps on `changed` until
- *     serial is not 0, or an attempt that ended meanwhile failed, or the last
+ *     wanted      set by any thread, for good.
+ *     awaited     set by a thread that waits; that thread looks at in_vain afterwards. The scheduler looks at these two
+ *                 the other way round, so one of both threads sees what the other has done.
+ *     serial      set to a new number by the scheduler alone, and to 0 by any thread: that is how a subscription is
+ *                 distrusted. The scheduler then finds a subscription that stands and has no serial.
+ *     confirmed   only rises. A thread that confirms a serial looks afterwards whether that serial still stands. If it
+ *                 does, the scheduler will find it confirmed when it comes to tell that it was lost.
+ *
+ * `mutex` guards how the tries ended. It is a leaf, held for some assignments,
+ * never across I/O or a callback. A new serial is set under it, so that a
+ * waiting thread misses none. That thread sleeps on `changed` until
+ *     serial is not 0, or a try that ended meanwhile has failed, or the last try
  *     was denied (the next is seconds away), or its deadline.
  */
 #include "redis/subscriber.h"
@@ -25,15 +27,13 @@
 #include "base/random.h"
 #include "redis/reply.h"
 
-#define REOPEN_FIRST_MS 10 /* the backoff: doubled each time, with jitter */
-#define REOPEN_LAST_MS 500
-#define DENIED_PAUSE_MS 6000 /* with jitter; somebody may grant the right, but not soon */
-#define SILENCE_MS 5000      /* then the server is PINGed */
+#define DENIED_PAUSE_MS 6000 /* at most, half of it at least; somebody may grant the right, but not soon */
+#define SILENCE_MS 5000      /* a link from which nothing came for so long is PINGed */
 
 /*
- * From one subscription to the next, where nothing confirms them: doubled each
- * time, with jitter. Where a thread waits for one, half of the command timeout
- * is the most, so that its ask, which may last so long, finds one.
+ * The pauses between subscriptions that nothing confirms. Where a thread waits
+ * for a subscription, a pause is half of the command timeout at most, so that
+ * an ask of that thread, which may last for all of it, finds one.
  */
 #define DEAF_FIRST_MS 10
 #define DEAF_LAST_MS 2000
@@ -41,37 +41,38 @@
 DIBS__MUTEX_CLASS(subscriber_mutex);
 
 struct dibs__subscriber {
-    struct dibs__endpoint *endpoint; /* these five are read-only */
-    const struct dibs__clock *clock;
-    struct dibs__subscriber_hooks hooks;
-    uint32_t connect_timeout_ms, command_timeout_ms;
+    struct dibs__endpoint *endpoint;     /* read-only after new */
+    const struct dibs__clock *clock;     /* read-only after new */
+    struct dibs__subscriber_hooks hooks; /* read-only after new */
+    uint32_t command_timeout_ms;         /* read-only after new */
 
-    struct dibs__link *link;        /* from here to deaf_ms: the scheduler thread's */
-    struct dibs__link_id last_id;   /* of the link before */
-    bool asked;                     /* SUBSCRIBE was sent on this link */
-    bool standing;                  /* and confirmed */
-    bool relied_on;                 /* it stood, and no attempt has failed since */
-    bool pinged;                    /* PING was sent, and nothing came since */
-    uint64_t last_serial;           /* of the subscription that stands, or the last that did */
-    int64_t attempt_until;          /* unless it stands by then */
-    int64_t heard_at, pinged_until; /* when something came last; when it must have, if PING was sent */
-    int64_t reopen_at, reopen_ms;
-    int64_t awaited_at;        /* in the place of reopen_at where a thread waits */
-    int64_t stood_at, deaf_ms; /* when the last one did; how long the next is put off if it is deaf again */
+    struct dibs__connector connector; /* the scheduler thread's */
+    struct dibs__link *link;          /* the scheduler thread's; ready; NULL: the connector may make one */
+    struct dibs__link_id last_id;     /* the scheduler thread's; of the last link that was ready */
+    bool asked;                       /* the scheduler thread's; SUBSCRIBE was sent on this link */
+    bool standing;                    /* the scheduler thread's; SUBSCRIBE was confirmed on this link */
+    bool relied_on;                   /* the scheduler thread's; a subscription stood, and no try has failed since */
+    bool pinged;                      /* the scheduler thread's; PING was sent, and nothing came since */
+    uint64_t last_serial;             /* the scheduler thread's; of the last subscription that stood, or stands */
+    int64_t heard_at;                 /* the scheduler thread's; when something came last */
+    int64_t pinged_until;             /* the scheduler thread's; where pinged: when something must have come */
+    int64_t stood_at;                 /* the scheduler thread's; when the last subscription was confirmed */
+    int64_t awaited_at;               /* the scheduler thread's; when to try next where a thread waits */
+    struct dibs__backoff deaf;        /* the scheduler thread's; of subscriptions that nothing confirms */
 
-    atomic_bool wanted;
-    atomic_bool awaited;         /* a thread waits, or did since the last one stood */
-    atomic_uint in_vain;         /* how many in a row were lost before anything confirmed them; the scheduler writes */
-    atomic_uint_fast64_t serial; /* of the subscription that stands and is trusted; 0: none */
-    atomic_uint_fast64_t confirmed; /* the last one of which it is known that somebody was heard by it */
+    atomic_bool wanted;             /* atomic; there is to be a subscription */
+    atomic_bool awaited;            /* atomic; a thread waits, or has waited since the last subscription stood */
+    atomic_uint in_vain;            /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
+    atomic_uint_fast64_t serial;    /* atomic; of the subscription that stands and is trusted; 0: none */
+    atomic_uint_fast64_t confirmed; /* atomic; the newest subscription of which it is known that the server had it */
+    atomic_uint tries;              /* atomic; changed under mutex; how many have ended */
 
     struct dibs__mutex mutex;
     pthread_cond_t changed;
-    atomic_uint attempts;       /* that have ended; written under mutex */
-    struct dibs__error failure; /* guarded by mutex; of the last attempt, DIBS_OK: it succeeded */
+    struct dibs__error failure DIBS__GUARDED_BY(subscriber_mutex); /* of the last try; DIBS_OK: it succeeded */
 };
 
-/* Whether to make it anew was tried before, and in vain: nothing confirmed that one either. */
+/* A subscription was made anew because nothing confirmed it, and nothing confirmed the next one either. */
 static bool is_deaf_again(const struct dibs__subscriber *subscriber)
 {
     return atomic_load(&subscriber->in_vain) > 1;
@@ -88,12 +89,12 @@ uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber)
     return serial;
 }
 
-/* Requires mutex; lets go of it while it sleeps. `seen`: how many attempts had ended when the call began. */
+/* Lets go of the mutex while it sleeps. seen: how many tries had ended when the call began. */
 static dibs_status wait_for_one(struct dibs__subscriber *subscriber, unsigned seen, int64_t deadline, uint64_t *serial,
-                                struct dibs__error *error)
+                                struct dibs__error *error) DIBS__REQUIRES(subscriber_mutex)
 {
     while ((*serial = atomic_load(&subscriber->serial)) == 0) {
-        unsigned ended = atomic_load(&subscriber->attempts);
+        unsigned ended = atomic_load(&subscriber->tries);
         bool late = dibs__now(subscriber->clock) >= deadline;
         dibs_status failure = subscriber->failure.status;
         if (failure == DIBS_DENIED || (failure != DIBS_OK && (late || ended != seen))) {
@@ -111,7 +112,7 @@ static dibs_status wait_for_one(struct dibs__subscriber *subscriber, unsigned se
 dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t deadline, uint64_t *serial,
                                    struct dibs__error *error)
 {
-    unsigned seen = atomic_load(&subscriber->attempts); /* before it is wanted: the attempt may fail at once */
+    unsigned seen = atomic_load(&subscriber->tries); /* before a subscription is wanted: the try may fail at once */
 
     *serial = dibs__subscriber_serial(subscriber);
     if (*serial != 0)
@@ -142,10 +143,10 @@ bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t seri
     return atomic_load(&subscriber->serial) == serial;
 }
 
-/* ---------------------------------------------------------- how it turned out */
+/* ---------------------------------------------------------- how a try ended */
 
-/* An attempt has ended. why NULL: the subscription stands. */
-static void tell_who_waits(struct dibs__subscriber *subscriber, const struct dibs__error *why)
+/* why NULL: the subscription stands. */
+static void tell_waiting_threads(struct dibs__subscriber *subscriber, const struct dibs__error *why)
 {
     subscriber_mutex_lock(&subscriber->mutex);
     if (why)
@@ -154,73 +155,81 @@ static void tell_who_waits(struct dibs__subscriber *subscriber, const struct dib
         subscriber->failure.status = DIBS_OK;
     if (!why)
         atomic_store(&subscriber->serial, subscriber->last_serial);
-    atomic_fetch_add(&subscriber->attempts, 1);
+    atomic_fetch_add(&subscriber->tries, 1);
     pthread_cond_broadcast(&subscriber->changed);
     subscriber_mutex_unlock(&subscriber->mutex);
 }
 
-/* A subscription that is lost at once is not made anew at once; the next one that is deaf is, even later. */
-static void set_next_attempt(struct dibs__subscriber *subscriber, int64_t now)
+/*
+ * A subscription stands: when to make the next, should this one be lost. If
+ * nothing confirmed the last ones, the server may never hear any, and the pause
+ * grows. Otherwise it is short, but there is one.
+ */
+static void put_off_next(struct dibs__subscriber *subscriber, int64_t now)
 {
-    int64_t pause = DEAF_FIRST_MS, most = subscriber->command_timeout_ms / 2, doubled;
+    bool again = is_deaf_again(subscriber);
 
-    if (!is_deaf_again(subscriber))
-        subscriber->deaf_ms = DEAF_FIRST_MS;
-    else
-        pause = dibs__jitter(subscriber->deaf_ms / 2, subscriber->deaf_ms);
-    doubled = subscriber->deaf_ms * 2;
-    subscriber->deaf_ms = doubled < DEAF_LAST_MS ? doubled : DEAF_LAST_MS;
-    subscriber->reopen_ms = REOPEN_FIRST_MS;
-    subscriber->reopen_at = dibs__after_ms(now, pause);
+    if (!again)
+        dibs__backoff_reset(&subscriber->deaf);
+    int64_t drawn = dibs__backoff_next(&subscriber->deaf, DEAF_LAST_MS), pause = again ? drawn : DEAF_FIRST_MS;
+    int64_t most = subscriber->command_timeout_ms / 2;
+    dibs__connector_succeeded(&subscriber->connector, now);
+    subscriber->connector.next_at = dibs__after_ms(now, pause);
     subscriber->awaited_at = dibs__after_ms(now, pause < most ? pause : most);
     subscriber->stood_at = now;
 }
 
 static void stand(struct dibs__subscriber *subscriber, int64_t now)
 {
+    DIBS__REQUIRE(subscriber->link && !subscriber->standing);
     subscriber->standing = true;
     subscriber->last_serial++;
-    set_next_attempt(subscriber, now);
+    put_off_next(subscriber, now);
     subscriber->relied_on = true;
     atomic_store(&subscriber->awaited, false);
-    tell_who_waits(subscriber, NULL);
+    tell_waiting_threads(subscriber, NULL);
     if (!is_deaf_again(subscriber))
         subscriber->hooks.missed(subscriber->hooks.context);
 }
 
-/* One that was ready has ended the one before, and may be a listener for the server still: the next is to end it. */
+/* The server may still count a link that was ready among the listeners: the next link has the server end it. */
 static void drop_link(struct dibs__subscriber *subscriber)
 {
     atomic_store(&subscriber->serial, 0);
-    if (subscriber->link && subscriber->link->state == DIBS__LINK_READY)
+    if (subscriber->link)
         subscriber->last_id = subscriber->link->id;
     dibs__link_free(subscriber->link);
     subscriber->link = NULL;
     subscriber->asked = subscriber->standing = subscriber->pinged = false;
 }
 
-/* One that stood is lost, or distrusted: if it was good for anything, the next need not wait. */
+/* A subscription that stood is lost, or distrusted. If it was ever confirmed, the next need not wait. */
 static void lose(struct dibs__subscriber *subscriber)
 {
+    DIBS__REQUIRE(subscriber->standing);
     drop_link(subscriber);
     if (atomic_load(&subscriber->confirmed) != subscriber->last_serial) {
         atomic_fetch_add(&subscriber->in_vain, 1);
         return;
     }
     atomic_store(&subscriber->in_vain, 0);
-    subscriber->reopen_at = subscriber->awaited_at = dibs__after_ms(subscriber->stood_at, REOPEN_FIRST_MS);
+    subscriber->awaited_at = dibs__after_ms(subscriber->stood_at, DIBS__RECONNECT_FIRST_MS);
+    subscriber->connector.next_at = subscriber->awaited_at;
 }
 
-/* The first that fails may be the first of many: who sleeps until it is told must hear that it has to ask by itself. */
-static void fail_attempt(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
+/*
+ * The first try that fails after a subscription stood may be the first of many.
+ * Waiters that sleep until they are told must hear that they have to ask by
+ * themselves.
+ */
+static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
 {
-    int64_t pause = why->status == DIBS_DENIED ? DENIED_PAUSE_MS : subscriber->reopen_ms;
-    int64_t doubled = subscriber->reopen_ms * 2;
-
     drop_link(subscriber);
-    subscriber->reopen_at = subscriber->awaited_at = dibs__after_ms(now, dibs__jitter(pause / 2, pause));
-    subscriber->reopen_ms = doubled < REOPEN_LAST_MS ? doubled : REOPEN_LAST_MS;
-    tell_who_waits(subscriber, why);
+    dibs__connector_failed(&subscriber->connector, now, DIBS__RECONNECT_LAST_MS);
+    if (why->status == DIBS_DENIED)
+        subscriber->connector.next_at = dibs__after_ms(now, dibs__jitter(DENIED_PAUSE_MS / 2, DENIED_PAUSE_MS));
+    subscriber->awaited_at = subscriber->connector.next_at;
+    tell_waiting_threads(subscriber, why);
     if (subscriber->relied_on)
         subscriber->hooks.missed(subscriber->hooks.context);
     subscriber->relied_on = false;
@@ -251,14 +260,14 @@ static bool is_text(const redisReply *reply, const char *text)
     return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == size && memcmp(reply->str, text, size) == 0;
 }
 
-/* Whether it tells of our channel: the event, the channel, and something of that type. */
+/* An event of our channel: the event's name, the channel's name, and something of that type. */
 static bool is_event(const struct dibs__subscriber *subscriber, const redisReply *reply, const char *event, int type)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
            is_text(reply->element[1], subscriber->endpoint->channel) && reply->element[2]->type == type;
 }
 
-/* Where it stands nothing but PING is asked: who has no right to that was answered all the same. */
+/* On a subscription that stands, only PING is sent. A refusal for lack of a right is an answer to it, too. */
 static dibs_status take_error(struct dibs__subscriber *subscriber, const redisReply *reply, struct dibs__error *error)
 {
     atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
@@ -268,7 +277,7 @@ static dibs_status take_error(struct dibs__subscriber *subscriber, const redisRe
                                subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
 }
 
-/* What is neither of these tells nothing: it was heard, that is all. */
+/* Other replies tell nothing but that the server is there. */
 static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now,
                         struct dibs__error *error)
 {
@@ -284,7 +293,7 @@ static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *r
     return DIBS_OK;
 }
 
-/* Takes what is there, at most one buffer of it: poll tells of the rest again. */
+/* Takes what has come, at most one buffer full: the event loop comes back for the rest. */
 static dibs_status read_in(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
 {
     redisReply *reply;
@@ -307,21 +316,20 @@ static dibs_status read_in(struct dibs__subscriber *subscriber, int64_t now, str
 
 /* ------------------------------------------------------------------- driving */
 
-static void begin_attempt(struct dibs__subscriber *subscriber, int64_t now)
+static void begin_try(struct dibs__subscriber *subscriber, int64_t now)
 {
     struct dibs__error error = {DIBS_OK, ""};
 
-    subscriber->attempt_until = dibs__after_ms(now, subscriber->connect_timeout_ms);
-    subscriber->link = dibs__link_start(subscriber->endpoint, DIBS__LINK_SUBSCRIPTIONS, &subscriber->last_id, &error);
-    if (!subscriber->link)
-        fail_attempt(subscriber, &error, now);
+    if (dibs__connector_begin(&subscriber->connector, &subscriber->last_id, now, &error) != DIBS_OK)
+        fail_try(subscriber, &error, now);
 }
 
-/* Requires a link that is ready. Subscribes, and looks whether that was confirmed. */
+/* The link is ready: subscribes, and looks whether the server has confirmed that. */
 static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
 {
     dibs_status status = DIBS_OK;
 
+    DIBS__REQUIRE(subscriber->link != NULL);
     if (!subscriber->asked)
         status = ask(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
     subscriber->asked = true;
@@ -330,22 +338,27 @@ static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, s
     return status == DIBS_OK ? read_in(subscriber, now, error) : status;
 }
 
-static void go_on_with_attempt(struct dibs__subscriber *subscriber, int64_t now)
+/* A try goes on until the subscription stands. The connector's time is that of the whole try. */
+static void go_on_trying(struct dibs__subscriber *subscriber, int64_t now)
 {
     struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = dibs__link_step(subscriber->link, now, subscriber->attempt_until, &error);
+    dibs_status status = DIBS_OK;
 
-    if (status == DIBS_OK && subscriber->link->state == DIBS__LINK_READY)
+    if (!subscriber->link) {
+        status = dibs__connector_step(&subscriber->connector, now, &error);
+        subscriber->link = dibs__connector_take(&subscriber->connector);
+    }
+    if (subscriber->link)
         status = subscribe(subscriber, now, &error);
     if (subscriber->standing) {
         if (status != DIBS_OK)
             lose(subscriber);
         return;
     }
-    if (status == DIBS_OK && now >= subscriber->attempt_until)
+    if (status == DIBS_OK && subscriber->link && now >= subscriber->connector.until)
         status = dibs__link_give_up(subscriber->link, &error);
     if (status != DIBS_OK)
-        fail_attempt(subscriber, &error, now);
+        fail_try(subscriber, &error, now);
 }
 
 static bool was_pinged_in_vain(const struct dibs__subscriber *subscriber, int64_t now)
@@ -367,13 +380,16 @@ static bool is_trusted(struct dibs__subscriber *subscriber)
     return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) != 0;
 }
 
-/* Why a subscription broke is of no interest to anybody: the next attempt tells whether there is one. */
+/*
+ * Why a subscription broke is told to nobody: the next try shows whether there
+ * is a reason. Before a PING counts as unanswered, the link is read once more,
+ * because the answer may have come since the poll.
+ */
 static void go_on_listening(struct dibs__subscriber *subscriber, short ready, int64_t now)
 {
     struct dibs__error error;
     dibs_status status = DIBS_OK;
 
-    /* an answer may have come since the poll: one last look */
     if (dibs__link_may_receive(subscriber->link, ready) || was_pinged_in_vain(subscriber, now))
         status = read_in(subscriber, now, &error);
     if (status == DIBS_OK)
@@ -384,29 +400,29 @@ static void go_on_listening(struct dibs__subscriber *subscriber, short ready, in
         lose(subscriber);
 }
 
-/* When the next attempt is to be made. Requires that there is no link. */
-static int64_t next_attempt(const struct dibs__subscriber *subscriber)
+/* When the next try is due. Requires that none is going on. */
+static int64_t next_try(const struct dibs__subscriber *subscriber)
 {
     if (!atomic_load(&subscriber->wanted))
         return DIBS__NEVER;
-    return atomic_load(&subscriber->awaited) ? subscriber->awaited_at : subscriber->reopen_at;
+    return atomic_load(&subscriber->awaited) ? subscriber->awaited_at : subscriber->connector.next_at;
 }
 
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now)
 {
     if (subscriber->standing)
         go_on_listening(subscriber, ready, now);
-    else if (subscriber->link)
-        go_on_with_attempt(subscriber, now);
-    else if (now >= next_attempt(subscriber))
-        begin_attempt(subscriber, now);
+    else if (subscriber->link || subscriber->connector.link)
+        go_on_trying(subscriber, now);
+    else if (now >= next_try(subscriber))
+        begin_try(subscriber, now);
 }
 
-/* When something is to be done about the link, whatever the socket does. */
+/* When something is to be done about a link that is ready, whatever its descriptor does. */
 static int64_t next_time(struct dibs__subscriber *subscriber)
 {
     if (!subscriber->standing)
-        return subscriber->attempt_until;
+        return subscriber->connector.until;
     if (!is_trusted(subscriber))
         return 0;
     return subscriber->pinged ? subscriber->pinged_until : dibs__after_ms(subscriber->heard_at, SILENCE_MS);
@@ -420,8 +436,10 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
         int64_t until = next_time(subscriber);
         *fd = dibs__link_interest(subscriber->link, deadline);
         *deadline = until < *deadline ? until : *deadline;
+    } else if (subscriber->connector.link) {
+        dibs__connector_interest(&subscriber->connector, fd, deadline);
     } else {
-        *deadline = next_attempt(subscriber);
+        *deadline = next_try(subscriber);
     }
 }
 
@@ -438,10 +456,9 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
     subscriber->endpoint = endpoint;
     subscriber->clock = clock;
     subscriber->hooks = *hooks;
-    subscriber->connect_timeout_ms = connect_timeout_ms;
     subscriber->command_timeout_ms = command_timeout_ms;
-    subscriber->reopen_ms = REOPEN_FIRST_MS;
-    subscriber->deaf_ms = DEAF_FIRST_MS;
+    subscriber->deaf.first_ms = DEAF_FIRST_MS;
+    dibs__connector_init(&subscriber->connector, endpoint, DIBS__LINK_SUBSCRIPTIONS, connect_timeout_ms);
     if (dibs__mutex_init(&subscriber->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&subscriber->changed) != 0)
@@ -459,6 +476,7 @@ void dibs__subscriber_free(struct dibs__subscriber *subscriber)
     if (!subscriber)
         return;
     dibs__link_free(subscriber->link);
+    dibs__connector_free(&subscriber->connector);
     pthread_cond_destroy(&subscriber->changed);
     dibs__mutex_destroy(&subscriber->mutex);
     free(subscriber);

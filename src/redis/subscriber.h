@@ -1,22 +1,30 @@
 /*
- * The connection on which the server tells a runtime what was granted to its
- * waiters: subscribed to one channel, kept so, PINGed while it is silent.
+ * The link on which the server tells a runtime what was granted to its waiters:
+ * subscribed to one channel of the server, made anew whenever it is lost, and
+ * PINGed while it is silent.
  *
- * It belongs to the scheduler's event loop, which alone calls interest, attend
- * and free; it connects when it is first wanted. The others are for any thread.
+ * A subscriber belongs to the scheduler's event loop, which alone calls
+ * interest, attend and free. Any thread may call the others. It connects when a
+ * subscription is first wanted.
  */
 #ifndef DIBS_REDIS_SUBSCRIBER_H
 #define DIBS_REDIS_SUBSCRIBER_H
 
-#include "redis/link.h"
+#include "redis/connector.h"
 
-/* Called by the scheduler's thread, but for wake; with no lock of the subscriber's held. */
+/* Called with no lock of the subscriber held, by the scheduler's thread unless said otherwise. */
 struct dibs__subscriber_hooks {
     void *context;
-    void (*wake)(void *context);   /* any thread: interest has changed */
-    void (*missed)(void *context); /* what was sent may be lost: it stands, or can't be made anew so far. Not told of
-                                      one that follows two that nothing confirmed: nobody relied on those */
-    void (*message)(void *context, const char *bytes, size_t size); /* not its to keep; may hold any bytes */
+    void (*wake)(void *context); /* any thread: interest has changed */
+
+    /*
+     * Messages may have been lost: a subscription stands that did not before, or
+     * the first try to make one anew has failed. Not called for a subscription
+     * that follows two which nothing confirmed, since nobody relied on those.
+     */
+    void (*missed)(void *context);
+
+    void (*message)(void *context, const char *bytes, size_t size); /* any bytes; theirs only during the call */
 };
 
 struct dibs__subscriber;
@@ -28,30 +36,32 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
 void dibs__subscriber_free(struct dibs__subscriber *subscriber); /* no thread is inside; NULL is fine */
 
 /*
- * Which subscription stands; 0: none. Makes it wanted: from then on the
- * scheduler subscribes, and does so again whenever it is lost. No system call
- * where it stands.
+ * The serial of the subscription that stands; 0: none does. From the first call
+ * on a subscription is wanted: the scheduler makes one, and another whenever it
+ * is lost. No system call where one stands.
  */
 uint64_t dibs__subscriber_serial(struct dibs__subscriber *subscriber);
 
 /*
- * The same, but waits for one: DIBS_OK, or why it can't be had: DIBS_DENIED
- * (the server lets us not subscribe) at once where the last attempt was, other
- * statuses after an attempt that failed, or at the deadline.
+ * As dibs__subscriber_serial, but waits until a subscription stands: DIBS_OK,
+ * or why none can be had. If the server does not let the account subscribe,
+ * that is DIBS_DENIED, at once where the last try has shown it. Other statuses
+ * come when a try has failed, or at the deadline.
  */
 dibs_status dibs__subscriber_await(struct dibs__subscriber *subscriber, int64_t deadline, uint64_t *serial,
                                    struct dibs__error *error);
 
 /*
- * The server says that nobody listens: subscribes anew, unless that was done
- * since. Where the next one is not confirmed either, as happens where another
- * server serves SUBSCRIBE than runs scripts, that is done ever more seldom.
+ * The server says that nobody listens: the subscription of that serial is made
+ * anew, unless that has happened since. Where nothing confirms the next one
+ * either, the pauses in between grow; that is so where another server serves
+ * SUBSCRIBE than the one that runs the scripts.
  */
 void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t serial);
 
 /*
- * The server says that somebody listens. True: that subscription stands still,
- * so whoever relies on it will be told when it is lost. Cheap.
+ * The server says that somebody listens. True: the subscription of that serial
+ * still stands, so whoever relies on it will be told when it is lost. Cheap.
  */
 bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial);
 

@@ -1,0 +1,138 @@
+#include "redis/channel_parts.h"
+
+#define SPARE_LAST_MS 5000 /* the longest pause between tries, for a link that is more than there must be */
+
+static uint64_t times_heard(const struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->endpoint->received, memory_order_relaxed);
+}
+
+/* Takes the opening role and notes what a try begins with. before: set to the link that the new one replaces. */
+static void take_opening(struct dibs__channel *channel, enum dibs__opener opener, struct dibs__link_id *before)
+    DIBS__REQUIRES(channel_mutex)
+{
+    DIBS__REQUIRE(!channel->link && channel->opener == DIBS__OPENER_NOBODY);
+    channel->opener = opener;
+    channel->received_before = times_heard(channel);
+    *before = channel->last_id;
+}
+
+/* Ends the opening role. link NULL: the try failed with the error. Lets go of the mutex to tell the owner. */
+static void end_try(struct dibs__channel *channel, struct dibs__link *link, const struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex)
+{
+    bool again = channel->serial > 0, silent = times_heard(channel) == channel->received_before;
+
+    DIBS__REQUIRE(!channel->link && channel->opener != DIBS__OPENER_NOBODY);
+    channel->opener = DIBS__OPENER_NOBODY;
+    channel->tries++;
+    atomic_store(&channel->wanted, false);
+    if (link) {
+        if (again && !link->ended_before)
+            channel->unended = channel->serial;
+        channel->link = link;
+        atomic_store(&channel->standing, true);
+        channel->serial++;
+        channel->open_error.status = DIBS_OK;
+    } else {
+        channel->open_error = *error;
+    }
+    pthread_cond_broadcast(&channel->changed);
+    channel_mutex_unlock(&channel->mutex);
+    if (link)
+        channel->hooks.opened(channel->hooks.context, again);
+    else
+        channel->hooks.failed(channel->hooks.context, error, silent);
+    channel_mutex_lock(&channel->mutex);
+}
+
+/* ----------------------------------------------------------------- a thread */
+
+/* The time of the thread that has the opening role is over; that of its try is not. */
+static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD);
+    channel->opener = DIBS__OPENER_SCHEDULER;
+    channel_mutex_unlock(&channel->mutex);
+    channel->hooks.unattended(channel->hooks.context);
+    channel_mutex_lock(&channel->mutex);
+}
+
+/* Makes a try. Lets go of the mutex while it connects. */
+static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__connector *connector = &channel->connector;
+    struct dibs__error error = {DIBS_OK, ""};
+    struct dibs__link_id before;
+
+    take_opening(channel, DIBS__OPENER_THREAD, &before);
+    channel_mutex_unlock(&channel->mutex);
+    dibs_status status = dibs__connector_begin(connector, &before, dibs__now(channel->clock), &error);
+    if (status == DIBS_OK)
+        status = dibs__connector_finish(connector, channel->clock, deadline, &error);
+    channel_mutex_lock(&channel->mutex);
+    if (status == DIBS_TIMEOUT)
+        leave_to_scheduler(channel);
+    else
+        end_try(channel, dibs__connector_take(connector), &error);
+}
+
+dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
+{
+    unsigned seen = channel->tries;
+
+    channel_mutex_held(&channel->mutex);
+    while (!dibs__link_stands(channel)) {
+        if (seen != channel->tries && channel->open_error.status != DIBS_OK) {
+            *error = channel->open_error;
+            return error->status;
+        }
+        seen = channel->tries;
+        if (dibs__now(channel->clock) >= deadline)
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", channel->endpoint->url.shown);
+        if (!channel->link && channel->opener == DIBS__OPENER_NOBODY)
+            open_link(channel, deadline);
+        else
+            channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, deadline);
+    }
+    return DIBS_OK;
+}
+
+/* ------------------------------------------------------------ the scheduler */
+
+static void end_scheduled_try(struct dibs__channel *channel, const struct dibs__error *error, int64_t now)
+    DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__link *link = dibs__connector_take(&channel->connector);
+
+    if (link)
+        dibs__connector_succeeded(&channel->connector, now);
+    else
+        dibs__connector_failed(&channel->connector, now, channel->spare ? SPARE_LAST_MS : DIBS__RECONNECT_LAST_MS);
+    end_try(channel, link, error);
+}
+
+void dibs__channel_begin_try(struct dibs__channel *channel, int64_t now)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    struct dibs__link_id before;
+
+    take_opening(channel, DIBS__OPENER_SCHEDULER, &before);
+    channel_mutex_unlock(&channel->mutex);
+    dibs_status status = dibs__connector_begin(&channel->connector, &before, now, &error);
+    channel_mutex_lock(&channel->mutex);
+    if (status != DIBS_OK)
+        end_scheduled_try(channel, &error, now);
+}
+
+void dibs__channel_go_on_trying(struct dibs__channel *channel, int64_t now)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+
+    DIBS__REQUIRE(channel->opener == DIBS__OPENER_SCHEDULER);
+    channel_mutex_unlock(&channel->mutex);
+    dibs_status status = dibs__connector_step(&channel->connector, now, &error);
+    channel_mutex_lock(&channel->mutex);
+    if (status != DIBS_OK || dibs__connector_is_ready(&channel->connector))
+        end_scheduled_try(channel, &error, now);
+}

@@ -1,0 +1,178 @@
+/*
+ * What the files of a channel share, and nobody else includes:
+ *
+ *     channel.c         what other files call: sending, waiting, asking after the channel
+ *     channel_flight.c  the requests in flight
+ *     channel_io.c      the writing and the reading role, and the end of a link
+ *     channel_open.c    making the next link
+ *     channel_poll.c    what the scheduler's event loop calls
+ *
+ * Lock discipline
+ *
+ * `mutex` guards every field that does not say otherwise. It is a leaf, except
+ * that a transport may lock its own beneath it. It is let go of before any I/O
+ * and before every callback. (To look at what lies in the socket, which neither
+ * takes nor waits, does not count as I/O.)
+ *
+ * Three roles are each taken, under the mutex, by one thread at a time:
+ *     writing  may send on the link without the mutex; alone it changes `sending`.
+ *     reading  may receive on the link without the mutex; it owns the link's reader.
+ *     opening  makes the next link while there is none; it owns the connector's try.
+ *
+ * Whoever finds that a link broke marks it `broken` and shuts it, which brings
+ * the owners of the roles back. All requests in flight fail at that moment.
+ * The last to leave a role frees the link.
+ *
+ * A thread that waits for its reply sleeps on its request's cond until
+ *     request->done, or nobody reads (then it reads), or its deadline.
+ * A thread whose time is over while another reads what has come sleeps on `changed` until
+ *     a round of reading has ended, or LOOK_AGAIN_MS have passed, again and
+ *     again while there is something to read, for LAST_LOOK_MS.
+ * A thread that needs a link sleeps on `changed` until
+ *     a link stands, or a try that it waited for failed, or its deadline.
+ */
+#ifndef DIBS_REDIS_CHANNEL_PARTS_H
+#define DIBS_REDIS_CHANNEL_PARTS_H
+
+#include "redis/channel.h"
+#include "redis/connector.h"
+
+DIBS__MUTEX_CLASS(channel_mutex);
+
+/* The request of a command, from when it was appended to the link's bytes until its reply was taken. */
+struct dibs__request {
+    struct dibs__request *next DIBS__GUARDED_BY(channel_mutex); /* in flight, or finished */
+    int64_t expires DIBS__GUARDED_BY(channel_mutex);            /* without a reply by then the link is given up */
+    uint64_t
+        begin DIBS__GUARDED_BY(channel_mutex); /* its first byte's place among all that were appended to the link */
+    bool waited_for DIBS__GUARDED_BY(channel_mutex); /* a thread takes the reply; false: done_fn does, or nobody */
+    bool away DIBS__GUARDED_BY(channel_mutex);       /* that thread does something else: nobody sleeps on cond */
+    bool done DIBS__GUARDED_BY(channel_mutex);       /* no longer in flight: answered, or failed */
+    bool unknown DIBS__GUARDED_BY(channel_mutex);    /* failed, and the server may have got the command */
+    struct dibs__error *error DIBS__GUARDED_BY(channel_mutex); /* the waiting thread's, for the reason of a failure */
+    redisReply *reply;       /* the reading thread's until done, then the taker's; NULL: failed */
+    pthread_cond_t cond;     /* the waiting thread's */
+    dibs__reply_fn *done_fn; /* read-only once sent; NULL: nobody takes the reply, or a thread does */
+    void *arg;               /* read-only once sent; of done_fn */
+};
+
+/* Who has the opening role. */
+enum dibs__opener {
+    DIBS__OPENER_NOBODY,
+    DIBS__OPENER_THREAD,    /* a thread that needs a link */
+    DIBS__OPENER_SCHEDULER, /* the scheduler's thread */
+};
+
+struct dibs__channel {
+    struct dibs__endpoint *endpoint;  /* read-only after new */
+    const struct dibs__clock *clock;  /* read-only after new */
+    struct dibs__channel_hooks hooks; /* read-only after new */
+    uint32_t command_timeout_ms;      /* read-only after new */
+    struct dibs__mutex mutex;
+
+    struct dibs__link *link DIBS__GUARDED_BY(channel_mutex); /* NULL: there is none */
+    bool broken DIBS__GUARDED_BY(channel_mutex);             /* the link is at its end; the roles are to be left */
+    bool reading DIBS__GUARDED_BY(channel_mutex);            /* a thread has the reading role */
+    bool writing DIBS__GUARDED_BY(channel_mutex);            /* a thread has the writing role */
+    bool in_send DIBS__GUARDED_BY(channel_mutex);            /* any part of `sending` may have left by now */
+    unsigned looking DIBS__GUARDED_BY(channel_mutex);        /* threads that wait for the end of a round of reading */
+    uint64_t serial DIBS__GUARDED_BY(channel_mutex);         /* of the link, or of the last one where there is none */
+    uint64_t unended DIBS__GUARDED_BY(channel_mutex); /* of the newest link whose end is not proven; 0: there is none */
+    struct dibs__link_id last_id DIBS__GUARDED_BY(channel_mutex);  /* of the link that broke last */
+    struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why that link broke */
+    struct dibs__error open_error DIBS__GUARDED_BY(channel_mutex); /* of the last try; DIBS_OK: it made a link */
+    unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* how many have ended */
+    uint64_t received_before DIBS__GUARDED_BY(channel_mutex); /* how often the server was heard before the last try */
+    enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
+    pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
+    struct dibs__connector connector; /* its try is the opening role's, its pauses are the scheduler thread's */
+    bool spare;                       /* the scheduler thread's; the channel need not be connected at all times */
+
+    struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
+    struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role is to send */
+    uint64_t queued DIBS__GUARDED_BY(channel_mutex);     /* how many bytes were appended since the link was made */
+    uint64_t handed_out DIBS__GUARDED_BY(channel_mutex); /* how many of those were moved to `sending` */
+    struct dibs__request *first DIBS__GUARDED_BY(channel_mutex); /* in flight, in the order of the commands */
+    struct dibs__request *last DIBS__GUARDED_BY(channel_mutex);
+    struct dibs__request *finished DIBS__GUARDED_BY(channel_mutex); /* those whose done_fn is to be called, in order */
+    struct dibs__request **finished_end DIBS__GUARDED_BY(channel_mutex);
+
+    atomic_uint in_flight;  /* atomic; changed under mutex; requests in flight */
+    atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
+    atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
+    atomic_bool wanted;     /* atomic; the scheduler is to make a try; cleared when one has ended */
+    atomic_bool polling;    /* atomic; the reading role's; it has not begun to receive yet */
+};
+
+/* ----------------------------------------------------------- channel_flight.c */
+
+/* NULL: no memory, and the error is filled. */
+struct dibs__request *dibs__request_new(struct dibs__error *error);
+void dibs__request_free(struct dibs__request *request);
+
+/* Appends a command, and its request to those in flight. Requires a link that stands. False: no memory. */
+bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
+                         const struct dibs__command *command) DIBS__REQUIRES(channel_mutex);
+
+/* Gives the oldest request in flight its reply. Requires that one is in flight. */
+void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply) DIBS__REQUIRES(channel_mutex);
+
+/* Fails all that is in flight. sent: how many bytes of the link may have left. */
+void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struct dibs__error *why)
+    DIBS__REQUIRES(channel_mutex);
+
+/* Calls the done_fns of what has finished, and lets go of the mutex for that. */
+void dibs__flight_call_finished(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
+/* --------------------------------------------------------------- channel_io.c */
+
+/* A link stands: there is one, and it is not broken. */
+static inline bool dibs__link_stands(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return channel->link && !channel->broken;
+}
+
+static inline bool dibs__has_unsent(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return channel->sending.used > 0 || channel->out.used > 0;
+}
+
+/* The link, if one stands, is of no use any more: fails what is in flight. */
+void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error *why) DIBS__REQUIRES(channel_mutex);
+
+/* The same, because a reply took longer than the command timeout. */
+void dibs__channel_time_out(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
+/*
+ * Sends what was appended, unless another thread does. Waits for the socket
+ * until the deadline (0: not at all). Lets go of the mutex in between.
+ */
+void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex);
+
+/*
+ * One round of reading: waits for bytes until the deadline (0: not at all) and
+ * hands out the replies that are complete. Lets go of the mutex in between.
+ * Requires a link that stands, and that nobody has the reading role. True: the
+ * scheduler is to be told that it has to read what comes next.
+ */
+bool dibs__channel_read(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex);
+
+/* Nobody reads: wakes a thread that will, if any waits. True: none does, and the scheduler is to be told to. */
+bool dibs__channel_pass_reading_on(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
+/* Whether a reply may be about to come: bytes lie in the socket, or were just taken out. Requires a link. */
+bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
+/* ------------------------------------------------------------- channel_open.c */
+
+/* Makes a link unless one stands, or waits for another thread that does. Lets go of the mutex in between. */
+dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex);
+
+/* The scheduler's. Begins a try. Requires that nobody has the opening role. Lets go of the mutex in between. */
+void dibs__channel_begin_try(struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex);
+
+/* The scheduler's, which has the opening role. Goes on with the try. Lets go of the mutex in between. */
+void dibs__channel_go_on_trying(struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex);
+
+#endif

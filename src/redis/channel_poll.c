@@ -1,0 +1,85 @@
+#include "redis/channel_parts.h"
+
+/* There is no link, and the scheduler is to make one. */
+static bool is_missing(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
+{
+    return (keep_open || atomic_load(&channel->wanted)) && !channel->link && channel->opener == DIBS__OPENER_NOBODY;
+}
+
+/* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
+static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
+{
+    short want = 0;
+
+    if (!channel->reading && !channel->writing && (channel->first || keep_open))
+        want |= POLLIN;
+    if (!channel->writing && dibs__has_unsent(channel))
+        want |= POLLOUT;
+    return want;
+}
+
+void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline)
+{
+    *fd = (struct pollfd){.fd = -1};
+    *deadline = DIBS__NEVER;
+    channel_mutex_lock(&channel->mutex);
+    if (channel->opener == DIBS__OPENER_SCHEDULER) {
+        dibs__connector_interest(&channel->connector, fd, deadline);
+    } else if (dibs__link_stands(channel)) {
+        short want = wants(channel, keep_open);
+        if (channel->first)
+            *deadline = channel->first->expires;
+        if (want)
+            *fd = dibs__link_poll(channel->link, want, deadline);
+    } else if (is_missing(channel, keep_open)) {
+        *deadline = channel->connector.next_at;
+    }
+    channel_mutex_unlock(&channel->mutex);
+}
+
+static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex)
+{
+    return dibs__link_stands(channel) && channel->first && now >= channel->first->expires;
+}
+
+/*
+ * Requires a link that stands. Where a thread has the writing role, reading is
+ * left to that thread: if the end of the link were found here meanwhile, its
+ * command would be in doubt.
+ */
+static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now) DIBS__REQUIRES(channel_mutex)
+{
+    dibs__channel_flush(channel, 0);
+    if (dibs__link_stands(channel) && !channel->reading && !channel->writing &&
+        dibs__link_may_receive(channel->link, ready))
+        dibs__channel_read(channel, 0);
+    while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
+        if (channel->reading) /* that thread hands out the reply in a moment, or calls for the scheduler */
+            return;
+        dibs__channel_read(channel, 0);
+    }
+    if (is_overdue(channel, now))
+        dibs__channel_time_out(channel);
+}
+
+void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
+{
+    channel_mutex_lock(&channel->mutex);
+    channel->spare = !keep_open;
+    if (channel->opener == DIBS__OPENER_SCHEDULER)
+        dibs__channel_go_on_trying(channel, now);
+    else if (dibs__link_stands(channel))
+        go_on_with_link(channel, ready, now);
+    else if (is_missing(channel, keep_open) && now >= channel->connector.next_at)
+        dibs__channel_begin_try(channel, now);
+    dibs__flight_call_finished(channel);
+    channel_mutex_unlock(&channel->mutex);
+}
+
+void dibs__channel_hurry(struct dibs__channel *channel)
+{
+    channel_mutex_lock(&channel->mutex);
+    if (!dibs__link_stands(channel)) /* where one stands and breaks at once, the next is not made at once */
+        channel->connector.next_at = 0;
+    channel_mutex_unlock(&channel->mutex);
+}

@@ -1,0 +1,90 @@
+#include "redis/connector.h"
+
+void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
+                          uint32_t timeout_ms)
+{
+    *connector = (struct dibs__connector){
+        .endpoint = endpoint,
+        .use = use,
+        .timeout_ms = timeout_ms,
+        .backoff = {.first_ms = DIBS__RECONNECT_FIRST_MS},
+    };
+}
+
+static void end_try(struct dibs__connector *connector)
+{
+    dibs__link_free(connector->link);
+    connector->link = NULL;
+}
+
+void dibs__connector_free(struct dibs__connector *connector)
+{
+    end_try(connector);
+}
+
+dibs_status dibs__connector_begin(struct dibs__connector *connector, const struct dibs__link_id *before, int64_t now,
+                                  struct dibs__error *error)
+{
+    DIBS__REQUIRE(!connector->link);
+    connector->until = dibs__after_ms(now, connector->timeout_ms);
+    connector->link = dibs__link_start(connector->endpoint, connector->use, before, error);
+    return connector->link ? DIBS_OK : error->status;
+}
+
+bool dibs__connector_is_ready(const struct dibs__connector *connector)
+{
+    return connector->link && connector->link->state == DIBS__LINK_READY;
+}
+
+dibs_status dibs__connector_step(struct dibs__connector *connector, int64_t now, struct dibs__error *error)
+{
+    DIBS__REQUIRE(connector->link);
+    dibs_status status = dibs__link_step(connector->link, now, connector->until, error);
+    if (status == DIBS_OK && !dibs__connector_is_ready(connector) && now >= connector->until)
+        status = dibs__link_give_up(connector->link, error);
+    if (status != DIBS_OK)
+        end_try(connector);
+    return status;
+}
+
+dibs_status dibs__connector_finish(struct dibs__connector *connector, const struct dibs__clock *clock, int64_t deadline,
+                                   struct dibs__error *error)
+{
+    int64_t until = connector->until;
+
+    DIBS__REQUIRE(connector->link);
+    dibs_status status = dibs__link_finish(connector->link, clock, until < deadline ? until : deadline, until, error);
+    if (status == DIBS_TIMEOUT && until <= deadline)
+        status = dibs__link_give_up(connector->link, error);
+    if (status != DIBS_OK && status != DIBS_TIMEOUT)
+        end_try(connector);
+    return status;
+}
+
+struct dibs__link *dibs__connector_take(struct dibs__connector *connector)
+{
+    struct dibs__link *link = dibs__connector_is_ready(connector) ? connector->link : NULL;
+
+    if (link)
+        connector->link = NULL;
+    return link;
+}
+
+void dibs__connector_interest(struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline)
+{
+    DIBS__REQUIRE(connector->link);
+    *fd = dibs__link_interest(connector->link, deadline);
+    if (connector->until < *deadline)
+        *deadline = connector->until;
+}
+
+void dibs__connector_succeeded(struct dibs__connector *connector, int64_t now)
+{
+    dibs__backoff_reset(&connector->backoff);
+    connector->next_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
+}
+
+void dibs__connector_failed(struct dibs__connector *connector, int64_t now, int64_t last_ms)
+{
+    connector->next_at = dibs__after_ms(now, dibs__backoff_next(&connector->backoff, last_ms));
+}

@@ -1,0 +1,68 @@
+/*
+ * Making a link, and making the next one: a try that has its time, and after
+ * tries that failed a pause that grows. Used by channels and subscribers.
+ *
+ * A connector has no lock. One thread at a time goes on with a try; the pauses
+ * belong to the scheduler's thread.
+ */
+#ifndef DIBS_REDIS_CONNECTOR_H
+#define DIBS_REDIS_CONNECTOR_H
+
+#include "base/backoff.h"
+#include "redis/link.h"
+
+#define DIBS__RECONNECT_FIRST_MS 10 /* the first pause between two tries */
+#define DIBS__RECONNECT_LAST_MS 500 /* the longest, for a link that there must always be */
+
+struct dibs__connector {
+    struct dibs__endpoint *endpoint; /* read-only after init */
+    enum dibs__link_use use;         /* read-only after init */
+    uint32_t timeout_ms;             /* read-only after init; of one try */
+    struct dibs__link *link;         /* the trying thread's; NULL: no try is going on */
+    int64_t until;                   /* the trying thread's; when the try that began last is given up */
+    struct dibs__backoff backoff;    /* the scheduler thread's */
+    int64_t next_at;                 /* the scheduler thread's; when the next try is due */
+};
+
+void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,
+                          uint32_t timeout_ms);
+void dibs__connector_free(struct dibs__connector *connector);
+
+/*
+ * Begins a try; `before` is the link that the new one replaces, or all zero.
+ * Requires that no try is going on. Any status but DIBS_OK: the try failed, and
+ * has ended.
+ */
+dibs_status dibs__connector_begin(struct dibs__connector *connector, const struct dibs__link_id *before, int64_t now,
+                                  struct dibs__error *error);
+
+/*
+ * Goes on with the try as far as possible without blocking. Any status but
+ * DIBS_OK: the try failed or took too long, and has ended.
+ */
+dibs_status dibs__connector_step(struct dibs__connector *connector, int64_t now, struct dibs__error *error);
+
+/*
+ * Blocks until the try has ended, at most until the deadline. DIBS_OK: the link
+ * is ready. DIBS_TIMEOUT: the try may go on. Any other status: it failed.
+ */
+dibs_status dibs__connector_finish(struct dibs__connector *connector, const struct dibs__clock *clock, int64_t deadline,
+                                   struct dibs__error *error);
+
+bool dibs__connector_is_ready(const struct dibs__connector *connector); /* a link is ready, and can be taken */
+
+/* The link that is ready, which is the caller's from now on, and the end of the try. NULL: no link is ready. */
+struct dibs__link *dibs__connector_take(struct dibs__connector *connector);
+
+/* What to poll for while a try is going on, and until when at the latest. */
+void dibs__connector_interest(struct dibs__connector *connector, struct pollfd *fd, int64_t *deadline);
+
+/* Of the scheduler's thread, which sets next_at by these. */
+
+/* A link was made. Where it breaks at once, the next is not made at once. */
+void dibs__connector_succeeded(struct dibs__connector *connector, int64_t now);
+
+/* The try failed. last_ms: the longest pause. */
+void dibs__connector_failed(struct dibs__connector *connector, int64_t now, int64_t last_ms);
+
+#endif
