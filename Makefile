@@ -90,7 +90,7 @@ objects        = $(patsubst %.c,$(OBJ)/%.o,$(1))
 programs       = $(patsubst $(1)/%.c,$(BUILD)/$(2)/%,$(wildcard $(1)/*.c))
 
 SCRIPTS       := $(sort $(wildcard src/redis/scripts/*.lua))
-LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store core api)))))
+LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store store/redis core api)))))
 LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
 DEMO_OBJECTS  := $(call objects,$(wildcard demo/support/*.c))
 BENCH_OBJECTS := $(call objects,$(wildcard bench/support/*.c))

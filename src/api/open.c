@@ -6,7 +6,7 @@
 #include "api/check.h"
 #include "base/error.h"
 #include "core/runtime.h"
-#include "store/keys.h"
+#include "store/store.h"
 
 #define LABEL_MAX 48
 #define RESERVED_KEYS "dibs:"

@@ -23,7 +23,8 @@ dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out)
     if (status != DIBS_OK)
         return dibs__cannot_visit(status);
     struct dibs__store *store = visit.core->store;
-    status = store->ops->query(store, name, command_deadline(rt), out, &error);
+    struct dibs__query query = {.name = name, .deadline = command_deadline(rt)};
+    status = dibs__store_query(store, &query, out, &error);
     dibs__visit_end(&visit);
     if (status != DIBS_OK) {
         memset(out, 0, sizeof *out);

@@ -186,7 +186,7 @@ static struct dibs__cell *lock_cell_of(struct dibs__cells *cells, const struct d
 
 static void list(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__bid *bid = &lease->bid;
+    struct dibs__asking *bid = &lease->bid;
 
     dibs__lease_ref(lease);
     bid->listed = true;
@@ -201,7 +201,7 @@ static void list(struct dibs__cell *cell, struct dibs__lease *lease)
 /* Where it was listed. The cell may be unused afterwards. */
 static void unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__bid *bid = &lease->bid;
+    struct dibs__asking *bid = &lease->bid;
 
     if (!bid->listed)
         return;
@@ -527,7 +527,7 @@ static void fall_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
 static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                 const struct dibs__sleep *sleep)
 {
-    struct dibs__bid *bid = &lease->bid;
+    struct dibs__asking *bid = &lease->bid;
 
     bid->sleeper = sleep->cond;
     while (bid->push.fence == 0 && !bid->hinted && !atomic_load(cells->closing)) {
@@ -542,7 +542,7 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
 struct dibs__push dibs__cell_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                    const struct dibs__sleep *sleep)
 {
-    struct dibs__bid *bid = &lease->bid;
+    struct dibs__asking *bid = &lease->bid;
 
     shard_mutex_lock(&cell->shard->mutex);
     if (!lease->fair)

@@ -31,8 +31,8 @@ struct dibs__push {
 };
 
 /* The attempt at a lease, until it is granted or given up. */
-struct dibs__bid {
-    struct dibs__ask ask; /* the asking thread's, as is answer: where another thread asked, it is passed on with */
+struct dibs__asking {
+    struct dibs__bid ask; /* the asking thread's, as is answer: where another thread asked, it is passed on with */
     bool answered;        /* the turn, and then */
     dibs_status status;   /* this is what it was told */
     struct dibs__answer answer;
@@ -53,7 +53,7 @@ struct dibs__lease {
     bool fixed, fair;
     int64_t granted_at;
     char token[DIBS__TOKEN_MAX]; /* while it is asked for, guarded by the cell's mutex */
-    struct dibs__bid bid;
+    struct dibs__asking bid;
     atomic_uint step;     /* hand-overs within the process; written under the cell's mutex */
     atomic_bool extended; /* it may not be as long any more as was asked */
     /* the longest that it was ever extended to, or was to be; 0: never. Written under the renewal's mutex */
@@ -62,19 +62,19 @@ struct dibs__lease {
     atomic_bool loss_told;      /* somebody sees to what follows from the loss */
     _Atomic uint64_t reentered; /* written by the holding thread only */
 
-    uint32_t lease_ms;         /* guarded by the renewal's mutex (renewal.c) */
-    int64_t due;               /* guarded by the renewal's mutex; when the scheduler must look at it next */
-    int64_t renew_at, risk_at; /* guarded by the renewal's mutex */
-    int64_t proof;             /* guarded by the renewal's mutex; when the request that proved it last was sent */
-    uint64_t server;           /* guarded by the renewal's mutex; which one proved it last */
-    bool in_doubt;             /* guarded by the renewal's mutex; another server answers than the one that proved it:
-                                  to be renewed, or set again there */
-    bool unanswered;           /* guarded by the renewal's mutex; a request that may set it again there had no
-                                  answer: it may still come */
-    bool failed;               /* guarded by the renewal's mutex; a renewal failed since the lease was last proved */
-    bool in_flight;            /* guarded by the renewal's mutex; being renewed now */
-    struct dibs__stuck stuck;  /* guarded by the renewal's mutex; an extension that may still arrive */
-    size_t heap_place;         /* guarded by the renewal's mutex; DIBS__NOT_SCHEDULED: it is not kept alive */
+    uint32_t lease_ms;            /* guarded by the renewal's mutex (renewal.c) */
+    int64_t due;                  /* guarded by the renewal's mutex; when the scheduler must look at it next */
+    int64_t renew_at, risk_at;    /* guarded by the renewal's mutex */
+    struct dibs__lease_memo memo; /* guarded by the renewal's mutex; the store's own */
+    bool in_doubt;                /* guarded by the renewal's mutex; another server answers than the one that proved it:
+                                     to be renewed, or set again there */
+    bool unanswered;              /* guarded by the renewal's mutex; a request that may set it again there had no
+                                     answer: it may still come */
+    bool failed;                  /* guarded by the renewal's mutex; a renewal failed since the lease was last proved */
+    bool in_flight;               /* guarded by the renewal's mutex; being renewed now */
+    uint32_t cut_ms;   /* guarded by the renewal's mutex; an extension that may still arrive would cut the lease to this
+                          length; 0: there is none */
+    size_t heap_place; /* guarded by the renewal's mutex; DIBS__NOT_SCHEDULED: it is not kept alive */
     enum dibs__extending extending;      /* guarded by the renewal's mutex */
     uint32_t extend_ms;                  /* guarded by the renewal's mutex; to this length */
     dibs_status extend_status;           /* guarded by the renewal's mutex; when done */

@@ -44,11 +44,6 @@ static void make_token(struct dibs__core *core, char token[DIBS__TOKEN_MAX])
              core->pid, dibs__thread_number(), core->id, number);
 }
 
-static void reset_ask(struct dibs__lease *lease)
-{
-    lease->bid.ask = (struct dibs__ask){.name = lease->name, .token = lease->token, .lease_ms = lease->asked_ms};
-}
-
 /* All that a lease will need, before the store is asked for it: what was granted must not be refused. NULL: no memory.
  */
 static struct dibs__lease *new_bid(struct dibs__core *core, const char *name, size_t name_size, uint32_t lease_ms,
@@ -64,7 +59,7 @@ static struct dibs__lease *new_bid(struct dibs__core *core, const char *name, si
     lease->fixed = flags & DIBS_FIXED_LEASE;
     lease->fair = flags & DIBS_FAIR;
     make_token(core, lease->token);
-    reset_ask(lease);
+    lease->bid.ask = (struct dibs__bid){.name = lease->name, .token = lease->token, .lease_ms = lease_ms};
     return lease;
 }
 
@@ -140,20 +135,16 @@ static dibs_status for_lack_of_replicas(struct attempt *attempt, dibs_status sta
 /* The store knows no more of the token, or takes it back by itself: the attempt goes on with a new one. */
 static void renew_token(struct attempt *attempt)
 {
-    struct dibs__ask *ask = &attempt->lease->bid.ask, before = *ask;
     char token[DIBS__TOKEN_MAX];
 
     make_token(attempt->core, token);
     dibs__cell_set_token(attempt->core->cells, attempt->cell, attempt->lease, token);
-    reset_ask(attempt->lease);
-    ask->seen_until = before.seen_until;
-    ask->seen_server = before.seen_server;
 }
 
 static dibs_status ask_store(struct attempt *attempt, struct dibs__answer *answer)
 {
     struct dibs__core *core = attempt->core;
-    struct dibs__ask *ask = &attempt->lease->bid.ask;
+    struct dibs__bid *ask = &attempt->lease->bid.ask;
     int64_t now = dibs__core_now(core);
     int64_t deadline =
         attempt->limit > 0 ? dibs__after_ms(now, core->runtime->settings.command_timeout_ms) : attempt->try_until;
@@ -164,7 +155,7 @@ static dibs_status ask_store(struct attempt *attempt, struct dibs__answer *answe
     ask->wait = attempt->limit > 0;
     ask->fair = attempt->lease->fair;
     ask->deadline = deadline < grace ? deadline : grace;
-    dibs_status status = core->store->ops->acquire(core->store, ask, answer, &attempt->error);
+    dibs_status status = dibs__store_ask(core->store, ask, answer, &attempt->error);
     if (answer->spent)
         renew_token(attempt);
     bool cut_short = grace < deadline && dibs__core_now(core) >= grace;
@@ -176,7 +167,7 @@ static dibs_status ask_store(struct attempt *attempt, struct dibs__answer *answe
 /* What the thread that asked before was told, or what the store answers now: also where that lease is over by now. */
 static dibs_status ask_or_recall(struct attempt *attempt, struct dibs__answer *answer)
 {
-    struct dibs__bid *bid = &attempt->lease->bid;
+    struct dibs__asking *bid = &attempt->lease->bid;
     int64_t end = dibs__lease_deadline(bid->ask.proof, attempt->lease->asked_ms);
     bool answered = bid->answered;
 
@@ -201,7 +192,7 @@ static bool begin_lease(struct attempt *attempt, uint64_t fence)
     lease->store_fence = fence;
     lease->granted_at = now;
     atomic_store(&lease->deadline, deadline);
-    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, lease->bid.ask.server);
+    dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, &lease->bid.ask.lease);
     return true;
 }
 
@@ -557,7 +548,7 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
         .deadline = deadline,
         .next = next ? &next->bid.ask : NULL,
     };
-    dibs_status status = core->store->ops->release(core->store, &release, &error);
+    dibs_status status = dibs__store_release(core->store, &release, &error);
 
     if (next && (release.next_status == DIBS_OK || release.next_status == DIBS_BUSY)) {
         next->bid.answered = true;

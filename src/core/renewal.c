@@ -23,7 +23,6 @@
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
 #define RETRY_MOST_MS 1000
 #define EXTEND_RETRY_MS 10 /* somebody waits for it */
-#define MEMORY_MS 3500000  /* a store knows the fence of a lock for an hour at least: less what its clock is off */
 
 DIBS__MUTEX_CLASS(dibs__renewals_mutex);
 
@@ -38,7 +37,6 @@ struct dibs__renewals {
     struct dibs__lease **heap;             /* guarded by mutex; by due, the earliest first */
     size_t heap_count, heap_cap, reserved; /* guarded by mutex */
     struct dibs__lease *all;               /* guarded by mutex; all leases that threads hold, lost ones too */
-    uint64_t server;                       /* guarded by mutex; that renewals are sent to; 0: not known */
     int64_t planned;                       /* guarded by mutex */
     int64_t hint;  /* guarded by mutex; the last requested wake-up: kept, so that lock/unlock loops need not ring */
     bool draining; /* guarded by mutex */
@@ -140,18 +138,17 @@ static int64_t retry_pause(uint32_t lease_ms)
     return ms * DIBS__NS_PER_MS;
 }
 
-/* Requires mutex. How long a renewal makes the lease last for sure: an extension that is stuck may cut it short. */
-static uint32_t sure_ms(const struct dibs__lease *lease)
+/* How long a renewal makes a lease last for sure: an extension that may still arrive may cut it short. */
+static uint32_t sure_ms(uint32_t lease_ms, uint32_t cut_ms)
 {
-    uint32_t stuck_ms = lease->stuck.lease_ms;
-
-    return stuck_ms > 0 && stuck_ms < lease->lease_ms ? stuck_ms : lease->lease_ms;
+    return cut_ms > 0 && cut_ms < lease_ms ? cut_ms : lease_ms;
 }
 
 /* Requires mutex. When a renewal that failed is tried again: in time, also where an extension was to cut the lease. */
 static int64_t retry_at(const struct dibs__lease *lease, int64_t now)
 {
-    int64_t pause = retry_pause(sure_ms(lease)), left = (atomic_load(&lease->deadline) - now) / 3;
+    int64_t pause = retry_pause(sure_ms(lease->lease_ms, lease->cut_ms)),
+            left = (atomic_load(&lease->deadline) - now) / 3;
     int64_t least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
 
     return now + (left >= pause ? pause : left > least ? left : least);
@@ -160,9 +157,10 @@ static int64_t retry_at(const struct dibs__lease *lease, int64_t now)
 /* Requires mutex. The lease was proved by a request sent at proof. */
 static void set_times(const struct dibs__renewals *r, struct dibs__lease *lease, int64_t proof)
 {
-    lease->proof = proof;
-    lease->renew_at = lease->fixed ? DIBS__NEVER : proof + period(r, sure_ms(lease));
-    lease->risk_at = lease->fixed ? DIBS__NEVER : proof + sure_ms(lease) * DIBS__NS_PER_MS / 2;
+    uint32_t sure = sure_ms(lease->lease_ms, lease->cut_ms);
+
+    lease->renew_at = lease->fixed ? DIBS__NEVER : proof + period(r, sure);
+    lease->risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
 }
 
 /* -------------------------------------------------------- the thread's rounds */
@@ -186,7 +184,7 @@ static void batch_done(struct dibs__batch *batch, const struct dibs__error *erro
 /* Requires mutex. Where another server proved the lease than is asked to renew it, that is to be done at once. */
 static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease)
 {
-    if (lease->server == r->server || !r->server)
+    if (!r->store->ops->is_unproven(r->store, &lease->memo))
         return;
     lease->in_doubt = true;
     lease->renew_at = 0;
@@ -216,9 +214,8 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
         .lease_ms = lease_ms,
         .fence = lease->store_fence,
         .extension = extension,
-        .set_again = now - lease->proof < MEMORY_MS * DIBS__NS_PER_MS,
-        .server = lease->server,
-        .stuck = lease->stuck,
+        .memo = lease->memo,
+        .cut_ms = lease->cut_ms,
         .context = lease,
     };
     dibs__lease_ref(lease);
@@ -286,7 +283,7 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
 /* Whether the store did what it was asked, but an extension that is stuck may still undo it. */
 static bool is_unsure(const struct dibs__renewal *item)
 {
-    return item->result == DIBS__RENEWED && item->sure_ms < item->lease_ms;
+    return item->result == DIBS__RENEWED && sure_ms(item->lease_ms, item->cut_ms) < item->lease_ms;
 }
 
 /* Requires mutex. Whoever extends the lease learns what came of it, or it is tried again. */
@@ -317,15 +314,16 @@ static void end_extension(struct dibs__renewals *r, struct dibs__lease *lease, c
 static void prolong(struct dibs__renewals *r, struct dibs__lease *lease, const struct dibs__renewal *item,
                     int64_t proof, int64_t now)
 {
-    lease->server = item->server;
+    uint32_t sure = sure_ms(item->lease_ms, item->cut_ms);
+
     lease->failed = false;
     if (item->extension || !lease->fixed)
-        dibs__lease_move(lease, dibs__lease_deadline(proof, item->sure_ms), false, now);
+        dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
     set_times(r, lease, proof);
     if (lease->extending != DIBS__EXTEND_ASKED)
         return;
     if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
-        int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(r, item->sure_ms);
+        int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(r, sure);
         lease->renew_at = again < due ? again : due;
     } else {
         lease->renew_at = 0; /* asked for while this renewal was in flight */
@@ -354,7 +352,8 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
         return false;
     }
     bool renewal = !item->extension;
-    lease->stuck = item->stuck;
+    lease->memo = item->memo;
+    lease->cut_ms = item->cut_ms;
     end_extension(r, lease, item, error);
     if (item->result == DIBS__RENEWED) {
         atomic_fetch_add_explicit(r->config.renewed, renewal, memory_order_relaxed);
@@ -467,13 +466,13 @@ void dibs__renewals_unreserve(struct dibs__renewals *r)
 }
 
 void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
-                        uint64_t server)
+                        const struct dibs__lease_memo *memo)
 {
     dibs__lease_ref(lease);
     dibs__renewals_mutex_lock(&r->mutex);
     r->reserved--;
     lease->lease_ms = lease_ms;
-    lease->server = server;
+    lease->memo = *memo;
     set_times(r, lease, proof);
     doubt(r, lease);
     lease->next = r->all;
@@ -525,10 +524,9 @@ void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, 
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-void dibs__renewals_doubt_all(struct dibs__renewals *r, uint64_t server)
+void dibs__renewals_doubt_all(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    r->server = server;
     for (struct dibs__lease *lease = r->all; lease; lease = lease->next) {
         if (!scheduled(lease))
             continue;

@@ -37,9 +37,9 @@ void dibs__renewals_wake(struct dibs__renewals *renewals);
 bool dibs__renewals_reserve(struct dibs__renewals *renewals);
 void dibs__renewals_unreserve(struct dibs__renewals *renewals);
 
-/* A lease that was granted to a request sent at proof, to that server. Takes a reference. */
+/* A lease that was granted to a request sent at proof, with what the store noted of it. Takes a reference. */
 void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
-                        uint64_t server);
+                        const struct dibs__lease_memo *memo);
 
 /*
  * Its thread gives it up: afterwards no renewal of it begins. A callback that
@@ -51,8 +51,8 @@ bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *
 /* Waits, at most until the deadline, while the lease is to be set again in a store that may have forgotten it. */
 void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
 
-/* The scheduler's: that server is asked now. Leases that another proved are renewed there at once, or set again. */
-void dibs__renewals_doubt_all(struct dibs__renewals *renewals, uint64_t server);
+/* The scheduler's: another server is asked now. Leases that it has not confirmed are renewed there at once. */
+void dibs__renewals_doubt_all(struct dibs__renewals *renewals);
 
 /* As dibs_extend, for the thread that holds the lease: waits for the store at most until the deadline. */
 dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms,

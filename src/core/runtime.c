@@ -69,11 +69,11 @@ static void on_ask_again(void *context)
     dibs__cells_ask_again(core->cells);
 }
 
-static void on_forgetful(void *context, uint64_t server)
+static void on_forgetful(void *context)
 {
     struct dibs__core *core = context;
 
-    dibs__renewals_doubt_all(core->renewals, server);
+    dibs__renewals_doubt_all(core->renewals);
 }
 
 static void on_reachable(void *context, bool up, const char *detail)

@@ -6,46 +6,50 @@
 
 #include "redis/reply.h"
 
-void dibs__call_init(struct dibs__call *call, enum dibs__script script, int key_count)
+void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size)
 {
-    memset(call, 0, sizeof *call);
-    call->script = script;
-    call->count = 2;
-    dibs__call_add_number(call, key_count);
+    DIBS__REQUIRE(words->count < words->most);
+    words->words[words->count] = bytes;
+    words->sizes[words->count++] = size;
 }
 
-void dibs__call_add(struct dibs__call *call, const char *bytes, size_t size)
+void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_count)
 {
-    call->words[call->count] = bytes;
-    call->sizes[call->count++] = size;
+    words->count = DIBS__SCRIPT_WORDS - 1;
+    dibs__words_add(words, *text, (size_t)snprintf(*text, sizeof *text, "%zu", key_count));
+}
+
+void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
+                        const struct dibs__words *words)
+{
+    bool by_text = with_text || !view->shas[script][0];
+
+    words->words[0] = by_text ? "EVAL" : "EVALSHA";
+    words->words[1] = by_text ? dibs__script_text(script) : view->shas[script];
+    words->sizes[0] = strlen(words->words[0]);
+    words->sizes[1] = strlen(words->words[1]);
+}
+
+void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count)
+{
+    DIBS__REQUIRE(key_count <= DIBS__CALL_KEYS);
+    call->script = script;
+    call->number_count = 0;
+    call->words = (struct dibs__words){call->word_array, call->size_array, 0, DIBS__CALL_WORDS};
+    dibs__words_begin(&call->words, &call->key_count, key_count);
+}
+
+void dibs__call_add(struct dibs__call *call, const char *text)
+{
+    dibs__words_add(&call->words, text, strlen(text));
 }
 
 void dibs__call_add_number(struct dibs__call *call, int64_t number)
 {
+    DIBS__REQUIRE(call->number_count < DIBS__CALL_NUMBERS);
     char *text = call->numbers[call->number_count++];
-    int size = snprintf(text, sizeof call->numbers[0], "%lld", (long long)number);
 
-    dibs__call_add(call, text, (size_t)size);
-}
-
-void dibs__call_set_number(struct dibs__call *call, int nth, int64_t number)
-{
-    char *text = call->numbers[nth];
-
-    for (int i = 0; i < call->count; i++)
-        if (call->words[i] == text)
-            call->sizes[i] = (size_t)snprintf(text, sizeof call->numbers[0], "%lld", (long long)number);
-}
-
-void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
-                        const char *words[2], size_t sizes[2])
-{
-    bool by_text = with_text || !view->shas[script][0];
-
-    words[0] = by_text ? "EVAL" : "EVALSHA";
-    words[1] = by_text ? dibs__script_text(script) : view->shas[script];
-    sizes[0] = strlen(words[0]);
-    sizes[1] = strlen(words[1]);
+    dibs__words_add(&call->words, text, (size_t)snprintf(text, sizeof call->numbers[0], "%" PRId64, number));
 }
 
 int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
@@ -64,33 +68,47 @@ int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t
     struct dibs__request *request =
         dibs__channel_send(channel, serial, &(struct dibs__command){3, words, sizes}, deadline, &unused);
     if (!request || dibs__channel_wait(channel, request, deadline, &reply, &unknown, &unused) != DIBS_OK)
-        return -1;
+        return DIBS__NO_COUNT;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0)
         count = reply->integer;
     freeReplyObject(reply);
     return count;
 }
 
-static dibs_status run_once(struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,
-                            bool with_text, int64_t deadline, redisReply **reply, bool *unknown,
-                            struct dibs__error *error)
+static struct dibs__request *send_call(struct dibs__call *call, struct dibs__channel *channel,
+                                       const struct dibs__link_view *view, bool with_text, int64_t deadline,
+                                       struct dibs__error *error)
 {
-    *unknown = false;
-    dibs__script_words(call->script, view, with_text, call->words, call->sizes);
-    struct dibs__request *request = dibs__channel_send(
-        channel, view->serial, &(struct dibs__command){call->count, call->words, call->sizes}, deadline, error);
-    if (!request)
-        return error->status;
-    return dibs__channel_wait(channel, request, deadline, reply, unknown, error);
+    const struct dibs__words *words = &call->words;
+
+    dibs__script_words(call->script, view, with_text, words);
+    return dibs__channel_send(channel, view->serial, &(struct dibs__command){words->count, words->words, words->sizes},
+                              deadline, error);
 }
 
-dibs_status dibs__call_run(struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,
-                           int64_t deadline, redisReply **reply, bool *unknown, struct dibs__error *error)
+struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,
+                                       const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
 {
-    dibs_status status = run_once(call, channel, view, false, deadline, reply, unknown, error);
+    return send_call(call, channel, view, false, deadline, error);
+}
 
-    if (status != DIBS_OK || !dibs__reply_is_error(*reply, "NOSCRIPT"))
+static dibs_status wait_for_reply(struct dibs__channel *channel, struct dibs__request *request,
+                                  struct dibs__exchange *exchange)
+{
+    return dibs__channel_wait(channel, request, exchange->deadline, &exchange->reply, &exchange->unknown,
+                              exchange->error);
+}
+
+dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,
+                              const struct dibs__link_view *view, struct dibs__request *request,
+                              struct dibs__exchange *exchange)
+{
+    dibs_status status = wait_for_reply(channel, request, exchange);
+
+    if (status != DIBS_OK || !dibs__reply_is_error(exchange->reply, "NOSCRIPT"))
         return status;
-    freeReplyObject(*reply);
-    return run_once(call, channel, view, true, deadline, reply, unknown, error);
+    freeReplyObject(exchange->reply);
+    exchange->unknown = false;
+    request = send_call(call, channel, view, true, exchange->deadline, exchange->error);
+    return request ? wait_for_reply(channel, request, exchange) : exchange->error->status;
 }

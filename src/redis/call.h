@@ -4,45 +4,68 @@
 
 #include "redis/channel.h"
 
-#define DIBS__CALL_WORDS 16
-#define DIBS__CALL_NUMBERS 5
-#define DIBS__CALL_FIRST_KEY 3 /* its place among the words */
-
-struct dibs__call {
-    enum dibs__script script;
-    int count, number_count;
-    const char *words[DIBS__CALL_WORDS]; /* the first two are filled when it is sent */
-    size_t sizes[DIBS__CALL_WORDS];
-    char numbers[DIBS__CALL_NUMBERS][24];
+/* The words of a command, in arrays of the caller's. Pointers are kept to what is added, not copies. */
+struct dibs__words {
+    const char **words;
+    size_t *sizes;
+    int count, most;
 };
 
-/* The call keeps pointers to what is added, not copies. First the keys, of that number, then the arguments. */
-void dibs__call_init(struct dibs__call *call, enum dibs__script script, int key_count);
-void dibs__call_add(struct dibs__call *call, const char *bytes, size_t size);
-void dibs__call_add_number(struct dibs__call *call, int64_t number);
+void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size);
 
-/* Changes the number that was added as the nth (from 0; the number of keys is the first). */
-void dibs__call_set_number(struct dibs__call *call, int nth, int64_t number);
+/* Begins the words of a script: room for the first two, filled by dibs__script_words, and the number of keys. */
+#define DIBS__SCRIPT_WORDS 3
+void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_count);
 
 /* Fills the first two words: EVALSHA with the sha that the link knows, else EVAL with the text. */
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
-                        const char *words[2], size_t sizes[2]);
+                        const struct dibs__words *words);
+
+#define DIBS__CALL_KEYS 4
+#define DIBS__CALL_ARGUMENTS 7
+#define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)
+#define DIBS__CALL_NUMBERS 3
+
+/* Stays where it is while it is used. */
+struct dibs__call {
+    enum dibs__script script;
+    int number_count;
+    struct dibs__words words;
+    const char *word_array[DIBS__CALL_WORDS];
+    size_t size_array[DIBS__CALL_WORDS];
+    char key_count[12];
+    char numbers[DIBS__CALL_NUMBERS][24];
+};
+
+/* First the keys are added, of that number, then the arguments. */
+void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count);
+void dibs__call_add(struct dibs__call *call, const char *text);
+void dibs__call_add_number(struct dibs__call *call, int64_t number);
 
 /*
- * Runs it on the connection that view shows, with the text of the script where
- * the server has lost it. DIBS_OK: *reply is the caller's, an error reply too.
- * Else the connection broke or the deadline passed (DIBS_UNAVAILABLE), its
- * bytes were no reply (DIBS_STORE_ERROR) or memory is out (DIBS_NO_MEMORY);
- * *unknown: the server may have run it.
+ * Sends the call on the connection that view shows, as dibs__channel_send does.
+ * NULL: nothing was sent, and the error is filled.
  */
-dibs_status dibs__call_run(struct dibs__call *call, struct dibs__channel *channel, const struct dibs__link_view *view,
-                           int64_t deadline, redisReply **reply, bool *unknown, struct dibs__error *error);
+struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,
+                                       const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error);
+
+/*
+ * Waits for the reply; where the server has lost the script, sends its text and
+ * waits for that. DIBS_OK: exchange->reply is the caller's, an error reply too.
+ * Else the connection broke or the deadline passed (DIBS_UNAVAILABLE), its bytes
+ * were no reply (DIBS_STORE_ERROR) or memory is out (DIBS_NO_MEMORY);
+ * exchange->unknown: the server may have run the script.
+ */
+dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,
+                              const struct dibs__link_view *view, struct dibs__request *request,
+                              struct dibs__exchange *exchange);
 
 /*
  * How many replicas acknowledge what was written on that connection, waiting
- * for `wanted` at most timeout_ms; -1: the server gave no answer. Nothing else
- * may be in flight on the channel: it would wait as well.
+ * for `wanted` at most timeout_ms; DIBS__NO_COUNT: the server gave no answer.
+ * Nothing else may be in flight on the channel: it would wait as well.
  */
+#define DIBS__NO_COUNT (-1)
 int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
                         int64_t deadline);
 

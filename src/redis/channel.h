@@ -20,6 +20,14 @@ struct dibs__command {
     const size_t *sizes;
 };
 
+/* One command and its reply, for the thread that waits for that. */
+struct dibs__exchange {
+    int64_t deadline;
+    redisReply *reply;         /* set with DIBS_OK: the caller's (freeReplyObject) */
+    bool unknown;              /* set otherwise: the server may have got the command */
+    struct dibs__error *error; /* filled otherwise */
+};
+
 /* What a channel tells its owner. Called from any thread, with no lock of the channel held. */
 struct dibs__channel_hooks {
     void *context;

@@ -3,8 +3,8 @@
  * leaf. A listener is told of a grant by the thread whose call freed the lock,
  * under no mutex: each grant on its way is counted in the `pushes` of the user
  * it goes to, who is not freed before they are done. The listener must not call
- * the store. What it locks must not be held in a call of acquire, conclude,
- * release, retract or force_unlock. `named_mutex` guards the list of named
+ * the store. What it locks must not be held in a call of ask_finish, conclude,
+ * release_finish, retract or force_unlock. `named_mutex` guards the list of named
  * spaces and is not held together with the other: it is held across a fork, so
  * that the child finds the list whole.
  */
@@ -275,7 +275,7 @@ static struct waiter *take_out(struct waiter **place)
 }
 
 /* An ask that waits joins the queue; one whose token is there keeps its place. False: no memory. */
-static bool take_place(struct memory *memory, struct lock *lock, const struct dibs__ask *ask)
+static bool take_place(struct memory *memory, struct lock *lock, const struct dibs__bid *ask)
 {
     struct waiter **place = place_of(lock, ask->token);
 
@@ -377,7 +377,7 @@ static int64_t again_ms(const struct lock *lock, uint32_t lease_ms, int64_t now)
 }
 
 /* Requires space->mutex. *served: for push(). Once the mutex is let go of, the ask may be granted: it is complete. */
-static dibs_status do_ask(struct memory *memory, struct dibs__ask *ask, struct dibs__answer *answer,
+static dibs_status do_ask(struct memory *memory, struct dibs__bid *ask, struct dibs__answer *answer,
                           struct waiter **served, struct dibs__error *error)
 {
     struct space *space = memory->space;
@@ -407,22 +407,22 @@ static dibs_status do_ask(struct memory *memory, struct dibs__ask *ask, struct d
     return DIBS_BUSY;
 }
 
-static dibs_status acquire(struct dibs__store *store, struct dibs__ask *ask, struct dibs__answer *answer,
-                           struct dibs__error *error)
+static dibs_status ask_finish(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+                              struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct waiter *served = NULL;
 
     count_command(memory);
     space_mutex_lock(&memory->space->mutex);
-    dibs_status status = do_ask(memory, ask, answer, &served, error);
+    dibs_status status = do_ask(memory, bid, answer, &served, error);
     space_mutex_unlock(&memory->space->mutex);
-    push(memory, ask->name, served);
+    push(memory, bid->name, served);
     return status;
 }
 
 /* The error is filled, too, where memory is short for the ask behind it: that does not keep the lock from its end. */
-static dibs_status release(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
+static dibs_status release_finish(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
 {
     struct memory *memory = of(store);
     struct space *space = memory->space;
@@ -446,14 +446,45 @@ static void retract(struct dibs__store *store, const char *name, const char *tok
     struct dibs__error unused;
 
     (void)lease_ms;
-    release(store, &(struct dibs__release){.name = name, .token = token}, &unused);
+    release_finish(store, &(struct dibs__release){.name = name, .token = token}, &unused);
 }
 
-static void conclude(struct dibs__store *store, struct dibs__ask *ask, bool held)
+static void conclude(struct dibs__store *store, struct dibs__bid *bid, bool held)
 {
-    if (!held && ask->in_store)
-        retract(store, ask->name, ask->token, ask->lease_ms);
-    ask->in_store = false;
+    if (!held && bid->in_store)
+        retract(store, bid->name, bid->token, bid->lease_ms);
+    bid->in_store = false;
+    if (held)
+        return;
+    bid->number = 0;
+    bid->proof = 0;
+}
+
+/* Nothing has to be waited for, so finish does the whole. */
+static void ask_begin(struct dibs__store *store, struct dibs__bid *bid)
+{
+    (void)store;
+    (void)bid;
+}
+
+static void release_begin(struct dibs__store *store, struct dibs__release *release)
+{
+    (void)store;
+    (void)release;
+}
+
+static void query_begin(struct dibs__store *store, struct dibs__query *query)
+{
+    (void)store;
+    (void)query;
+}
+
+static bool await(struct dibs__store *store, const struct dibs__begun *begun, int64_t until)
+{
+    (void)store;
+    (void)begun;
+    (void)until;
+    return true;
 }
 
 static dibs_status force_unlock(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
@@ -488,17 +519,16 @@ static uint32_t count_waiters(const struct lock *lock)
     return count;
 }
 
-static dibs_status query(struct dibs__store *store, const char *name, int64_t deadline, dibs_owner *owner,
-                         struct dibs__error *error)
+static dibs_status query_finish(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
+                                struct dibs__error *error)
 {
     struct memory *memory = of(store);
 
-    (void)deadline;
     (void)error;
     count_command(memory);
     space_mutex_lock(&memory->space->mutex);
     int64_t now = dibs__now(memory->clock);
-    struct lock *lock = find(memory->space, name, now);
+    struct lock *lock = find(memory->space, query->name, now);
     if (lock)
         owner->waiters = count_waiters(lock);
     if (lock && is_held(lock)) {
@@ -525,7 +555,6 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal)
     else
         prolong(lock, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
-    renewal->sure_ms = renewal->lease_ms;
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)
@@ -540,6 +569,13 @@ static void renew(struct dibs__store *store, struct dibs__batch *batch)
         renew_one(memory, &batch->items[i]);
     space_mutex_unlock(&memory->space->mutex);
     batch->done(batch, &none);
+}
+
+static bool is_unproven(struct dibs__store *store, const struct dibs__lease_memo *lease)
+{
+    (void)store;
+    (void)lease;
+    return false;
 }
 
 static size_t interest(struct dibs__store *store, struct pollfd *fds, int64_t *deadline)
@@ -596,13 +632,18 @@ static void close_memory(struct dibs__store *store)
 }
 
 static const struct dibs__store_ops memory_ops = {
-    .acquire = acquire,
+    .ask_begin = ask_begin,
+    .ask_finish = ask_finish,
     .conclude = conclude,
-    .release = release,
+    .release_begin = release_begin,
+    .release_finish = release_finish,
+    .query_begin = query_begin,
+    .query_finish = query_finish,
+    .await = await,
     .retract = retract,
-    .query = query,
     .force_unlock = force_unlock,
     .renew = renew,
+    .is_unproven = is_unproven,
     .interest = interest,
     .attend = attend,
     .unconfirmed = unconfirmed,

@@ -1,5 +1,5 @@
 #include "store/memory.h"
-#include "store/redis.h"
+#include "store/redis/redis.h"
 #include "store/store.h"
 
 #include <string.h>

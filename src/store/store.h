@@ -2,12 +2,31 @@
  * The contract between the core and what keeps the locks.
  *
  * A store knows names and tokens. It grants a name to a token for a lease;
- * nothing else about threads, holds or runtimes is its business. There are two:
- * memory.c, inside the process, and redis.c.
+ * nothing else about threads, holds or runtimes is its business.
  *
  * Calls block at most until their deadline (of the clock given at the opening)
  * and may come from any thread, except those said to be the scheduler's: these
- * never block. A failing call fills its error, a good one leaves it alone.
+ * never block. A call that fails fills its error, one that succeeds leaves the
+ * error alone.
+ *
+ * Begin and finish. An ask, a release and a query can each be begun and
+ * finished separately, so that one thread can have several stores work at the
+ * same time without a thread for each.
+ *   begin   sends what can be sent without waiting. It never blocks. Where no
+ *           connection stands nothing is sent: a connection is asked for in the
+ *           background, and finish does the whole. begin tells no failure.
+ *   await   waits for the reply of what was begun, at most until a time, and
+ *           leaves the rest to finish.
+ *   finish  waits for the reply at most until the deadline and does all else:
+ *           it sends again where a connection broke, moves to another, reads
+ *           the reply and retracts. A reply that has come is taken also past
+ *           the deadline, so a store that hangs does not cost the caller the
+ *           replies of the others. The outcome is final when finish returns.
+ * What was begun must be finished: once, by one thread, before anything else is
+ * done with the same struct, and before the store is closed. Until then the
+ * struct stays where it is; of its fields only the deadline may be changed.
+ * finish without begin does the whole, and is what a caller with one store
+ * wants: dibs__store_ask, dibs__store_release, dibs__store_query.
  */
 #ifndef DIBS_STORE_STORE_H
 #define DIBS_STORE_STORE_H
@@ -20,42 +39,63 @@
 
 #define DIBS__TOKEN_MAX 192 /* with the NUL */
 #define DIBS__LEASE_MAX_MS 86400000
+#define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
+
+/* Something that was begun and is not finished. The store's own; zero: nothing was begun. */
+struct dibs__begun {
+    void *state;
+};
+
+/* What a store notes with a bid. The store's own; zero at first. */
+struct dibs__bid_memo {
+    uint64_t words[4];
+};
+
+/* What a store notes with a lease. The store's own; it is set with the grant, and with each renewal. */
+struct dibs__lease_memo {
+    uint64_t words[5];
+};
 
 /*
- * One attempt at a lock, over all its asks. Its token is unique to it; its asks
- * are numbered, and a grant that comes by the listener names the ask that
- * proves it. One thread at a time.
+ * What stands for an acquire in the store under one token, over all its asks,
+ * which are numbered. A grant that comes by the listener names the ask that
+ * proves it. Used by one thread at a time. Zero but for the first five fields
+ * before the first ask.
+ *
+ * A token may be spent, or a bid concluded as not held. The store then sets
+ * back the bid by itself: number, proof, in_store and lease are zero again, the
+ * memo keeps only what the store knows of the lock. The bid may go on: the
+ * caller only gives it a new token before the next ask.
  */
-struct dibs__ask {
-    const char *name, *token;
+struct dibs__bid {
+    const char *name, *token; /* the token is unique to the bid */
     uint32_t lease_ms;
     bool wait;        /* taken: the token joins the queue of the name, if the store can do that now */
-    bool fair;        /* with wait: it must join the queue; where that can't be done the ask fails */
+    bool fair;        /* with wait: the token must join the queue; where it cannot, the ask fails */
     int64_t deadline; /* of the next ask alone */
 
-    uint64_t number;      /* of the last ask; set by the store, as is the rest. Zero before the first ask of a token */
-    int64_t proof;        /* when that was about to be sent: a lease that it proves lasts at least from there */
-    uint64_t server;      /* that it was sent to; what it forgets, another server number tells. 0: not known */
-    bool in_store;        /* the store may know the token, in the queue or as the owner */
-    int64_t seen_until;   /* the store's own: the lock is another's until then, though a server other than */
-    uint64_t seen_server; /* this may not know it. 0: none was seen */
-    unsigned route;       /* the store's own, as is doubt: an ask whose outcome is unknown */
-    void *doubt;
+    uint64_t number;               /* set by the store: of the last ask; zero before the first ask of a token */
+    int64_t proof;                 /* set by the store: when the last ask was about to be sent. A lease that the ask
+                                      proves lasts at least from there */
+    bool in_store;                 /* set by the store: it may know the token, in the queue or as the owner */
+    struct dibs__lease_memo lease; /* set by the store: of a lease that the last ask proves */
+    struct dibs__bid_memo memo;
+    struct dibs__begun begun;
 };
 
 struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     bool spent;       /* the store retracts the token: the next ask has a new one */
-    bool unmet;       /* why: it was granted, but too few replicas acknowledged. Else the outcome is unknown */
+    bool unmet;       /* why: the lock was granted, but too few replicas acknowledged. Else the outcome is unknown */
 };
 
 /* A grant that the store made by itself, to a token that was in the queue. */
 struct dibs__grant {
     const char *name, *token;
-    uint64_t number; /* the ask that proves it */
+    uint64_t number; /* of the ask that proves the grant */
     uint64_t fence;
-    bool confirm; /* it is not enough: the waiter is to ask again */
+    bool confirm; /* the grant is not enough: the waiter is to ask again */
 };
 
 /* The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. */
@@ -63,23 +103,21 @@ struct dibs__release {
     const char *name, *token;
     uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
     int64_t deadline;
-    struct dibs__ask *next;  /* of the same name */
-    bool again;              /* set: it had to be sent twice, so the first sending may have done it */
-    dibs_status next_status; /* set, as acquire would; the error is the release's alone */
+    struct dibs__bid *next;  /* of the same name, and not fair; its deadline becomes that of the release */
+    bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
+    dibs_status next_status; /* set, as an ask would; the error is the release's alone */
     struct dibs__answer next_answer;
+    struct dibs__begun begun;
+};
+
+/* A look at a lock. */
+struct dibs__query {
+    const char *name;
+    int64_t deadline;
+    struct dibs__begun begun;
 };
 
 enum dibs__renewed { DIBS__UNANSWERED, DIBS__RENEWED, DIBS__GONE };
-
-/*
- * An extension that was sent and never answered, and may still arrive: it would
- * cut the lease to lease_ms then. The store's own, kept with the lease. All zero: there is none.
- */
-struct dibs__stuck {
-    uint32_t lease_ms;
-    uint64_t serial;   /* of the connection that it went over; of several the first */
-    int64_t not_after; /* the server ignores it after this time; of several the last */
-};
 
 #define DIBS__BATCH_MAX 256
 
@@ -90,15 +128,15 @@ struct dibs__batch {
         const char *name, *token;
         uint32_t lease_ms;
         uint64_t fence;
-        bool extension;           /* sets the lease to lease_ms; else it is never made shorter */
-        bool set_again;           /* where another server answers than `server`, and nobody was granted since */
-        uint64_t server;          /* that the lease was proved by last; set where it is renewed */
-        struct dibs__stuck stuck; /* as the last renewal of the lease left it; set */
+        bool extension;               /* sets the lease to lease_ms; else it is never made shorter */
+        struct dibs__lease_memo memo; /* as the grant or the last renewal of the lease left it; set */
+        uint32_t cut_ms;              /* as the last renewal left it, zero with the grant; set: an extension that was
+                                         sent and never answered may still arrive, and would cut the lease to this
+                                         length. 0: there is none */
         enum dibs__renewed result;
-        dibs_status
-            status;       /* set where it is unanswered, if that has a reason of its own; DIBS_OK: it is the batch's */
-        uint32_t sure_ms; /* set where it is renewed: so much of lease_ms is sure, whatever arrives late */
-        int64_t again_ms; /* set where that is not all of it: a renewal after this time makes it so */
+        dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
+        int64_t again_ms;   /* set where it is renewed and cut_ms is less than lease_ms: a renewal after this time
+                               makes the whole of lease_ms sure */
         void *context;
     } items[DIBS__BATCH_MAX];
     int64_t proof; /* when the request was about to be sent */
@@ -110,10 +148,10 @@ struct dibs__batch {
 struct dibs__listener {
     void *context;
     void (*wake)(void *context);                                     /* call interest again */
-    bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for it or has it */
-    void (*ask_again)(void *context);                  /* grants may have been missed: whoever waits is to ask */
-    void (*forgetful)(void *context, uint64_t server); /* the scheduler's: renewals go there now, and it may not know
-                                                          of leases that another server proved */
+    bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for the grant or has it */
+    void (*ask_again)(void *context); /* grants may have been missed: whoever waits is to ask */
+    void (*forgetful)(void *context); /* the scheduler's: renewals go to another server now; is_unproven is to be asked
+                                         again of every lease */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
 };
 
@@ -127,20 +165,37 @@ struct dibs__store;
 struct dibs__store_ops {
     /*
      * DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED,
-     * DIBS_STORE_ERROR, DIBS_NO_MEMORY. A waiting ask that was taken may be
-     * granted by the listener from now on, and before this returns.
+     * DIBS_STORE_ERROR, DIBS_NO_MEMORY, DIBS_INVALID. A waiting ask that was
+     * taken may be granted by the listener from its begin on.
      */
-    dibs_status (*acquire)(struct dibs__store *store, struct dibs__ask *ask, struct dibs__answer *answer,
-                           struct dibs__error *error);
+    void (*ask_begin)(struct dibs__store *store, struct dibs__bid *bid);
+    dibs_status (*ask_finish)(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+                              struct dibs__error *error);
 
-    /* The attempt is over. Not held: retracts what it may have left, in the background. Never blocks. */
-    void (*conclude)(struct dibs__store *store, struct dibs__ask *ask, bool held);
+    /*
+     * The bid is over, or goes on under a new token. Not held: retracts in the
+     * background what the bid may have left in the store. Never blocks.
+     */
+    void (*conclude)(struct dibs__store *store, struct dibs__bid *bid, bool held);
 
     /*
      * DIBS_OK: the lock was the token's and is no more; DIBS_NOT_HELD: it was
      * not. Otherwise the store goes on by itself, as if retract had been called.
      */
-    dibs_status (*release)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
+    void (*release_begin)(struct dibs__store *store, struct dibs__release *release);
+    dibs_status (*release_finish)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
+
+    /* As dibs_query; the fence of the owner is the store's. *owner is all zero before. */
+    void (*query_begin)(struct dibs__store *store, struct dibs__query *query);
+    dibs_status (*query_finish)(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
+                                struct dibs__error *error);
+
+    /*
+     * Waits for the reply of what was begun, at most until `until` (any time
+     * that is over: looks whether the reply has come). True: finish will not
+     * wait for it. False: there is none so far, or nothing was sent.
+     */
+    bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
 
     /*
      * Releases in the background, until it is confirmed, or a lease of lease_ms
@@ -149,14 +204,23 @@ struct dibs__store_ops {
      */
     void (*retract)(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms);
 
-    /* As dibs_query and dibs_force_unlock; the fence of the owner is the store's. */
-    dibs_status (*query)(struct dibs__store *store, const char *name, int64_t deadline, dibs_owner *owner,
-                         struct dibs__error *error);
+    /* As dibs_force_unlock. */
     dibs_status (*force_unlock)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
                                 struct dibs__error *error);
 
-    /* The scheduler's: renews the leases that are still their tokens'. In the order of the calls. */
+    /*
+     * The scheduler's: renews the leases that are still their tokens', in the
+     * order of the calls. The store alone decides whether a lease that it may
+     * have forgotten is restored.
+     */
     void (*renew)(struct dibs__store *store, struct dibs__batch *batch);
+
+    /*
+     * Whether another server answers renewals now than the one that confirmed
+     * the lease last: it may not know the lease, which is to be renewed at once.
+     * Never blocks, takes no lock, may be called with a lock of the caller's held.
+     */
+    bool (*is_unproven)(struct dibs__store *store, const struct dibs__lease_memo *lease);
 
     /* The scheduler's event loop: what to poll for (at most fd_max), until when at the latest; then goes on. */
     size_t (*interest)(struct dibs__store *store, struct pollfd *fds, int64_t *deadline);
@@ -165,14 +229,33 @@ struct dibs__store_ops {
     /* How many retractions the store has not confirmed yet. */
     size_t (*unconfirmed)(struct dibs__store *store);
 
-    void (*close)(
-        struct dibs__store *store); /* nobody is inside; frees it; batches that are out are done, unanswered */
+    /* Nobody is inside, and all that was begun is finished; frees the store. Batches that are out are done, unanswered.
+     */
+    void (*close)(struct dibs__store *store);
 };
 
 struct dibs__store {
     const struct dibs__store_ops *ops;
     size_t fd_max;
 };
+
+static inline dibs_status dibs__store_ask(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+                                          struct dibs__error *error)
+{
+    return store->ops->ask_finish(store, bid, answer, error);
+}
+
+static inline dibs_status dibs__store_release(struct dibs__store *store, struct dibs__release *release,
+                                              struct dibs__error *error)
+{
+    return store->ops->release_finish(store, release, error);
+}
+
+static inline dibs_status dibs__store_query(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
+                                            struct dibs__error *error)
+{
+    return store->ops->query_finish(store, query, owner, error);
+}
 
 struct dibs__store_config {
     const char *url;
@@ -188,8 +271,9 @@ struct dibs__store_config {
 };
 
 /*
- * To be called by who opens stores under a mutex that it holds across forks,
- * before its own pthread_atfork. False: no memory; to be called again.
+ * To be called before the first store is opened, under a mutex that is held
+ * across forks, before the caller's own pthread_atfork. False: no memory; to be
+ * called again.
  */
 bool dibs__store_watch_forks(void);
 

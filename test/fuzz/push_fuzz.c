@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "fuzz/fuzz.h"
-#include "store/keys.h"
-#include "store/push.h"
+#include "store/redis/keys.h"
+#include "store/redis/push.h"
 
 static void check(const struct dibs__pushed *pushed, const char *prefix, const char *bytes, size_t size)
 {

@@ -14,7 +14,7 @@
 
 #include "fuzz/fuzz.h"
 #include "fuzz/puppet.h"
-#include "store/redis.h"
+#include "store/redis/redis.h"
 
 enum { STEPS_MAX = 24, CALL_MS = 1000, LEASE_MS = 3000, GRACE_MS = 10 };
 
@@ -25,7 +25,7 @@ struct world {
     bool exposed; /* the server says the password itself */
     bool up;      /* as the listener was told */
     bool takes_grants;
-    struct dibs__ask ask;
+    struct dibs__bid bid;
     unsigned tokens;
     char token[24], held[24], next_token[24]; /* of the ask, of what is held ("": nothing) */
     struct dibs__batch batches[STEPS_MAX];
@@ -51,7 +51,7 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
     promise(in_bounds(grant->fence));
     promise(strlen(grant->name) >= 1 && strlen(grant->name) <= DIBS_NAME_MAX);
     promise(strlen(grant->token) >= 1 && strlen(grant->token) < DIBS__TOKEN_MAX);
-    return w->takes_grants && w->ask.token && strcmp(grant->token, w->ask.token) == 0;
+    return w->takes_grants && w->bid.token && strcmp(grant->token, w->bid.token) == 0;
 }
 
 static void check_detail(const struct world *w, const char *detail)
@@ -104,19 +104,18 @@ static void new_token(struct world *w, char out[24])
 
 static void begin_attempt(struct world *w)
 {
-    if (w->ask.token)
+    if (w->bid.token)
         return;
     new_token(w, w->token);
-    w->ask = (struct dibs__ask){.name = "a", .token = w->token, .lease_ms = LEASE_MS};
+    w->bid = (struct dibs__bid){.name = "a", .token = w->token, .lease_ms = LEASE_MS};
 }
 
 static void end_attempt(struct world *w, bool held)
 {
-    if (!w->ask.token)
+    if (!w->bid.token)
         return;
-    w->store->ops->conclude(w->store, &w->ask, held);
-    promise(!w->ask.doubt);
-    w->ask.token = NULL;
+    w->store->ops->conclude(w->store, &w->bid, held);
+    w->bid.token = NULL;
 }
 
 /* As the core does: a token that is spent is asked for no more, one that is taken may be asked for again. */
@@ -125,7 +124,7 @@ static void after_ask(struct world *w, dibs_status status, const struct dibs__an
     check_answer(status, answer);
     if (status == DIBS_OK) {
         promise(!answer->spent);
-        strcpy(w->held, w->ask.token);
+        strcpy(w->held, w->bid.token);
         end_attempt(w, true);
     } else if (answer->spent) {
         end_attempt(w, true);
@@ -141,10 +140,10 @@ static void acquire(struct world *w, bool wait, bool fair)
         return;
     begin_attempt(w);
     int64_t began = w->puppet.time;
-    w->ask.wait = wait;
-    w->ask.fair = fair;
-    w->ask.deadline = dibs__after_ms(began, CALL_MS);
-    dibs_status status = w->store->ops->acquire(w->store, &w->ask, &answer, &error);
+    w->bid.wait = wait;
+    w->bid.fair = fair;
+    w->bid.deadline = dibs__after_ms(began, CALL_MS);
+    dibs_status status = dibs__store_ask(w->store, &w->bid, &answer, &error);
     check_call(w, began, status, OK | BUSY, &error);
     after_ask(w, status, &answer);
 }
@@ -160,10 +159,10 @@ static void release(struct world *w, bool ask_again)
     release.deadline = dibs__after_ms(began, CALL_MS);
     if (ask_again) {
         begin_attempt(w);
-        w->ask.wait = true;
-        release.next = &w->ask;
+        w->bid.wait = true;
+        release.next = &w->bid;
     }
-    dibs_status status = w->store->ops->release(w->store, &release, &error);
+    dibs_status status = dibs__store_release(w->store, &release, &error);
     check_call(w, began, status, OK | NOT_HELD, &error);
     w->held[0] = '\0';
     if (ask_again)
@@ -200,7 +199,8 @@ static void query(struct world *w)
     struct dibs__error error = {DIBS_OK, ""};
     dibs_owner owner = {.held = false};
     int64_t began = w->puppet.time;
-    dibs_status status = w->store->ops->query(w->store, "a", dibs__after_ms(began, CALL_MS), &owner, &error);
+    struct dibs__query look = {.name = "a", .deadline = dibs__after_ms(began, CALL_MS)};
+    dibs_status status = dibs__store_query(w->store, &look, &owner, &error);
 
     check_call(w, began, status, OK, &error);
     promise(memchr(owner.token, '\0', sizeof owner.token));
@@ -288,10 +288,9 @@ static void ask_nobody(void *context)
     (void)context;
 }
 
-static void doubt_nothing(void *context, uint64_t server)
+static void doubt_nothing(void *context)
 {
     (void)context;
-    (void)server;
 }
 
 static bool has(const char *letters, const char *end, char letter)

@@ -78,20 +78,20 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
 }
 
 /* What an ask looks like that was refused, and not done. */
-static dibs_status refuse_ask(struct faults *faults, struct dibs__ask *ask, struct dibs__answer *answer,
+static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, struct dibs__answer *answer,
                               dibs_status status, struct dibs__error *error)
 {
-    ask->number++;
-    ask->proof = dibs__now(faults->clock);
+    bid->number++;
+    bid->proof = dibs__now(faults->clock);
     *answer = (struct dibs__answer){.again_ms = status == DIBS_BUSY ? 1000 : 0};
     if (status != DIBS_BUSY)
         return refuse(error, status);
-    ask->in_store = ask->in_store || ask->wait;
+    bid->in_store = bid->in_store || bid->wait;
     return status;
 }
 
 /* What becomes of the answer to an ask that was done. */
-static dibs_status spoil(struct faulty_store *store, struct dibs__ask *ask, struct dibs__answer *answer,
+static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, struct dibs__answer *answer,
                          dibs_status status, struct dibs__error *error)
 {
     struct faults *faults = store->faults;
@@ -99,30 +99,32 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__ask *ask, stru
     pthread_mutex_lock(&faults->mutex);
     bool late = faults->late_proof, unmet = faults->unmet && status == DIBS_OK;
     bool lost = faults->unanswered || unmet;
+    uint64_t server = faults->grants_server;
     pthread_mutex_unlock(&faults->mutex);
+    bid->lease.words[0] = server;
     if (late)
-        ask->proof -= ask->lease_ms * DIBS__NS_PER_MS;
+        bid->proof -= bid->lease_ms * DIBS__NS_PER_MS;
     if (!lost)
         return status;
-    store->inner->ops->retract(store->inner, ask->name, ask->token, ask->lease_ms);
-    ask->in_store = false;
+    bid->in_store = true;
+    store->inner->ops->conclude(store->inner, bid, false);
     *answer = (struct dibs__answer){.spent = true, .unmet = unmet};
     return unmet ? dibs__error_set(error, DIBS_UNAVAILABLE, "the test has no replicas")
                  : refuse(error, DIBS_UNAVAILABLE);
 }
 
-static dibs_status acquire(struct dibs__store *base, struct dibs__ask *ask, struct dibs__answer *answer,
-                           struct dibs__error *error)
+static dibs_status ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                              struct dibs__error *error)
 {
     struct faulty_store *store = of(base);
     struct faults *faults = store->faults;
-    dibs_status status = enter(faults, ask->deadline);
+    dibs_status status = enter(faults, bid->deadline);
 
     if (status != DIBS_OK) {
-        refuse_ask(faults, ask, answer, status, error);
+        refuse_ask(faults, bid, answer, status, error);
     } else {
-        status = store->inner->ops->acquire(store->inner, ask, answer, error);
-        status = spoil(store, ask, answer, status, error);
+        status = dibs__store_ask(store->inner, bid, answer, error);
+        status = spoil(store, bid, answer, status, error);
     }
     pthread_mutex_lock(&faults->mutex);
     faults->inside--;
@@ -172,17 +174,17 @@ static struct plan plan_release(struct faulty_store *store, const struct dibs__r
     return plan;
 }
 
-static dibs_status release(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
+static dibs_status release_finish(struct dibs__store *base, struct dibs__release *release, struct dibs__error *error)
 {
     struct faulty_store *store = of(base);
     struct plan plan = plan_release(store, release);
-    struct dibs__ask *next = release->next;
+    struct dibs__bid *next = release->next;
     dibs_status status = plan.status;
 
     if (plan.next != DIBS_OK)
         release->next = NULL;
     if (!is_refusal(plan.status))
-        status = store->inner->ops->release(store->inner, release, error);
+        status = dibs__store_release(store->inner, release, error);
     release->next = next;
     release->again = plan.sent_twice;
     if (plan.next != DIBS_OK)
@@ -194,9 +196,9 @@ static dibs_status release(struct dibs__store *base, struct dibs__release *relea
     return plan.sent_twice || plan.status == DIBS_NOT_HELD ? DIBS_NOT_HELD : status;
 }
 
-static void conclude(struct dibs__store *base, struct dibs__ask *ask, bool held)
+static void conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
 {
-    of(base)->inner->ops->conclude(of(base)->inner, ask, held);
+    of(base)->inner->ops->conclude(of(base)->inner, bid, held);
 }
 
 static void retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
@@ -209,10 +211,31 @@ static void retract(struct dibs__store *base, const char *name, const char *toke
     store->inner->ops->retract(store->inner, name, token, lease_ms);
 }
 
-static dibs_status query(struct dibs__store *base, const char *name, int64_t deadline, dibs_owner *owner,
-                         struct dibs__error *error)
+static dibs_status query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                struct dibs__error *error)
 {
-    return of(base)->inner->ops->query(of(base)->inner, name, deadline, owner, error);
+    return dibs__store_query(of(base)->inner, query, owner, error);
+}
+
+/* Nothing has to be waited for: finish does the whole. */
+static void ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+{
+    of(base)->inner->ops->ask_begin(of(base)->inner, bid);
+}
+
+static void release_begin(struct dibs__store *base, struct dibs__release *release)
+{
+    of(base)->inner->ops->release_begin(of(base)->inner, release);
+}
+
+static void query_begin(struct dibs__store *base, struct dibs__query *query)
+{
+    of(base)->inner->ops->query_begin(of(base)->inner, query);
+}
+
+static bool await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
+{
+    return of(base)->inner->ops->await(of(base)->inner, begun, until);
 }
 
 static dibs_status force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
@@ -248,11 +271,11 @@ static void on_ask_again(void *context)
     store->listener.ask_again(store->listener.context);
 }
 
-static void on_forgetful(void *context, uint64_t server)
+static void on_forgetful(void *context)
 {
     struct faulty_store *store = context;
 
-    store->listener.forgetful(store->listener.context, server);
+    store->listener.forgetful(store->listener.context);
 }
 
 static void on_reachable(void *context, bool up, const char *detail)
@@ -273,7 +296,6 @@ static void record(struct faults *faults, const struct dibs__batch *batch)
         r->at = dibs__now(faults->clock);
         r->batch = faults->batches;
         r->lease_ms = batch->items[i].lease_ms;
-        r->set_again = batch->items[i].set_again;
         snprintf(r->name, sizeof r->name, "%.31s", batch->items[i].name);
     }
 }
@@ -306,9 +328,11 @@ static void on_renewed(struct dibs__batch *batch, const struct dibs__error *erro
     batch->done = store->done;
     batch->context = store->done_context;
     pthread_mutex_lock(&faults->mutex);
-    for (size_t i = 0; i < batch->count; i++)
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->items[i].memo.words[0] = faults->server;
         if (strcmp(batch->items[i].name, faults->gone) == 0)
             batch->items[i].result = DIBS__GONE;
+    }
     pthread_mutex_unlock(&faults->mutex);
     answer(store, batch, error);
 }
@@ -335,6 +359,14 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
         batch->items[i].result = DIBS__UNANSWERED;
     refuse(&error, status);
     answer(store, batch, &error);
+}
+
+/* Called under a mutex of the runtime's: the server that renewals go to is atomic. */
+static bool is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease)
+{
+    uint64_t server = atomic_load(&of(base)->faults->server);
+
+    return server != 0 && lease->words[0] != server;
 }
 
 /* The first kept answer of this store that may be told now, taken out. */
@@ -411,7 +443,22 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
                               struct dibs__error *error)
 {
     static const struct dibs__store_ops ops = {
-        acquire, conclude, release, retract, query, force_unlock, renew, interest, attend, unconfirmed, close_faulty,
+        .ask_begin = ask_begin,
+        .ask_finish = ask_finish,
+        .conclude = conclude,
+        .release_begin = release_begin,
+        .release_finish = release_finish,
+        .query_begin = query_begin,
+        .query_finish = query_finish,
+        .await = await,
+        .retract = retract,
+        .force_unlock = force_unlock,
+        .renew = renew,
+        .is_unproven = is_unproven,
+        .interest = interest,
+        .attend = attend,
+        .unconfirmed = unconfirmed,
+        .close = close_faulty,
     };
     struct faulty_store *store = calloc(1, sizeof *store);
     struct dibs__store_config inner = *config;

@@ -18,7 +18,6 @@ struct renewal_record {
     int64_t at;     /* when it was sent */
     unsigned batch; /* from 1 */
     uint32_t lease_ms;
-    bool set_again;
     char name[32];
 };
 
@@ -41,6 +40,8 @@ struct faults {
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
     char gone[32];                 /* renewals of that name find it gone */
+    uint64_t grants_server;        /* that grants come from, as the store notes with their leases */
+    _Atomic uint64_t server;       /* that renewals go to; 0: not known. Atomic, not under mutex */
     struct kept *kept, **kept_end; /* answers that are held back */
     struct unconfirmed *unconfirmed;
     unsigned acquires, releases, retractions, batches, renewals; /* how often it was asked; renewals: of leases */

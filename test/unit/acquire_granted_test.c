@@ -161,33 +161,31 @@ static void a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens(void **
 }
 
 /*
- * A store that may forget the lock told until when it is another's: so long the
- * attempt leaves it to that one, also under a new token. Else it might take the
- * lock from a server that took the place of the first, before its holder could
- * set it again there.
+ * A store may note with a bid until when the lock is another's: so long the
+ * bid leaves the lock to that one, also under a new token. Else the bid might
+ * take the lock from a server that took the place of the first, before its
+ * holder could restore the lease there.
  */
-static void what_was_told_of_the_owner_outlives_the_token(void **state)
+static void what_the_store_notes_outlives_the_token(void **state)
 {
     stage *s = *state;
-    int64_t until = moved_clock_now(&s->clock) + MS(LEASE);
     char first[DIBS__TOKEN_MAX];
 
-    spy.owned_until = until;
+    spy.note = OWNER;
     actor *asker = waiter(s, 1, FOREVER);
-    spy.owned_until = 0;
+    spy.note = 0;
     strcpy(first, spy.token);
     faults_set(&s->faults, &s->faults.unanswered, true);
     unsigned asked = acquires(s);
     dibs__cells_ask_again(s->rt->core->cells);
     await_asks(s, asked + 1, 1); /* its outcome is unknown, so the token is given up */
     assert_string_equal(spy.token, first);
-    assert_int_equal(spy.seen_until, until);
+    assert_int_equal(spy.noted, OWNER);
     faults_set(&s->faults, &s->faults.unanswered, false);
     moved_clock_advance(&s->clock, MS(10));
     await_asks(s, asked + 2, 1);
     assert_string_not_equal(spy.token, first);
-    assert_int_equal(spy.seen_until, until);
-    assert_int_equal(spy.seen_server, OWNERS_SERVER);
+    assert_int_equal(spy.noted, OWNER);
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, actor_result(asker));
     unlock_and_end(asker, s->rt);
@@ -314,7 +312,7 @@ int main(void)
         TEST(a_grant_for_an_attempt_that_is_over_is_refused),
         TEST(a_grant_for_an_attempt_that_is_over_is_not_the_next_ones),
         TEST(a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens),
-        TEST(what_was_told_of_the_owner_outlives_the_token),
+        TEST(what_the_store_notes_outlives_the_token),
         TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
         TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
         TEST(a_grant_whose_lease_is_over_by_now_is_none),

@@ -13,7 +13,7 @@
 
 #define LEASE 30000
 #define FOREVER DIBS_WAIT_FOREVER
-#define OWNERS_SERVER 77
+#define OWNER UINT64_C(77)
 
 /*
  * The faulty store, with a look at the asks: the last that was not granted is
@@ -26,9 +26,8 @@ static struct {
     struct dibs__store_ops ops;
     char token[DIBS__TOKEN_MAX];
     uint64_t number;
-    int64_t seen_until; /* what the last ask that was not granted brought with it of the owner, as is the next */
-    uint64_t seen_server;
-    int64_t owned_until; /* what it is told of the owner, as a store does that may forget; 0: nothing */
+    uint64_t noted; /* what the last ask that was not granted brought with it of what the store had noted */
+    uint64_t note;  /* what the store notes with the next; 0: nothing */
     char behind[DIBS__TOKEN_MAX];
     void (*taken)(stage *s); /* once, as is the next: before a release */
     void (*releasing)(stage *s);
@@ -37,20 +36,18 @@ static struct {
     dibs_runtime *third;
 } spy;
 
-static inline dibs_status spied_acquire(struct dibs__store *store, struct dibs__ask *ask, struct dibs__answer *answer,
-                                        struct dibs__error *error)
+static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+                                    struct dibs__error *error)
 {
-    dibs_status status = spy.real->acquire(store, ask, answer, error);
+    uint64_t number = bid->number + 1;
+    dibs_status status = spy.real->ask_finish(store, bid, answer, error);
 
     if (status != DIBS_OK) {
-        snprintf(spy.token, sizeof spy.token, "%s", ask->token);
-        spy.number = ask->number;
-        spy.seen_until = ask->seen_until;
-        spy.seen_server = ask->seen_server;
-        if (spy.owned_until) {
-            ask->seen_until = spy.owned_until;
-            ask->seen_server = OWNERS_SERVER;
-        }
+        snprintf(spy.token, sizeof spy.token, "%s", bid->token);
+        spy.number = number;
+        spy.noted = bid->memo.words[0];
+        if (spy.note)
+            bid->memo.words[0] = spy.note;
         void (*taken)(stage * s) = spy.taken;
         spy.taken = NULL;
         if (taken)
@@ -69,7 +66,7 @@ static inline dibs_status spied_release(struct dibs__store *store, struct dibs__
         releasing(spy.s);
     if (release->next)
         snprintf(spy.behind, sizeof spy.behind, "%s", release->next->token);
-    return spy.real->release(store, release, error);
+    return spy.real->release_finish(store, release, error);
 }
 
 static inline dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
@@ -80,8 +77,8 @@ static inline dibs_status spied_open(struct dibs__store **out, const struct dibs
     if (status == DIBS_OK) {
         spy.real = (*out)->ops;
         spy.ops = *spy.real;
-        spy.ops.acquire = spied_acquire;
-        spy.ops.release = spied_release;
+        spy.ops.ask_finish = spied_ask;
+        spy.ops.release_finish = spied_release;
         (*out)->ops = &spy.ops;
     }
     return status;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/keys.h"
+#include "store/redis/keys.h"
 #include "support/test.h"
 
 /* CRC16 of the XMODEM kind, as the specification of Redis clusters has it. */

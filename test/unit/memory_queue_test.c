@@ -7,7 +7,7 @@
 static void waiters_are_served_in_the_order_of_arrival(void **state)
 {
     struct user one, other;
-    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 2000)};
+    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 2000)};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
@@ -37,7 +37,7 @@ static void who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000);
+    struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 10000, &answer));
@@ -61,7 +61,7 @@ static void nobody_passes_the_queue_when_a_lease_ends(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__ask first = waiting("first", 1000), late = waiting("late", 1000);
+    struct dibs__bid first = waiting("first", 1000), late = waiting("late", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
@@ -84,7 +84,7 @@ static void one_try_of_the_head_gets_the_lock(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__ask head = waiting("head", 1000), next = waiting("next", 1000);
+    struct dibs__bid head = waiting("head", 1000), next = waiting("next", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
@@ -108,7 +108,7 @@ static void the_owner_that_asks_is_granted_again(void **state)
     } rows[] = {{1000, 1000}, {100, 900}, {2000, 2000}};
     struct user user;
     struct dibs__answer first, answer;
-    struct dibs__ask other = waiting("other", 1000);
+    struct dibs__bid other = waiting("other", 1000);
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         open_user(&user, *state, "mem:");
@@ -128,14 +128,14 @@ static void who_was_granted_by_a_push_and_asks_owns_it(void **state)
     struct user user;
     struct dibs__answer answer;
     struct dibs__error error;
-    struct dibs__ask waiter = waiting("waiter", 1000);
+    struct dibs__bid waiter = waiting("waiter", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
     assert_status(DIBS_BUSY, ask(&user, &waiter));
     assert_status(DIBS_OK, release(&user, "a", "owner"));
     moved_clock_advance(user.clock, MS(10));
-    assert_status(DIBS_OK, user.store->ops->acquire(user.store, &waiter, &answer, &error));
+    assert_status(DIBS_OK, dibs__store_ask(user.store, &waiter, &answer, &error));
     assert_int_equal(answer.fence, user.told[0].fence);
     assert_int_equal(query(&user, "a").remaining_ms, 1000);
     assert_owner(&user, "waiter", 0);
@@ -170,7 +170,7 @@ static void the_time_to_ask_again(void **state)
 static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
 {
     struct user user;
-    struct dibs__ask one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
+    struct dibs__bid one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &one));
@@ -197,7 +197,7 @@ static void the_ask_behind_a_release_comes_behind_the_queue(void **state)
 static void the_ask_behind_a_release_that_waited_already_keeps_its_place(void **state)
 {
     struct user user;
-    struct dibs__ask one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
+    struct dibs__bid one = waiting("1", 1000), two = waiting("2", 1000), three = waiting("3", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &one));
@@ -214,7 +214,7 @@ static void a_release_of_what_is_not_held(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000), third = waiting("third", 1000);
+    struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000), third = waiting("third", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
@@ -235,7 +235,7 @@ static void retractions_of_who_waits_and_of_who_was_granted(void **state)
 {
     struct user user;
     struct dibs__answer answer;
-    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
@@ -259,7 +259,7 @@ static void retractions_of_who_waits_and_of_who_was_granted(void **state)
 static void an_attempt_that_is_concluded_leaves_nothing_but_what_it_holds(void **state)
 {
     struct user user;
-    struct dibs__ask owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
+    struct dibs__bid owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, ask(&user, &owner));
@@ -283,7 +283,7 @@ static void an_attempt_that_is_concluded_leaves_nothing_but_what_it_holds(void *
 static void a_grant_that_nobody_waits_for_goes_to_the_next(void **state)
 {
     struct user one, other;
-    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
@@ -310,7 +310,7 @@ static void force_unlock_serves_the_queue(void **state)
     struct user user;
     struct dibs__answer answer;
     struct dibs__error error;
-    struct dibs__ask first = waiting("first", 100), second = waiting("second", 1000), third = waiting("third", 1000);
+    struct dibs__bid first = waiting("first", 100), second = waiting("second", 1000), third = waiting("third", 1000);
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));

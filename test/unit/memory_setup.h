@@ -54,10 +54,9 @@ static inline void ask_again(void *context)
     assert_true(false); /* this store loses no grants */
 }
 
-static inline void forgetful(void *context, uint64_t server)
+static inline void forgetful(void *context)
 {
     (void)context;
-    (void)server;
     assert_true(false); /* nor any lease */
 }
 
@@ -108,16 +107,16 @@ static inline void assert_told(const struct user *user, unsigned count, const ch
 }
 
 /* An attempt at the lock "a" that waits. */
-static inline struct dibs__ask waiting(const char *token, uint32_t lease_ms)
+static inline struct dibs__bid waiting(const char *token, uint32_t lease_ms)
 {
-    return (struct dibs__ask){.name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
+    return (struct dibs__bid){.name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
 }
 
-static inline dibs_status ask(struct user *user, struct dibs__ask *ask)
+static inline dibs_status ask(struct user *user, struct dibs__bid *ask)
 {
     struct dibs__error error;
     struct dibs__answer answer;
-    dibs_status status = user->store->ops->acquire(user->store, ask, &answer, &error);
+    dibs_status status = dibs__store_ask(user->store, ask, &answer, &error);
 
     assert_false(answer.spent);
     return status;
@@ -128,8 +127,8 @@ static inline dibs_status acquire(struct user *user, const char *name, const cha
                                   struct dibs__answer *answer)
 {
     struct dibs__error error;
-    struct dibs__ask once = {.name = name, .token = token, .lease_ms = lease_ms, .deadline = DIBS__NEVER};
-    dibs_status status = user->store->ops->acquire(user->store, &once, answer, &error);
+    struct dibs__bid once = {.name = name, .token = token, .lease_ms = lease_ms, .deadline = DIBS__NEVER};
+    dibs_status status = dibs__store_ask(user->store, &once, answer, &error);
 
     assert_int_equal(once.number, 1);
     assert_int_equal(once.proof, moved_clock_now(user->clock));
@@ -137,12 +136,12 @@ static inline dibs_status acquire(struct user *user, const char *name, const cha
     return status;
 }
 
-static inline dibs_status release_with(struct user *user, const char *name, const char *token, struct dibs__ask *next,
+static inline dibs_status release_with(struct user *user, const char *name, const char *token, struct dibs__bid *next,
                                        dibs_status next_status)
 {
     struct dibs__error error;
     struct dibs__release release = {.name = name, .token = token, .deadline = DIBS__NEVER, .next = next, .again = true};
-    dibs_status status = user->store->ops->release(user->store, &release, &error);
+    dibs_status status = dibs__store_release(user->store, &release, &error);
 
     assert_false(release.again);
     if (next)
@@ -164,9 +163,10 @@ static inline dibs_owner query(struct user *user, const char *name)
 {
     dibs_owner owner;
     struct dibs__error error;
+    struct dibs__query look = {.name = name, .deadline = DIBS__NEVER};
 
     memset(&owner, 0, sizeof owner);
-    assert_status(DIBS_OK, user->store->ops->query(user->store, name, DIBS__NEVER, &owner, &error));
+    assert_status(DIBS_OK, dibs__store_query(user->store, &look, &owner, &error));
     return owner;
 }
 

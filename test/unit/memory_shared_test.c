@@ -10,8 +10,8 @@ static void who_closes_waits_no_longer(void **state)
 {
     struct user one, other;
     struct dibs__answer answer;
-    struct dibs__ask asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
-    struct dibs__ask elsewhere = {.name = "b", .token = "5", .lease_ms = 1000, .wait = true};
+    struct dibs__bid asks[] = {waiting("1", 1000), waiting("2", 1000), waiting("3", 1000), waiting("4", 1000)};
+    struct dibs__bid elsewhere = {.name = "b", .token = "5", .lease_ms = 1000, .wait = true};
 
     open_user(&one, *state, "mem:x");
     open_user(&other, *state, "mem:x");
@@ -71,14 +71,14 @@ static void who_is_being_told_is_not_freed(void **state)
     struct user user;
     struct dibs__error error;
     struct dibs__answer answer;
-    struct dibs__ask first = waiting("first", 1000), second = waiting("second", 1000);
+    struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000);
     const struct dibs__listener listener = {&closer, wake, granted_while_closing, ask_again, forgetful, reachable};
 
     memset(&closer, 0, sizeof closer);
     open_user(&user, *state, "mem:x");
     open_store(&closer.store, *state, "mem:x", &closer.counters, &listener);
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 1000, &answer));
-    assert_status(DIBS_BUSY, closer.store->ops->acquire(closer.store, &first, &answer, &error));
+    assert_status(DIBS_BUSY, dibs__store_ask(closer.store, &first, &answer, &error));
     assert_status(DIBS_BUSY, ask(&user, &second));
     assert_status(DIBS_OK, release(&user, "a", "owner"));
     assert_false(closer.closed_early);
@@ -125,12 +125,12 @@ static bool take_turn(struct member *member, int turn)
     char token[16];
     struct dibs__error error;
     struct dibs__answer answer;
-    struct dibs__ask attempt = waiting(token, 1000);
+    struct dibs__bid attempt = waiting(token, 1000);
     struct dibs__release release = {.name = "a", .token = token};
 
     snprintf(token, sizeof token, "%c%d", member->letter, turn);
     atomic_store(&member->turn, turn);
-    dibs_status status = member->store->ops->acquire(member->store, &attempt, &answer, &error);
+    dibs_status status = dibs__store_ask(member->store, &attempt, &answer, &error);
     if (status == DIBS_BUSY && turn % 4 == 0) { /* out of patience, maybe when it is just granted */
         atomic_store(&member->turn, 0);
         member->store->ops->conclude(member->store, &attempt, false);
@@ -139,7 +139,7 @@ static bool take_turn(struct member *member, int turn)
     if (status != DIBS_OK && (status != DIBS_BUSY || !wait_until(is_granted, member, LIMIT_MS)))
         return false;
     ++*member->turns;
-    return member->store->ops->release(member->store, &release, &error) == DIBS_OK;
+    return dibs__store_release(member->store, &release, &error) == DIBS_OK;
 }
 
 static void *take_turns(void *arg)
@@ -194,7 +194,7 @@ static void names_of_spaces(void **state)
         open_user(&other, *state, rows[i].other);
         assert_status(DIBS_OK, acquire(&one, "a", "1", 1000, &answer));
         assert_status(rows[i].shared ? DIBS_BUSY : DIBS_OK, acquire(&other, "a", "2", 1000, &answer));
-        struct dibs__ask third = waiting("3", 1000);
+        struct dibs__bid third = waiting("3", 1000);
         assert_status(DIBS_BUSY, ask(&other, &third));
         assert_status(DIBS_OK, release(&one, "a", "1"));
         assert_int_equal(other.told_count, rows[i].shared);

@@ -7,7 +7,7 @@
 #include "redis/call.h"
 #include "redis/reply.h"
 #include "redis/scripts.h"
-#include "store/keys.h"
+#include "store/redis/keys.h"
 #include "support/test.h"
 
 /* The reply of those bytes, to be freed. */
@@ -220,16 +220,17 @@ static void a_call_goes_by_sha_where_it_is_known(void **state)
     struct dibs__link_view view = {.serial = 1};
     const char *words[2];
     size_t sizes[2];
+    const struct dibs__words all = {words, sizes, 0, 2};
 
     (void)state;
-    dibs__script_words(DIBS__SCRIPT_release, &view, false, words, sizes);
+    dibs__script_words(DIBS__SCRIPT_release, &view, false, &all);
     assert_string_equal(words[0], "EVAL");
     assert_ptr_equal(words[1], dibs__script_text(DIBS__SCRIPT_release));
     memset(view.shas[DIBS__SCRIPT_release], 'f', 40);
-    dibs__script_words(DIBS__SCRIPT_release, &view, false, words, sizes);
+    dibs__script_words(DIBS__SCRIPT_release, &view, false, &all);
     assert_string_equal(words[0], "EVALSHA");
     assert_int_equal(sizes[1], 40);
-    dibs__script_words(DIBS__SCRIPT_release, &view, true, words, sizes);
+    dibs__script_words(DIBS__SCRIPT_release, &view, true, &all);
     assert_string_equal(words[0], "EVAL");
 }
 
@@ -239,16 +240,16 @@ static void a_call_has_its_keys_and_arguments_in_order(void **state)
 
     (void)state;
     dibs__call_init(&call, DIBS__SCRIPT_acquire, 2);
-    dibs__call_add(&call, "k", 1);
-    dibs__call_add(&call, "f", 1);
+    dibs__call_add(&call, "k");
+    dibs__call_add(&call, "f");
     dibs__call_add_number(&call, INT64_MIN);
     dibs__call_add_number(&call, INT64_MAX);
-    assert_int_equal(call.count, 7);
-    assert_string_equal(call.words[2], "2");
-    assert_string_equal(call.words[3], "k");
-    assert_string_equal(call.words[4], "f");
-    assert_string_equal(call.words[5], "-9223372036854775808");
-    assert_string_equal(call.words[6], "9223372036854775807");
+    assert_int_equal(call.words.count, 7);
+    assert_string_equal(call.word_array[2], "2");
+    assert_string_equal(call.word_array[3], "k");
+    assert_string_equal(call.word_array[4], "f");
+    assert_string_equal(call.word_array[5], "-9223372036854775808");
+    assert_string_equal(call.word_array[6], "9223372036854775807");
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/retractions.h"
+#include "store/redis/retractions.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
 #include "support/test.h"

@@ -1,4 +1,4 @@
-#include "store/keys.h"
+#include "store/redis/keys.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The store on one Redis server. Its scripts: src/redis/scripts. */
-#ifndef DIBS_STORE_REDIS_H
-#define DIBS_STORE_REDIS_H
+#ifndef DIBS_STORE_REDIS_REDIS_H
+#define DIBS_STORE_REDIS_REDIS_H
 
 #include "store/store.h"
 

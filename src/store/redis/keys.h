@@ -1,14 +1,14 @@
 /* The names under which Redis keeps what belongs to a lock. */
-#ifndef DIBS_STORE_KEYS_H
-#define DIBS_STORE_KEYS_H
+#ifndef DIBS_STORE_REDIS_KEYS_H
+#define DIBS_STORE_REDIS_KEYS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "dibs.h"
+#include "store/store.h"
 
-#define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
-#define DIBS__KEYS 4         /* that the scripts about a lock take, in this order */
+#define DIBS__KEYS 4 /* that the scripts about a lock take, in this order */
 
 enum dibs__key_kind { DIBS__KEY_LOCK, DIBS__KEY_FENCE, DIBS__KEY_QUEUE, DIBS__KEY_WAITERS };
 

@@ -1,6 +1,6 @@
 /* The message by which a script tells a runtime that a lock was granted to one of its waiters (queue.lua). */
-#ifndef DIBS_STORE_PUSH_H
-#define DIBS_STORE_PUSH_H
+#ifndef DIBS_STORE_REDIS_PUSH_H
+#define DIBS_STORE_REDIS_PUSH_H
 
 #include "store/store.h"
 

@@ -1,4 +1,4 @@
-#include "store/push.h"
+#include "store/redis/push.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,9 +8,13 @@
 #include <string.h>
 
 #include "redis/reply.h"
-#include "store/redis_store.h"
+#include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
 
-#define WORDS_AN_ITEM 7 /* two keys, five arguments */
+#define MEMORY_MS 3500000 /* a server knows the fence of a lock for an hour at least: less what its clock is off */
+
+_Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
+_Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
 
 /* A batch that is out: in one call, or, where that was refused, in one for each lease. */
 struct renewal {
@@ -24,17 +28,15 @@ struct renewal {
 struct renewal_call {
     struct renewal *renewal;
     size_t first, count;
-    uint64_t serial; /* of the connection that it went over, and its server */
-    uint64_t server;
+    uint64_t serial; /* of the connection that it went over */
+    uint64_t server; /* that it went to */
     int64_t not_after;
-    size_t word_count;
-    const char **words;
-    size_t *sizes;
+    struct dibs__words words;
     char key_count[12];
-    char not_after_text[24]; /* of the extensions, and of what is set again */
+    char not_after_text[24]; /* of the extensions, and of what is restored */
     struct {
-        struct dibs__key lock, fence_key;
-        char lease[12], fence[24];
+        struct dibs__key lock, fence;
+        struct dibs__renew_texts texts;
     } items[];
 };
 
@@ -47,8 +49,8 @@ static struct dibs__renewal *item_of(const struct renewal_call *call, size_t i)
 
 static void free_call(struct renewal_call *call)
 {
-    free(call->words);
-    free(call->sizes);
+    free(call->words.words);
+    free(call->words.sizes);
     free(call);
 }
 
@@ -62,76 +64,75 @@ static struct renewal_call *new_call(struct renewal *renewal, size_t first, size
     call->renewal = renewal;
     call->first = first;
     call->count = count;
-    call->words = calloc(3 + count * WORDS_AN_ITEM, sizeof *call->words);
-    call->sizes = calloc(3 + count * WORDS_AN_ITEM, sizeof *call->sizes);
-    if (call->words && call->sizes)
+    call->words.most = (int)DIBS__RENEW_WORDS(count);
+    call->words.words = calloc(DIBS__RENEW_WORDS(count), sizeof *call->words.words);
+    call->words.sizes = calloc(DIBS__RENEW_WORDS(count), sizeof *call->words.sizes);
+    if (call->words.words && call->words.sizes)
         return call;
     free_call(call);
     return NULL;
 }
 
-static void add_word(struct renewal_call *call, const char *word, size_t size)
+/*
+ * What an administrator deleted is not restored: only what another server, or
+ * one that was restarted, can't know. Past the hour another may have had the
+ * lock, and its fence may be forgotten.
+ */
+static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renewal *item)
 {
-    call->words[call->word_count] = word;
-    call->sizes[call->word_count++] = size;
+    const struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+    int64_t now = dibs__now(call->renewal->store->config.clock);
+
+    return lease->server && call->server && lease->server != call->server &&
+           now - lease->confirmed_at < MEMORY_MS * DIBS__NS_PER_MS;
 }
 
-/* What an administrator deleted is not set again: only what another server, or one that was restarted, can't know. */
-static bool may_be_forgotten(const struct renewal_call *call, const struct dibs__renewal *item)
-{
-    return item->set_again && item->server && call->server && item->server != call->server;
-}
-
-static void add_not_after(struct renewal_call *call, bool wanted)
-{
-    add_word(call, wanted ? call->not_after_text : "", wanted ? strlen(call->not_after_text) : 0);
-}
-
-/* A retraction from now on must come behind what sets leases again: behind this, and what may still come before. */
-static void note_heal(const struct renewal_call *call, const struct dibs__link_view *view)
+/* A retraction from now on must come behind what restores leases: behind this call, and what may still come before. */
+static void note_restoring(const struct renewal_call *call, const struct dibs__link_view *view)
 {
     struct dibs__redis_store *store = call->renewal->store;
-    struct dibs__route *healed = &store->healed;
 
     dibs__redis_mutex_lock(&store->mutex);
-    if (!healed->channel || dibs__view_is_behind(view, healed->serial))
-        *healed = (struct dibs__route){.channel = store->background, .serial = view->serial};
-    if (call->not_after > healed->not_after)
-        healed->not_after = call->not_after;
+    struct dibs__route *restored = &store->restored;
+    if (!restored->channel || dibs__view_is_behind(view, restored->serial))
+        *restored = (struct dibs__route){.channel = store->background, .serial = view->serial};
+    if (call->not_after > restored->not_after)
+        restored->not_after = call->not_after;
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
 static void add_keys(struct renewal_call *call, size_t i)
 {
     const char *prefix = call->renewal->store->key_prefix, *name = item_of(call, i)->name;
-    struct dibs__key *lock = &call->items[i].lock, *fence = &call->items[i].fence_key;
+    struct dibs__key *lock = &call->items[i].lock, *fence = &call->items[i].fence;
 
     dibs__key_of(lock, DIBS__KEY_LOCK, prefix, name);
     dibs__key_of(fence, DIBS__KEY_FENCE, prefix, name);
-    add_word(call, lock->bytes, lock->size);
-    add_word(call, fence->bytes, fence->size);
+    dibs__words_add(&call->words, lock->bytes, lock->size);
+    dibs__words_add(&call->words, fence->bytes, fence->size);
 }
 
 static void add_arguments(struct renewal_call *call, size_t i, const struct dibs__link_view *view)
 {
-    const struct dibs__renewal *item = item_of(call, i);
-    char *lease = call->items[i].lease, *fence = call->items[i].fence;
-    bool heal = may_be_forgotten(call, item);
+    struct dibs__renewal *item = item_of(call, i);
+    bool restores = may_be_forgotten(call, item);
+    const struct dibs__renew_words lease = {
+        .token = item->token,
+        .lease_ms = item->lease_ms,
+        .fence = item->fence,
+        .set_by = item->extension ? call->not_after_text : NULL,
+        .restore_by = restores ? call->not_after_text : NULL,
+    };
 
-    add_word(call, item->token, strlen(item->token));
-    add_word(call, lease, (size_t)snprintf(lease, sizeof call->items[i].lease, "%u", item->lease_ms));
-    add_word(call, fence, (size_t)snprintf(fence, sizeof call->items[i].fence, "%" PRIu64, item->fence));
-    add_not_after(call, item->extension);
-    add_not_after(call, heal);
-    if (heal)
-        note_heal(call, view);
+    dibs__codec_renew(&call->words, &lease, &call->items[i].texts);
+    if (restores)
+        note_restoring(call, view);
 }
 
 static void build(struct renewal_call *call, const struct dibs__link_view *view)
 {
-    call->word_count = 2;
+    dibs__words_begin(&call->words, &call->key_count, call->count * DIBS__RENEW_KEYS);
     snprintf(call->not_after_text, sizeof call->not_after_text, "%" PRId64, call->not_after);
-    add_word(call, call->key_count, (size_t)snprintf(call->key_count, sizeof call->key_count, "%zu", call->count * 2));
     for (size_t i = 0; i < call->count; i++)
         add_keys(call, i);
     for (size_t i = 0; i < call->count; i++)
@@ -142,7 +143,7 @@ static void build(struct renewal_call *call, const struct dibs__link_view *view)
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-/* Requires that batch->proof is not later than this. False: there is no connection, or no memory. */
+/* To be called after batch->proof was taken. False: there is no connection, or no memory. */
 static bool send_call(struct renewal_call *call, bool with_text)
 {
     struct dibs__redis_store *store = call->renewal->store;
@@ -154,10 +155,10 @@ static bool send_call(struct renewal_call *call, bool with_text)
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
     build(call, &view);
-    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, call->words, call->sizes);
+    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, &call->words);
     return dibs__channel_submit(store->background, view.serial,
-                                &(struct dibs__command){(int)call->word_count, call->words, call->sizes}, on_renewed,
-                                call);
+                                &(struct dibs__command){call->words.count, call->words.words, call->words.sizes},
+                                on_renewed, call);
 }
 
 /* A call that can't be sent is as one that has no answer. One that is sent may be answered before this returns. */
@@ -197,71 +198,82 @@ static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 
 /* ----------------------------------------------------------------- the answers */
 
-/* The call may have been executed, or may still be: an extension in it can cut its lease short later. */
-static void note_stuck(const struct renewal_call *call)
+/* The call may have been executed, or may still be: an extension in the call can cut its lease short later. */
+static void note_unanswered(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        struct dibs__stuck *stuck = &item->stuck;
+        struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
         item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
-        if (stuck->lease_ms == 0 || item->lease_ms < stuck->lease_ms)
-            stuck->lease_ms = item->lease_ms;
-        if (stuck->serial == 0)
-            stuck->serial = call->serial;
-        if (call->not_after > stuck->not_after)
-            stuck->not_after = call->not_after;
+        if (item->cut_ms == 0 || item->lease_ms < item->cut_ms)
+            item->cut_ms = item->lease_ms;
+        if (lease->cut_serial == 0)
+            lease->cut_serial = call->serial;
+        if (call->not_after > lease->cut_not_after)
+            lease->cut_not_after = call->not_after;
     }
 }
 
 /*
- * What of a renewed lease is sure. An extension that is stuck can't come any
- * more once the server's clock has passed its time, or the server has ended its
- * connection; until then it may leave the lease no longer than itself.
+ * An extension that was never answered can't arrive any more once the server's
+ * clock has passed its time, or the server has ended its connection; until then
+ * it may cut the lease to its own length.
  */
 static void see_what_is_sure(const struct renewal_call *call, struct dibs__renewal *item,
                              const struct dibs__link_view *view, int64_t server_us)
 {
-    struct dibs__stuck *stuck = &item->stuck;
-    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, stuck->serial);
+    struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, lease->cut_serial);
 
-    item->sure_ms = item->lease_ms;
-    if (stuck->lease_ms == 0)
+    if (item->cut_ms == 0)
         return;
-    if (behind || server_us > stuck->not_after) {
-        *stuck = (struct dibs__stuck){0};
-    } else if (stuck->lease_ms < item->lease_ms) {
-        item->sure_ms = stuck->lease_ms;
-        item->again_ms = (stuck->not_after - server_us) / 1000 + 1;
+    if (behind || server_us > lease->cut_not_after) {
+        item->cut_ms = 0;
+        lease->cut_serial = 0;
+        lease->cut_not_after = 0;
+    } else if (item->cut_ms < item->lease_ms) {
+        item->again_ms = (lease->cut_not_after - server_us) / 1000 + 1;
     }
 }
 
-/*
- * What renew.lua answered. "Too late" also tells the server's time, by which
- * it is sent again. One lease may be refused, and is why not all have an answer.
- */
+static void take_renewed(const struct renewal_call *call, struct dibs__renewal *item,
+                         const struct dibs__link_view *view, int64_t server_us)
+{
+    struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+
+    item->result = DIBS__RENEWED;
+    lease->server = call->server;
+    lease->confirmed_at = call->renewal->batch->proof;
+    see_what_is_sure(call, item, view, server_us);
+}
+
+/* One lease may be refused, and is why not all have an answer. What came too late is sent again, by the new time. */
 static void take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
 {
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__link_view view;
     bool standing = dibs__channel_view(store->background, &view);
-    int64_t result;
+    struct dibs__error unused;
 
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        if (!dibs__reply_integer(reply, i, &result)) {
-            item->status = dibs__reply_error(&call->renewal->failed, reply->element[i], store->endpoint.url.shown,
-                                             "setting leases again");
-        } else if (result < 0) {
-            item->status = DIBS_UNAVAILABLE;
-            dibs__channel_set_clock(store->background, call->serial, -result - dibs__now(store->config.clock) / 1000);
-        } else if (result == 0) {
+        struct dibs__renew_reply said = dibs__codec_read_renewed(reply, i);
+        switch (said.code) {
+        case DIBS__RENEW_REFUSED:
+            item->status =
+                dibs__reply_error(&call->renewal->failed, said.error, store->endpoint.url.shown, "restoring leases");
+            break;
+        case DIBS__RENEW_LATE:
+            item->status = dibs__redis_late(store, store->background, call->serial, said.server_us, &unused);
+            break;
+        case DIBS__RENEW_GONE:
             item->result = DIBS__GONE;
-        } else {
-            item->result = DIBS__RENEWED;
-            item->server = call->server;
-            see_what_is_sure(call, item, standing ? &view : NULL, server_us);
+            break;
+        case DIBS__RENEW_DONE:
+            take_renewed(call, item, standing ? &view : NULL, server_us);
+            break;
         }
     }
 }
@@ -281,8 +293,8 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
         return;
     if (!reply) {
         renewal->failed = *error;
-        note_stuck(call);
-    } else if (dibs__reply_integer(reply, call->count, &server_us) && reply->elements == call->count + 1) {
+        note_unanswered(call);
+    } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
         take_results(call, reply, server_us);
     } else if (is_refusal_of_some(call, reply)) {
         send_one_by_one(renewal, call->first, call->count);
@@ -303,7 +315,7 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
 
     for (size_t i = 0; i < batch->count; i++) {
         batch->items[i].result = DIBS__UNANSWERED;
-        batch->items[i].status = DIBS_UNAVAILABLE; /* until it is sent */
+        batch->items[i].status = DIBS_UNAVAILABLE; /* until the batch is sent */
     }
     batch->proof = dibs__now(store->config.clock);
     if (!renewal) {
@@ -316,4 +328,12 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     renewal->calls = 1;
     begin_call(renewal, 0, batch->count);
     end_one(renewal);
+}
+
+bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *memo)
+{
+    const struct dibs__redis_lease *lease = (const struct dibs__redis_lease *)memo;
+    uint64_t server = atomic_load(&dibs__redis_of(base)->renewal_server);
+
+    return server != 0 && lease->server != server;
 }

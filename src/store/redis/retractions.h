@@ -5,8 +5,8 @@
  * of it can be left. They go in batches, a few of which may be under way, so
  * that a renewal never waits behind more than those.
  */
-#ifndef DIBS_STORE_RETRACTIONS_H
-#define DIBS_STORE_RETRACTIONS_H
+#ifndef DIBS_STORE_REDIS_RETRACTIONS_H
+#define DIBS_STORE_REDIS_RETRACTIONS_H
 
 #include "redis/channel.h"
 

@@ -6,32 +6,32 @@
  * to the scheduler's thread while it sends them, and from then on to whoever
  * takes the answer; it never has more than one command under way.
  */
-#include "store/retractions.h"
+#include "store/redis/retractions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
+#include "base/backoff.h"
 #include "redis/call.h"
 #include "redis/reply.h"
-#include "store/keys.h"
+#include "store/redis/codec.h"
+#include "store/redis/keys.h"
 #include "store/store.h"
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
-#define TOGETHER_MS 10  /* what falls due within this time is worked off together */
-#define FLIGHTS 4       /* commands under way: with BATCH, what a renewal may have to wait behind */
-#define BATCH 64        /* tokens in one of them */
-#define SLACK_MS 1000   /* between the server's clock and ours, while a lease runs out */
-#define WORDS_AN_ITEM 5 /* four keys and a token */
+#define TOGETHER_MS 10 /* what falls due within this time is worked off together */
+#define FLIGHTS 4      /* commands under way: with BATCH, what a renewal may have to wait behind */
+#define BATCH 64       /* tokens in one of them */
+#define SLACK_MS 1000  /* between the server's clock and ours, while a lease runs out */
 
 struct retraction {
     struct retraction *next;  /* in its list */
     struct dibs__route route; /* read-only after dibs__retractions_add */
     int64_t ends;             /* read-only after dibs__retractions_add; nothing of it is left then */
     int64_t due;              /* in `later`; DIBS__NEVER: when there is another connection */
-    int64_t pause_ms;
+    struct dibs__backoff backoff;
     bool alone;       /* a batch that it was in was refused */
     bool with_text;   /* the server has lost the script */
     const char *name; /* read-only after dibs__retractions_add; behind the token, as is its text */
@@ -115,10 +115,7 @@ static void put_off(struct dibs__retractions *all, struct retraction *entry, int
 /* Requires mutex. To be sent again, later each time. */
 static void back_off(struct dibs__retractions *all, struct retraction *entry)
 {
-    int64_t pause = dibs__jitter(entry->pause_ms / 2, entry->pause_ms);
-
-    entry->pause_ms = entry->pause_ms * 2 < AGAIN_LAST_MS ? entry->pause_ms * 2 : AGAIN_LAST_MS;
-    put_off(all, entry, dibs__after_ms(dibs__now(all->clock), pause));
+    put_off(all, entry, dibs__after_ms(dibs__now(all->clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS)));
 }
 
 /* Requires mutex. Those that fall due by then become ready. */
@@ -144,7 +141,7 @@ static void make_all_due(struct dibs__retractions *all)
 {
     retractions_mutex_lock(&all->mutex);
     for (struct retraction *at = all->later.first; at; at = at->next)
-        at->pause_ms = AGAIN_FIRST_MS;
+        dibs__backoff_reset(&at->backoff);
     make_due(all, DIBS__NEVER);
     retractions_mutex_unlock(&all->mutex);
 }
@@ -234,8 +231,8 @@ static void take_answer(struct flight *flight, const redisReply *reply)
     struct dibs__retractions *all = flight->all;
     bool lost_script = reply && dibs__reply_is_error(reply, "NOSCRIPT");
     bool refused = reply && !lost_script && is_refusal_of_some(flight, reply);
-    int64_t server_us = 0, result;
-    bool answered = reply && dibs__reply_integer(reply, 0, &server_us) && reply->elements == flight->count + 1;
+    int64_t server_us = 0;
+    bool answered = reply && dibs__codec_read_retract(reply, flight->count, &server_us);
 
     for (size_t i = 0; i < flight->count; i++) {
         struct retraction *entry = flight->entries[i];
@@ -243,7 +240,7 @@ static void take_answer(struct flight *flight, const redisReply *reply)
         entry->alone = entry->alone || refused;
         if (lost_script || refused)
             append(&all->ready, entry);
-        else if (answered && dibs__reply_integer(reply, i + 1, &result))
+        else if (answered && dibs__codec_read_retracted(reply, i))
             confirmed(flight, entry, server_us);
         else
             back_off(all, entry);
@@ -284,7 +281,7 @@ static void give_back(struct flight *flight)
 }
 
 /* Writes the keys of the flight's locks into the text, one behind the other. False: no memory. */
-static bool write_keys(const struct flight *flight, size_t *sizes)
+static bool write_keys(const struct flight *flight, size_t sizes[BATCH * DIBS__KEYS])
 {
     struct dibs__retractions *all = flight->all;
     struct dibs__key key;
@@ -300,38 +297,34 @@ static bool write_keys(const struct flight *flight, size_t *sizes)
     return true;
 }
 
-/* The words of retract.lua behind its name; *count has those so far. */
-static bool write_words(const struct flight *flight, const char **words, size_t *sizes, size_t *count)
+/* The words of retract.lua. False: no memory. */
+static bool write_words(const struct flight *flight, struct dibs__words *words)
 {
-    size_t keys = flight->count * DIBS__KEYS, at = 0;
+    size_t sizes[BATCH * DIBS__KEYS], at = 0;
 
-    if (!write_keys(flight, sizes + *count))
+    if (!write_keys(flight, sizes))
         return false;
-    for (size_t i = 0; i < keys; i++) {
-        words[*count] = flight->all->text.bytes + at;
-        at += sizes[(*count)++];
-    }
-    for (size_t i = 0; i < flight->count; i++) {
-        words[*count] = flight->entries[i]->token;
-        sizes[(*count)++] = strlen(flight->entries[i]->token);
-    }
+    for (size_t i = 0; i < flight->count * DIBS__KEYS; at += sizes[i++])
+        dibs__words_add(words, flight->all->text.bytes + at, sizes[i]);
+    for (size_t i = 0; i < flight->count; i++)
+        dibs__codec_retract(words, flight->entries[i]->token);
     return true;
 }
 
 /* Its answer may come, and land the flight, before this returns true. */
 static bool send_retraction(struct flight *flight, struct dibs__channel *channel, const struct dibs__link_view *view)
 {
-    const char *words[3 + BATCH * WORDS_AN_ITEM];
-    size_t sizes[3 + BATCH * WORDS_AN_ITEM], count = 3;
-    char key_count[8];
+    const char *word_array[DIBS__RETRACT_WORDS(BATCH)];
+    size_t size_array[DIBS__RETRACT_WORDS(BATCH)];
+    struct dibs__words words = {word_array, size_array, 0, DIBS__RETRACT_WORDS(BATCH)};
+    char key_count[12];
 
-    words[2] = key_count;
-    sizes[2] = (size_t)snprintf(key_count, sizeof key_count, "%zu", flight->count * DIBS__KEYS);
-    if (!write_words(flight, words, sizes, &count))
+    dibs__words_begin(&words, &key_count, flight->count * DIBS__KEYS);
+    if (!write_words(flight, &words))
         return false;
-    dibs__script_words(DIBS__SCRIPT_retract, view, flight->entries[0]->with_text, words, sizes);
-    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){(int)count, words, sizes}, on_retracted,
-                                flight);
+    dibs__script_words(DIBS__SCRIPT_retract, view, flight->entries[0]->with_text, &words);
+    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){words.count, word_array, size_array},
+                                on_retracted, flight);
 }
 
 /* Only the number of connections ended, 0 or 1, proves that nothing of the asks can come any more. */
@@ -441,7 +434,7 @@ static struct retraction *new_entry(const struct dibs__retractions *all, const c
         return NULL;
     entry->route = *route;
     entry->ends = dibs__after_ms(dibs__now(all->clock), all->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
-    entry->pause_ms = AGAIN_FIRST_MS;
+    entry->backoff.first_ms = AGAIN_FIRST_MS;
     memcpy(entry->token, token, token_size);
     entry->name = memcpy(entry->token + token_size, name, name_size);
     return entry;

@@ -1,0 +1,311 @@
+/*
+ * Asks.
+ *
+ * All asks of a token go over one channel, so that they are executed in the
+ * order in which they were sent. Only if all of them were answered may the next
+ * go over another channel, where that one stands and their own does not.
+ *
+ * With min_replicas each ask has a channel that nobody else uses meanwhile,
+ * because WAIT blocks what comes behind it.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
+
+#define WAIT_GRACE_MS 5 /* WAIT's own timeout comes first */
+
+/* One ask that was begun, or is being finished. */
+struct asking {
+    struct dibs__lock_call call;
+    struct dibs__sending sending;
+    bool has_exclusive; /* the channel of the call is to be given back */
+};
+
+static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__bid *bid)
+{
+    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name);
+
+    if (!asking)
+        return NULL;
+    asking->sending = (struct dibs__sending){.bid = bid};
+    asking->has_exclusive = false;
+    return asking;
+}
+
+/* ---------------------------------------------------------------- the sending */
+
+/*
+ * Whether a server is asked that may know less than the one that said who owns
+ * the lock: that owner restores its lease, and is given the time that it had.
+ */
+static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct dibs__bid *bid,
+                                 const struct dibs__link_view *view)
+{
+    const struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+
+    return memo->seen_server && memo->seen_server != view->server && dibs__now(store->config.clock) < memo->seen_until;
+}
+
+/* On the connection that the call shows. error NULL: begins, and never blocks. */
+static dibs_status send_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
+{
+    struct dibs__lock_call *call = &asking->call;
+    struct dibs__bid *bid = asking->sending.bid;
+
+    asking->sending.leave = is_left_to_its_owner(store, bid, &call->view);
+    dibs__lock_call_write(call, DIBS__SCRIPT_acquire);
+    struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
+    dibs__codec_acquire(&call->call, &words);
+    return dibs__lock_call_send(store, call, bid->deadline, error);
+}
+
+static bool must_queue(const struct dibs__bid *bid)
+{
+    return bid->wait && bid->fair;
+}
+
+/* Which subscription will hear of a grant: the one that stands. A fair bid waits for one. */
+static dibs_status subscribe(struct dibs__redis_store *store, struct dibs__sending *sending, struct dibs__error *error)
+{
+    const struct dibs__bid *bid = sending->bid;
+
+    sending->subscription = 0;
+    if (must_queue(bid))
+        return dibs__subscriber_await(store->subscriber, bid->deadline, &sending->subscription, error);
+    if (bid->wait)
+        sending->subscription = dibs__subscriber_serial(store->subscriber);
+    return DIBS_OK;
+}
+
+/* Whether the bid may be asked for on the connection that the call shows. */
+static dibs_status may_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
+                           struct dibs__error *error)
+{
+    struct dibs__bid *bid = asking->sending.bid;
+    const struct dibs__link_view *view = &asking->call.view;
+
+    if (dibs__bid_may_be_overtaken(bid, view)) {
+        dibs__bid_spend(store, bid, answer);
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not confirm that it ended the connection that broke",
+                               store->endpoint.url.shown);
+    }
+    if (must_queue(bid) && !view->may_publish)
+        return dibs__bid_no_right(store, "PUBLISH", error);
+    return dibs__lock_call_check_slots(store, &asking->call, error);
+}
+
+/* ----------------------------------------------------------------- the answer */
+
+/* The lock was granted on that connection: enough replicas must have heard of the grant, or it is given back. */
+static dibs_status wait_for_replicas(struct dibs__redis_store *store, struct asking *asking,
+                                     struct dibs__answer *answer, struct dibs__error *error)
+{
+    struct dibs__bid *bid = asking->sending.bid;
+    uint32_t wanted = store->config.min_replicas;
+    int64_t left = dibs__ms_until(bid->deadline, dibs__now(store->config.clock));
+    int64_t timeout_ms = left < store->config.replica_timeout_ms ? left : store->config.replica_timeout_ms;
+    int64_t count = DIBS__NO_COUNT;
+
+    if (timeout_ms > 0) /* to WAIT, 0 is for ever */
+        count = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, wanted, timeout_ms,
+                                dibs__after_ms(bid->deadline, WAIT_GRACE_MS));
+    if (count >= wanted)
+        return DIBS_OK;
+    dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms);
+    dibs__bid_set_back(bid);
+    answer->spent = true;
+    answer->unmet = count != DIBS__NO_COUNT;
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
+                           count > 0 ? count : 0, wanted, timeout_ms);
+}
+
+/* Waits for the reply of what was sent. *decided: so that sending it again would not help. */
+static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
+                               struct dibs__answer *answer, struct dibs__error *error)
+{
+    struct dibs__exchange exchange = {.deadline = asking->sending.bid->deadline, .error = error};
+    dibs_status status = dibs__lock_call_finish(store, &asking->call, &exchange);
+
+    if (exchange.unknown)
+        dibs__sending_doubt(store, &asking->sending, &asking->call, answer);
+    if (status != DIBS_OK)
+        return status;
+    status = dibs__sending_read(store, &asking->sending, &asking->call, exchange.reply, decided, answer, error);
+    freeReplyObject(exchange.reply);
+    return status == DIBS_OK && store->config.min_replicas > 0 ? wait_for_replicas(store, asking, answer, error)
+                                                               : status;
+}
+
+/* ---------------------------------------------------------------- the channel */
+
+/*
+ * Asks on the channel of the call, or goes on with what was begun there; again
+ * where its connection broke. That is safe under the same token if the next
+ * connection ended the last: the ask then is either done, and finds itself the
+ * owner or in the queue, or never will be. *connected: whether there was a
+ * connection at last.
+ */
+static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
+                          bool *connected, struct dibs__error *error)
+{
+    int64_t deadline = asking->sending.bid->deadline;
+    bool begun = asking->call.request != NULL, decided = false;
+    dibs_status status = begun ? DIBS_OK : subscribe(store, &asking->sending, error);
+    int resends = 0;
+
+    *connected = true;
+    if (status != DIBS_OK)
+        return status;
+    do {
+        if (!begun) {
+            status = dibs__lock_call_connect(store, &asking->call, deadline, error);
+            *connected = status == DIBS_OK;
+            if (*connected)
+                status = may_ask(store, asking, answer, error);
+            if (status != DIBS_OK)
+                return status;
+            status = send_ask(store, asking, error);
+        }
+        begun = false;
+        if (status == DIBS_OK)
+            status = take_answer(store, asking, &decided, answer, error);
+    } while (!decided && !answer->spent && dibs__redis_once_more(store, status, &resends, deadline));
+    return status;
+}
+
+/*
+ * The channel of the ask could not be connected since `began`. True: it may go
+ * over another. One that is in doubt is given up instead, if another channel is
+ * known to serve: by a look, or, where the time is over, by an answer meanwhile.
+ */
+static bool leaves_channel(struct dibs__redis_store *store, struct asking *asking, int64_t began,
+                           struct dibs__answer *answer)
+{
+    struct dibs__bid *bid = asking->sending.bid;
+    bool in_time = dibs__now(store->config.clock) < bid->deadline;
+    int64_t heard = atomic_load_explicit(&store->config.counters->heard, memory_order_relaxed);
+
+    if (!dibs__redis_another_stands(store, asking->call.channel))
+        return false;
+    if (!dibs__redis_bid_of(bid)->doubt)
+        return in_time;
+    if (in_time || heard >= began)
+        dibs__bid_spend(store, bid, answer);
+    return false;
+}
+
+/* The channel of the token's asks; another, where that does not stand and no ask is in doubt. */
+static void choose_channel(struct dibs__redis_store *store, struct asking *asking)
+{
+    struct dibs__redis_bid *memo = dibs__redis_bid_of(asking->sending.bid);
+
+    if (memo->route == 0 || (!memo->doubt && !dibs__channel_stands(store->channels[memo->route - 1])))
+        memo->route = (unsigned)dibs__redis_pick(store) + 1;
+    asking->call.channel = memo->route - 1;
+}
+
+static dibs_status ask_shared(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
+                              struct dibs__error *error)
+{
+    int64_t began = dibs__now(store->config.clock);
+    dibs_status status;
+    bool connected;
+    int moves = 0;
+
+    do {
+        if (!asking->call.request)
+            choose_channel(store, asking);
+        status = ask_on(store, asking, answer, &connected, error);
+    } while (status == DIBS_UNAVAILABLE && !connected && leaves_channel(store, asking, began, answer) &&
+             ++moves < DIBS__SHARED);
+    return status;
+}
+
+static void give_back(struct dibs__redis_store *store, struct asking *asking)
+{
+    if (asking->has_exclusive)
+        dibs__redis_give_back(store, asking->call.channel);
+    asking->has_exclusive = false;
+}
+
+/* Over a channel that nobody else uses; where that can't be connected, over the next that is. */
+static dibs_status ask_exclusively(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
+                                   struct dibs__error *error)
+{
+    int64_t deadline = asking->sending.bid->deadline;
+    bool connected = true, moved = false;
+    dibs_status status;
+
+    do {
+        moved = !connected;
+        if (!asking->has_exclusive)
+            asking->has_exclusive = dibs__redis_take_exclusive(store, moved, deadline, &asking->call.channel);
+        if (!asking->has_exclusive)
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
+        status = ask_on(store, asking, answer, &connected, error);
+        give_back(store, asking);
+    } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->spent &&
+             dibs__redis_another_stands(store, asking->call.channel));
+    return status;
+}
+
+/* ------------------------------------------------------------------- contract */
+
+/* Takes the channel for an ask that is begun. False: none stands, so there is nothing to be sent yet. */
+static bool begin_on_channel(struct dibs__redis_store *store, struct asking *asking)
+{
+    if (store->config.min_replicas == 0) {
+        choose_channel(store, asking);
+        return dibs__lock_call_standing(store, &asking->call);
+    }
+    asking->has_exclusive = dibs__redis_take_exclusive(store, true, 0, &asking->call.channel);
+    if (!asking->has_exclusive)
+        dibs__redis_want_exclusive(store);
+    return asking->has_exclusive && dibs__lock_call_standing(store, &asking->call);
+}
+
+/* Where more is needed than to send the ask, that is left to finish. */
+static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
+{
+    struct dibs__bid *bid = asking->sending.bid;
+    struct dibs__error unused;
+
+    if (bid->wait)
+        asking->sending.subscription = dibs__subscriber_serial(store->subscriber);
+    if (must_queue(bid) && (!asking->sending.subscription || !asking->call.view.may_publish))
+        return false;
+    return !dibs__bid_may_be_overtaken(bid, &asking->call.view) &&
+           dibs__lock_call_check_slots(store, &asking->call, &unused) == DIBS_OK;
+}
+
+void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+
+    DIBS__REQUIRE(!bid->begun.state);
+    struct asking *asking = new_asking(store, bid);
+    bid->begun.state = asking;
+    if (!asking)
+        return;
+    if (!begin_on_channel(store, asking) || !is_plain(store, asking) || send_ask(store, asking, NULL) != DIBS_OK)
+        give_back(store, asking);
+}
+
+dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                                   struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct asking *asking = bid->begun.state ? bid->begun.state : new_asking(store, bid);
+
+    *answer = (struct dibs__answer){.fence = 0};
+    bid->begun.state = NULL;
+    if (!asking)
+        return dibs__lock_call_no_memory(error);
+    dibs_status status = store->config.min_replicas > 0 ? ask_exclusively(store, asking, answer, error)
+                                                        : ask_shared(store, asking, answer, error);
+    free(asking);
+    dibs__redis_heard(store, status);
+    return status;
+}

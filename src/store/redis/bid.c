@@ -1,0 +1,210 @@
+/* What the store knows of a bid, and what the server says of its asks. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
+
+/* How often a waiter asks that can't be told of a grant: the owner is foreign, or its channel is deaf. */
+#define POLL_LEAST_MS 50
+#define POLL_MOST_MS 100
+
+_Static_assert(sizeof(struct dibs__redis_bid) <= sizeof(struct dibs__bid_memo), "what is noted fits into the memo");
+_Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
+
+/* --------------------------------------------------------------- the outcome */
+
+static void forget_doubt(struct dibs__redis_bid *memo)
+{
+    free(memo->doubt);
+    memo->doubt = NULL;
+}
+
+void dibs__bid_set_back(struct dibs__bid *bid)
+{
+    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+
+    forget_doubt(memo);
+    memo->route = 0;
+    bid->number = 0;
+    bid->proof = 0;
+    bid->in_store = false;
+    bid->lease = (struct dibs__lease_memo){.words = {0}};
+}
+
+static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__route *route,
+                     struct dibs__answer *answer)
+{
+    dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, route);
+    dibs__bid_set_back(bid);
+    answer->spent = true;
+}
+
+void dibs__bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
+{
+    DIBS__REQUIRE(dibs__redis_bid_of(bid)->doubt);
+    spend_by(store, bid, dibs__redis_bid_of(bid)->doubt, answer);
+}
+
+bool dibs__bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view)
+{
+    const struct dibs__route *route = dibs__redis_bid_of(bid)->doubt;
+
+    return route && !dibs__view_is_behind(view, route->serial);
+}
+
+void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                         const struct dibs__lock_call *call, struct dibs__answer *answer)
+{
+    struct dibs__redis_bid *memo = dibs__redis_bid_of(sending->bid);
+    struct dibs__route route = {store->channels[call->channel], call->view.serial, call->view.id, sending->not_after};
+    bool goes_on = call->channel < DIBS__SHARED && dibs__link_can_be_ended(&route.link);
+
+    if (goes_on && !memo->doubt)
+        memo->doubt = malloc(sizeof route);
+    if (goes_on && memo->doubt)
+        *memo->doubt = route;
+    else
+        spend_by(store, sending->bid, &route, answer);
+}
+
+void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+{
+    static const struct dibs__route nowhere = {.channel = NULL};
+    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+
+    DIBS__REQUIRE(!bid->begun.state);
+    if (!held && (bid->in_store || memo->doubt))
+        dibs__retractions_add(dibs__redis_of(base)->retractions, bid->name, bid->token, bid->lease_ms,
+                              memo->doubt ? memo->doubt : &nowhere);
+    if (held) {
+        forget_doubt(memo);
+        bid->in_store = false;
+    } else {
+        dibs__bid_set_back(bid);
+    }
+}
+
+/* --------------------------------------------------------------- the sending */
+
+struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
+                                           const struct dibs__lock_call *call)
+{
+    struct dibs__bid *bid = sending->bid;
+    struct dibs__redis_lease *lease = dibs__redis_lease_of(&bid->lease);
+
+    if (!call->view.may_publish) /* a release under this account could not tell us of the grant */
+        sending->subscription = 0;
+    bid->number++;
+    bid->proof = dibs__now(store->config.clock);
+    *lease = (struct dibs__redis_lease){.server = call->view.server, .confirmed_at = bid->proof};
+    sending->not_after = dibs__redis_not_after(store, &call->view, bid->proof);
+    return (struct dibs__ask_words){
+        .token = bid->token,
+        .number = bid->number,
+        .lease_ms = bid->lease_ms,
+        .channel = sending->subscription ? store->endpoint.channel : NULL,
+        .not_after = sending->not_after,
+        .leave = sending->leave,
+    };
+}
+
+/* ---------------------------------------------------------------- the answer */
+
+static int64_t earlier(int64_t pause_ms, int64_t remaining_ms)
+{
+    return remaining_ms >= 0 && remaining_ms < pause_ms ? remaining_ms + 1 : pause_ms;
+}
+
+dibs_status dibs__bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to %s", store->endpoint.url.shown, to);
+}
+
+static void note_owner(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__link_view *view,
+                       int64_t remaining_ms)
+{
+    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+
+    if (remaining_ms <= 0)
+        return;
+    memo->seen_until = dibs__after_ms(dibs__now(store->config.clock), remaining_ms);
+    memo->seen_server = view->server;
+}
+
+/* When to ask again if no push comes before. */
+static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                                 const struct dibs__ask_reply *reply, struct dibs__answer *answer,
+                                 struct dibs__error *error)
+{
+    struct dibs__bid *bid = sending->bid;
+
+    answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
+    if (!sending->subscription)
+        return DIBS_BUSY;
+    bid->in_store = true;
+    if (!reply->listeners_known)
+        return bid->fair ? dibs__bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
+    if (reply->listeners == 0)
+        dibs__subscriber_distrust(store->subscriber, sending->subscription);
+    else if (dibs__subscriber_confirm(store->subscriber, sending->subscription) && reply->by_dibs)
+        answer->again_ms = earlier(bid->lease_ms / 3, reply->remaining_ms);
+    return DIBS_BUSY;
+}
+
+static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                              const struct dibs__link_view *view, const struct dibs__ask_reply *reply,
+                              struct dibs__answer *answer, struct dibs__error *error)
+{
+    note_owner(store, sending->bid, view, reply->remaining_ms);
+    dibs_status status = queue_or_poll(store, sending, reply, answer, error);
+    int64_t seen_until = dibs__redis_bid_of(sending->bid)->seen_until;
+    int64_t left = dibs__ms_until(seen_until, dibs__now(store->config.clock)) + 1;
+
+    if (sending->leave && left < answer->again_ms) /* a lock that is free is left to its owner no longer than that */
+        answer->again_ms = left;
+    return status;
+}
+
+/* An answer settles the asks before it too: the store may know the token. A refusal tells nothing of them. */
+static void settle_doubt(struct dibs__bid *bid)
+{
+    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+
+    bid->in_store = bid->in_store || memo->doubt;
+    forget_doubt(memo);
+}
+
+dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                               const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
+                               struct dibs__answer *answer, struct dibs__error *error)
+{
+    struct dibs__bid *bid = sending->bid;
+    struct dibs__ask_reply said;
+
+    *decided = true;
+    if (!dibs__codec_read_ask(&said, reply))
+        return dibs__redis_reply_error(store, "acquiring", bid->name, reply, error);
+    switch (said.code) {
+    case DIBS__ASK_TAKEN:
+        settle_doubt(bid);
+        return read_taken(store, sending, &call->view, &said, answer, error);
+    case DIBS__ASK_GRANTED:
+        settle_doubt(bid);
+        bid->in_store = true;
+        if (said.fence == 0)
+            return dibs__redis_reply_error(store, "acquiring", bid->name, reply, error);
+        answer->fence = said.fence;
+        return DIBS_OK;
+    case DIBS__ASK_LATE: /* the server's clock was set since the connection began: once more, by its new time */
+        *decided = false;
+        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
+    case DIBS__ASK_OVERTAKEN:
+    default:
+        *decided = false;
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
+                               store->endpoint.url.shown);
+    }
+}

@@ -1,0 +1,198 @@
+/* The connections of a store: which is used for what, and whether the server can be reached. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "redis/reply.h"
+#include "store/redis/redis_store.h"
+
+#define RESENDS 2 /* how often a command is sent again because its connection broke */
+
+/* The listener hears of each change once, and in the order in which they came. */
+static void set_reachable(struct dibs__redis_store *store)
+{
+    dibs__reach_mutex_lock(&store->reach_mutex);
+    if (atomic_load(&store->down)) {
+        atomic_store(&store->down, false);
+        store->config.listener.reachable(store->config.listener.context, true, store->endpoint.url.shown);
+    }
+    dibs__reach_mutex_unlock(&store->reach_mutex);
+}
+
+static void hook_opened(void *context, bool again)
+{
+    struct dibs__redis_store *store = context;
+
+    if (again)
+        atomic_fetch_add_explicit(&store->config.counters->reconnects, 1, memory_order_relaxed);
+    atomic_store(&store->reopened, true);
+    set_reachable(store);
+    store->config.listener.wake(store->config.listener.context);
+}
+
+/* As far as is known: a connection that nobody uses may be at its end. */
+static bool any_stands(const struct dibs__redis_store *store)
+{
+    bool stands = dibs__channel_stands(store->background);
+
+    for (size_t i = 0; i < store->channel_count && !stands; i++)
+        stands = dibs__channel_stands(store->channels[i]);
+    return stands;
+}
+
+/*
+ * While another connection stands the store can be reached. A connection that
+ * is made meanwhile stands before its hook is called: either it is seen here, or
+ * the hook comes later and finds the store down.
+ */
+static void hook_failed(void *context, const struct dibs__error *error, bool silent)
+{
+    struct dibs__redis_store *store = context;
+
+    if (error->status == DIBS_NO_MEMORY)
+        return;
+    for (size_t i = 0; i < store->channel_count; i++)
+        dibs__channel_look(store->channels[i]);
+    dibs__reach_mutex_lock(&store->reach_mutex);
+    bool stands = any_stands(store);
+    if (!stands && !atomic_load(&store->down)) {
+        atomic_store(&store->down, true);
+        store->config.listener.reachable(store->config.listener.context, false, error->detail);
+    }
+    dibs__reach_mutex_unlock(&store->reach_mutex);
+    if (stands && silent && !atomic_exchange(&store->doubted, true))
+        store->config.listener.wake(store->config.listener.context);
+}
+
+static void hook_unattended(void *context)
+{
+    struct dibs__redis_store *store = context;
+
+    store->config.listener.wake(store->config.listener.context);
+}
+
+struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store)
+{
+    return (struct dibs__channel_hooks){store, hook_opened, hook_failed, hook_unattended};
+}
+
+size_t dibs__redis_pick(struct dibs__redis_store *store)
+{
+    size_t best = 0, missing = DIBS__SHARED;
+    unsigned least = UINT_MAX;
+
+    for (size_t i = 0; i < DIBS__SHARED && least > 0; i++) {
+        unsigned load = dibs__channel_load(store->channels[i]);
+        if (!dibs__channel_stands(store->channels[i])) {
+            missing = missing < DIBS__SHARED ? missing : i;
+        } else if (load < least) {
+            least = load;
+            best = i;
+        }
+    }
+    if (least > 0 && least < UINT_MAX && missing < DIBS__SHARED && dibs__channel_is_waited_for(store->channels[best]))
+        dibs__channel_want(store->channels[missing]);
+    return best;
+}
+
+bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel)
+{
+    size_t first = channel < DIBS__SHARED ? 0 : DIBS__SHARED;
+    size_t end = channel < DIBS__SHARED ? DIBS__SHARED : store->channel_count;
+    bool stands = false;
+
+    for (size_t i = first; i < end && !stands; i++)
+        stands = i != channel && dibs__channel_look(store->channels[i]);
+    return stands;
+}
+
+/* channel_count: there is none. */
+static size_t find_free(const struct dibs__redis_store *store, bool connected) DIBS__REQUIRES(dibs__redis_mutex)
+{
+    size_t i = DIBS__SHARED;
+
+    dibs__redis_mutex_held(&store->mutex);
+    while (i < store->channel_count && (store->in_use[i] || (connected && !dibs__channel_stands(store->channels[i]))))
+        i++;
+    return i;
+}
+
+bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected, int64_t deadline, size_t *out)
+{
+    size_t i;
+
+    dibs__redis_mutex_lock(&store->mutex);
+    for (;;) {
+        i = find_free(store, true);
+        if (i == store->channel_count && !connected)
+            i = find_free(store, false);
+        if (i < store->channel_count || dibs__now(store->config.clock) >= deadline)
+            break;
+        store->choosy += connected;
+        store->config.clock->wait(store->config.clock, &store->exclusive_freed, &store->mutex, deadline);
+        store->choosy -= connected;
+    }
+    *out = i;
+    if (i < store->channel_count)
+        store->in_use[i] = true;
+    dibs__redis_mutex_unlock(&store->mutex);
+    return i < store->channel_count;
+}
+
+void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive)
+{
+    dibs__redis_mutex_lock(&store->mutex);
+    store->in_use[exclusive] = false;
+    if (store->choosy > 0) /* the channel may not be good enough for the one thread that a signal would wake */
+        pthread_cond_broadcast(&store->exclusive_freed);
+    else
+        pthread_cond_signal(&store->exclusive_freed);
+    dibs__redis_mutex_unlock(&store->mutex);
+}
+
+void dibs__redis_want_exclusive(struct dibs__redis_store *store)
+{
+    dibs__redis_mutex_lock(&store->mutex);
+    size_t i = find_free(store, false);
+    dibs__redis_mutex_unlock(&store->mutex);
+    if (i < store->channel_count)
+        dibs__channel_want(store->channels[i]);
+}
+
+void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
+{
+    if (status != DIBS_UNAVAILABLE)
+        atomic_store_explicit(&store->config.counters->heard, dibs__now(store->config.clock), memory_order_relaxed);
+    if ((status == DIBS_OK || status == DIBS_BUSY || status == DIBS_NOT_HELD) &&
+        atomic_load_explicit(&store->down, memory_order_relaxed))
+        set_reachable(store);
+}
+
+bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline)
+{
+    return status == DIBS_UNAVAILABLE && ++*resends <= RESENDS && dibs__now(store->config.clock) < deadline;
+}
+
+int64_t dibs__redis_not_after(const struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now)
+{
+    return now / 1000 + view->server_ahead_us + (int64_t)store->config.command_timeout_ms * 1000;
+}
+
+dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__channel *channel, uint64_t serial,
+                             int64_t server_us, struct dibs__error *error)
+{
+    dibs__channel_set_clock(channel, serial, server_us - dibs__now(store->config.clock) / 1000);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s took the request for one that came too late",
+                           store->endpoint.url.shown);
+}
+
+/* "acquiring "a"": what a sentence about a failure begins with. */
+#define DOING_MAX (DIBS__QUOTED_MAX + 16)
+
+dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const char *verb, const char *name,
+                                    const redisReply *reply, struct dibs__error *error)
+{
+    char quoted[DIBS__QUOTED_MAX], doing[DOING_MAX];
+
+    snprintf(doing, sizeof doing, "%s %s", verb, dibs__quote(quoted, name));
+    return dibs__reply_error(error, reply, store->endpoint.url.shown, doing);
+}

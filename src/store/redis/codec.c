@@ -1,0 +1,187 @@
+#include "store/redis/codec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/reply.h"
+
+/* How many arguments the longest of the scripts about one lock takes: requeue.lua. */
+#define ACQUIRE_ARGUMENTS 6
+#define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
+
+_Static_assert(DIBS__KEYS <= DIBS__CALL_KEYS, "the keys of a lock fit into a call");
+_Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS, "the arguments of every script fit into a call");
+
+/* ------------------------------------------------- acquire.lua, requeue.lua */
+
+void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask)
+{
+    dibs__call_add(call, ask->token);
+    dibs__call_add_number(call, (int64_t)ask->number);
+    dibs__call_add_number(call, ask->lease_ms);
+    dibs__call_add(call, ask->channel ? ask->channel : "");
+    dibs__call_add_number(call, ask->not_after);
+    if (ask->leave)
+        dibs__call_add(call, "leave");
+}
+
+void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask)
+{
+    dibs__call_add(call, token);
+    dibs__codec_acquire(call, ask);
+}
+
+/* {DIBS__ASK_TAKEN, PTTL, 1: the owner is dibs, subscribers or -1} */
+static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
+{
+    int64_t by_dibs = 0, listeners = 0;
+
+    dibs__reply_integer(reply, 2, &by_dibs);
+    dibs__reply_integer(reply, 3, &listeners);
+    out->by_dibs = by_dibs != 0;
+    out->listeners_known = listeners >= 0;
+    out->listeners = listeners > 0 ? listeners : 0;
+}
+
+bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
+{
+    int64_t code, number;
+
+    *out = (struct dibs__ask_reply){.fence = 0};
+    if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number) ||
+        code < DIBS__ASK_OVERTAKEN || code > DIBS__ASK_GRANTED)
+        return false;
+    out->code = (enum dibs__ask_code)code;
+    if (code == DIBS__ASK_GRANTED && number > 0 && number < DIBS__REPLY_MOST)
+        out->fence = (uint64_t)number;
+    if (code == DIBS__ASK_LATE)
+        out->server_us = number;
+    if (code == DIBS__ASK_TAKEN) {
+        out->remaining_ms = number;
+        read_taken(out, reply);
+    }
+    return true;
+}
+
+/* ------------------------------------- release.lua, requeue.lua, retract.lua */
+
+#define LET_GO_DONE 1 /* let_go.lua; else nobody held the lock, or another did */
+
+void dibs__codec_release(struct dibs__call *call, const char *token)
+{
+    dibs__call_add(call, token);
+}
+
+bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply)
+{
+    int64_t code;
+
+    if (!dibs__reply_integer(reply, 0, &code))
+        return false;
+    out->released = code == LET_GO_DONE;
+    out->ask = reply->elements == 2 ? reply->element[1] : NULL;
+    return true;
+}
+
+void dibs__codec_retract(struct dibs__words *words, const char *token)
+{
+    dibs__words_add(words, token, strlen(token));
+}
+
+bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us)
+{
+    return dibs__reply_integer(reply, 0, server_us) && reply->elements == count + 1;
+}
+
+bool dibs__codec_read_retracted(const redisReply *reply, size_t i)
+{
+    int64_t code; /* of let_go.lua: whichever it is, the lock is not the token's */
+
+    return dibs__reply_integer(reply, i + 1, &code);
+}
+
+/* ------------------------------------------------------------------ renew.lua */
+
+static void add_time(struct dibs__words *words, const char *text)
+{
+    dibs__words_add(words, text ? text : "", text ? strlen(text) : 0);
+}
+
+void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
+                       struct dibs__renew_texts *texts)
+{
+    dibs__words_add(words, lease->token, strlen(lease->token));
+    dibs__words_add(words, texts->lease_ms,
+                    (size_t)snprintf(texts->lease_ms, sizeof texts->lease_ms, "%" PRIu32, lease->lease_ms));
+    dibs__words_add(words, texts->fence, (size_t)snprintf(texts->fence, sizeof texts->fence, "%" PRIu64, lease->fence));
+    add_time(words, lease->set_by);
+    add_time(words, lease->restore_by);
+}
+
+bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *server_us)
+{
+    return dibs__reply_integer(reply, count, server_us) && reply->elements == count + 1;
+}
+
+/* 1: done; 2: set again; 0: no longer the token's; less: too late, and the server's time with its sign turned round. */
+struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
+{
+    int64_t result;
+
+    if (!dibs__reply_integer(reply, i, &result))
+        return (struct dibs__renew_reply){.code = DIBS__RENEW_REFUSED, .error = reply->element[i]};
+    if (result < 0)
+        return (struct dibs__renew_reply){.code = DIBS__RENEW_LATE, .server_us = -result};
+    return (struct dibs__renew_reply){.code = result == 0 ? DIBS__RENEW_GONE : DIBS__RENEW_DONE};
+}
+
+/* ------------------------------------------------------- query.lua, force.lua */
+
+/* {owner or nil, PTTL, last fence as text or nil, how many wait} */
+bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply)
+{
+    int64_t remaining_ms, waiters;
+
+    *out = (struct dibs__query_reply){.owner = NULL};
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 || !dibs__reply_integer(reply, 1, &remaining_ms) ||
+        !dibs__reply_integer(reply, 3, &waiters))
+        return false;
+    const redisReply *owner = reply->element[0], *fence = reply->element[2];
+    if (owner->type == REDIS_REPLY_STRING) {
+        out->owner = owner->str;
+        out->owner_size = (size_t)owner->len;
+        out->remaining_ms = remaining_ms;
+    }
+    if (fence->type == REDIS_REPLY_STRING)
+        out->fence = strtoull(fence->str, NULL, 10);
+    if (out->fence >= DIBS__REPLY_MOST)
+        out->fence = 0;
+    out->waiters = (uint32_t)waiters;
+    return true;
+}
+
+void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size)
+{
+    dibs__call_add_number(call, not_after);
+    if (token)
+        dibs__words_add(&call->words, token, token_size);
+}
+
+static int64_t most(int64_t number)
+{
+    return number < -DIBS__REPLY_MOST ? -DIBS__REPLY_MOST : number;
+}
+
+/* 1: done, 0: another token holds the lock; less: too late, and the server's time with its sign turned round. */
+bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_INTEGER)
+        return false;
+    if (reply->integer < 0)
+        *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = -most(reply->integer)};
+    else
+        *out = (struct dibs__force_reply){.code = reply->integer == 1 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER};
+    return true;
+}

@@ -1,0 +1,136 @@
+/*
+ * What the scripts of src/redis/scripts take and reply: the order of their
+ * arguments and the codes of their replies stand here and in the scripts, and
+ * nowhere else. (What a script publishes: push.h. The keys: keys.h.)
+ *
+ * To write: the keys of the lock are in the call already. What is added must
+ * live as long as the call. To read: false where the reply is none that the
+ * script gives, which may be an error.
+ */
+#ifndef DIBS_STORE_REDIS_CODEC_H
+#define DIBS_STORE_REDIS_CODEC_H
+
+#include <hiredis/hiredis.h>
+
+#include "redis/call.h"
+#include "store/redis/keys.h"
+
+/* ------------------------------------------------- acquire.lua, requeue.lua */
+
+struct dibs__ask_words {
+    const char *token;
+    uint64_t number;
+    uint32_t lease_ms;
+    const char *channel; /* to be told of a grant; NULL: the token is not to queue */
+    int64_t not_after;   /* us of the server's clock; 0: any time */
+    bool leave;          /* a lock that is free is left to who had it */
+};
+
+void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask);
+
+/* Releases a token, and asks behind that. */
+void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask);
+
+enum dibs__ask_code {
+    DIBS__ASK_OVERTAKEN = -2, /* by a later ask; nothing was done */
+    DIBS__ASK_LATE = -1,      /* nothing was done */
+    DIBS__ASK_TAKEN = 0,
+    DIBS__ASK_GRANTED = 1
+};
+
+struct dibs__ask_reply {
+    enum dibs__ask_code code;
+    uint64_t fence;       /* granted; 0: none that a script can give */
+    int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry */
+    bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
+    bool listeners_known; /* taken, and the ask was to queue: there is the right to know */
+    int64_t listeners;    /* taken: so many subscribe to the channel */
+    int64_t server_us;    /* late: the server's clock */
+};
+
+bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);
+
+/* ------------------------------------- release.lua, requeue.lua, retract.lua */
+
+void dibs__codec_release(struct dibs__call *call, const char *token);
+
+struct dibs__release_reply {
+    bool released;         /* else nobody held the lock, or another token does */
+    const redisReply *ask; /* of requeue.lua: for dibs__codec_read_ask; NULL: there is none */
+};
+
+bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply);
+
+#define DIBS__RETRACT_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__KEYS + 1))
+
+/* All the keys come before the first token. */
+void dibs__codec_retract(struct dibs__words *words, const char *token);
+
+/* The reply for so many tokens, and for one of them: whether the token is gone. */
+bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us);
+bool dibs__codec_read_retracted(const redisReply *reply, size_t i);
+
+/* ------------------------------------------------------------------ renew.lua */
+
+#define DIBS__RENEW_KEYS 2 /* of one lock: itself and its fence */
+#define DIBS__RENEW_ARGUMENTS 5
+#define DIBS__RENEW_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__RENEW_KEYS + DIBS__RENEW_ARGUMENTS))
+
+struct dibs__renew_words {
+    const char *token;
+    uint32_t lease_ms;
+    uint64_t fence;
+    const char *set_by;     /* an extension; when it is too late for it: us of the server's clock. NULL: a renewal */
+    const char *restore_by; /* may be restored where the server forgot it, until this time. NULL: may not */
+};
+
+struct dibs__renew_texts {
+    char lease_ms[12], fence[24];
+};
+
+/* All the keys come before the first lease. */
+void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
+                       struct dibs__renew_texts *texts);
+
+enum dibs__renew_code {
+    DIBS__RENEW_REFUSED, /* an error: the lock could not be looked at, or not be restored */
+    DIBS__RENEW_LATE,    /* nothing was done */
+    DIBS__RENEW_GONE,    /* the lock is no longer the token's */
+    DIBS__RENEW_DONE
+};
+
+struct dibs__renew_reply {
+    enum dibs__renew_code code;
+    int64_t server_us;       /* late: the server's clock */
+    const redisReply *error; /* refused */
+};
+
+/* The reply for so many leases, and for one of them. */
+bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *server_us);
+struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i);
+
+/* ------------------------------------------------------- query.lua, force.lua */
+
+struct dibs__query_reply {
+    const char *owner; /* NULL: nobody holds the lock; else of that size, and may hold any bytes */
+    size_t owner_size;
+    int64_t remaining_ms;
+    uint64_t fence; /* 0: none that dibs can have written */
+    uint32_t waiters;
+};
+
+bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);
+
+/* token NULL: nobody held the lock when it was looked at. */
+void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size);
+
+enum dibs__force_code { DIBS__FORCE_LATE, DIBS__FORCE_HELD_BY_ANOTHER, DIBS__FORCE_DONE };
+
+struct dibs__force_reply {
+    enum dibs__force_code code;
+    int64_t server_us; /* late: the server's clock; nothing was done */
+};
+
+bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply);
+
+#endif

@@ -1,0 +1,103 @@
+/* Takes a lock from its holder. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
+
+/* The holder that is meant; NULL: nobody held the lock when it was looked at. */
+struct target {
+    const char *token;
+    size_t size;
+};
+
+static void write_force(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
+{
+    const struct target *target = context;
+    int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
+
+    dibs__lock_call_write(call, DIBS__SCRIPT_force);
+    dibs__codec_force(&call->call, not_after, target->token, target->size);
+}
+
+/* *late: nothing was done, because the server's clock is not the one that was believed. */
+static dibs_status read_force(struct dibs__redis_store *store, const char *name, const struct dibs__lock_call *call,
+                              const redisReply *reply, bool *late, struct dibs__error *error)
+{
+    struct dibs__force_reply said;
+
+    if (!dibs__codec_read_force(&said, reply))
+        return dibs__redis_reply_error(store, "unlocking", name, reply, error);
+    *late = said.code == DIBS__FORCE_LATE;
+    if (*late)
+        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
+    return said.code == DIBS__FORCE_DONE ? DIBS_OK : DIBS_NOT_HELD;
+}
+
+/*
+ * Ends the hold of the target, once more where the server's clock was not
+ * known. *repeated: an earlier sending may have done it.
+ */
+static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
+                            const struct target *target, int64_t deadline, bool *repeated, struct dibs__error *error)
+{
+    struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+    dibs_status status;
+    int resends = 0;
+    bool late;
+
+    do {
+        late = false;
+        status = dibs__redis_run_shared(store, call, write_force, target, &exchange, repeated);
+        if (status != DIBS_OK)
+            continue;
+        status = read_force(store, name, call, exchange.reply, &late, error);
+        freeReplyObject(exchange.reply);
+    } while (late && dibs__redis_once_more(store, status, &resends, deadline));
+    return status;
+}
+
+/*
+ * Whoever holds the lock is found out first: a request that names no token, and
+ * is stuck on its way, would end the hold of somebody who came later.
+ */
+static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
+                                int64_t deadline, struct dibs__error *error)
+{
+    dibs_status status;
+    bool repeated;
+
+    do {
+        struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+        struct dibs__query_reply owner;
+        status = dibs__redis_look(store, call, name, &owner, &exchange);
+        if (status != DIBS_OK)
+            return status;
+        struct target target = {owner.owner, owner.owner_size};
+        status = end_hold(store, call, name, &target, deadline, &repeated, error);
+        freeReplyObject(exchange.reply);
+        if (status == DIBS_NOT_HELD && repeated && target.token) /* who holds it now came after the one meant */
+            status = DIBS_OK;
+    } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
+    if (status == DIBS_NOT_HELD)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: the lock changed hands each time it was looked at",
+                               store->endpoint.url.shown);
+    return status;
+}
+
+dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                     struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name);
+    struct target target = {token, token ? strlen(token) : 0};
+    bool repeated;
+
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    dibs_status status = token ? end_hold(store, call, name, &target, deadline, &repeated, error)
+                               : end_any_hold(store, call, name, deadline, error);
+    free(call);
+    dibs__redis_heard(store, status);
+    return status;
+}

@@ -1,0 +1,86 @@
+#include <stdlib.h>
+
+#include "store/redis/redis_store.h"
+
+void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, const char *name)
+{
+    DIBS__REQUIRE(size >= sizeof(struct dibs__lock_call));
+    struct dibs__lock_call *call = malloc(size);
+
+    if (!call)
+        return NULL;
+    call->request = NULL;
+    for (int i = 0; i < DIBS__KEYS; i++)
+        dibs__key_of(&call->keys[i], (enum dibs__key_kind)i, store->key_prefix, name);
+    return call;
+}
+
+dibs_status dibs__lock_call_no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+}
+
+void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script)
+{
+    dibs__call_init(&call->call, script, DIBS__KEYS);
+    for (int i = 0; i < DIBS__KEYS; i++)
+        dibs__words_add(&call->call.words, call->keys[i].bytes, call->keys[i].size);
+}
+
+dibs_status dibs__lock_call_connect(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
+                                    struct dibs__error *error)
+{
+    return dibs__channel_open(store->channels[call->channel], deadline, &call->view, error);
+}
+
+bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock_call *call)
+{
+    bool standing = dibs__channel_view(store->channels[call->channel], &call->view);
+
+    if (!standing)
+        dibs__channel_want(store->channels[call->channel]);
+    return standing;
+}
+
+dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
+                                        struct dibs__error *error)
+{
+    const char *key = call->keys[DIBS__KEY_LOCK].bytes;
+    char quoted[DIBS__QUOTED_MAX];
+
+    if (!call->view.cluster || !dibs__key_splits(key))
+        return DIBS_OK;
+    return dibs__error_set(error, DIBS_INVALID,
+                           "%s is part of a cluster: the key %s has a } but no hash tag, so its slot is its own alone",
+                           store->endpoint.url.shown, dibs__quote(quoted, key));
+}
+
+dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
+                                 struct dibs__error *error)
+{
+    DIBS__REQUIRE(!call->request);
+    if (!error) {
+        error = &call->error;
+        deadline = 0;
+    }
+    call->request = dibs__call_begin(&call->call, store->channels[call->channel], &call->view, deadline, error);
+    return call->request ? DIBS_OK : error->status;
+}
+
+dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                   struct dibs__exchange *exchange)
+{
+    DIBS__REQUIRE(call->request);
+    struct dibs__request *request = call->request;
+
+    call->request = NULL;
+    return dibs__call_finish(&call->call, store->channels[call->channel], &call->view, request, exchange);
+}
+
+bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    const struct dibs__lock_call *call = begun->state;
+
+    return call && call->request && dibs__channel_await(store->channels[call->channel], call->request, until);
+}

@@ -1,0 +1,121 @@
+/* Looks at a lock, and calls on a shared channel that carry no state of their own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
+
+dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
+                                   const void *context, struct dibs__exchange *exchange, bool *repeated)
+{
+    bool begun = call->request != NULL;
+    dibs_status status = DIBS_OK;
+    int resends = 0;
+
+    *repeated = exchange->unknown = false;
+    do {
+        *repeated = *repeated || exchange->unknown;
+        exchange->unknown = false;
+        if (!begun) {
+            call->channel = dibs__redis_pick(store);
+            status = dibs__lock_call_connect(store, call, exchange->deadline, exchange->error);
+            if (status == DIBS_UNAVAILABLE && dibs__redis_another_stands(store, call->channel))
+                continue;
+            if (status == DIBS_OK)
+                status = dibs__lock_call_check_slots(store, call, exchange->error);
+            if (status != DIBS_OK)
+                return status;
+            write(store, call, context);
+            status = dibs__lock_call_send(store, call, exchange->deadline, exchange->error);
+        }
+        begun = false;
+        if (status == DIBS_OK)
+            status = dibs__lock_call_finish(store, call, exchange);
+    } while (dibs__redis_once_more(store, status, &resends, exchange->deadline));
+    return status;
+}
+
+/* A query takes no arguments. */
+static void write_query(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
+{
+    (void)store;
+    (void)context;
+    dibs__lock_call_write(call, DIBS__SCRIPT_query);
+}
+
+dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
+                             struct dibs__query_reply *owner, struct dibs__exchange *exchange)
+{
+    bool unused;
+    dibs_status status = dibs__redis_run_shared(store, call, write_query, NULL, exchange, &unused);
+
+    if (status == DIBS_OK && !dibs__codec_read_query(owner, exchange->reply)) {
+        status = dibs__redis_reply_error(store, "looking at", name, exchange->reply, exchange->error);
+        freeReplyObject(exchange->reply);
+    }
+    return status;
+}
+
+/* As it is, so that dibs_force_unlock takes it, unless it does not print or does not fit. */
+static void show_token(char *out, size_t size, const char *token, size_t token_size)
+{
+    bool prints = token_size < size;
+
+    for (size_t i = 0; i < token_size; i++)
+        prints = prints && token[i] >= ' ' && token[i] <= '~';
+    if (prints)
+        memcpy(out, token, token_size + 1);
+    else
+        dibs__escape(out, size, token, token_size);
+}
+
+static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
+{
+    if (owner->owner) {
+        out->held = true;
+        show_token(out->token, sizeof out->token, owner->owner, owner->owner_size);
+        out->remaining_ms = owner->remaining_ms;
+    }
+    out->fence = owner->fence;
+    out->waiters = owner->waiters;
+}
+
+void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__error unused;
+
+    DIBS__REQUIRE(!query->begun.state);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, query->name);
+    query->begun.state = call;
+    if (!call)
+        return;
+    call->channel = dibs__redis_pick(store);
+    if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
+        return;
+    write_query(store, call, NULL);
+    dibs__lock_call_send(store, call, 0, NULL);
+}
+
+dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                     struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__lock_call *call = query->begun.state;
+    struct dibs__exchange exchange = {.deadline = query->deadline, .error = error};
+    struct dibs__query_reply said;
+
+    query->begun.state = NULL;
+    if (!call)
+        call = dibs__lock_call_new(sizeof *call, store, query->name);
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    dibs_status status = dibs__redis_look(store, call, query->name, &said, &exchange);
+    if (status == DIBS_OK) {
+        show_owner(owner, &said);
+        freeReplyObject(exchange.reply);
+    }
+    free(call);
+    dibs__redis_heard(store, status);
+    return status;
+}

@@ -1,0 +1,238 @@
+/* The store on one Redis server: its opening and closing, and the scheduler's part. See redis_store.h. */
+#include "store/redis/redis.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/push.h"
+#include "store/redis/redis_store.h"
+
+/* ------------------------------------------------------------ the scheduler */
+
+/* The server granted a lock. Where nobody waits for the grant any more it is given back. */
+static void on_push(void *context, const char *bytes, size_t size)
+{
+    struct dibs__redis_store *store = context;
+    struct dibs__pushed pushed;
+
+    if (!dibs__push_read(&pushed, store->key_prefix, bytes, size))
+        return;
+    pushed.grant.confirm = store->config.min_replicas > 0;
+    if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
+        dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* no lease known here */
+}
+
+static void on_missed(void *context)
+{
+    struct dibs__redis_store *store = context;
+
+    store->config.listener.ask_again(store->config.listener.context);
+}
+
+static void sooner(int64_t *deadline, int64_t until)
+{
+    *deadline = until < *deadline ? until : *deadline;
+}
+
+/* The subscriber comes first: what it hears, a thread waits for. */
+static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    int64_t until;
+
+    dibs__subscriber_interest(store->subscriber, &fds[0], deadline);
+    dibs__channel_interest(store->background, true, &fds[1], &until);
+    sooner(deadline, until);
+    for (size_t i = 0; i < store->channel_count; i++) {
+        dibs__channel_interest(store->channels[i], false, &fds[i + 2], &until);
+        sooner(deadline, until);
+    }
+    sooner(deadline, dibs__retractions_deadline(store->retractions));
+    return store->channel_count + 2;
+}
+
+static void look_for_another_server(struct dibs__redis_store *store)
+{
+    struct dibs__link_view view;
+
+    if (!dibs__channel_view(store->background, &view) || !view.server ||
+        view.server == atomic_load_explicit(&store->renewal_server, memory_order_relaxed))
+        return;
+    atomic_store(&store->renewal_server, view.server);
+    dibs__redis_mutex_lock(&store->mutex);
+    store->restored.channel = NULL; /* nothing that went to the other server comes here */
+    dibs__redis_mutex_unlock(&store->mutex);
+    store->config.listener.forgetful(store->config.listener.context);
+}
+
+static void try_if_idle(struct dibs__channel *channel)
+{
+    static const char *const words[] = {"PING"};
+    static const size_t sizes[] = {4};
+    struct dibs__link_view view;
+
+    if (dibs__channel_load(channel) == 0 && dibs__channel_view(channel, &view))
+        dibs__channel_submit(channel, view.serial, &(struct dibs__command){1, words, sizes}, NULL, NULL);
+}
+
+/* Connections that stand while none can be made may stand for a server that is gone without a word: it is asked. */
+static void try_idle_channels(struct dibs__redis_store *store)
+{
+    try_if_idle(store->background);
+    for (size_t i = 0; i < store->channel_count; i++)
+        try_if_idle(store->channels[i]);
+}
+
+static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    int64_t now = dibs__now(store->config.clock);
+
+    dibs__subscriber_attend(store->subscriber, fds[0].revents, now);
+    dibs__channel_attend(store->background, true, fds[1].revents, now);
+    if (atomic_exchange(&store->reopened, false)) {
+        look_for_another_server(store);
+        dibs__channel_hurry(store->background);
+    }
+    for (size_t i = 2; i < count; i++)
+        dibs__channel_attend(store->channels[i - 2], false, fds[i].revents, now);
+    if (atomic_exchange(&store->doubted, false))
+        try_idle_channels(store);
+    dibs__retractions_attend(store->retractions, store->background);
+}
+
+static size_t unconfirmed(struct dibs__store *base)
+{
+    return dibs__retractions_count(dibs__redis_of(base)->retractions);
+}
+
+/* --------------------------------------------------------------- open, close */
+
+static void close_redis(struct dibs__store *base)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+
+    dibs__subscriber_free(store->subscriber);
+    dibs__channel_free(store->background);
+    for (size_t i = 0; i < store->channel_count; i++)
+        dibs__channel_free(store->channels[i]);
+    dibs__retractions_free(store->retractions);
+    dibs__endpoint_free(&store->endpoint);
+    pthread_cond_destroy(&store->exclusive_freed);
+    dibs__mutex_destroy(&store->reach_mutex);
+    dibs__mutex_destroy(&store->mutex);
+    free(store->key_prefix);
+    free(store);
+}
+
+static const struct dibs__store_ops redis_ops = {
+    .ask_begin = dibs__redis_ask_begin,
+    .ask_finish = dibs__redis_ask_finish,
+    .conclude = dibs__redis_conclude,
+    .release_begin = dibs__redis_release_begin,
+    .release_finish = dibs__redis_release_finish,
+    .query_begin = dibs__redis_query_begin,
+    .query_finish = dibs__redis_query_finish,
+    .await = dibs__redis_await,
+    .retract = dibs__redis_retract,
+    .force_unlock = dibs__redis_force_unlock,
+    .renew = dibs__redis_renew,
+    .is_unproven = dibs__redis_is_unproven,
+    .interest = interest,
+    .attend = attend,
+    .unconfirmed = unconfirmed,
+    .close = close_redis,
+};
+
+static bool make_parts(struct dibs__redis_store *store)
+{
+    const struct dibs__store_config *config = &store->config;
+    struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
+    struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_missed, on_push};
+    size_t count = config->min_replicas > 0 ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
+
+    snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
+    store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &ears, config->connect_timeout_ms,
+                                             config->command_timeout_ms);
+    store->retractions = dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
+                                               config->listener.wake, config->listener.context);
+    store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,
+                                          config->command_timeout_ms);
+    for (; store->channel_count < count; store->channel_count++) {
+        struct dibs__channel *channel = dibs__channel_new(&store->endpoint, config->clock, &hooks,
+                                                          config->connect_timeout_ms, config->command_timeout_ms);
+        if (!channel)
+            return false;
+        store->channels[store->channel_count] = channel;
+    }
+    return store->subscriber && store->retractions && store->background;
+}
+
+static void name_client(struct dibs__endpoint *endpoint, const char *name)
+{
+    snprintf(endpoint->client_name, sizeof endpoint->client_name, "dibs:%s", name);
+    for (char *c = endpoint->client_name; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            *c = '-'; /* CLIENT SETNAME takes no blanks */
+}
+
+/* With what close_redis takes for granted; takes over url. NULL: no memory, and url is still the caller's. */
+static struct dibs__redis_store *store_new(struct dibs__url *url)
+{
+    struct dibs__redis_store *store = calloc(1, sizeof *store);
+
+    if (!store)
+        return NULL;
+    if (dibs__mutex_init(&store->mutex) != 0)
+        goto no_mutex;
+    if (dibs__mutex_init(&store->reach_mutex) != 0)
+        goto no_reach_mutex;
+    if (dibs__cond_init(&store->exclusive_freed) != 0)
+        goto no_cond;
+    if (!dibs__endpoint_init(&store->endpoint, url))
+        goto no_endpoint;
+    return store;
+no_endpoint:
+    pthread_cond_destroy(&store->exclusive_freed);
+no_cond:
+    dibs__mutex_destroy(&store->reach_mutex);
+no_reach_mutex:
+    dibs__mutex_destroy(&store->mutex);
+no_mutex:
+    free(store);
+    return NULL;
+}
+
+dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_config *config,
+                             struct dibs__error *error)
+{
+    struct dibs__url url;
+    struct dibs__link_view view;
+
+    if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
+        return error->status;
+    struct dibs__redis_store *store = store_new(&url);
+    if (!store) {
+        dibs__url_free(&url);
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
+    }
+    store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE};
+    store->config = *config;
+    store->endpoint.commands = &config->counters->commands;
+    store->endpoint.errors = &config->counters->errors;
+    name_client(&store->endpoint, config->client_name);
+    store->key_prefix = strdup(config->key_prefix);
+    if (!store->key_prefix || !make_parts(store)) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
+        goto fail;
+    }
+    int64_t deadline = dibs__after_ms(dibs__now(config->clock), config->connect_timeout_ms);
+    if (!config->connect_later && dibs__channel_open(store->channels[0], deadline, &view, error) != DIBS_OK)
+        goto fail;
+    *out = &store->store;
+    return DIBS_OK;
+fail:
+    close_redis(&store->store);
+    return error->status;
+}

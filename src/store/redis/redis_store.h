@@ -1,0 +1,266 @@
+/*
+ * The store on one Redis server, as its files share it:
+ *   redis_store.c  opening, closing, and the scheduler's part
+ *   channels.c     which connection is used for what, and whether the server can be reached
+ *   lock_call.c    one script about one lock, on one of those connections
+ *   bid.c          what is known of a bid, and what the server says of its asks
+ *   ask.c, release.c, query.c, force.c, renew.c: the operations of store.h
+ *   retractions.c  tokens that are deleted in the background
+ *   codec.c, keys.c, push.c: the forms of what is sent and received
+ *
+ * Lock discipline: `mutex` guards which of the exclusive channels are in use,
+ * and `restored`. It is a leaf. `reach_mutex` makes one thing of a change of
+ * `down` and of telling the listener, so that each change is told, and in
+ * order. It is held while the listener is called, which may take a leaf of its
+ * own.
+ */
+#ifndef DIBS_STORE_REDIS_STORE_H
+#define DIBS_STORE_REDIS_STORE_H
+
+#include "redis/call.h"
+#include "redis/subscriber.h"
+#include "store/redis/keys.h"
+#include "store/redis/retractions.h"
+#include "store/store.h"
+
+#define DIBS__SHARED 4
+#define DIBS__EXCLUSIVE 8 /* only with min_replicas */
+
+DIBS__MUTEX_CLASS(dibs__redis_mutex);
+DIBS__MUTEX_CLASS(dibs__reach_mutex);
+
+struct dibs__redis_store {
+    struct dibs__store store;                                       /* read-only after open */
+    struct dibs__store_config config;                               /* read-only after open */
+    char *key_prefix;                                               /* read-only after open */
+    struct dibs__endpoint endpoint;                                 /* has its own guards */
+    struct dibs__channel *channels[DIBS__SHARED + DIBS__EXCLUSIVE]; /* read-only after open */
+    size_t channel_count;                                           /* read-only after open */
+    struct dibs__channel *background;      /* read-only after open; the scheduler thread's to use */
+    struct dibs__retractions *retractions; /* read-only after open */
+    struct dibs__subscriber *subscriber;   /* read-only after open */
+    struct dibs__mutex reach_mutex;
+    atomic_bool down;                /* written under reach_mutex; the listener was told so */
+    atomic_bool doubted;             /* atomic: other connections stand, but the server was silent to a new one, so the
+                                        scheduler is to try them */
+    atomic_bool reopened;            /* atomic: a connection was made, maybe to another server */
+    _Atomic uint64_t renewal_server; /* atomic, written by the scheduler's thread: the server that renewals go to; 0:
+                                        not known */
+    struct dibs__mutex mutex;
+    pthread_cond_t exclusive_freed; /* an exclusive channel is not in use any more */
+    bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
+    unsigned
+        choosy DIBS__GUARDED_BY(dibs__redis_mutex); /* threads that wait for an exclusive channel that is connected */
+    /* Of what restores leases: the first connection of those from which it may still come, and the last not-after;
+       channel NULL: none. */
+    struct dibs__route restored DIBS__GUARDED_BY(dibs__redis_mutex);
+};
+
+static inline struct dibs__redis_store *dibs__redis_of(struct dibs__store *store)
+{
+    return (struct dibs__redis_store *)store;
+}
+
+/* --------------------------------------------------------------- channels.c */
+
+struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store);
+
+/*
+ * The least busy of the shared channels that are connected, the first among
+ * equals: so few threads use few connections. Where all of those are busy, one
+ * more is connected in the background. Where none is connected, the caller is
+ * to connect the one that is returned.
+ */
+size_t dibs__redis_pick(struct dibs__redis_store *store);
+
+/* Whether a channel other than this one, of its kind, stands, as far as a look can tell. */
+bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel);
+
+/*
+ * An exclusive channel for the caller, to be given back; false where none came
+ * free until the deadline. One that is connected, if there is a free one, and
+ * with `connected` only such a one.
+ */
+bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected, int64_t deadline, size_t *out);
+void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
+
+/* An exclusive channel that is not connected is to be, in the background, if there is one that nobody uses. */
+void dibs__redis_want_exclusive(struct dibs__redis_store *store);
+
+/* What came of a call: unless it is DIBS_UNAVAILABLE, the store was heard; if it served, it can be reached. */
+void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status);
+
+/* Whether a command may be sent once more: its connection broke, there is time, and it was not sent too often. */
+bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline);
+
+/*
+ * Until when, on the server's clock in us, a command that is sent now on that
+ * connection may be executed. Every command that would do harm later carries
+ * this time: whether a later connection can end this one is known only then.
+ */
+int64_t dibs__redis_not_after(const struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now);
+
+/* The server took the command of that connection for one that came too late: its clock, in us. Fills the error. */
+dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__channel *channel, uint64_t serial,
+                             int64_t server_us, struct dibs__error *error);
+
+/* The status of a reply that is none of those expected; verb: "acquiring". */
+dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const char *verb, const char *name,
+                                    const redisReply *reply, struct dibs__error *error);
+
+/* -------------------------------------------------------------- lock_call.c */
+
+/*
+ * A script about one lock, with all that it takes to wait for its reply later.
+ * What is begun hangs from a struct whose first member is this one. Some KiB:
+ * on the heap, for the stack of a thread may be a small one.
+ */
+struct dibs__lock_call {
+    struct dibs__request *request; /* NULL: nothing is under way */
+    size_t channel;
+    struct dibs__link_view view; /* of the connection that the call goes over */
+    struct dibs__call call;
+    struct dibs__error error; /* of what is begun, until it is finished */
+    struct dibs__key keys[DIBS__KEYS];
+};
+
+/* A struct of that size that begins with a lock call, about that name; free() ends it. NULL: no memory. */
+void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, const char *name);
+
+dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
+
+/* Begins the words of a script: the keys are added. */
+void dibs__lock_call_write(struct dibs__lock_call *call, enum dibs__script script);
+
+/*
+ * The connection of call->channel. To connect blocks, at most until the
+ * deadline; standing shows one that stands, and asks for one in the background
+ * where none does.
+ */
+dibs_status dibs__lock_call_connect(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
+                                    struct dibs__error *error);
+bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock_call *call);
+
+/*
+ * DIBS_INVALID where the server is part of a cluster and the keys of the lock
+ * would lie in several of its slots: no script may touch them all.
+ */
+dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
+                                        struct dibs__error *error);
+
+/* Sends what was written. NULL error: begins, never blocks. */
+dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
+                                 struct dibs__error *error);
+
+/* As dibs__call_finish. Afterwards nothing is under way. */
+dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
+                                   struct dibs__exchange *exchange);
+
+/* -------------------------------------------------------------------- bid.c */
+
+/* What the store notes with a bid. Lies in the memo, whatever type that has. */
+struct __attribute__((__may_alias__)) dibs__redis_bid {
+    int64_t seen_until;        /* the lock is another's until then, as seen_server said; 0: none was seen */
+    uint64_t seen_server;      /* a server other than this one may not know that owner */
+    struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
+    unsigned route;            /* 1 more than the shared channel that the asks of the token go over; 0: none yet */
+};
+
+static inline struct dibs__redis_bid *dibs__redis_bid_of(struct dibs__bid *bid)
+{
+    return (struct dibs__redis_bid *)&bid->memo;
+}
+
+/* One ask as it is sent. */
+struct dibs__sending {
+    struct dibs__bid *bid;
+    uint64_t subscription; /* that will hear of a grant; 0: the token does not queue */
+    int64_t not_after;
+    bool leave; /* a lock that is free is left to its owner */
+};
+
+/* The words of the ask on the connection of the call, for the codec: a new ask of the bid begins. */
+struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
+                                           const struct dibs__lock_call *call);
+
+/*
+ * The outcome of the sending is unknown. Where the next connection of the same
+ * channel may prove the end of this one, asks go on there under the same token;
+ * else that token is spent.
+ */
+void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                         const struct dibs__lock_call *call, struct dibs__answer *answer);
+
+/* What the server said of the ask. *decided: so that sending it again would not help. */
+dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dibs__sending *sending,
+                               const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
+                               struct dibs__answer *answer, struct dibs__error *error);
+
+/*
+ * The token is retracted, by the way that its last sending in doubt went, and
+ * no more asked for: what may still be under way can't be waited for or followed.
+ */
+void dibs__bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
+
+/* Sets back the bid, whose token is being retracted. What is known of the lock stays. */
+void dibs__bid_set_back(struct dibs__bid *bid);
+
+/* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
+bool dibs__bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view);
+
+/* A right that a fair bid needs is missing: DIBS_DENIED. */
+dibs_status dibs__bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error);
+
+void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
+
+/* ----------------------------------------------- the operations of store.h */
+
+void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
+dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                                   struct dibs__error *error);
+
+void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *release);
+dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__release *release,
+                                       struct dibs__error *error);
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms);
+
+void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query);
+dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                     struct dibs__error *error);
+bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
+
+dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                     struct dibs__error *error);
+
+/*
+ * query.c: runs a call on a shared channel, again where its connection broke or
+ * could not be made though another stands. write: the words, for the connection
+ * that the call shows. *repeated: an earlier sending may have been executed.
+ */
+typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context);
+dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
+                                   const void *context, struct dibs__exchange *exchange, bool *repeated);
+
+/* query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. */
+struct dibs__query_reply;
+dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
+                             struct dibs__query_reply *owner, struct dibs__exchange *exchange);
+
+void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch);
+bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease);
+
+/* What the store notes with a lease. Lies in the memo, whatever type that has. */
+struct __attribute__((__may_alias__)) dibs__redis_lease {
+    uint64_t server;       /* that confirmed the lease last; 0: not known */
+    int64_t confirmed_at;  /* when the request that it confirmed was sent */
+    uint64_t cut_serial;   /* an extension that was sent and never answered: of the connection that it went over; of
+                              several the first */
+    int64_t cut_not_after; /* the server ignores that extension after this time; of several the last */
+};
+
+static inline struct dibs__redis_lease *dibs__redis_lease_of(struct dibs__lease_memo *memo)
+{
+    return (struct dibs__redis_lease *)memo;
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* Releases, alone or with an ask behind them in the same round trip, and what is released in the background. */
+#include <stdlib.h>
+
+#include "store/redis/codec.h"
+#include "store/redis/push.h"
+#include "store/redis/redis_store.h"
+
+/* One release that was begun, or is being finished. */
+struct releasing {
+    struct dibs__lock_call call;
+    struct dibs__release *release;
+    struct dibs__sending next; /* of the ask behind it; bid NULL: there is none */
+    bool with_next;            /* the ask was part of the last sending */
+};
+
+/* ---------------------------------------------------------------- the sending */
+
+/* With min_replicas the next has to ask by itself: its ask needs a channel that nobody else uses. */
+static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
+{
+    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name);
+    struct dibs__bid *next = store->config.min_replicas == 0 ? release->next : NULL;
+
+    release->again = false;
+    release->next_status = DIBS_BUSY; /* not asked: to be asked for at once */
+    release->next_answer = (struct dibs__answer){.again_ms = 0};
+    if (!releasing)
+        return NULL;
+    DIBS__REQUIRE(!next || !next->fair);
+    releasing->release = release;
+    releasing->next = (struct dibs__sending){.bid = next};
+    releasing->with_next = false;
+    if (next) {
+        release->next_status = DIBS_UNAVAILABLE;
+        releasing->next.subscription = next->wait ? dibs__subscriber_serial(store->subscriber) : 0;
+    }
+    return releasing;
+}
+
+/* On the connection that the call shows. error NULL: begins, and never blocks. */
+static dibs_status send_release(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
+{
+    struct dibs__lock_call *call = &releasing->call;
+    struct dibs__release *release = releasing->release;
+
+    releasing->with_next = releasing->next.bid && !release->next_answer.spent;
+    dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
+    if (releasing->with_next) {
+        struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
+        dibs__codec_requeue(&call->call, release->token, &ask);
+    } else {
+        dibs__codec_release(&call->call, release->token);
+    }
+    return dibs__lock_call_send(store, call, release->deadline, error);
+}
+
+/* The channel of the release becomes that of the ask behind it. */
+static void choose_channel(struct dibs__redis_store *store, struct releasing *releasing)
+{
+    releasing->call.channel = dibs__redis_pick(store);
+    if (releasing->next.bid)
+        dibs__redis_bid_of(releasing->next.bid)->route = (unsigned)releasing->call.channel + 1;
+}
+
+/* ----------------------------------------------------------------- the answer */
+
+static void read_next(struct dibs__redis_store *store, struct releasing *releasing, const redisReply *reply)
+{
+    struct dibs__release *release = releasing->release;
+    struct dibs__error unused;
+    bool decided;
+
+    release->next_status =
+        dibs__sending_read(store, &releasing->next, &releasing->call, reply, &decided, &release->next_answer, &unused);
+}
+
+static dibs_status read_reply(struct dibs__redis_store *store, struct releasing *releasing, const redisReply *reply,
+                              struct dibs__error *error)
+{
+    struct dibs__release_reply said;
+
+    if (!dibs__codec_read_release(&said, reply))
+        return dibs__redis_reply_error(store, "releasing", releasing->release->name, reply, error);
+    if (releasing->with_next && said.ask)
+        read_next(store, releasing, said.ask);
+    return said.released ? DIBS_OK : DIBS_NOT_HELD;
+}
+
+/* Waits for the reply of what was sent. *unknown: the release may have been done all the same. */
+static dibs_status take_answer(struct dibs__redis_store *store, struct releasing *releasing, bool *unknown,
+                               struct dibs__error *error)
+{
+    struct dibs__release *release = releasing->release;
+    struct dibs__exchange exchange = {.deadline = release->deadline, .error = error};
+    dibs_status status = dibs__lock_call_finish(store, &releasing->call, &exchange);
+
+    *unknown = exchange.unknown;
+    if (exchange.unknown && releasing->with_next)
+        dibs__sending_doubt(store, &releasing->next, &releasing->call, &release->next_answer);
+    if (status != DIBS_OK)
+        return status;
+    status = read_reply(store, releasing, exchange.reply, error);
+    freeReplyObject(exchange.reply);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the channel */
+
+/*
+ * On the channel of the call, again where its connection broke; the ask is not
+ * sent a second time where the end of that connection does not settle it.
+ * *connected: whether there was a connection at last.
+ */
+static dibs_status release_on(struct dibs__redis_store *store, struct releasing *releasing, bool *connected,
+                              struct dibs__error *error)
+{
+    struct dibs__release *release = releasing->release;
+    struct dibs__bid *next = releasing->next.bid;
+    bool begun = releasing->call.request != NULL, unknown = false;
+    dibs_status status = DIBS_OK;
+    int resends = 0;
+
+    *connected = true;
+    do {
+        release->again = release->again || unknown;
+        unknown = false;
+        if (!begun) {
+            status = dibs__lock_call_connect(store, &releasing->call, release->deadline, error);
+            *connected = status == DIBS_OK;
+            if (status != DIBS_OK)
+                return status;
+            if (next && dibs__bid_may_be_overtaken(next, &releasing->call.view))
+                dibs__bid_spend(store, next, &release->next_answer);
+            status = send_release(store, releasing, error);
+        }
+        begun = false;
+        if (status == DIBS_OK)
+            status = take_answer(store, releasing, &unknown, error);
+    } while (dibs__redis_once_more(store, status, &resends, release->deadline));
+    return status;
+}
+
+/*
+ * Over another channel where one can't be connected: to release twice does no
+ * harm. But an ask that was sent with the release, and may be under way there,
+ * is given up for good.
+ */
+static dibs_status release_shared(struct dibs__redis_store *store, struct releasing *releasing,
+                                  struct dibs__error *error)
+{
+    struct dibs__release *release = releasing->release;
+    struct dibs__bid *next = releasing->next.bid;
+    dibs_status status;
+    bool connected, moves;
+    int moved = 0;
+
+    do {
+        if (!releasing->call.request)
+            choose_channel(store, releasing);
+        status = release_on(store, releasing, &connected, error);
+        moves = status == DIBS_UNAVAILABLE && !connected && ++moved < DIBS__SHARED &&
+                dibs__now(store->config.clock) < release->deadline &&
+                dibs__redis_another_stands(store, releasing->call.channel);
+        if (moves && next && dibs__redis_bid_of(next)->doubt)
+            dibs__bid_spend(store, next, &release->next_answer);
+    } while (moves);
+    return status;
+}
+
+/* ------------------------------------------------------------------- contract */
+
+void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *release)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+
+    DIBS__REQUIRE(!release->begun.state);
+    struct releasing *releasing = new_releasing(store, release);
+    release->begun.state = releasing;
+    if (!releasing)
+        return;
+    choose_channel(store, releasing);
+    if (!dibs__lock_call_standing(store, &releasing->call))
+        return;
+    struct dibs__bid *next = releasing->next.bid;
+    if (!next || !dibs__bid_may_be_overtaken(next, &releasing->call.view))
+        send_release(store, releasing, NULL);
+}
+
+dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__release *release,
+                                       struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct releasing *releasing = release->begun.state ? release->begun.state : new_releasing(store, release);
+    dibs_status status;
+
+    release->begun.state = NULL;
+    if (releasing) {
+        if (releasing->next.bid)
+            releasing->next.bid->deadline = release->deadline;
+        status = release_shared(store, releasing, error);
+        free(releasing);
+    } else {
+        status = dibs__lock_call_no_memory(error);
+    }
+    dibs__redis_heard(store, status);
+    if (status != DIBS_OK && status != DIBS_NOT_HELD)
+        dibs__redis_retract(base, release->name, release->token, release->lease_ms);
+    return status;
+}
+
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+
+    dibs__redis_mutex_lock(&store->mutex);
+    struct dibs__route route = store->restored; /* what may restore the lease comes before what deletes it */
+    dibs__redis_mutex_unlock(&store->mutex);
+    dibs__retractions_add(store->retractions, name, token, lease_ms, &route);
+}
