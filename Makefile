@@ -92,8 +92,10 @@ programs       = $(patsubst $(1)/%.c,$(BUILD)/$(2)/%,$(wildcard $(1)/*.c))
 SCRIPTS       := $(sort $(wildcard src/redis/scripts/*.lua))
 LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store store/redis core api)))))
 LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
-DEMO_OBJECTS  := $(call objects,$(wildcard demo/support/*.c))
+# What demos, benchmarks and tests have in common: how to start a server, to leave in order, clocks, plain locks.
+COMMON        := $(call objects,$(wildcard test/support/common/*.c))
 BENCH_OBJECTS := $(call objects,$(wildcard bench/support/*.c))
+CONTENDED     := $(call objects,$(wildcard bench/contended/*.c))
 TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
 DEMOS         := $(call programs,demo,demo)
@@ -102,6 +104,7 @@ UNIT_TESTS    := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/unit/*_test
 INTEGRATION   := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/integration/*_test.c))
 TEST_PROGRAMS := $(call programs,test/support/prog,test/prog)
 FAULT_WORKER  := $(BUILD)/test/fault/worker
+FAULT_OBJECTS := $(call objects,$(wildcard test/fault/worker/*.c))
 FAULT_SHIM    := $(BUILD)/test/fault/clock_shim.so
 FUZZ_SOURCES  := $(wildcard test/fuzz/*_fuzz.c)
 FUZZ_SUPPORT  := $(call objects,test/fuzz/puppet.c test/support/resp.c)
@@ -115,7 +118,8 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo fuzz analysis coverage valgrind,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
-$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS))
+$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(CONTENDED) $(TEST_OBJECTS) \
+                      $(FAULT_OBJECTS))
 endif
 
 # ----------------------------------------------------------------- library
@@ -144,8 +148,8 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 # ----------------------------------------------------------------- objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
-$(DEMO_OBJECTS) $(DEMOS): PRIVATE := -Idemo
-$(BENCH_OBJECTS) $(BENCHES): PRIVATE := -Ibench -Idemo
+$(COMMON) $(DEMOS) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
+$(BENCH_OBJECTS) $(CONTENDED) $(BENCHES): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 $(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
 
@@ -159,7 +163,8 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 
 $(BUILD)/flags $(BUILD)/objects: ;
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(TEST_OBJECTS) $(FUZZ_OBJECTS))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(CONTENDED) $(TEST_OBJECTS) \
+                              $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
 -include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) \
                                           $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
 
@@ -169,17 +174,19 @@ $(BUILD)/flags $(BUILD)/objects: ;
 define link
 @mkdir -p $(@D) $(dir $(OBJ)/$(@:$(BUILD)/%=%))
 $(COMPILE) $(PRIVATE) -MMD -MP -MF $(OBJ)/$(@:$(BUILD)/%=%).d -MT $@ $(ALL_LDFLAGS) -o $@ \
-    $(filter %.c %.o %.a,$^) $(HIREDIS_LIBS)
+    $(filter %.c %.o,$^) $(filter %.a,$^) $(HIREDIS_LIBS)
 endef
 
-$(DEMOS): $(BUILD)/demo/%: demo/%.c $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(DEMOS): $(BUILD)/demo/%: demo/%.c $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
 
-$(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(DEMO_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags \
+$(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
                               | $(need_hiredis)
 	$(link)
 
-$(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags \
+$(BUILD)/bench/contended: $(CONTENDED)
+
+$(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
                               | $(need_hiredis) $(need_cmocka)
 	$(link) $(CMOCKA_LIBS) $(DL_LIBS)
 
@@ -188,7 +195,7 @@ $(TEST_OBJECTS): | $(need_cmocka)
 $(TEST_PROGRAMS): $(BUILD)/test/prog/%: test/support/prog/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
 
-$(FAULT_WORKER): test/fault/worker.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(FAULT_WORKER): test/fault/worker.c $(FAULT_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
 
 $(REPLAYS): $(BUILD)/test/%_replay: test/%_fuzz.c $(FUZZ_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)

@@ -15,8 +15,9 @@
 #include <stdio.h>
 
 #include "support/bench.h"
-#include "support/cleanup.h"
-#include "support/naive_lock.h"
+#include "support/common/cleanup.h"
+#include "support/common/naive_lock.h"
+#include "support/common/timing.h"
 
 enum { ROUNDS = 5, ROUND_MS = 600, NESTED_PAIRS = 2000000, MUTEX_PAIRS = 10000000, PINGS = 5000, MAX_THREADS = 64 };
 
@@ -119,11 +120,6 @@ static void dibs_pairs(struct worker *worker)
     }
 }
 
-static void not_held_up(void *arg)
-{
-    (void)arg;
-}
-
 static void naive_pairs(struct worker *worker)
 {
     char key[32], token[32];
@@ -132,7 +128,7 @@ static void naive_pairs(struct worker *worker)
     snprintf(key, sizeof key, "naive:%u", worker->number);
     while (atomic_load_explicit(&running, memory_order_relaxed)) {
         snprintf(token, sizeof token, "%u:%ld", worker->number, worker->pairs);
-        if (!naive_try(&lock) || naive_release(&lock, NAIVE_SCRIPT, not_held_up, NULL) != NAIVE_RELEASED)
+        if (!naive_try(&lock) || naive_release(&lock, NAIVE_SCRIPT, NULL, NULL) != NAIVE_RELEASED)
             cleanup_fail("the lock %s is not free", key);
         worker->pairs++;
     }
@@ -162,7 +158,7 @@ static double pairs_per_second(unsigned threads, bool with_dibs)
         workers[i] = (struct worker){.number = i, .with_dibs = with_dibs};
         workers[i].thread = bench_thread(work, &workers[i]);
     }
-    pause_us(ROUND_MS * 1000L);
+    pause_us(ROUND_MS * UINT64_C(1000));
     atomic_store(&running, false);
     for (unsigned i = 0; i < threads; i++) {
         pthread_join(workers[i].thread, NULL);

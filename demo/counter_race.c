@@ -39,13 +39,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "support/cleanup.h"
-#include "support/naive_lock.h"
-#include "support/private_redis.h"
-#include "support/redis_connect.h"
+#include "support/common/cleanup.h"
+#include "support/common/naive_lock.h"
+#include "support/common/private_redis.h"
+#include "support/common/redis_connect.h"
+#include "support/common/timing.h"
 
 enum { LIMIT = 10, STALLS_INSIDE = 4, RETRY_MS = 10, KEY_LIFE_S = 600, MAX_THREADS = 900, MAX_ROUNDS = 100 };
 
@@ -107,24 +107,7 @@ static struct gate {
     bool open; /* guarded by mutex */
 } gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
 
-/* --------------------------------------------------------- time and chance */
-
-static double now_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-static void nap(unsigned ms)
-{
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000L};
-
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-        /* a signal: sleep on */
-    }
-}
+/* ------------------------------------------------------------------ chance */
 
 /* splitmix64 */
 static uint64_t next_random(uint64_t *state)
@@ -141,7 +124,7 @@ static void held_up_by_chance(void *arg)
     struct racer *racer = arg;
 
     if (racer->worked && next_random(&racer->random) % 100 < options.chance)
-        nap(options.delay_ms);
+        pause_us(options.delay_ms * UINT64_C(1000));
 }
 
 /* ------------------------------------------------------------- the counter */
@@ -192,7 +175,7 @@ static void critical_section(struct racer *racer)
     enter(racer->outcome);
     racer->worked = read_counter(racer->redis) < LIMIT;
     if (racer->worked) {
-        nap(options.work_ms);
+        pause_us(options.work_ms * UINT64_C(1000));
         for (int i = 0; i < STALLS_INSIDE; i++)
             held_up_by_chance(racer);
         if (still_owns(racer))
@@ -203,7 +186,7 @@ static void critical_section(struct racer *racer)
 
 static void note_duration(struct outcome *outcome, double entered)
 {
-    if (now_seconds() - entered > options.lease_ms / 1e3)
+    if (now_ns() - entered > options.lease_ms * 1e6)
         atomic_fetch_add(&outcome->outlasted, 1);
 }
 
@@ -213,8 +196,8 @@ static void race_naively(struct racer *racer)
     double entered;
 
     while (!naive_try(&lock))
-        nap(RETRY_MS);
-    entered = now_seconds();
+        pause_us(RETRY_MS * UINT64_C(1000));
+    entered = now_ns();
     critical_section(racer);
     if (naive_release(&lock, racer->way->release, held_up_by_chance, racer) == NAIVE_ANOTHERS)
         atomic_fetch_add(&racer->outcome->wrong_deletes, 1);
@@ -229,7 +212,7 @@ static void race_with_dibs(struct racer *racer)
 
     if (dibs_lock(racer->rt, store.name) != DIBS_OK)
         cleanup_fail("dibs_lock: %s", dibs_last_error());
-    entered = now_seconds();
+    entered = now_ns();
     critical_section(racer);
     held_up_by_chance(racer);
     others = atomic_load(&racer->outcome->inside);
@@ -307,14 +290,14 @@ static void run_way(redisContext *redis, const struct way *way, struct outcome *
 {
     dibs_config config = {.urls = &store.url, .url_count = 1, .lease_ms = options.lease_ms};
     struct racer model = {.way = way, .outcome = outcome};
-    double started = now_seconds();
+    double started = now_ns();
 
     if (way->uses_dibs && dibs_open(&model.rt, &config) != DIBS_OK)
         cleanup_fail("dibs_open: %s", dibs_last_error());
     for (unsigned round = 0; round < options.rounds; round++)
         outcome->counts[round] = run_round(redis, &model, round);
     dibs_close(model.rt);
-    outcome->seconds = now_seconds() - started;
+    outcome->seconds = (now_ns() - started) / 1e9;
 }
 
 /* --------------------------------------------------------------- the table */

@@ -1,12 +1,10 @@
 #include "support/bench.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "support/cleanup.h"
-#include "support/redis_connect.h"
+#include "support/common/cleanup.h"
+#include "support/common/redis_connect.h"
 #include "support/team.h"
 
 enum { STACK = 128 * 1024 };
@@ -52,6 +50,15 @@ redisContext *bench_connect(void)
     return redis;
 }
 
+redisReply *bench_next_reply(redisContext *redis)
+{
+    void *reply;
+
+    if (redisGetReply(redis, &reply) != REDIS_OK || ((redisReply *)reply)->type == REDIS_REPLY_ERROR)
+        cleanup_fail("Redis: a reply could not be read");
+    return reply;
+}
+
 /* ----------------------------------------------------------------- program */
 
 pthread_t bench_thread(void *(*work)(void *arg), void *arg)
@@ -71,25 +78,6 @@ void must(dibs_status status)
 {
     if (status != DIBS_OK)
         cleanup_fail("%s: %s", dibs_status_name(status), dibs_last_error());
-}
-
-/* -------------------------------------------------------------------- time */
-
-double now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-void pause_us(long us)
-{
-    struct timespec left = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
-
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-        /* the rest of it */
-    }
 }
 
 /* -------------------------------------------------------------- statistics */

@@ -6,12 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include <sys/prctl.h>
-#endif
-
-#include "support/bench.h"
-#include "support/cleanup.h"
+#include "support/common/cleanup.h"
+#include "support/common/redis_process.h"
+#include "support/common/timing.h"
 
 enum { MOST = 16, AWAIT_US = 200, REAP_US = 50000 };
 
@@ -55,11 +52,7 @@ static pid_t start(unsigned number, void (*work)(unsigned number, void *memory),
 
     if (pid != 0)
         return pid;
-#if defined(__linux__)
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-#endif
-    if (getppid() != parent)
-        _exit(1);
+    end_with_parent(parent);
     work(number, memory);
     cleanup_exit(0);
 }

@@ -15,7 +15,7 @@ STRETCHES = 2  # percent of the holds that are extended to a short and then to a
 EXTENSION_STRETCHES = 12
 EXTENSION_SECONDS = 8.0
 BURST_SECONDS = 2.0  # at least: a phase of bursts lasts until they are over
-# ms: worker.c extends leases to a short one and then to a long one of these, and only so; "stuck" knows them by that.
+# ms: worker/hold.c extends a lease to a short one and then to a long one of these; "stuck" knows extensions by them.
 SHORT_LEASES = ("211", "307", "401")
 LONG_LEASES = ("2411", "2707", "2903")
 

@@ -10,6 +10,7 @@
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/queue.h"
+#include "support/common/redis_process.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -341,13 +342,13 @@ static bool has_more_time(void *arg)
 static void an_address_that_leads_to_the_new_master(void **state)
 {
     struct pair p = start_pair();
-    char folder[] = "/tmp/dibs-XXXXXX";
+    char folder[64];
     char address[100];
     char url[120];
     actor *waiter = actor_start();
 
     (void)state;
-    assert_non_null(mkdtemp(folder));
+    assert_true(temporary_folder(folder, sizeof folder));
     snprintf(address, sizeof address, "%s/address", folder);
     snprintf(url, sizeof url, "unix://%s", address);
     lead_to(address, p.master);
@@ -375,8 +376,7 @@ static void an_address_that_leads_to_the_new_master(void **state)
     actor_end(waiter);
     dibs_close(second);
     dibs_close(rt);
-    unlink(address);
-    rmdir(folder);
+    remove_folder(folder);
     stop_pair(p);
 }
 

@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "support/common/redis_process.h"
 #include "support/test.h"
 
 enum { BACKLOG = 128 };
@@ -77,8 +77,7 @@ static void listen_unix(struct listener *l)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
 
-    snprintf(l->folder, sizeof l->folder, "/tmp/dibs-XXXXXX");
-    assert_non_null(mkdtemp(l->folder));
+    assert_true(temporary_folder(l->folder, sizeof l->folder));
     snprintf(l->path, sizeof l->path, "%s/fake.sock", l->folder);
     snprintf(l->url, sizeof l->url, "unix://%s", l->path);
     memcpy(name.sun_path, l->path, strlen(l->path));
@@ -123,10 +122,8 @@ void listener_stop(struct listener *l)
     close(l->fd);
     close(l->wake[0]);
     close(l->wake[1]);
-    if (l->path[0]) {
-        unlink(l->path);
-        rmdir(l->folder);
-    }
+    if (l->folder[0])
+        remove_folder(l->folder);
     pthread_mutex_destroy(&l->mutex);
 }
 

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/common/redis_process.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -36,8 +36,8 @@ const char *source_path(const char *file)
 /* In the child: close-on-exec takes the other descriptors of the test's pipes. */
 static void become_program(const char *const *arguments, int in, int out, pid_t parent)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || dup2(in, 0) < 0 || dup2(out, 1) < 0)
+    end_with_parent(parent);
+    if (dup2(in, 0) < 0 || dup2(out, 1) < 0)
         _exit(127);
     execvp(arguments[0], (char *const *)arguments);
     _exit(127);

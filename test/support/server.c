@@ -2,19 +2,16 @@
 #include "support/server.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/common/redis_process.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -42,57 +39,6 @@ static int free_port(void)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
     close(fd);
     return ntohs(address.sin_port);
-}
-
-static void write_config(const server *s)
-{
-    char path[128];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/redis.conf", s->folder);
-    file = fopen(path, "we");
-    assert_true(file != NULL);
-    fprintf(file,
-            "port %d\nbind 127.0.0.1\nunixsocket %s\nunixsocketperm 700\ndir %s\nlogfile %s/log\n"
-            "save \"\"\nappendonly no\ndaemonize no\ndatabases %d\n",
-            s->port, s->socket_path, s->folder, s->folder, DATABASES);
-    if (s->options.password)
-        fprintf(file, "requirepass %s\n", s->options.password);
-    if (s->options.config)
-        fprintf(file, "%s\n", s->options.config);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* In the child. Standard output is the test's report: the server must not write there. */
-static void become_server(const server *s, pid_t parent)
-{
-    char path[128];
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(127);
-    dup2(null, 0);
-    dup2(null, 1);
-    dup2(null, 2);
-    snprintf(path, sizeof path, "%s/redis.conf", s->folder);
-    execlp("redis-server", "redis-server", path, (char *)NULL);
-    execlp("valkey-server", "valkey-server", path, (char *)NULL);
-    _exit(127);
-}
-
-static void show_log(const server *s)
-{
-    char path[128];
-    char line[512];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/log", s->folder);
-    file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        print_error("%s", line);
-    if (file)
-        fclose(file);
 }
 
 static bool has_ended(server *s)
@@ -147,15 +93,16 @@ static bool answers(void *arg)
 /* False: it ended by itself, as it does where another took the port. */
 static bool launch(server *s)
 {
-    pid_t parent = getpid();
+    char config[1024];
 
-    write_config(s);
-    s->pid = fork();
-    assert_true(s->pid >= 0);
-    if (s->pid == 0)
-        become_server(s, parent);
+    int length = snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s\n", s->port,
+                          DATABASES, s->options.password ? "requirepass " : "",
+                          s->options.password ? s->options.password : "", s->options.config ? s->options.config : "");
+    assert_in_range(length, 0, sizeof config - 1);
+    s->pid = redis_launch(s->folder, config);
+    assert_true(s->pid > 0);
     if (!wait_until(answers, s, LIMIT_MS)) {
-        show_log(s);
+        redis_show_log(s->folder);
         server_kill(s);
         fail_msg("%s", "the server does not answer");
     }
@@ -170,20 +117,16 @@ static void start_on_free_port(server *s)
         if (launch(s))
             return;
     }
-    show_log(s);
+    redis_show_log(s->folder);
     fail_msg("%s", "the server does not start");
 }
 
 server *server_start(const server_options *options)
 {
-    const char *base = getenv("TMPDIR");
     server *s = calloc(1, sizeof *s);
 
     assert_true(s != NULL);
-    if (!base || strlen(base) > 32)
-        base = "/tmp"; /* a socket's path holds 107 bytes */
-    snprintf(s->folder, sizeof s->folder, "%s/dibs-XXXXXX", base);
-    assert_true(mkdtemp(s->folder) != NULL);
+    assert_true(temporary_folder(s->folder, sizeof s->folder));
     snprintf(s->socket_path, sizeof s->socket_path, "%s/redis.sock", s->folder);
     snprintf(s->url, sizeof s->url, "unix://%s", s->socket_path);
     if (options) {
@@ -194,7 +137,7 @@ server *server_start(const server_options *options)
     if (s->options.tcp) {
         start_on_free_port(s);
     } else if (!launch(s)) {
-        show_log(s);
+        redis_show_log(s->folder);
         fail_msg("%s", "the server does not start");
     }
     return s;
@@ -255,20 +198,12 @@ void server_resume(server *s)
     s->paused = false;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int flag, struct FTW *position)
-{
-    (void)info;
-    (void)flag;
-    (void)position;
-    return remove(path);
-}
-
 void server_stop(server *s)
 {
     if (!s)
         return;
     end(s, SIGTERM, 10000);
-    nftw(s->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    remove_folder(s->folder);
     free((char *)s->options.config);
     free((char *)s->options.password);
     free(s);

@@ -1,8 +1,9 @@
 /* Time, and waiting for a condition with a limit. */
 #include "support/wait.h"
 
-#include <errno.h>
 #include <time.h>
+
+#include "support/common/timing.h"
 
 int64_t now_ms(void)
 {
@@ -14,12 +15,8 @@ int64_t now_ms(void)
 
 void pause_ms(int64_t ms)
 {
-    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
-    if (ms <= 0)
-        return;
-    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
-        ;
+    if (ms > 0)
+        pause_us((uint64_t)ms * 1000);
 }
 
 bool wait_until(wait_predicate *predicate, void *arg, int64_t limit_ms)

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "core/cell.h"
+#include "support/common/timing.h"
 #include "support/test.h"
 
 #if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN) /* what these do for each wait is not linear: no times */
@@ -27,14 +27,6 @@ static void require(bool condition)
 {
     if (!condition)
         abort();
-}
-
-static int64_t cpu_time(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* The cells, and a clock whose sleepers are no threads: in each sleep the next wait begins, and ends. */
@@ -94,9 +86,9 @@ static int64_t time_of_time_outs(size_t size)
 
     open_cells(&crowd, size);
     require(dibs__cell_take_turn(crowd.cells, &asker) == DIBS_OK);
-    int64_t begin = cpu_time();
+    int64_t begin = thread_ns();
     wait_once(&crowd);
-    int64_t took = cpu_time() - begin;
+    int64_t took = thread_ns() - begin;
     require(crowd.timed_out == size);
     dibs__cell_give_up(crowd.cells, asker.cell, NULL, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     dibs__cells_free(crowd.cells);
@@ -124,7 +116,7 @@ static int64_t time_of_pushes(size_t size)
     open_cells(&crowd, size);
     for (size_t i = 0; i < size; i++)
         leases[i] = new_lease(i);
-    int64_t begin = cpu_time();
+    int64_t begin = thread_ns();
     for (size_t i = 0; i < size; i++)
         cell = dibs__cells_bid_fair(crowd.cells, leases[i]);
     for (size_t i = 0; i < size; i++) {
@@ -134,7 +126,7 @@ static int64_t time_of_pushes(size_t size)
     }
     for (size_t i = 0; i < size; i++)
         dibs__cell_give_up(crowd.cells, cell, leases[i], &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
-    int64_t took = cpu_time() - begin;
+    int64_t took = thread_ns() - begin;
     for (size_t i = 0; i < size; i++)
         dibs__lease_unref(leases[i]);
     dibs__cells_free(crowd.cells);

@@ -3,24 +3,15 @@
  * square: eight times as many take about eight times as long, not 64 times.
  */
 #include <stdio.h>
-#include <time.h>
 
 #include "support/actor.h"
 #include "support/fixture.h"
+#include "support/common/timing.h"
 #include "support/test.h"
 
 enum { FEW = 4000, TIMES = 8, RATIO_MOST = 24 };
 
 static const char *const url = "mem:";
-
-/* So much time this thread has run for. */
-static int64_t ran_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 typedef void give_up(dibs_runtime *rt);
 
@@ -44,9 +35,9 @@ static void hold_and_give_up(void *arg)
         snprintf(name, sizeof name, "%d", i);
         run->good = dibs_trylock(first, name) == DIBS_OK && dibs_trylock(second, name) == DIBS_OK;
     }
-    int64_t before = ran_ns();
+    int64_t before = thread_ns();
     run->give_up(first);
-    run->ns = ran_ns() - before;
+    run->ns = thread_ns() - before;
     run->good = run->good && dibs_check(first, "0") == DIBS_NOT_HELD && dibs_check(second, "0") == DIBS_OK &&
                 dibs_check(second, name) == DIBS_OK && dibs_unlock_all(second) == DIBS_OK;
     dibs_close(first);

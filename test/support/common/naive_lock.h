@@ -1,6 +1,6 @@
 /* The ways to lock with bare Redis commands that articles teach: one SET to acquire, three ways to release. */
-#ifndef DEMO_NAIVE_LOCK_H
-#define DEMO_NAIVE_LOCK_H
+#ifndef COMMON_NAIVE_LOCK_H
+#define COMMON_NAIVE_LOCK_H
 
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
@@ -28,8 +28,9 @@ enum naive_result {
 bool naive_try(const struct naive_lock *lock);
 
 /*
- * held_up(arg) is called where the machine may hold a thread up in the middle
- * of releasing: behind the comparison, if there is one, before what deletes.
+ * held_up(arg), unless it is NULL, is called where the machine may hold a thread
+ * up in the middle of releasing: after the comparison, where there is one, and
+ * before the command that deletes.
  */
 enum naive_result naive_release(const struct naive_lock *lock, enum naive_release way, void (*held_up)(void *arg),
                                 void *arg);

@@ -2,7 +2,7 @@
  * Lock discipline: `mutex` is taken by whoever ends the program, and never
  * released: so clean() runs once, and who comes later waits for the end.
  */
-#include "support/cleanup.h"
+#include "support/common/cleanup.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* A Redis (or Valkey) server of the program's own: on a Unix socket in a temporary folder, without persistence. */
-#ifndef DEMO_PRIVATE_REDIS_H
-#define DEMO_PRIVATE_REDIS_H
+#ifndef COMMON_PRIVATE_REDIS_H
+#define COMMON_PRIVATE_REDIS_H
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,9 +1,9 @@
-#include "support/naive_lock.h"
+#include "support/common/naive_lock.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-#include "support/cleanup.h"
+#include "support/common/cleanup.h"
 
 static const char compare_and_delete[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
                                          "return redis.call('DEL', KEYS[1]) else return 0 end";
@@ -78,6 +78,7 @@ enum naive_result naive_release(const struct naive_lock *lock, enum naive_releas
 {
     if (way == NAIVE_COMPARE && !owns(lock))
         return NAIVE_GONE;
-    held_up(arg);
+    if (held_up)
+        held_up(arg);
     return way == NAIVE_SCRIPT ? delete_by_script(lock) : delete_whosever(lock);
 }

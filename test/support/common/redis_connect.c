@@ -1,4 +1,4 @@
-#include "support/redis_connect.h"
+#include "support/common/redis_connect.h"
 
 #include <ctype.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Leaving in order, whether a program ends by itself, for an error, or for a signal. */
-#ifndef DEMO_CLEANUP_H
-#define DEMO_CLEANUP_H
+#ifndef COMMON_CLEANUP_H
+#define COMMON_CLEANUP_H
 
 #include <stdnoreturn.h>
 

@@ -1,6 +1,6 @@
 /* A plain hiredis connection to the server of a URL, for what is done in Redis without dibs. */
-#ifndef DEMO_REDIS_CONNECT_H
-#define DEMO_REDIS_CONNECT_H
+#ifndef COMMON_REDIS_CONNECT_H
+#define COMMON_REDIS_CONNECT_H
 
 #include <hiredis/hiredis.h>
 

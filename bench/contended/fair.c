@@ -1,0 +1,137 @@
+/* Whether DIBS_FAIR grants in the order of the queue, over several processes. */
+#include <dibs.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "contended/part.h"
+#include "support/bench.h"
+#include "support/common/cleanup.h"
+#include "support/team.h"
+
+enum { PROCESSES = 4, GRANTS = 10000, QUEUERS = 4, QUEUE_MOST = PROCESSES * QUEUERS - 1 };
+
+/* One grant, and the queue behind it, as the holder sees it in the server. Tokens are kept as hashes. */
+struct grant {
+    uint64_t fence, token;
+    unsigned waiting;
+    uint64_t queue[QUEUE_MOST];
+};
+
+struct fair {
+    atomic_uint arrived;
+    atomic_uint granted;
+    struct grant grants[GRANTS]; /* in the order in which the holders entered */
+};
+
+struct queuer {
+    pthread_t thread;
+    struct fair *page;
+    dibs_runtime *runtime;
+};
+
+/* FNV-1a: two different tokens in the place of each other would show, but for one chance in 2^64. */
+static uint64_t hash(const redisReply *token)
+{
+    uint64_t value = UINT64_C(14695981039346656037);
+
+    if (token->type != REDIS_REPLY_STRING)
+        cleanup_fail("no token where there should be one");
+    for (size_t i = 0; i < token->len; i++)
+        value = (value ^ (unsigned char)token->str[i]) * UINT64_C(1099511628211);
+    return value;
+}
+
+/* In the holder. Both commands in one go, to hold no longer than need be. */
+static void look_at_queue(redisContext *redis, struct grant *grant)
+{
+    redisAppendCommand(redis, "GET lock:fair");
+    redisAppendCommand(redis, "ZRANGE dibs:queue:{lock:fair} 0 -1");
+    redisReply *token = bench_next_reply(redis), *queue = bench_next_reply(redis);
+
+    if (queue->type != REDIS_REPLY_ARRAY || queue->elements > QUEUE_MOST)
+        cleanup_fail("the queue has more entries than there are threads");
+    grant->token = hash(token);
+    grant->waiting = (unsigned)queue->elements;
+    for (size_t i = 0; i < queue->elements; i++)
+        grant->queue[i] = hash(queue->element[i]);
+    freeReplyObject(token);
+    freeReplyObject(queue);
+}
+
+static void *queue_up(void *arg)
+{
+    struct queuer *queuer = arg;
+    redisContext *redis = bench_connect();
+    unsigned number;
+
+    team_meet(&queuer->page->arrived, PROCESSES * QUEUERS);
+    do {
+        must(dibs_lock_with(queuer->runtime, "fair", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR}));
+        number = atomic_fetch_add(&queuer->page->granted, 1);
+        if (number < GRANTS) {
+            struct grant *grant = &queuer->page->grants[number];
+            dibs_hold hold;
+            must(dibs_hold_of(queuer->runtime, "fair", &hold));
+            grant->fence = hold.fence;
+            look_at_queue(redis, grant);
+        }
+        must(dibs_unlock(queuer->runtime, "fair"));
+    } while (number < GRANTS);
+    redisFree(redis);
+    return NULL;
+}
+
+static void queue_in_process(unsigned number, void *memory)
+{
+    struct queuer queuers[QUEUERS];
+    dibs_runtime *runtime = bench_open(0);
+
+    (void)number;
+    for (unsigned i = 0; i < QUEUERS; i++) {
+        queuers[i] = (struct queuer){.page = memory, .runtime = runtime};
+        queuers[i].thread = bench_thread(queue_up, &queuers[i]);
+    }
+    for (unsigned i = 0; i < QUEUERS; i++)
+        pthread_join(queuers[i].thread, NULL);
+    dibs_close(runtime);
+}
+
+/* Who waited behind a grant must be granted next, in that order, with rising fences. */
+static bool in_order(const struct fair *page, unsigned number)
+{
+    const struct grant *grant = &page->grants[number];
+
+    for (unsigned i = 0; i < grant->waiting && number + 1 + i < GRANTS; i++)
+        if (page->grants[number + 1 + i].token != grant->queue[i])
+            return false;
+    return number == 0 || page->grants[number - 1].fence < grant->fence;
+}
+
+static bool show_fair(void *memory)
+{
+    const struct fair *page = memory;
+    unsigned exceptions = 0, with_queue = 0;
+    double places = 0;
+
+    for (unsigned i = 0; i < GRANTS; i++) {
+        exceptions += !in_order(page, i);
+        with_queue += page->grants[i].waiting > 0;
+        places += page->grants[i].waiting;
+    }
+    printf("  the queue behind a grant: %.1f long in the mean\n", places / GRANTS);
+    bool holds = at_least("grants with a queue behind them", 100.0 * with_queue / GRANTS, 90, " %");
+    return at_most("grants out of order, of 10,000", exceptions, 0, "") && holds;
+}
+
+const struct part fair_part = {
+    .name = "fair",
+    .title = "4 processes of 4 threads, DIBS_FAIR",
+    .processes = PROCESSES,
+    .limit_s = 120,
+    .memory = sizeof(struct fair),
+    .work = queue_in_process,
+    .show = show_fair,
+};

@@ -1,0 +1,242 @@
+/* One hold: the ask, the work under the lock, what is noted of it, and the release. */
+#include <stdio.h>
+
+#include "fault/worker/worker.h"
+#include "support/common/timing.h"
+
+#define DEPTH_MAX 3
+#define LONG_LEASE_MS 1000
+
+/* Of extensions; no other lease is one of these. plan.py names them too: the proxy knows an extension by them. */
+static const uint32_t short_leases[] = {211, 307, 401}, long_leases[] = {2411, 2707, 2903};
+
+static void note_lost(hold_record *r)
+{
+    if (r->told_lost == 0)
+        r->told_lost = clock_ns();
+}
+
+static void note_status(hold_record *r, dibs_status status)
+{
+    if (status == DIBS_LOST)
+        note_lost(r);
+    else if (status == DIBS_NOT_HELD)
+        r->odd |= ODD_NOT_HELD;
+}
+
+/* Reads until when the lease is sure to last. */
+static void read_end(worker_thread *t, const char *name, hold_record *r)
+{
+    uint64_t begin = clock_ns();
+    dibs_hold hold;
+
+    if (dibs_hold_of(t->worker->rt, name, &hold) == DIBS_OK)
+        r->sure_until = begin + (uint64_t)hold.remaining_ms * 1000000;
+}
+
+/* The time is taken before the call: what it says was true at some moment after. */
+static bool check(worker_thread *t, const char *name, hold_record *r, uint64_t rejected_at)
+{
+    uint64_t begin = clock_ns();
+    dibs_status status = dibs_check(t->worker->rt, name);
+
+    note_status(r, status);
+    if (status != DIBS_OK)
+        return false;
+    if (r->told_lost != 0)
+        r->odd |= ODD_LOSS_UNDONE;
+    if (r->first_ok_end == 0)
+        r->first_ok_end = clock_ns();
+    r->last_ok = begin;
+    if (rejected_at != 0)
+        r->ok_after_rejected = begin;
+    read_end(t, name, r);
+    return true;
+}
+
+static void write_to_judge(worker_thread *t, hold_record *r, uint64_t *rejected_at)
+{
+    uint64_t begin = clock_ns();
+
+    if (judge_accepts(t->worker->judge, r)) {
+        r->last_accept = begin;
+        if (r->accepted++ == 0)
+            r->first_accept_end = clock_ns();
+        return;
+    }
+    *rejected_at = clock_ns();
+    r->rejected++;
+}
+
+static void read_fence(worker_thread *t, const char *name, hold_record *r)
+{
+    dibs_hold hold;
+
+    note_status(r, dibs_hold_of(t->worker->rt, name, &hold));
+    if (hold.fence == 0)
+        r->odd |= ODD_NO_FENCE;
+    else if (r->fence != 0 && r->fence != hold.fence)
+        r->odd |= ODD_FENCE_CHANGED;
+    r->fence = hold.fence;
+}
+
+/*
+ * Most holds are short; some outlast a short lease many times, or last for one to two long ones; those with a fixed one
+ * come near its end.
+ */
+static uint64_t draw_work_us(worker_thread *t, const hold_record *r)
+{
+    uint64_t kind = draw(t) % 1000;
+    if (t->worker->holds) /* there is to be a lease to renew all the time */
+        return between(t, 300000, 1500000);
+    bool is_long = r->lease_ms >= LONG_LEASE_MS;
+
+    if ((r->flags & DIBS_FIXED_LEASE) && kind < (is_long ? 20 : 100))
+        return between(t, r->lease_ms * 500, r->lease_ms * 1200);
+    if (is_long && kind >= 980)
+        return between(t, r->lease_ms * 1000, r->lease_ms * 2000);
+    if (kind < 800)
+        return between(t, 50, 3000);
+    if (kind < 950)
+        return between(t, 3000, 15000);
+    if (kind < 990)
+        return between(t, 15000, 120000);
+    return between(t, 300000, 2500000);
+}
+
+static void lock_again(worker_thread *t, const char *name, hold_record *r, unsigned *depth)
+{
+    dibs_status status = dibs_lock(t->worker->rt, name);
+
+    note_status(r, status);
+    if (status == DIBS_OK)
+        ++*depth;
+}
+
+/* What was sure before is not, should it become shorter. */
+static void extend(worker_thread *t, const char *name, hold_record *r, uint32_t lease_ms)
+{
+    if (lease_ms > r->extended_ms)
+        r->extended_ms = lease_ms;
+    r->sure_until = 0;
+    note_status(r, dibs_extend(t->worker->rt, name, lease_ms));
+}
+
+/* To a length that is soon over, and then to a longer one: what is left of the first may come after the second. */
+static void extend_twice(worker_thread *t, const char *name, hold_record *r)
+{
+    extend(t, name, r, short_leases[draw(t) % 3]);
+    extend(t, name, r, long_leases[draw(t) % 3]);
+}
+
+static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer);
+
+/* Works until the time or the phase is over, or a while after it was told that the lease is lost. */
+static void work(worker_thread *t, const char *name, hold_record *r, unsigned *depth, bool alone)
+{
+    uint64_t end = clock_ns() + draw_work_us(t, r) * 1000;
+    uint64_t rejected_at = 0;
+    int after_loss = 3;
+    bool stretched = alone && chance(t, (unsigned)atomic_load(&t->worker->judge->stretches));
+
+    read_fence(t, name, r);
+    if (stretched) {
+        extend_twice(t, name, r);
+        end = clock_ns() + between(t, 800000, 1400000) * 1000;
+    }
+    while (after_loss > 0) {
+        if (check(t, name, r, rejected_at))
+            write_to_judge(t, r, &rejected_at);
+        else
+            after_loss--;
+        if (clock_ns() >= end || atomic_load(&t->worker->judge->phase) != r->phase)
+            break;
+        if (*depth < DEPTH_MAX && chance(t, 15))
+            lock_again(t, name, r, depth);
+        if (alone && chance(t, 3))
+            hold_other(t, r->phase, r->name);
+        if (!stretched && chance(t, 1)) /* nothing mends what may come of the two */
+            extend(t, name, r, (uint32_t)r->lease_ms);
+        pause_us(between(t, 50, 3000));
+    }
+    read_fence(t, name, r);
+}
+
+static void leave(worker_thread *t, const char *name, hold_record *r, unsigned depth)
+{
+    while (depth > 1) {
+        note_status(r, dibs_unlock(t->worker->rt, name));
+        depth--;
+    }
+    r->left = clock_ns();
+    atomic_store(&r->state, HOLD_LEAVING);
+    r->unlock_status = dibs_unlock(t->worker->rt, name);
+    r->left_end = clock_ns();
+    note_status(r, (dibs_status)r->unlock_status);
+}
+
+/* A lock from the ask to the end of the last unlock. alone: no other is held. */
+static void hold(worker_thread *t, hold_record *r, bool alone)
+{
+    char name[64];
+    unsigned depth = 1;
+    dibs_lock_options options = {.lease_ms = (uint32_t)r->lease_ms, .flags = (uint32_t)r->flags};
+
+    snprintf(name, sizeof name, "p%u:n%u", (unsigned)r->phase, (unsigned)r->name);
+    r->asked = clock_ns();
+    publish_record(t, r);
+    r->status = dibs_lock_with(t->worker->rt, name, r->wait_ms, &options);
+    r->returned = clock_ns();
+    if (r->status == DIBS_OK) {
+        atomic_store(&r->state, HOLD_HELD);
+        work(t, name, r, &depth, alone);
+        leave(t, name, r, depth);
+    }
+    atomic_store(&r->state, HOLD_DONE);
+}
+
+static void draw_lease(worker_thread *t, hold_record *r)
+{
+    uint64_t lease = atomic_load(&t->worker->judge->lease_ms);
+    uint64_t kind = draw(t) % 100;
+
+    r->lease_ms = kind < 70 ? lease : kind < 85 ? lease / 2 : lease + lease / 2;
+    r->flags = chance(t, 25) ? DIBS_FAIR : 0;
+    if (chance(t, 15))
+        r->flags |= DIBS_FIXED_LEASE;
+}
+
+static void draw_wait(worker_thread *t, hold_record *r)
+{
+    uint64_t kind = draw(t) % 100;
+
+    r->wait_ms = kind < 45 ? DIBS_WAIT_FOREVER : kind < 80 ? (int64_t)between(t, 1, 2000) : 0;
+}
+
+/* A second lock while one is held: never waits for ever, as two threads might do so for each other. */
+static void hold_other(worker_thread *t, uint64_t phase, uint64_t outer)
+{
+    uint64_t names = t->worker->judge->names;
+
+    if (names < 2)
+        return;
+    hold_record *r = begin_record(t);
+    r->phase = phase;
+    r->name = (outer + between(t, 1, names - 1)) % names;
+    draw_lease(t, r);
+    r->wait_ms = (int64_t)between(t, 0, 20);
+    hold(t, r, false);
+}
+
+void work_round(worker_thread *t, uint64_t phase)
+{
+    hold_record *r = begin_record(t);
+
+    r->phase = phase;
+    r->name = draw(t) % t->worker->judge->names;
+    draw_lease(t, r);
+    draw_wait(t, r);
+    hold(t, r, true);
+    if (r->status > DIBS_TIMEOUT)
+        pause_us(between(t, 3000, 20000)); /* refused at once: not to do nothing but that */
+}

@@ -1,0 +1,68 @@
+/* What the parts of the fault rig's worker share. */
+#ifndef DIBS_FAULT_WORKER_H
+#define DIBS_FAULT_WORKER_H
+
+#include <dibs.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fault/judge.h"
+
+typedef struct worker {
+    judge_head *judge;
+    const char *url;
+    unsigned process;
+    uint64_t seed;
+    uint32_t lease_ms, timeout_ms;
+    dibs_runtime *rt;
+    _Atomic(dibs_runtime *) opened; /* the same for on_event, which may be called before dibs_open returns */
+    _Atomic uint64_t events;        /* heard by on_event */
+    uint64_t holds;                 /* of the burst; 0: there is none */
+    bool closes;                    /* the burst has a runtime of its own, which is closed */
+} worker;
+
+typedef struct worker_thread {
+    pthread_t id;
+    worker *worker;
+    judge_slot *slot;
+    uint64_t random; /* never 0 */
+} worker_thread;
+
+/* ------------------------------------------------- judge.c: the shared file */
+
+/* NULL: the file is not as expected. */
+judge_head *judge_open(const char *path);
+
+judge_slot *slot_of(judge_head *judge, unsigned process, unsigned thread);
+
+/* The resource that the locks protect: it takes a write unless it has seen a larger fence. */
+bool judge_accepts(judge_head *judge, const hold_record *r);
+
+/* The next record of the thread, cleared. Waits while the rig has not taken the oldest. */
+hold_record *begin_record(worker_thread *t);
+void publish_record(worker_thread *t, hold_record *r);
+
+/* ------------------------------------------------------- hold.c: single holds */
+
+/* Takes a lock that is drawn, works under it and lets go of it. */
+void work_round(worker_thread *t, uint64_t phase);
+
+/* --------------------------------------------- burst.c: many releases at once */
+
+/* Takes w->holds locks and lets go of all of them at once. */
+void make_burst(worker *w);
+
+/* ---------------------------------------------------------- worker.c, random.c */
+
+/* A worker may be started while the store is away: tries until the store is back. */
+dibs_status open_runtime(worker *w, dibs_runtime **out);
+
+uint64_t draw(worker_thread *t);
+uint64_t between(worker_thread *t, uint64_t low, uint64_t high);
+bool chance(worker_thread *t, unsigned percent);
+
+#endif
