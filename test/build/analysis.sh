@@ -34,7 +34,7 @@ checks() {
 # Versions of clang-format differ about tables of initializers, which the tests are full of: these are checked by the
 # version that they were formatted with.
 formatted() {
-    folders='include src demo bench'
+    folders='include src demo bench test/support/common'
     case $(clang-format --version) in *' version 14.'*) folders="$folders test" ;; esac
     # shellcheck disable=SC2086
     find $folders -name '*.[ch]' | sort | xargs clang-format --dry-run -Werror
@@ -50,7 +50,7 @@ tap 'clang-tidy: the header' tidies_header
 tap 'clang-tidy: src/base, src/api and src/store' tidies src/base src/api src/store
 tap 'clang-tidy: src/core' tidies src/core
 tap 'clang-tidy: src/redis' tidies src/redis
-tap 'clang-tidy: the demo and the benchmarks' tidies demo bench
-tap 'cppcheck' checks src demo bench
+tap 'clang-tidy: the demo, the benchmarks, and what they have in common with the tests' tidies demo bench test/support/common
+tap 'cppcheck' checks src demo bench test/support/common
 tap 'clang-format' formatted
 tap_end
