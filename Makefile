@@ -8,6 +8,8 @@
 # make valgrind   the unit tests, and those of ONLY="word...", under valgrind
 # make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those
 # make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
+# make mutants    how many of N=100 small slips, drawn by SEED=1, the tests notice; ONLY="word..." for the sources whose
+#                 names contain one of the words; AGAIN=1 for what survived last time alone; takes hours
 # make install    to PREFIX (/usr/local) under DESTDIR; make uninstall
 # make clean
 #
@@ -29,7 +31,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demos tests benches fuzzers test demo bench fuzz analysis coverage valgrind soak bugs install uninstall clean
+.PHONY: all lib demos tests benches fuzzers test demo bench fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib demos
 
@@ -116,7 +118,7 @@ REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES)
 quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
-ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo fuzz analysis coverage valgrind,$(MAKECMDGOALS)),all),)
+ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(CONTENDED) $(TEST_OBJECTS) \
                       $(FAULT_OBJECTS))
@@ -248,6 +250,12 @@ soak: $(FAULT_WORKER) $(FAULT_SHIM)
 
 bugs: tests
 	sh test/fault/bugs/run
+
+N    ?= 100
+JOBS ?= 2
+mutants:
+	@MAKEFLAGS= MFLAGS= CC='$(CC)' python3 -B test/mutants/mutants.py --work $(BUILD)/mutants --number $(N) \
+	    --seed $(or $(SEED),1) --jobs $(JOBS) $(if $(AGAIN),--again) $(ONLY)
 
 # -------------------------------------------------------------- installing
 
