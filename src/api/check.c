@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/error.h"
 #include "core/runtime.h"
 
 size_t dibs__check_name(const dibs_runtime *rt, const char *name)
@@ -30,11 +29,4 @@ bool dibs__check_lease(const char *field, uint32_t lease_ms)
         return true;
     dibs__fail(DIBS_INVALID, "%s is %u, not from %d to %d", field, lease_ms, DIBS__LEASE_MIN_MS, DIBS__LEASE_MAX_MS);
     return false;
-}
-
-dibs_status dibs__cannot_visit(dibs_status status)
-{
-    return dibs__fail(status, "%s",
-                      status == DIBS_CLOSED ? "the runtime is closed"
-                                            : "no memory, thread or descriptor for the runtime after a fork");
 }

@@ -1,19 +1,26 @@
-/* Checks of arguments that more than one door needs. Each sets the thread's last error where it says no. */
+/* Checks of arguments that several doors make, and what each returns. A check that says no sets the last error. */
 #ifndef DIBS_API_CHECK_H
 #define DIBS_API_CHECK_H
 
-#include "dibs.h"
+#include "base/error.h"
+#include "base/require.h"
 #include "store/store.h"
 
 #define DIBS__LEASE_MIN_MS 20
 
-/* The size of the name, 0 where it is none or the runtime is NULL. */
+/* The size of the name; 0: it is not valid, or the runtime is NULL. */
 size_t dibs__check_name(const dibs_runtime *rt, const char *name);
 
-/* field: what the sentence calls it. */
+/* field: what the sentence calls the value. */
 bool dibs__check_lease(const char *field, uint32_t lease_ms);
 
-/* Says why a visit could not begin, and returns the status. */
-dibs_status dibs__cannot_visit(dibs_status status);
+/* The status of a call into the core. Where the call failed, its error becomes the thread's last one. */
+static inline dibs_status dibs__return(dibs_status status, const struct dibs__error *error)
+{
+    if (status == DIBS_OK)
+        return DIBS_OK;
+    DIBS__REQUIRE(error->status == status);
+    return dibs__fail_with(error);
+}
 
 #endif

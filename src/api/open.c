@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "api/check.h"
-#include "base/error.h"
 #include "core/runtime.h"
 #include "store/store.h"
 
@@ -206,7 +205,7 @@ dibs_status dibs_open(dibs_runtime **out, const dibs_config *config)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     status = dibs__runtime_open(out, &settings, &dibs__system_clock, &error);
     pthread_setcancelstate(cancel_state, NULL);
-    return status == DIBS_OK ? DIBS_OK : dibs__fail_with(&error);
+    return dibs__return(status, &error);
 }
 
 void dibs_shutdown(dibs_runtime *rt)

@@ -3,29 +3,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size)
-{
-    struct dibs__lease *lease = calloc(1, sizeof *lease + name_size + 1);
+#include "core/asker.h"
 
-    if (!lease)
+struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size, size_t token_size)
+{
+    DIBS__REQUIRE(name_size > 0 && name_size <= DIBS_NAME_MAX);
+    DIBS__REQUIRE(token_size > 0 && token_size <= DIBS__TOKEN_MAX);
+    struct dibs__lease *lease = malloc(sizeof *lease + name_size + 1 + token_size);
+    struct dibs__asker *asker = malloc(sizeof *asker);
+
+    if (!lease || !asker) {
+        free(lease);
+        free(asker);
         return NULL;
+    }
+    memset(lease, 0, sizeof *lease);
+    memset(asker, 0, sizeof *asker);
     atomic_init(&lease->references, 1);
     lease->runtime = runtime;
-    lease->heap_place = DIBS__NOT_SCHEDULED;
-    lease->name_size = name_size;
+    lease->asker = asker;
+    lease->name_size = (uint32_t)name_size;
+    lease->token_size = (uint32_t)token_size;
     memcpy(lease->name, name, name_size);
+    lease->name[name_size] = '\0';
+    lease->token = lease->name + name_size + 1;
+    lease->token[0] = '\0';
     return lease;
 }
 
 void dibs__lease_ref(struct dibs__lease *lease)
 {
+    DIBS__REQUIRE(atomic_load(&lease->references) > 0);
     atomic_fetch_add_explicit(&lease->references, 1, memory_order_relaxed);
 }
 
 void dibs__lease_unref(struct dibs__lease *lease)
 {
-    if (lease && atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) == 1)
-        free(lease);
+    if (!lease)
+        return;
+    DIBS__REQUIRE(atomic_load(&lease->references) > 0);
+    if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) != 1)
+        return;
+    free(lease->asker);
+    free(lease);
 }
 
 int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms)
@@ -44,6 +64,7 @@ bool dibs__lease_move(struct dibs__lease *lease, int64_t deadline, bool earlier_
 {
     int64_t old = atomic_load(&lease->deadline);
 
+    DIBS__REQUIRE(deadline != DIBS__LEASE_LOST);
     do {
         if (old == DIBS__LEASE_LOST || dibs__lease_is_lost(lease, now))
             return false;

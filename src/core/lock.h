@@ -1,16 +1,94 @@
-/* The way of one lock that the calling thread does not hold yet, and its end. Each call is made within a visit. */
+/*
+ * The calls on the locks of the calling thread: what each does to the thread's
+ * holds, and when it must visit the core for it. Names are checked; each fills
+ * *error only where it fails.
+ *
+ * What costs no I/O is inline, as it is called most: a re-entry and its unlock,
+ * and dibs_check.
+ */
 #ifndef DIBS_CORE_LOCK_H
 #define DIBS_CORE_LOCK_H
 
+#include "core/acquire.h"
 #include "core/holds.h"
 #include "core/runtime.h"
 
-/* As dibs_lock_with, for a name that the thread does not hold. Arguments are checked; lease_ms is not 0. Sets the
- * thread's last error. */
-dibs_status dibs__lock_acquire(struct dibs__core *core, const char *name, size_t name_size, int64_t wait_ms,
-                               uint32_t lease_ms, uint32_t flags);
+/* ---------------------------------------------- what a call does that is no re-entry, or fails */
 
-/* The last unlock, whatever the hold's count. The hold is gone afterwards. Sets the thread's last error. */
-dibs_status dibs__lock_release(struct dibs__core *core, struct dibs__hold *hold);
+/* The thread does not hold the lock: acquires it. options NULL: the defaults. */
+dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
+                             const dibs_lock_options *options, struct dibs__error *error);
+
+/* The thread holds the lock once: releases it. */
+dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
+
+/* The runtime is closing, the lease is lost, or the count is at its maximum. */
+dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold, struct dibs__error *error);
+
+/* DIBS_NOT_HELD, DIBS_LOST. */
+dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error);
+dibs_status dibs__lock_lost(const char *name, struct dibs__error *error);
+
+static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct dibs__hold *hold)
+{
+    return dibs__lease_is_lost(hold->lease, dibs__now(runtime->clock));
+}
+
+/* ------------------------------------------------------------------------- the calls */
+
+/* As dibs_lock_with. */
+static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
+                                     const dibs_lock_options *options, struct dibs__error *error)
+{
+    struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
+
+    if (!hold)
+        return dibs__lock_first(runtime, name, name_size, wait_ms, options, error);
+    DIBS__REQUIRE(hold->count > 0 && !hold->lease->asker);
+    if (atomic_load_explicit(&runtime->closing, memory_order_relaxed) || dibs__lock_is_lost(runtime, hold) ||
+        hold->count == UINT32_MAX)
+        return dibs__lock_refuse(runtime, hold, error);
+    hold->count++;
+    uint64_t reentered = atomic_load_explicit(&hold->lease->reentered, memory_order_relaxed);
+    atomic_store_explicit(&hold->lease->reentered, reentered + 1, memory_order_relaxed); /* no other thread writes it */
+    return DIBS_OK;
+}
+
+/* As dibs_unlock. */
+static inline dibs_status dibs__unlock(dibs_runtime *runtime, const char *name, size_t name_size,
+                                       struct dibs__error *error)
+{
+    struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
+
+    if (!hold)
+        return dibs__lock_not_held(name, error);
+    DIBS__REQUIRE(hold->count > 0);
+    if (hold->count == 1)
+        return dibs__unlock_last(runtime, hold, error);
+    hold->count--;
+    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(name, error) : DIBS_OK;
+}
+
+/* As dibs_check. */
+static inline dibs_status dibs__check(const dibs_runtime *runtime, const char *name, size_t name_size,
+                                      struct dibs__error *error)
+{
+    struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
+
+    if (!hold)
+        return dibs__lock_not_held(name, error);
+    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(name, error) : DIBS_OK;
+}
+
+/* As dibs_hold_of; *out is all zero before. */
+dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t name_size, dibs_hold *out,
+                          struct dibs__error *error);
+
+/* As dibs_unlock_all; the error is that of the first hold that failed. */
+dibs_status dibs__unlock_all(dibs_runtime *runtime, struct dibs__error *error);
+
+/* As dibs_extend. */
+dibs_status dibs__extend(dibs_runtime *runtime, const char *name, size_t name_size, uint32_t lease_ms,
+                         struct dibs__error *error);
 
 #endif

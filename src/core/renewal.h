@@ -1,70 +1,80 @@
 /*
- * The scheduler: one thread of a runtime that keeps all its leases alive,
- * notices those that are lost, and drives what the store has to do in the
- * background. It never waits for one of them.
+ * Renewals: keep the leases of a runtime alive, and notice those that are lost.
  *
- * A lease is renewed from a third of itself on (sooner if the runtime says
- * so), and again until that succeeds or the lease is over.
+ * A lease is renewed when a third of it has passed (sooner if the runtime says
+ * so), and again until that succeeds or the lease is over. The renewals are
+ * polled by the scheduler; the store sends them and answers in the background.
  */
 #ifndef DIBS_CORE_RENEWAL_H
 #define DIBS_CORE_RENEWAL_H
 
 #include "core/lease.h"
+#include "core/scheduler.h"
 
 struct dibs__renewal_config {
     const struct dibs__clock *clock;
-    uint32_t renew_ms; /* 0: a third of the lease */
-    void *context;     /* of these two, which are called by the scheduler's thread with no lock held */
-    void (*lost)(void *context, struct dibs__lease *lease, bool gone, const char *why); /* gone: the store said so */
+    struct dibs__scheduler *scheduler; /* that polls the renewals */
+    uint32_t renew_ms;                 /* 0: a third of the lease */
+    void *context;                     /* of the callbacks */
+
+    /* Called by the scheduler's thread with no lock held. gone: the store said so. why: "" or a sentence. */
+    void (*lost)(void *context, struct dibs__lease *lease, bool gone, const char *why);
     void (*at_risk)(void *context, struct dibs__lease *lease, const char *why);
-    atomic_uint_fast64_t *renewed,
-        *failed; /* where to count, and how often the leases that are no more were reentered */
-    atomic_uint_fast64_t *reentered;
+
+    atomic_uint_fast64_t *renewed;   /* counts renewals that succeeded */
+    atomic_uint_fast64_t *failed;    /* counts renewals that did not */
+    atomic_uint_fast64_t *reentered; /* counts the re-entries of the leases that are no more */
 };
 
 struct dibs__renewals;
 
-/* NULL: no memory or no descriptor. start: false where no thread could be had. stop ends the thread. */
+/* NULL: no memory. */
 struct dibs__renewals *dibs__renewals_new(const struct dibs__renewal_config *config);
-bool dibs__renewals_start(struct dibs__renewals *renewals, struct dibs__store *store);
-void dibs__renewals_stop(struct dibs__renewals *renewals);
-void dibs__renewals_free(struct dibs__renewals *renewals); /* stopped, and the store closed; NULL is fine */
+void dibs__renewals_free(struct dibs__renewals *renewals); /* the scheduler is stopped, and the store closed; NULL is
+                                                              fine */
 
-/* Any thread: the store has something to do. */
-void dibs__renewals_wake(struct dibs__renewals *renewals);
+/* The store that renewals are sent to. Before the scheduler is started. */
+void dibs__renewals_set_store(struct dibs__renewals *renewals, struct dibs__store *store);
 
-/* Room for one more lease, before the store is asked for it; false: no memory. Each is added, or given up. */
+/* What the scheduler polls. */
+struct dibs__polled dibs__renewals_polled(struct dibs__renewals *renewals);
+
+/*
+ * Room for one more lease, before the store is asked for it: what was granted
+ * must not be refused. False: no memory. Each room is used by dibs__renewals_add
+ * or returned by dibs__renewals_unreserve.
+ */
 bool dibs__renewals_reserve(struct dibs__renewals *renewals);
 void dibs__renewals_unreserve(struct dibs__renewals *renewals);
 
-/* A lease that was granted to a request sent at proof, with what the store noted of it. Takes a reference. */
+/* Keeps a lease alive that was granted to a request which was about to be sent at proof. Takes a reference. memo: what
+ * the store notes with the lease. */
 void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
                         const struct dibs__lease_memo *memo);
 
 /*
- * Its thread gives it up: afterwards no renewal of it begins. A callback that
- * was due may still come. False: a request may be out that sets the lease again
- * in a store that forgot it; only what is retracted now comes behind it.
+ * The holder gives up the lease: afterwards no renewal of it begins. A callback
+ * that was due may still come. False: a request may be under way that restores
+ * the lease in a store that forgot it; only what is retracted now comes behind
+ * that request.
  */
 bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
-/* Waits, at most until the deadline, while the lease is to be set again in a store that may have forgotten it. */
+/* Waits while the lease is unproven and being renewed or restored, at most until the deadline. */
 void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
 
-/* The scheduler's: another server is asked now. Leases that it has not confirmed are renewed there at once. */
-void dibs__renewals_doubt_all(struct dibs__renewals *renewals);
+/* The scheduler's: renewals go to another server now. The leases that this server did not confirm are unproven: they
+ * are renewed or restored there at once. */
+void dibs__renewals_server_changed(struct dibs__renewals *renewals);
 
 /* As dibs_extend, for the thread that holds the lease: waits for the store at most until the deadline. */
 dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms,
                                   int64_t deadline, struct dibs__error *error);
 
-/* Takes some lease out, as remove does, with a reference for the caller; NULL: there is none. */
+/* Removes some lease; its reference becomes the caller's. NULL: there is none. */
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *renewals);
 
-/* Waits until the store has nothing to confirm any more, at most until the deadline. */
-void dibs__renewals_drain(struct dibs__renewals *renewals, int64_t deadline);
-
-/* How many leases are kept alive, and how often all that ever were have been reentered. */
+/* How many leases are kept alive, and how often all leases that ever were have been re-entered. */
 void dibs__renewals_count(struct dibs__renewals *renewals, uint64_t *leases, uint64_t *reentered);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "base/hash.h"
 
+_Static_assert((DIBS__TOKENS_FEW & (DIBS__TOKENS_FEW - 1)) == 0, "a token falls to a bucket by bits of its hash");
+
 static uint64_t hash_of(const char *token)
 {
     return dibs__hash(token, strlen(token));
@@ -20,17 +22,19 @@ static struct dibs__lease **bucket(struct dibs__tokens *tokens, uint64_t hash)
     return &(tokens->many ? tokens->many : tokens->few)[hash & (bucket_count(tokens) - 1)];
 }
 
-static void chain(struct dibs__tokens *tokens, struct dibs__lease *lease)
+static void chain(struct dibs__tokens *tokens, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__lease **at = bucket(tokens, lease->bid.hash);
+    struct dibs__lease **at = bucket(tokens, lease->listing.hash);
 
-    lease->bid.chain = *at;
+    lease->listing.chain = *at;
     *at = lease;
 }
 
-/* Where there is no memory for so many buckets, all stays as it is. `count`: a power of two, not below the few. */
-static void resize(struct dibs__tokens *tokens, size_t count)
+/* `count`: a power of two, at least DIBS__TOKENS_FEW. Without memory for so many buckets all stays as it is. */
+static void resize(struct dibs__tokens *tokens, size_t count) DIBS__REQUIRES(dibs__shard_mutex)
 {
+    DIBS__REQUIRE(count >= DIBS__TOKENS_FEW && (count & (count - 1)) == 0);
+
     struct dibs__tokens old = *tokens;
     struct dibs__lease **many = count > DIBS__TOKENS_FEW ? calloc(count, sizeof(struct dibs__lease *)) : NULL;
 
@@ -39,7 +43,7 @@ static void resize(struct dibs__tokens *tokens, size_t count)
     *tokens = (struct dibs__tokens){.many = many, .many_count = many ? count : 0, .count = old.count};
     for (size_t i = 0; i < bucket_count(&old); i++) {
         for (struct dibs__lease *lease = (old.many ? old.many : old.few)[i], *next; lease; lease = next) {
-            next = lease->bid.chain;
+            next = lease->listing.chain;
             chain(tokens, lease);
         }
     }
@@ -50,18 +54,19 @@ void dibs__tokens_put(struct dibs__tokens *tokens, struct dibs__lease *lease)
 {
     if (tokens->count >= bucket_count(tokens))
         resize(tokens, bucket_count(tokens) * 2);
-    lease->bid.hash = hash_of(lease->token);
+    lease->listing.hash = hash_of(lease->token);
     chain(tokens, lease);
     tokens->count++;
 }
 
 void dibs__tokens_take_out(struct dibs__tokens *tokens, struct dibs__lease *lease)
 {
-    struct dibs__lease **at = bucket(tokens, lease->bid.hash);
+    struct dibs__lease **at = bucket(tokens, lease->listing.hash);
 
+    DIBS__REQUIRE(tokens->count > 0);
     while (*at != lease)
-        at = &(*at)->bid.chain;
-    *at = lease->bid.chain;
+        at = &(*at)->listing.chain;
+    *at = lease->listing.chain;
     tokens->count--;
     if (tokens->many && tokens->count <= tokens->many_count / 8)
         resize(tokens, tokens->count > 0 ? tokens->many_count / 2 : DIBS__TOKENS_FEW);
@@ -72,7 +77,7 @@ struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, const c
     uint64_t hash = hash_of(token);
     struct dibs__lease *lease = (tokens->many ? tokens->many : tokens->few)[hash & (bucket_count(tokens) - 1)];
 
-    while (lease && (lease->bid.hash != hash || strcmp(lease->token, token) != 0))
-        lease = lease->bid.chain;
+    while (lease && (lease->listing.hash != hash || strcmp(lease->token, token) != 0))
+        lease = lease->listing.chain;
     return lease;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/asker.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"

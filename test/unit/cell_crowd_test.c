@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/cell.h"
+#include "core/asker.h"
 #include "support/common/timing.h"
 #include "support/test.h"
 
@@ -55,7 +55,7 @@ static void wait_once(struct crowd *crowd)
                               .contended = &crowd->contended,
                               .outage = &outage};
 
-    crowd->timed_out += dibs__cell_take_turn(crowd->cells, &turn) == DIBS_TIMEOUT;
+    crowd->timed_out += dibs__turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
 }
 
 static void sleep_by_waiting(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
@@ -85,23 +85,23 @@ static int64_t time_of_time_outs(size_t size)
     struct crowd crowd;
 
     open_cells(&crowd, size);
-    require(dibs__cell_take_turn(crowd.cells, &asker) == DIBS_OK);
+    require(dibs__turn_take(crowd.cells, &asker) == DIBS_OK);
     int64_t begin = thread_ns();
     wait_once(&crowd);
     int64_t took = thread_ns() - begin;
     require(crowd.timed_out == size);
-    dibs__cell_give_up(crowd.cells, asker.cell, NULL, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+    dibs__turn_give_up(crowd.cells, asker.cell, NULL, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     dibs__cells_free(crowd.cells);
     return took;
 }
 
 static struct dibs__lease *new_lease(size_t number)
 {
-    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
 
     require(lease != NULL);
     lease->fair = true;
-    snprintf(lease->token, sizeof lease->token, "dibs:label:host:1:2:0123456789abcdef0123456789abcdef:%zx", number);
+    snprintf(lease->token, lease->token_size, "dibs:label:host:1:2:0123456789abcdef0123456789abcdef:%zx", number);
     return lease;
 }
 
@@ -118,14 +118,14 @@ static int64_t time_of_pushes(size_t size)
         leases[i] = new_lease(i);
     int64_t begin = thread_ns();
     for (size_t i = 0; i < size; i++)
-        cell = dibs__cells_bid_fair(crowd.cells, leases[i]);
+        cell = dibs__asker_begin_fair(crowd.cells, leases[i]);
     for (size_t i = 0; i < size; i++) {
         const struct dibs__grant grant = {.name = "a", .token = leases[i]->token, .number = 1, .fence = i + 1};
         require(dibs__cells_push(crowd.cells, &grant));
-        require(leases[i]->bid.push.fence == i + 1);
+        require(leases[i]->asker->push.fence == i + 1);
     }
     for (size_t i = 0; i < size; i++)
-        dibs__cell_give_up(crowd.cells, cell, leases[i], &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+        dibs__asker_give_up_fair(cell, leases[i]);
     int64_t took = thread_ns() - begin;
     for (size_t i = 0; i < size; i++)
         dibs__lease_unref(leases[i]);

@@ -127,7 +127,7 @@ static void a_lease_whose_extension_may_still_be_answered(void **state)
     assert_status(DIBS_OK, actor_result(next));
     expect_released_with_an_ask(s, before);
     faults_let_renewals_go(&s->faults);
-    dibs__renewals_wake(s->rt->core->renewals);
+    dibs__scheduler_wake(s->rt->core->scheduler);
     stage_settle(s);
     unlock_and_end(next, s->rt);
     expect_nothing_left(s);

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "core/cell.h"
+#include "core/asker.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/stage.h"

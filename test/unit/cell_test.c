@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/asker.h"
+#include "core/handover.h"
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -349,7 +351,7 @@ static void wait_alone(void *arg)
         .contended = &alone->contended,
         .outage = &alone->outage,
     };
-    atomic_store(&alone->status, (int)dibs__cell_take_turn(alone->cells, &alone->turn));
+    atomic_store(&alone->status, (int)dibs__turn_take(alone->cells, &alone->turn));
 }
 
 static bool waiter_is_back(void *arg)
@@ -367,25 +369,25 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
     stage *s = *state;
     struct alone alone = {.clock = &s->clock, .status = -1};
     struct dibs__turn turn = {.name = "a", .name_size = 1};
-    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
     actor *waiter = actor_start();
 
     alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
-    assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
-    dibs__cell_bid(alone.cells, turn.cell, lease);
+    assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+    dibs__asker_begin(turn.cell, lease);
     actor_begin(waiter, wait_alone, &alone);
     stage_await_waiting(s, 1);
     dibs__lease_lose(lease);
     atomic_store(&lease->loss_told, true);
-    dibs__cells_end(alone.cells, lease, NULL);
-    dibs__cell_granted(alone.cells, turn.cell, lease);
+    dibs__handover_end(alone.cells, lease, NULL);
+    dibs__turn_granted(turn.cell, lease);
     bool woken = wait_until(waiter_is_back, &alone, 5000);
     atomic_store(&alone.closing, true); /* so that the thread ends, whatever came of it */
     dibs__cells_wake_all(alone.cells);
     actor_finish(waiter);
     actor_end(waiter);
     if (atomic_load(&alone.status) == DIBS_OK)
-        dibs__cell_give_up(alone.cells, alone.turn.cell, NULL, &told_nothing);
+        dibs__turn_give_up(alone.cells, alone.turn.cell, NULL, &told_nothing);
     dibs__cells_free(alone.cells);
     dibs__lease_unref(lease);
     assert_true(woken);
@@ -402,28 +404,28 @@ static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
     for (int waits = 0; waits < 2; waits++) {
         struct alone alone = {.clock = &s->clock, .status = -1};
         struct dibs__turn turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
-        struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+        struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
         actor *waiter = waits ? actor_start() : NULL;
         alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + MS(100));
-        assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_bid(alone.cells, turn.cell, lease);
-        dibs__cell_granted(alone.cells, turn.cell, lease);
+        assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        dibs__asker_begin(turn.cell, lease);
+        dibs__turn_granted(turn.cell, lease);
         if (waits) {
             actor_begin(waiter, wait_alone, &alone);
             stage_await_waiting(s, 1);
         }
         moved_clock_advance(&s->clock, MS(100) - 1);
-        assert_status(DIBS_BUSY, dibs__cell_take_turn(alone.cells, &turn));
+        assert_status(DIBS_BUSY, dibs__turn_take(alone.cells, &turn));
         moved_clock_advance(&s->clock, 1);
-        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
+        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, dibs__turn_take(alone.cells, &turn));
         if (waits)
             actor_finish(waiter);
-        assert_false(dibs__cells_end(alone.cells, lease, NULL));
-        assert_status(DIBS_TIMEOUT, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
-        assert_status(DIBS_OK, dibs__cell_take_turn(alone.cells, &turn));
-        dibs__cell_give_up(alone.cells, turn.cell, NULL, &told_nothing);
+        assert_false(dibs__handover_end(alone.cells, lease, NULL));
+        assert_status(DIBS_TIMEOUT, dibs__turn_take(alone.cells, &turn));
+        dibs__turn_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
+        assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        dibs__turn_give_up(alone.cells, turn.cell, NULL, &told_nothing);
         actor_end(waiter);
         dibs__cells_free(alone.cells);
         dibs__lease_unref(lease);
@@ -443,12 +445,12 @@ static void cells_come_and_go_with_their_names(void **state)
         for (unsigned i = 0; i < NAMES; i++) {
             struct dibs__turn turn = {
                 .name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i), .one_try = true};
-            assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
+            assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
             all[i] = turn.cell;
-            assert_status(DIBS_TIMEOUT, dibs__cell_take_turn(cells, &turn));
+            assert_status(DIBS_TIMEOUT, dibs__turn_take(cells, &turn));
         }
         for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
-            dibs__cell_give_up(cells, all[(i * 7919) % NAMES], NULL, &told_nothing);
+            dibs__turn_give_up(cells, all[(i * 7919) % NAMES], NULL, &told_nothing);
     }
     dibs__cells_free(cells);
     free(all);

@@ -10,7 +10,7 @@
 
 static struct dibs__lease *lease_until(int64_t deadline)
 {
-    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
 
     assert_non_null(lease);
     atomic_store(&lease->deadline, deadline);
@@ -19,13 +19,12 @@ static struct dibs__lease *lease_until(int64_t deadline)
 
 static void a_new_lease_is_not_granted(void **state)
 {
-    struct dibs__lease *lease = dibs__lease_new(9, "name", 4);
+    struct dibs__lease *lease = dibs__lease_new(9, "name", 4, DIBS__TOKEN_MAX);
 
     (void)state;
     assert_int_equal(lease->runtime, 9);
     assert_string_equal(lease->name, "name");
     assert_int_equal(lease->name_size, 4);
-    assert_int_equal(lease->heap_place, DIBS__NOT_SCHEDULED);
     assert_true(dibs__lease_is_lost(lease, START));
     dibs__lease_ref(lease);
     dibs__lease_unref(lease);

@@ -409,7 +409,7 @@ static void an_extension_that_is_not_answered_in_time(void **state)
         assert_int_equal(atomic_load(&e.check), DIBS_OK);
         assert_int_equal(e.hold.remaining_ms, (believed((uint32_t)cases[i].left) - MS(1000)) / MS(1));
         faults_let_renewals_go(&s->faults);
-        dibs__renewals_wake(s->rt->core->renewals);
+        dibs__scheduler_wake(s->rt->core->scheduler);
         stage_settle(s);
         actor_end(a);
     }
@@ -474,7 +474,7 @@ static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **stat
     lock_extend_in_flight(s, &e, a);
     assert_int_equal(faults_count(&s->faults, &s->faults.renewals), 1);
     faults_let_renewals_go(&s->faults);
-    dibs__renewals_wake(s->rt->core->renewals);
+    dibs__scheduler_wake(s->rt->core->scheduler);
     actor_finish(a);
     assert_int_equal(atomic_load(&e.extend), DIBS_OK);
     assert_int_equal(e.hold.remaining_ms, believed(60000) / MS(1));

@@ -22,7 +22,7 @@ static void another_server(stage *s, uint64_t number)
 {
     stage_settle(s);
     atomic_store(&s->faults.server, number);
-    dibs__renewals_doubt_all(s->rt->core->renewals);
+    dibs__renewals_server_changed(s->rt->core->renewals);
     stage_settle(s);
 }
 
@@ -148,7 +148,7 @@ static void an_extension_that_was_left_is_not_repeated(void **state)
     assert_int_equal(renewals(s), 1);
     assert_int_equal(last_renewal(s).lease_ms, 60000);
     faults_let_renewals_go(&s->faults);
-    dibs__renewals_wake(s->rt->core->renewals);
+    dibs__scheduler_wake(s->rt->core->scheduler);
     stage_settle(s);
     stage_advance(s, MS(10000));
     assert_true(renewals(s) > 1);
@@ -195,7 +195,7 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
     assert_true(actor_busy(holder));
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 0);
     faults_let_renewals_go(&s->faults);
-    dibs__renewals_wake(s->rt->core->renewals);
+    dibs__scheduler_wake(s->rt->core->scheduler);
     actor_finish(holder);
     assert_status(DIBS_OK, release.status);
     assert_int_equal(faults_count(&s->faults, &s->faults.releases), 1);
@@ -309,7 +309,7 @@ static void a_lease_of_the_server_that_is_asked_has_its_time(void **state)
     another_server(s, 7);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__renewals *r = s->rt->core->renewals;
-        struct dibs__lease *lease = dibs__lease_new(s->rt->serial, "a", 1);
+        struct dibs__lease *lease = dibs__lease_new(s->rt->serial, "a", 1, DIBS__TOKEN_MAX);
         unsigned before = renewals(s);
         lease->asked_ms = LEASE;
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + believed(LEASE));

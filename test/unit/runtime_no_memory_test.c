@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/cell.h"
+#include "core/asker.h"
 #include "core/renewal.h"
 #include "support/actor.h"
 #include "support/failing_malloc.h"
@@ -239,7 +239,7 @@ static void an_outage_that_can_not_be_noted(void **state)
 {
     atomic_bool closing = true; /* so that nobody sleeps */
     struct dibs__cells *cells = dibs__cells_new(&dibs__system_clock, &closing, 0);
-    struct dibs__lease *lease = dibs__lease_new(1, "a", 1);
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
     struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
     atomic_uint_fast64_t contended = 0;
     pthread_cond_t cond;
@@ -248,17 +248,17 @@ static void an_outage_that_can_not_be_noted(void **state)
     assert_int_equal(dibs__cond_init(&cond), 0);
     for (int noted = 0; noted < 2; noted++) {
         struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told, .contended = &contended}, other = turn;
-        assert_status(DIBS_OK, dibs__cell_take_turn(cells, &turn));
-        dibs__cell_bid(cells, turn.cell, lease);
+        assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
+        dibs__asker_begin(turn.cell, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
-        dibs__cell_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &cond, &outage});
+        dibs__asker_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &cond, &outage});
         atomic_store(&fail_at, 0);
         fails_here = false;
         closing = false;
-        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, dibs__cell_take_turn(cells, &other));
+        assert_status(noted || !CAN_FAIL ? DIBS_UNAVAILABLE : DIBS_TIMEOUT, dibs__turn_take(cells, &other));
         closing = true;
-        dibs__cell_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
+        dibs__turn_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     }
     pthread_cond_destroy(&cond);
     dibs__lease_unref(lease);

@@ -258,7 +258,7 @@ static void closing_waits_for_retractions_and_not_for_ever(void **state)
         assert_true(actor_busy(closer));
         if (confirms[i]) {
             faults_confirm(&s->faults);
-            dibs__renewals_wake(s->rt->core->renewals);
+            dibs__scheduler_wake(s->rt->core->scheduler);
         } else {
             moved_clock_advance(&s->clock, MS(1));
         }

@@ -12,14 +12,14 @@ static struct dibs__lease *leases[COUNT];
 
 static void set_token(struct dibs__lease *lease, const char *kind, size_t number)
 {
-    snprintf(lease->token, sizeof lease->token, "%s:%zx", kind, number);
+    snprintf(lease->token, lease->token_size, "%s:%zx", kind, number);
 }
 
 static int setup(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT; i++) {
-        leases[i] = dibs__lease_new(1, "a", 1);
+        leases[i] = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
         assert_non_null(leases[i]);
         set_token(leases[i], "token", i);
     }

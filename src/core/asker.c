@@ -1,0 +1,221 @@
+/*
+ * Lock discipline: that of cells.h. A thread that asks the store sleeps on the
+ * cond that asker->sleeper shows until
+ *     something was pushed (asker->push), or
+ *     the thread is hinted (asker->hinted), or
+ *     the runtime is closing, or
+ *     the time comes to ask again: for the thread with the turn the cell's
+ *     `ask_by`, for a fair one its deadline.
+ */
+#include "core/asker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------ begin and end */
+
+void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    dibs__shard_mutex_lock(&cell->shard->mutex);
+    DIBS__REQUIRE(cell->turn_taken && lease->asker && !lease->fair);
+    dibs__cell_list(cell, lease);
+    dibs__shard_mutex_unlock(&cell->shard->mutex);
+}
+
+struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs__lease *lease)
+{
+    uint64_t hash;
+    struct dibs__shard *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
+    struct dibs__cell *cell = dibs__shard_find_or_add(shard, hash, lease->name, lease->name_size);
+
+    DIBS__REQUIRE(lease->asker && lease->fair);
+    if (cell)
+        dibs__cell_list(cell, lease);
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return cell;
+}
+
+void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+
+    DIBS__REQUIRE(lease != next && next->asker && !next->fair);
+    if (cell)
+        dibs__cell_list(cell, next);
+    dibs__shard_mutex_unlock(&shard->mutex);
+}
+
+void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const char *token)
+{
+    struct dibs__shard *shard = cell->shard;
+
+    dibs__shard_mutex_lock(&shard->mutex);
+    DIBS__REQUIRE(lease->listing.listed && lease->asker);
+    DIBS__REQUIRE(strlen(token) < lease->token_size);
+    dibs__tokens_take_out(&shard->tokens, lease);
+    strcpy(lease->token, token);
+    dibs__tokens_put(&shard->tokens, lease);
+    lease->asker->push = (struct dibs__push){.fence = 0};
+    dibs__shard_mutex_unlock(&shard->mutex);
+}
+
+struct dibs__asker *dibs__asker_detach(struct dibs__lease *lease)
+{
+    struct dibs__asker *asker = lease->asker;
+
+    DIBS__REQUIRE(!asker || !asker->sleeper);
+    lease->asker = NULL;
+    return asker;
+}
+
+void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease)
+{
+    uint64_t hash;
+    struct dibs__shard *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
+    struct dibs__asker *asker = dibs__asker_detach(lease);
+
+    DIBS__REQUIRE(lease->fair);
+    dibs__shard_mutex_unlock(&shard->mutex);
+    free(asker);
+}
+
+void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__shard *shard = cell->shard;
+
+    dibs__shard_mutex_lock(&shard->mutex);
+    DIBS__REQUIRE(lease->fair && lease->listing.listed);
+    dibs__cell_unlist(cell, lease);
+    dibs__cell_drop_if_unused(cell);
+    dibs__shard_mutex_unlock(&shard->mutex);
+}
+
+/* -------------------------------------------------------------------- sleep */
+
+/* When the thread with the turn asks again: at its deadline, or sooner for the sake of a thread that waits behind it.
+ */
+static int64_t ask_by(const struct dibs__cell *cell, int64_t deadline, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    int64_t by = deadline;
+
+    for (const struct dibs__waiter *at = cell->waiters.first; at; at = at->next) {
+        int64_t its = dibs__after_ms(now, at->turn->lease_ms / 3);
+        by = its < by ? its : by;
+    }
+    return by;
+}
+
+/* The thread with the turn sleeps for this lease: the other threads of the cell wait for it. */
+static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                        const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    int64_t now = dibs__now(cells->clock);
+
+    DIBS__REQUIRE(cell->turn_taken && !cell->asleep);
+    dibs__turn_note_outage(cell, sleep->outage, now);
+    cell->said_taken = !sleep->outage;
+    dibs__turn_answer_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
+    cell->asleep = lease;
+    cell->ask_by = ask_by(cell, sleep->deadline, now);
+}
+
+/* Unlocks the mutex while the thread sleeps. */
+static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                                const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__asker *asker = lease->asker;
+
+    asker->sleeper = sleep->cond;
+    while (asker->push.fence == 0 && !asker->hinted && !atomic_load(cells->closing)) {
+        int64_t until = cell->asleep == lease ? cell->ask_by : sleep->deadline;
+        if (dibs__now(cells->clock) >= until)
+            break;
+        cells->clock->wait(cells->clock, sleep->cond, &cell->shard->mutex, until);
+    }
+    asker->sleeper = NULL;
+}
+
+struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                                    const struct dibs__sleep *sleep)
+{
+    dibs__shard_mutex_lock(&cell->shard->mutex);
+    DIBS__REQUIRE(lease->asker && lease->listing.listed && !lease->asker->sleeper);
+    if (!lease->fair)
+        show_asleep(cells, cell, lease, sleep);
+    sleep_for_the_store(cells, cell, lease, sleep);
+    if (!lease->fair)
+        cell->asleep = NULL;
+    struct dibs__push push = lease->asker->push;
+    lease->asker->push.fence = 0;
+    lease->asker->hinted = false;
+    dibs__shard_mutex_unlock(&cell->shard->mutex);
+    return push;
+}
+
+/* ------------------------------------------------------- what the store says */
+
+bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
+{
+    uint64_t hash;
+    struct dibs__shard *shard = dibs__cells_lock_shard(cells, grant->name, strlen(grant->name), &hash);
+    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, grant->token);
+
+    if (lease && strcmp(lease->name, grant->name) != 0)
+        lease = NULL;
+    if (lease && lease->asker) {
+        lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
+        if (lease->asker->sleeper)
+            pthread_cond_signal(lease->asker->sleeper);
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return lease != NULL;
+}
+
+static void wake_waiters(const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (struct dibs__waiter *at = queue->first; at; at = at->next)
+        pthread_cond_signal(&at->cond);
+}
+
+static void wake_askers(struct dibs__cell *cell, bool hint) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (struct dibs__lease *lease = cell->leases; lease; lease = lease->listing.next) {
+        if (!lease->asker)
+            continue;
+        lease->asker->hinted = lease->asker->hinted || hint;
+        if (lease->asker->sleeper)
+            pthread_cond_signal(lease->asker->sleeper);
+    }
+}
+
+static void wake_cell(struct dibs__cell *cell, bool closing) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    wake_askers(cell, !closing);
+    if (!closing)
+        return;
+    wake_waiters(&cell->waiters);
+    wake_waiters(&cell->tries);
+}
+
+static void wake(struct dibs__cells *cells, bool closing)
+{
+    for (size_t i = 0; i < DIBS__SHARDS; i++) {
+        struct dibs__shard *shard = &cells->shards[i];
+        dibs__shard_mutex_lock(&shard->mutex);
+        for (size_t b = 0; b < shard->bucket_count; b++)
+            for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next)
+                wake_cell(cell, closing);
+        dibs__shard_mutex_unlock(&shard->mutex);
+    }
+}
+
+void dibs__cells_ask_again(struct dibs__cells *cells)
+{
+    wake(cells, false);
+}
+
+void dibs__cells_wake_all(struct dibs__cells *cells)
+{
+    wake(cells, true);
+}

@@ -1,0 +1,81 @@
+/*
+ * The thread that asks the store for a lease: how it learns what the store says
+ * of its bid while it sleeps between two asks, and how the bid goes on to
+ * another thread.
+ */
+#ifndef DIBS_CORE_ASKER_H
+#define DIBS_CORE_ASKER_H
+
+#include "core/cells.h"
+#include "core/turn.h"
+
+/* A grant that the store made by itself, as it was pushed to this process. */
+struct dibs__push {
+    uint64_t number, fence; /* fence 0: nothing was pushed */
+    bool confirm;
+};
+
+/*
+ * What belongs to the thread that asks the store for a lease. Freed when the
+ * lease is granted, or with the lease. Another thread may take over the turn,
+ * and with it the bid: then all of this becomes that thread's.
+ */
+struct dibs__asker {
+    struct dibs__bid bid;       /* the asking thread's */
+    struct dibs__answer answer; /* the asking thread's; only where `answered` */
+    dibs_status status;         /* the asking thread's; only where `answered` */
+    bool answered;              /* the asking thread's: the store has answered an ask that another thread made */
+    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);             /* the thread is to ask again at once */
+    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);  /* not looked at yet */
+    pthread_cond_t *sleeper DIBS__GUARDED_BY(dibs__shard_mutex); /* on which the thread sleeps; NULL: it is awake */
+};
+
+/* The thread with the turn begins to ask for the lease: from now on it hears what the store says of the token. */
+void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease);
+
+/* The same for a fair lease, for which no thread has the turn. NULL: no memory. */
+struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs__lease *lease);
+
+/* The same for `next`, which the holder of `lease` asks for on behalf of the next waiter while it releases `lease`. */
+void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
+
+/* The bid goes on under a new token. What was pushed for the old one is forgotten. */
+void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const char *token);
+
+/* How the asking thread sleeps before it asks again. */
+struct dibs__sleep {
+    int64_t deadline;
+    pthread_cond_t *cond;              /* made by dibs__cond_init; no other thread sleeps there */
+    const struct dibs__outage *outage; /* why the ask failed; NULL: the store said that the name is taken */
+};
+
+/*
+ * Sleeps until the deadline, until the store pushes a grant of the lease, until
+ * dibs__cells_ask_again, until acquires are to end, or until a third of the
+ * shortest lease has passed that is wanted by a thread waiting behind this one:
+ * so each waits as if it asked by itself. Returns what was pushed, and forgets
+ * it. Threads with one try, and those whose time ends meanwhile, are told why
+ * this thread sleeps.
+ */
+struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                                    const struct dibs__sleep *sleep);
+
+/* The store granted a fair lease: nothing is asked any more. */
+void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease);
+
+/* A fair lease is not asked for any more, and was not granted. */
+void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease);
+
+/* The lease is granted: its asker, for the caller to free once the mutex is unlocked. NULL: it has none any more. */
+struct dibs__asker *dibs__asker_detach(struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The store granted a lease by itself. False: no thread here asks for that token or holds its lease. */
+bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
+
+/* Grants may have been missed: all threads that wait for the store ask again. */
+void dibs__cells_ask_again(struct dibs__cells *cells);
+
+/* Wakes all threads that wait, so that they see that the runtime is closing. */
+void dibs__cells_wake_all(struct dibs__cells *cells);
+
+#endif

@@ -1,0 +1,35 @@
+#include "core/bid.h"
+
+struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint32_t lease_ms,
+                                  uint32_t flags)
+{
+    struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->token_size);
+
+    DIBS__REQUIRE(lease_ms > 0);
+    if (!lease || !dibs__renewals_reserve(core->renewals)) {
+        dibs__lease_unref(lease);
+        return NULL;
+    }
+    lease->asked_ms = lease_ms;
+    lease->fixed = flags & DIBS_FIXED_LEASE;
+    lease->fair = flags & DIBS_FAIR;
+    dibs__core_make_token(core, lease->token, lease->token_size);
+    lease->asker->bid = (struct dibs__bid){.name = lease->name, .token = lease->token, .lease_ms = lease_ms};
+    return lease;
+}
+
+void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease)
+{
+    DIBS__REQUIRE(lease->asker);
+    core->store->ops->conclude(core->store, &lease->asker->bid, false);
+    dibs__renewals_unreserve(core->renewals);
+    dibs__lease_unref(lease);
+}
+
+void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    char token[DIBS__TOKEN_MAX];
+
+    dibs__core_make_token(core, token, lease->token_size);
+    dibs__asker_set_token(cell, lease, token);
+}

@@ -1,0 +1,22 @@
+/* A lease that is to be asked for, with the bid that stands for it in the store: made before the first ask, given up.
+ */
+#ifndef DIBS_CORE_BID_H
+#define DIBS_CORE_BID_H
+
+#include "core/asker.h"
+#include "core/core.h"
+
+/*
+ * All that a lease will need, made before the store is asked for it: what was
+ * granted must not be refused. flags: those of dibs_lock_options. NULL: no memory.
+ */
+struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint32_t lease_ms,
+                                  uint32_t flags);
+
+/* The bid was not granted: what it may have left in the store is retracted. Takes the caller's reference. */
+void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease);
+
+/* The bid of a lease that is listed goes on under a new token. */
+void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease);
+
+#endif

@@ -1,0 +1,210 @@
+#include "core/cells.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+_Static_assert((DIBS__SHARDS & (DIBS__SHARDS - 1)) == 0, "a name falls to a shard by bits of its hash");
+
+/* -------------------------------------------------------- the cells of a shard */
+
+static struct dibs__cell *find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__cell *cell = shard->bucket_count ? shard->buckets[hash & (shard->bucket_count - 1)] : NULL;
+
+    while (cell && (cell->hash != hash || cell->name_size != name_size || memcmp(cell->name, name, name_size) != 0))
+        cell = cell->next;
+    return cell;
+}
+
+static bool rehash(struct dibs__shard *shard, size_t bucket_count) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    size_t size = bucket_count * sizeof(struct dibs__cell *);
+    struct dibs__cell **buckets =
+        malloc(size); /* and so on: glibc's calloc is slower, and the first acquire feels it */
+
+    if (!buckets)
+        return false;
+    memset(buckets, 0, size);
+    for (size_t i = 0; i < shard->bucket_count; i++) {
+        for (struct dibs__cell *cell = shard->buckets[i], *next; cell; cell = next) {
+            next = cell->next;
+            cell->next = buckets[cell->hash & (bucket_count - 1)];
+            buckets[cell->hash & (bucket_count - 1)] = cell;
+        }
+    }
+    free(shard->buckets);
+    shard->buckets = buckets;
+    shard->bucket_count = bucket_count;
+    return true;
+}
+
+static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    if (shard->count == shard->bucket_count && !rehash(shard, shard->count ? shard->count * 2 : 4))
+        return NULL;
+    struct dibs__cell *cell = malloc(sizeof *cell + name_size + 1);
+    if (!cell)
+        return NULL;
+    memset(cell, 0, sizeof *cell);
+    cell->shard = shard;
+    cell->hash = hash;
+    cell->name_size = name_size;
+    memcpy(cell->name, name, name_size);
+    cell->name[name_size] = '\0';
+    cell->next = shard->buckets[hash & (shard->bucket_count - 1)];
+    shard->buckets[hash & (shard->bucket_count - 1)] = cell;
+    shard->count++;
+    return cell;
+}
+
+static void remove_cell(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__shard *shard = cell->shard;
+    struct dibs__cell **at = &shard->buckets[cell->hash & (shard->bucket_count - 1)];
+
+    while (*at != cell)
+        at = &(*at)->next;
+    *at = cell->next;
+    free(cell->outage);
+    free(cell);
+    if (--shard->count == 0) {
+        free(shard->buckets);
+        shard->buckets = NULL;
+        shard->bucket_count = 0;
+    } else if (shard->bucket_count > 4 && shard->count <= shard->bucket_count / 8) {
+        rehash(shard, shard->bucket_count / 2);
+    }
+}
+
+struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+{
+    dibs__shard_mutex_held(&shard->mutex);
+    struct dibs__cell *cell = find(shard, hash, name, name_size);
+    return cell ? cell : add(shard, hash, name, name_size);
+}
+
+void dibs__cell_drop_if_unused(struct dibs__cell *cell)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!cell->held || cell->leases);
+    if (!cell->turn_taken && !cell->leases && !cell->waiters.first && !cell->tries.first)
+        remove_cell(cell);
+}
+
+/* ------------------------------------------------------------------- locking */
+
+struct dibs__shard *dibs__cells_lock_shard(struct dibs__cells *cells, const char *name, size_t name_size,
+                                           uint64_t *hash)
+{
+    *hash = dibs__hash(name, name_size);
+    struct dibs__shard *shard = &cells->shards[(*hash >> 16) % DIBS__SHARDS];
+    dibs__shard_mutex_lock(&shard->mutex);
+    return shard;
+}
+
+struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct dibs__lease *lease,
+                                         struct dibs__shard **shard)
+{
+    uint64_t hash;
+
+    *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
+    return find(*shard, hash, lease->name, lease->name_size);
+}
+
+/* -------------------------------------------------------- the leases of a cell */
+
+void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!lease->listing.listed);
+    dibs__lease_ref(lease);
+    lease->listing.listed = true;
+    lease->listing.previous = NULL;
+    lease->listing.next = cell->leases;
+    if (cell->leases)
+        cell->leases->listing.previous = lease;
+    cell->leases = lease;
+    dibs__tokens_put(&cell->shard->tokens, lease);
+}
+
+void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__lease *next = lease->listing.next, *previous = lease->listing.previous;
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    if (!lease->listing.listed)
+        return;
+    if (previous)
+        previous->listing.next = next;
+    else
+        cell->leases = next;
+    if (next)
+        next->listing.previous = previous;
+    lease->listing.listed = false;
+    dibs__tokens_take_out(&cell->shard->tokens, lease);
+    dibs__lease_unref(lease);
+}
+
+/* ----------------------------------------------------------------- lifecycle */
+
+/* False: one could not be made, and there are none. */
+static bool make_mutexes(struct dibs__cells *cells)
+{
+    size_t made = 0;
+
+    while (made < DIBS__SHARDS && dibs__mutex_init(&cells->shards[made].mutex) == 0)
+        made++;
+    if (made == DIBS__SHARDS)
+        return true;
+    while (made-- > 0)
+        dibs__mutex_destroy(&cells->shards[made].mutex);
+    return false;
+}
+
+struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms)
+{
+    struct dibs__cells *cells = calloc(1, sizeof *cells);
+
+    DIBS__REQUIRE(clock && closing);
+    if (!cells || !make_mutexes(cells)) {
+        free(cells);
+        return NULL;
+    }
+    cells->clock = clock;
+    cells->closing = closing;
+    cells->handoff = handoff_ms == DIBS_NO_HANDOFF ? 0 : handoff_ms * DIBS__NS_PER_MS;
+    return cells;
+}
+
+static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    while (shard->count > 0) {
+        size_t bucket = 0;
+        while (!shard->buckets[bucket])
+            bucket++;
+        struct dibs__cell *cell = shard->buckets[bucket];
+        DIBS__REQUIRE(!cell->waiters.first && !cell->tries.first);
+        while (cell->leases) /* NOLINT(clang-analyzer-unix.Malloc): remove_cell took it out of its bucket */
+            dibs__cell_unlist(cell, cell->leases);
+        remove_cell(cell);
+    }
+    free(shard->buckets); /* there without a cell where memory ran out */
+}
+
+void dibs__cells_free(struct dibs__cells *cells)
+{
+    if (!cells)
+        return;
+    for (size_t i = 0; i < DIBS__SHARDS; i++) {
+        struct dibs__shard *shard = &cells->shards[i];
+        dibs__shard_mutex_lock(&shard->mutex);
+        empty(shard);
+        dibs__shard_mutex_unlock(&shard->mutex);
+        dibs__mutex_destroy(&shard->mutex);
+    }
+    free(cells);
+}

@@ -1,0 +1,98 @@
+/*
+ * Cells: one for each name that threads of this process hold, ask for or wait
+ * for. The threads exclude each other here first, so that one thread at a time
+ * asks the store for a name: the thread that has the turn (turn.h). A lease
+ * that came from the store may go from thread to thread here (handover.h).
+ *
+ * Threads that ask for a fair lock have no turns: each asks the store itself.
+ *
+ * Lock discipline: a cell, the threads that wait in it, and `listing` and what
+ * is said in lease.h of the leases listed in it, are guarded by the mutex of
+ * the shard that the cell's name falls to (dibs__shard_mutex). That mutex is a
+ * leaf: no other mutex is taken, no store asked and no callback called while it
+ * is held. What a thread waits for stands in turn.c and asker.c.
+ *
+ * A cell is in one of these states:
+ *     asked   `turn_taken`: one thread has the turn
+ *     held    `held`: a thread has the lease; or, `parked`, no thread has it
+ *             for the moment and the first that comes may take it
+ *     free    neither; then no thread waits for the name
+ * All leases that threads here ask the store for or hold are listed in their
+ * cell, and in the shard by their tokens, the fair ones too: so a grant that
+ * the store makes by itself finds its bid, or is known to be of a lease that is
+ * held already. A cell with no turn, no lease and no waiter is removed.
+ */
+#ifndef DIBS_CORE_CELLS_H
+#define DIBS_CORE_CELLS_H
+
+#include "core/lease.h"
+#include "core/queue.h"
+#include "core/tokens.h"
+
+#define DIBS__SHARDS 64
+
+struct dibs__cells;
+
+/* While *closing, acquires end with DIBS_CLOSED. handoff_ms: how long a lease may stay here. NULL: no memory. */
+struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms);
+void dibs__cells_free(struct dibs__cells *cells); /* no thread is inside; NULL is fine */
+
+/* ------------------------------------- for the files that work on cells: turn.c, asker.c, handover.c */
+
+struct dibs__cell {
+    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex); /* in the shard's bucket */
+    struct dibs__shard *shard;                                   /* read-only */
+    uint64_t hash;                                               /* read-only; of the name */
+    bool turn_taken DIBS__GUARDED_BY(dibs__shard_mutex);
+    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex); /* the store told the thread with the turn that it is taken */
+    bool parked DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__lease *held DIBS__GUARDED_BY(dibs__shard_mutex);    /* one of `leases`; NULL: the name is not held */
+    struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex);  /* each with a reference */
+    struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex);  /* that wait for the name */
+    struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);    /* with one try (turn.c) */
+    struct dibs__lease *asleep DIBS__GUARDED_BY(dibs__shard_mutex);  /* for which the thread with the turn sleeps;
+                                                                        NULL: that thread is awake */
+    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);              /* when that thread asks again; only with asleep */
+    struct dibs__outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
+    int64_t outage_since DIBS__GUARDED_BY(dibs__shard_mutex);        /* when the first thread in a row met it */
+    size_t name_size;                                                /* read-only */
+    char name[];                                                     /* read-only */
+};
+
+struct dibs__shard {
+    struct dibs__mutex mutex;
+    struct dibs__cell **buckets DIBS__GUARDED_BY(dibs__shard_mutex);
+    size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex);        /* a power of two, or 0 */
+    size_t count DIBS__GUARDED_BY(dibs__shard_mutex);               /* of cells */
+    struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases that are listed in its cells */
+};
+
+struct dibs__cells {
+    const struct dibs__clock *clock; /* read-only */
+    const atomic_bool *closing;      /* read-only; what it points to is atomic */
+    int64_t handoff;                 /* read-only; ns */
+    struct dibs__shard shards[DIBS__SHARDS];
+};
+
+/* Locks the shard of the name, which *hash (filled) is of, and returns it. */
+struct dibs__shard *dibs__cells_lock_shard(struct dibs__cells *cells, const char *name, size_t name_size,
+                                           uint64_t *hash) DIBS__ACQUIRES(dibs__shard_mutex);
+
+/* The cell of the lease; locks its shard, which the caller unlocks. NULL: there is no cell. */
+struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct dibs__lease *lease,
+                                         struct dibs__shard **shard) DIBS__ACQUIRES(dibs__shard_mutex);
+
+/* NULL: no memory. */
+struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Lists the lease in its cell, which takes a reference, and by its token. It must not be listed. */
+void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Takes the lease off these lists, if it stands there. The cell may be unused afterwards. */
+void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Removes the cell if it has no turn, no lease and no waiter. */
+void dibs__cell_drop_if_unused(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex);
+
+#endif

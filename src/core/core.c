@@ -1,0 +1,301 @@
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "base/thread.h"
+#include "core/asker.h"
+#include "core/handover.h"
+
+/* An administrator reads in a token whose lock it is. */
+#define TOKEN_FORMAT "dibs:%s:%s:%ld:%lu:%s:%" PRIx64
+
+static _Thread_local const struct dibs__core *calling_back; /* whose on_event this thread runs; NULL: none */
+
+/* ----------------------------------------------------- what a loss leads to */
+
+void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
+{
+    core->store->ops->retract(core->store, lease->name, lease->token, dibs__lease_longest_ms(lease));
+}
+
+void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
+{
+    if (atomic_exchange(&lease->loss_told, true))
+        return;
+    DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
+    dibs__count(&core->stats.lost);
+    dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, dibs__lease_fence(lease),
+                      "the lease ended under its holder%s%s", *why ? ": " : "", why);
+    if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
+        dibs__core_retract(core, lease);
+    dibs__handover_end(core->cells, lease, NULL);
+}
+
+/* ------------------------------------------------------ what the store tells */
+
+static void on_wake(void *context)
+{
+    struct dibs__core *core = context;
+
+    dibs__scheduler_wake(core->scheduler);
+}
+
+static bool on_granted(void *context, const struct dibs__grant *grant)
+{
+    struct dibs__core *core = context;
+
+    return dibs__cells_push(core->cells, grant);
+}
+
+static void on_ask_again(void *context)
+{
+    struct dibs__core *core = context;
+
+    dibs__cells_ask_again(core->cells);
+}
+
+static void on_forgetful(void *context)
+{
+    struct dibs__core *core = context;
+
+    dibs__renewals_server_changed(core->renewals);
+}
+
+static void on_reachable(void *context, bool up, const char *detail)
+{
+    struct dibs__core *core = context;
+
+    dibs__events_emit(core->events, up ? DIBS_EVENT_STORE_UP : DIBS_EVENT_STORE_DOWN, NULL, 0,
+                      up ? "%s answers again" : "%s", detail);
+}
+
+static size_t store_interest(void *context, struct pollfd *fds, int64_t *deadline)
+{
+    struct dibs__store *store = context;
+
+    return store->ops->interest(store, fds, deadline);
+}
+
+static void store_attend(void *context, const struct pollfd *fds, size_t count)
+{
+    struct dibs__store *store = context;
+
+    store->ops->attend(store, fds, count);
+}
+
+static size_t store_pending(void *context)
+{
+    struct dibs__store *store = context;
+
+    return store->ops->unconfirmed(store);
+}
+
+/* --------------------------------------------------- what the renewals tell */
+
+/* No thread may hold the lease that could remove it: the lease may be on its way from one thread to the next. */
+static void on_lost(void *context, struct dibs__lease *lease, bool gone, const char *why)
+{
+    struct dibs__core *core = context;
+
+    dibs__core_lost(core, lease, gone, why);
+    dibs__renewals_remove(core->renewals, lease);
+}
+
+static void on_at_risk(void *context, struct dibs__lease *lease, const char *why)
+{
+    struct dibs__core *core = context;
+
+    dibs__events_emit(core->events, DIBS_EVENT_AT_RISK, lease->name, dibs__lease_fence(lease),
+                      "half of the lease has gone without a renewal%s%s", *why ? ": " : "", why);
+}
+
+/* --------------------------------------------------------------------- names */
+
+static void find_host(char *host, size_t size)
+{
+    if (gethostname(host, size) != 0)
+        snprintf(host, size, "localhost");
+    host[size - 1] = '\0';
+    for (char *c = host; *c; c++)
+        if (*c <= ' ' || *c > '~' || *c == ':')
+            *c = '-';
+}
+
+static bool name_core(struct dibs__core *core)
+{
+    unsigned char bits[16];
+
+    if (!dibs__random_bytes(bits, sizeof bits))
+        return false;
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(core->id + 2 * i, 3, "%02x", bits[i]);
+    core->pid = (long)getpid();
+    find_host(core->host, sizeof core->host);
+    int longest = snprintf(NULL, 0, TOKEN_FORMAT, core->config.settings->label, core->host, core->pid, ULONG_MAX,
+                           core->id, UINT64_MAX);
+    core->token_size = longest < DIBS__TOKEN_MAX ? (size_t)longest + 1 : DIBS__TOKEN_MAX;
+    return true;
+}
+
+void dibs__core_make_token(struct dibs__core *core, char *token, size_t size)
+{
+    uint64_t number = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
+
+    DIBS__REQUIRE(size <= core->token_size);
+    snprintf(token, size, TOKEN_FORMAT, core->config.settings->label, core->host, core->pid, dibs__thread_number(),
+             core->id, number);
+}
+
+/* --------------------------------------------------------------------- making */
+
+static void call_back(const dibs_event *event, void *arg)
+{
+    const struct dibs__core *core = arg;
+    const struct dibs__settings *settings = core->config.settings;
+
+    calling_back = core;
+    settings->on_event(event, settings->on_event_arg);
+    calling_back = NULL;
+}
+
+const struct dibs__core *dibs__core_of_callback(void)
+{
+    return calling_back;
+}
+
+static struct dibs__renewals *make_renewals(struct dibs__core *core)
+{
+    return dibs__renewals_new(&(struct dibs__renewal_config){
+        .clock = core->config.clock,
+        .scheduler = core->scheduler,
+        .renew_ms = core->config.settings->renew_ms,
+        .context = core,
+        .lost = on_lost,
+        .at_risk = on_at_risk,
+        .renewed = &core->stats.renewed,
+        .failed = &core->stats.renew_failed,
+        .reentered = &core->stats.reentered,
+    });
+}
+
+static dibs_status open_store(struct dibs__core *core, bool connect_later, struct dibs__error *error)
+{
+    const struct dibs__settings *settings = core->config.settings;
+    dibs__store_opener *open = settings->open_store ? settings->open_store : dibs__store_open;
+
+    return open(&core->store,
+                &(struct dibs__store_config){
+                    .url = settings->url,
+                    .key_prefix = settings->key_prefix,
+                    .client_name = settings->label,
+                    .runtime_id = core->id,
+                    .connect_timeout_ms = settings->connect_timeout_ms,
+                    .command_timeout_ms = settings->command_timeout_ms,
+                    .min_replicas = settings->min_replicas,
+                    .replica_timeout_ms = settings->replica_timeout_ms,
+                    .connect_later = connect_later,
+                    .clock = core->config.clock,
+                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable},
+                    .counters = &core->counters,
+                },
+                error);
+}
+
+/* The store joins first: a round of renewals then knows what the store has just heard. */
+static bool start_scheduler(struct dibs__core *core)
+{
+    struct dibs__polled renewals = dibs__renewals_polled(core->renewals);
+
+    dibs__scheduler_join(core->scheduler, &(struct dibs__polled){.context = core->store,
+                                                                 .fd_max = core->store->fd_max,
+                                                                 .interest = store_interest,
+                                                                 .attend = store_attend,
+                                                                 .pending = store_pending});
+    dibs__scheduler_join(core->scheduler, &renewals);
+    return dibs__scheduler_start(core->scheduler);
+}
+
+/* The parts in the order in which they need each other. */
+static dibs_status make_parts(struct dibs__core *core, bool connect_later, struct dibs__error *error)
+{
+    const struct dibs__core_config *config = &core->config;
+    static const char sentence[] = "no memory, thread or descriptor for a runtime";
+
+    if (!name_core(core) || !(core->scheduler = dibs__scheduler_new(config->clock)) ||
+        !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
+        !(core->renewals = make_renewals(core)))
+        return dibs__error_set(error, DIBS_NO_MEMORY, sentence);
+    dibs_status status = open_store(core, connect_later, error);
+    if (status != DIBS_OK)
+        return status;
+    dibs__renewals_set_store(core->renewals, core->store);
+    /* Only now: a runtime that could not be opened calls no callback. */
+    if (config->settings->on_event && !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped)))
+        return dibs__error_set(error, DIBS_NO_MEMORY, sentence);
+    return start_scheduler(core) ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, sentence);
+}
+
+dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
+                           struct dibs__error *error)
+{
+    struct dibs__core *core = calloc(1, sizeof *core);
+
+    DIBS__REQUIRE(config->serial > 0);
+    if (!core)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a runtime");
+    core->config = *config;
+    dibs_status status = make_parts(core, connect_later, error);
+    if (status == DIBS_OK)
+        *out = core;
+    else
+        dibs__core_free(core);
+    return status;
+}
+
+/* -------------------------------------------------------------------- the end */
+
+/*
+ * All holds of all threads: each finds its lease lost, and only then the store
+ * deletes the keys, in the background: a late dibs_check must not say DIBS_OK
+ * of a lock that another has.
+ */
+static void release_all(struct dibs__core *core)
+{
+    struct dibs__lease *lease;
+
+    while ((lease = dibs__renewals_take_any(core->renewals))) {
+        bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
+        dibs__lease_lose(lease);
+        if (!lost)
+            dibs__core_retract(core, lease);
+        dibs__lease_unref(lease);
+    }
+}
+
+void dibs__core_end(struct dibs__core *core)
+{
+    const struct dibs__settings *settings = core->config.settings;
+    int64_t timeout_ms = (int64_t)settings->connect_timeout_ms + settings->command_timeout_ms;
+
+    dibs__events_stop(core->events); /* first: the callback may use the runtime until it has returned */
+    release_all(core);
+    dibs__scheduler_drain(core->scheduler, dibs__after_ms(dibs__core_now(core), timeout_ms));
+    dibs__scheduler_stop(core->scheduler);
+}
+
+void dibs__core_free(struct dibs__core *core)
+{
+    if (core->store)
+        core->store->ops->close(core->store);
+    dibs__renewals_free(core->renewals);
+    dibs__scheduler_free(core->scheduler);
+    dibs__cells_free(core->cells);
+    dibs__events_free(core->events);
+    free(core);
+}

@@ -1,0 +1,74 @@
+/*
+ * The core of a runtime: its parts put together, and what one part tells the
+ * others. Made by dibs_open, and anew in a forked child; the handle that the
+ * user has (runtime.h) outlives it.
+ */
+#ifndef DIBS_CORE_CORE_H
+#define DIBS_CORE_CORE_H
+
+#include "core/cells.h"
+#include "core/events.h"
+#include "core/renewal.h"
+#include "core/scheduler.h"
+#include "core/settings.h"
+#include "core/stats.h"
+
+/* What a core is made from. The pointers must last as long as the core. */
+struct dibs__core_config {
+    uint64_t serial; /* of the runtime; no other runtime of this process has it */
+    const struct dibs__settings *settings;
+    const struct dibs__clock *clock;
+    const atomic_bool *closing; /* acquires end with DIBS_CLOSED once it is set */
+};
+
+struct dibs__core {
+    struct dibs__core_config config;   /* read-only */
+    struct dibs__scheduler *scheduler; /* read-only */
+    struct dibs__cells *cells;         /* read-only */
+    struct dibs__renewals *renewals;   /* read-only */
+    struct dibs__store *store;         /* read-only */
+    struct dibs__events *events;       /* read-only; NULL: there is no on_event */
+    char id[33];                       /* read-only; 128 random bits */
+    char host[57];                     /* read-only */
+    long pid;                          /* read-only */
+    size_t token_size;                 /* read-only; bytes of the longest token, with the NUL */
+    atomic_uint_fast64_t sequence;     /* atomic; of tokens */
+    struct dibs__counters counters;    /* has its own atomics */
+    struct dibs__stats stats;          /* has its own atomics */
+    struct dibs__core *abandoned;      /* of the parent process, and so on; guarded by the registry's mutex
+                                          (runtime.c) */
+};
+
+/* A status of dibs_open; on failure the error is filled. connect_later: does not connect, nor fail for that. */
+dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
+                           struct dibs__error *error);
+
+/* Releases all holds of all threads and ends the core's threads. No thread is inside any more, but on_event may be. */
+void dibs__core_end(struct dibs__core *core);
+
+void dibs__core_free(struct dibs__core *core); /* ended */
+
+/* The core whose on_event the calling thread runs; NULL: none. */
+const struct dibs__core *dibs__core_of_callback(void);
+
+/* A new token. size: at most the token_size of the core. */
+void dibs__core_make_token(struct dibs__core *core, char *token, size_t size);
+
+/* The store deletes the key of the lease in the background, if it still belongs to the lease. */
+void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
+
+/* Does what follows from the loss of the lease, once however often it is called. gone: the store said so. */
+void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
+
+static inline int64_t dibs__core_now(const struct dibs__core *core)
+{
+    return dibs__now(core->config.clock);
+}
+
+/* When a command that begins now must have its reply. */
+static inline int64_t dibs__core_command_deadline(const struct dibs__core *core)
+{
+    return dibs__after_ms(dibs__core_now(core), core->config.settings->command_timeout_ms);
+}
+
+#endif

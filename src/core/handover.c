@@ -1,0 +1,86 @@
+/* Lock discipline: that of cells.h. No thread waits here; a lease that is left for the first waiter wakes it. */
+#include "core/handover.h"
+
+#include "core/asker.h"
+#include "core/turn.h"
+
+#define LONG_WAIT (1 * DIBS__NS_PER_MS) /* a thread that has waited so long gets a lease before any running thread */
+
+/* Whether the lease may go on to another thread of the process now. */
+static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__lease *lease, int64_t now)
+{
+    int64_t half = lease->asked_ms * DIBS__NS_PER_MS / 2;
+
+    return !lease->fixed && now - lease->granted_at < cells->handoff &&
+           atomic_load_explicit(&lease->step, memory_order_relaxed) < DIBS__FENCE_STEPS - 1 &&
+           !atomic_load_explicit(&lease->extended, memory_order_relaxed) &&
+           atomic_load_explicit(&lease->deadline, memory_order_relaxed) - now >= half;
+}
+
+/* The first waiter gets the lease if it has waited for long; otherwise the first thread that comes may take it. */
+static void hand_on(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__waiter *first = cell->waiters.first;
+
+    DIBS__REQUIRE(first && cell->held && !cell->parked);
+    if (now - first->since > LONG_WAIT) {
+        dibs__turn_take_over(cell, first->turn);
+        dibs__turn_call(cell, first);
+    } else {
+        cell->parked = true;
+        pthread_cond_signal(&first->cond);
+    }
+}
+
+enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__wanted *next)
+{
+    enum dibs__parting parting = DIBS__PART_RELEASE;
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+
+    DIBS__REQUIRE(!lease->asker);
+    if (cell && cell->held == lease && cell->waiters.first) {
+        const struct dibs__turn *turn = cell->waiters.first->turn;
+        int64_t now = dibs__now(cells->clock);
+        *next = (struct dibs__wanted){turn->lease_ms, turn->fixed};
+        parting = DIBS__PART_REQUEUE;
+        if (may_be_handed(cells, lease, now) && dibs__turn_fits(lease, turn)) {
+            hand_on(cell, now);
+            parting = DIBS__PART_HANDED;
+        }
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return parting;
+}
+
+/* The cell held that lease, which is gone: True: the first waiter goes on with the bid of `next`. */
+static bool pass_on_after(struct dibs__cell *cell, struct dibs__lease *next) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    bool answered = next && next->asker->answered;
+
+    dibs__turn_let_go(cell);
+    cell->said_taken = answered && next->asker->status == DIBS_BUSY;
+    return answered && dibs__turn_pass_on_with(cell, next);
+}
+
+bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
+{
+    struct dibs__shard *shard;
+    struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
+    bool passed = false;
+
+    DIBS__REQUIRE(lease != next && (!next || next->asker));
+    if (cell) {
+        bool was_held = cell->held == lease;
+        dibs__cell_unlist(cell, lease);
+        passed = was_held && pass_on_after(cell, next);
+        if (next && !passed)
+            dibs__cell_unlist(cell, next);
+        if (was_held && !passed)
+            dibs__turn_pass_on(cell);
+        else
+            dibs__cell_drop_if_unused(cell);
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return passed;
+}

@@ -1,0 +1,37 @@
+#include "core/owner.h"
+
+#include <string.h>
+
+dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+
+    if (status != DIBS_OK)
+        return status;
+    struct dibs__query query = {.name = name, .deadline = dibs__core_command_deadline(visit.core)};
+    status = dibs__store_query(visit.core->store, &query, out, error);
+    dibs__visit_end(&visit);
+    if (status == DIBS_OK)
+        out->fence *= DIBS__FENCE_STEPS;
+    else
+        memset(out, 0, sizeof *out);
+    return status;
+}
+
+dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, const char *token,
+                                     struct dibs__error *error)
+{
+    struct dibs__visit visit;
+    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+    char quoted[DIBS__QUOTED_MAX];
+
+    if (status != DIBS_OK)
+        return status;
+    struct dibs__store *store = visit.core->store;
+    status = store->ops->force_unlock(store, name, token, dibs__core_command_deadline(visit.core), error);
+    dibs__visit_end(&visit);
+    if (status == DIBS_NOT_HELD)
+        return dibs__error_set(error, status, "another token holds %s", dibs__quote(quoted, name));
+    return status;
+}

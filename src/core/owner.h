@@ -1,0 +1,14 @@
+/* Everybody's view of a lock: who owns it in the store, and taking it away. Names are checked. */
+#ifndef DIBS_CORE_OWNER_H
+#define DIBS_CORE_OWNER_H
+
+#include "core/runtime.h"
+
+/* As dibs_query; *out is all zero before, and on failure. */
+dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__error *error);
+
+/* As dibs_force_unlock. */
+dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, const char *token,
+                                     struct dibs__error *error);
+
+#endif

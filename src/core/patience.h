@@ -1,0 +1,48 @@
+/*
+ * How long one acquire rides out an outage: a store that can't be reached, or
+ * grants that the store takes back because too few replicas acknowledged them
+ * (unmet). Belongs to the thread that acquires.
+ */
+#ifndef DIBS_CORE_PATIENCE_H
+#define DIBS_CORE_PATIENCE_H
+
+#include "base/backoff.h"
+#include "core/core.h"
+#include "core/turn.h"
+
+struct dibs__patience {
+    const struct dibs__core *core;
+    struct dibs__outage *outage; /* the last that this acquire, or another thread for it, met */
+    struct dibs__backoff backoff;
+    bool in_outage;      /* the last ask met an outage */
+    int64_t from;        /* from when an outage is ridden out: the acquire began, or woke to ask again */
+    int64_t unmet_since; /* when the first grant was taken back; 0: none was */
+    int64_t unmet_at;    /* when the last grant was taken back */
+};
+
+/* outage: room, which the caller keeps. */
+void dibs__patience_begin(struct dibs__patience *patience, const struct dibs__core *core, struct dibs__outage *outage,
+                          int64_t now);
+
+/* Until when the acquire rides out a store that can't be reached: outage_ms since that was heard last. */
+int64_t dibs__patience_until(const struct dibs__patience *patience);
+
+/* The acquire slept or waited for another reason than an outage: one that follows counts from now. */
+void dibs__patience_renew(struct dibs__patience *patience, int64_t now);
+
+/* The store was heard: the next pause is the first again. */
+void dibs__patience_heard(struct dibs__patience *patience);
+
+/* The outage of those who had the turn before goes on; outage_since 0: they met none. */
+void dibs__patience_take_over(struct dibs__patience *patience, int64_t outage_since, int64_t now);
+
+/* An ask met an outage. True: the acquire has ridden it out for as long as it may. */
+bool dibs__patience_is_over(struct dibs__patience *patience, const struct dibs__error *error, bool unmet, int64_t now);
+
+/* An ask met an outage, and the acquire is going to ask again: when. */
+int64_t dibs__patience_next_ask(struct dibs__patience *patience, int64_t now);
+
+/* Whether grants were taken back lately. Others may have had the lock in between, for moments. */
+bool dibs__patience_is_unmet(const struct dibs__patience *patience, int64_t now);
+
+#endif

@@ -1,0 +1,132 @@
+#include "core/release.h"
+
+#include "core/bid.h"
+#include "core/handover.h"
+
+static dibs_status was_lost(const struct dibs__lease *lease, struct dibs__error *error)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended before it was unlocked",
+                           dibs__quote(quoted, lease->name));
+}
+
+/* What the store's answer means for the caller. The error is the store's. */
+static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, const struct dibs__release *release,
+                            dibs_status status, struct dibs__error *error)
+{
+    if (status != DIBS_NOT_HELD)
+        return status;
+    /* Sent twice, and in time: the first request did it. Otherwise the lock was taken away. */
+    if (release->again && !dibs__lease_is_lost(lease, dibs__core_now(core)))
+        return DIBS_OK;
+    dibs__lease_lose(lease);
+    dibs__core_lost(core, lease, true, "its key was no longer in the store when it was unlocked");
+    return was_lost(lease, error);
+}
+
+/*
+ * The bid of the next waiter here, to be asked for in the same round trip as
+ * the release. NULL: the waiter asks by itself. It must where replicas are
+ * waited for, which happens on a connection of their own.
+ */
+static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__lease *lease,
+                                        const struct dibs__wanted *wanted)
+{
+    if (core->config.settings->min_replicas > 0)
+        return NULL;
+    struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, wanted->lease_ms,
+                                             wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0);
+    if (next) {
+        next->asker->bid.wait = true;
+        dibs__asker_begin_behind(core->cells, lease, next);
+    }
+    return next;
+}
+
+/* Passes what the store answered for the next waiter on to it. Ends the turn or hold of this thread. */
+static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
+                      const struct dibs__release *release)
+{
+    if (next && (release->next_status == DIBS_OK || release->next_status == DIBS_BUSY)) {
+        next->asker->answered = true;
+        next->asker->status = release->next_status;
+        next->asker->answer = release->next_answer;
+    }
+    bool taken_over = dibs__handover_end(core->cells, lease, next);
+    if (next && taken_over)
+        dibs__lease_unref(next);
+    else if (next)
+        dibs__bid_drop(core, next);
+}
+
+static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
+                                    int64_t deadline, struct dibs__error *error)
+{
+    struct dibs__release release = {
+        .name = lease->name,
+        .token = lease->token,
+        .lease_ms = dibs__lease_longest_ms(lease),
+        .deadline = deadline,
+        .next = next ? &next->asker->bid : NULL,
+    };
+    dibs_status status = dibs__store_release(core->store, &release, error);
+
+    end_lease(core, lease, next, &release);
+    return released(core, lease, &release, status, error);
+}
+
+/* The lease stays in the process if another thread may have it. Otherwise the store gets it back. */
+static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease, struct dibs__error *error)
+{
+    int64_t now = dibs__core_now(core), timeout_ms = core->config.settings->command_timeout_ms;
+    struct dibs__wanted wanted;
+    enum dibs__parting parting = dibs__handover_part(core->cells, lease, &wanted);
+
+    if (parting == DIBS__PART_HANDED)
+        return DIBS_OK;
+    dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
+    bool settled = dibs__renewals_remove(core->renewals, lease);
+    struct dibs__lease *next = parting == DIBS__PART_REQUEUE ? bid_for_next(core, lease, &wanted) : NULL;
+    dibs_status status = release_in_store(core, lease, next, dibs__after_ms(now, timeout_ms), error);
+    if (!settled) /* a request that may restore the lease is under way: this goes behind that */
+        dibs__core_retract(core, lease);
+    return status;
+}
+
+dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error)
+{
+    struct dibs__lease *lease = dibs__holds_remove(hold);
+    dibs_status status;
+
+    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
+    atomic_fetch_sub_explicit(&core->stats.holds, 1, memory_order_relaxed);
+    dibs__count(&core->stats.released);
+    if (dibs__lease_is_lost(lease, dibs__core_now(core))) {
+        dibs__renewals_remove(core->renewals, lease);
+        dibs__core_lost(core, lease, false, "it was not renewed in time");
+        status = was_lost(lease, error);
+    } else {
+        status = part_with(core, lease, error);
+    }
+    dibs__lease_unref(lease);
+    return status;
+}
+
+void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
+{
+    bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
+
+    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
+    atomic_fetch_sub_explicit(&core->stats.holds, 1, memory_order_relaxed);
+    dibs__renewals_remove(core->renewals, lease);
+    if (lost) {
+        dibs__core_lost(core, lease, false, "");
+        return;
+    }
+    dibs__count(&core->stats.orphaned);
+    dibs__core_retract(core, lease);
+    dibs__handover_end(core->cells, lease, NULL);
+    dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, dibs__lease_fence(lease),
+                      "a thread ended while it held the lock, which was released");
+}

@@ -1,0 +1,228 @@
+/*
+ * Lock discipline: `mutex` guards `draining`. It is a leaf: `pending` alone is
+ * called while it is held. A thread that drains sleeps on `drained` until
+ *     nothing is pending, or its deadline.
+ * The scheduler's thread signals that: what is pending becomes less only in its
+ * `attend`, so it looks after each, before it sleeps again.
+ *
+ * How no thread's deadline is slept over, without a mutex. `planned` is the
+ * time until which the scheduler's thread sleeps, or will sleep:
+ *
+ *     the scheduler's thread                  a thread that brings new work
+ *     ----------------------                  -----------------------------
+ *     (1) planned = the most it may sleep     (a) makes its work known to interest, under the mutex
+ *     (2) asks every interest, each of             of the part that joined
+ *         which takes the mutex of its part   (b) reads planned; where its time is earlier, sets
+ *     (3) planned = the earliest deadline          planned to that and rings the pipe
+ *     (4) poll(2) until planned
+ *     (5) planned = AWAKE
+ *     (6) attends, then goes on with (1)
+ *
+ * Either (a) comes before interest takes the mutex in (2): then the deadline
+ * counts in (3). Or (a) comes after: then (1) happened before (b), through that
+ * mutex, so (b) reads what (1), (3), a later (5) or another thread's (b) wrote.
+ *   - From (1) or (3), or from another (b): a time until which the thread may
+ *     really sleep. Where the new time is earlier, the pipe is rung, and poll
+ *     returns at once, even where (3) overwrites what (b) wrote. Where it is not
+ *     earlier, the thread is awake in time without: (3) never sets a later time
+ *     than (1), and the thread that wrote in another (b) has rung the pipe.
+ *   - From (5): the thread is awake and comes to (2) again.
+ * AWAKE is earlier than any time, so that work which is brought while the
+ * thread is awake does not ring.
+ *
+ * `requested` keeps the last time for which a thread rang, even if its work is
+ * gone since; it bounds the sleep in (1). Without it a loop of lock and unlock
+ * would ring for each new lease, because nothing else is due. With it, one
+ * needless wake-up takes the place of all these.
+ */
+#include "core/scheduler.h"
+
+#include <stdlib.h>
+
+#include "base/thread.h"
+#include "base/wake.h"
+
+#define AWAKE INT64_MIN
+
+DIBS__MUTEX_CLASS(scheduler_mutex);
+
+struct dibs__scheduler {
+    const struct dibs__clock *clock;              /* read-only */
+    struct dibs__polled polled[DIBS__POLLED_MAX]; /* read-only after start */
+    size_t polled_count;                          /* read-only after start */
+    struct pollfd *fds;                           /* the scheduler thread's; the first is that of `wake` */
+    pthread_t thread;                             /* read-only after start */
+    struct dibs__wake wake;                       /* has its own atomic */
+    atomic_bool ending;                           /* atomic */
+    _Atomic int64_t planned;                      /* atomic; see the head of this file */
+    _Atomic int64_t requested;                    /* atomic; last requested wake-up; kept so that lock/unlock loops
+                                                     need not ring */
+    struct dibs__mutex mutex;
+    bool draining DIBS__GUARDED_BY(scheduler_mutex); /* a thread waits until nothing is pending */
+    pthread_cond_t drained;                          /* waited on with mutex */
+};
+
+/* ----------------------------------------------------------- the thread's loop */
+
+static size_t pending(const struct dibs__scheduler *s)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < s->polled_count; i++)
+        if (s->polled[i].pending)
+            count += s->polled[i].pending(s->polled[i].context);
+    return count;
+}
+
+static void tell_drained(struct dibs__scheduler *s)
+{
+    scheduler_mutex_lock(&s->mutex);
+    if (s->draining && pending(s) == 0)
+        pthread_cond_broadcast(&s->drained);
+    scheduler_mutex_unlock(&s->mutex);
+}
+
+/* (1) to (3): how long to sleep. Returns how many descriptors there are; counts: of each that joined. */
+static size_t plan(struct dibs__scheduler *s, size_t counts[DIBS__POLLED_MAX], int64_t *until)
+{
+    int64_t requested = atomic_load(&s->requested);
+    size_t used = 1;
+
+    *until = requested > dibs__now(s->clock) ? requested : DIBS__NEVER;
+    atomic_store(&s->planned, *until);
+    for (size_t i = 0; i < s->polled_count; i++) {
+        const struct dibs__polled *polled = &s->polled[i];
+        int64_t deadline = DIBS__NEVER;
+        counts[i] = polled->interest(polled->context, s->fds + used, &deadline);
+        DIBS__REQUIRE(counts[i] <= polled->fd_max);
+        used += counts[i];
+        if (deadline < *until)
+            *until = deadline;
+    }
+    atomic_store(&s->planned, *until);
+    return used;
+}
+
+static void attend(struct dibs__scheduler *s, const size_t counts[DIBS__POLLED_MAX])
+{
+    size_t used = 1;
+
+    for (size_t i = 0; i < s->polled_count; i++) {
+        s->polled[i].attend(s->polled[i].context, s->fds + used, counts[i]);
+        used += counts[i];
+    }
+}
+
+static void *run(void *arg)
+{
+    struct dibs__scheduler *s = arg;
+    size_t counts[DIBS__POLLED_MAX];
+    int64_t until;
+
+    while (!atomic_load(&s->ending)) {
+        size_t count = plan(s, counts, &until);
+        tell_drained(s);
+        s->fds[0] = (struct pollfd){.fd = s->wake.fds[0], .events = POLLIN};
+        s->clock->poll(s->clock, s->fds, (nfds_t)count, until);
+        atomic_store(&s->planned, AWAKE);
+        if (s->fds[0].revents) /* not always: it costs a system call, and a thread waits for what the store has heard */
+            dibs__wake_quiet(&s->wake);
+        attend(s, counts);
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- other threads */
+
+void dibs__scheduler_wake(struct dibs__scheduler *s)
+{
+    dibs__wake_ring(&s->wake);
+}
+
+void dibs__scheduler_wake_by(struct dibs__scheduler *s, int64_t when)
+{
+    int64_t planned = atomic_load(&s->planned);
+
+    while (when < planned) {
+        if (!atomic_compare_exchange_weak(&s->planned, &planned, when))
+            continue;
+        atomic_store(&s->requested, when);
+        dibs__wake_ring(&s->wake);
+        return;
+    }
+}
+
+void dibs__scheduler_drain(struct dibs__scheduler *s, int64_t deadline)
+{
+    scheduler_mutex_lock(&s->mutex);
+    DIBS__REQUIRE(!s->draining);
+    s->draining = true;
+    dibs__wake_ring(&s->wake);
+    while (pending(s) > 0 && dibs__now(s->clock) < deadline)
+        s->clock->wait(s->clock, &s->drained, &s->mutex, deadline);
+    s->draining = false;
+    scheduler_mutex_unlock(&s->mutex);
+}
+
+/* -------------------------------------------------------------------- lifecycle */
+
+struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock)
+{
+    struct dibs__scheduler *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->clock = clock;
+    atomic_init(&s->planned, AWAKE);
+    if (!dibs__wake_init(&s->wake))
+        goto no_wake;
+    if (dibs__cond_init(&s->drained) != 0)
+        goto no_cond;
+    if (dibs__mutex_init(&s->mutex) != 0)
+        goto no_mutex;
+    return s;
+no_mutex:
+    pthread_cond_destroy(&s->drained);
+no_cond:
+    dibs__wake_free(&s->wake);
+no_wake:
+    free(s);
+    return NULL;
+}
+
+void dibs__scheduler_join(struct dibs__scheduler *s, const struct dibs__polled *polled)
+{
+    DIBS__REQUIRE(s->polled_count < DIBS__POLLED_MAX && !s->fds);
+    DIBS__REQUIRE(polled->interest && polled->attend);
+    s->polled[s->polled_count++] = *polled;
+}
+
+bool dibs__scheduler_start(struct dibs__scheduler *s)
+{
+    size_t fd_max = 1;
+
+    DIBS__REQUIRE(!s->fds);
+    for (size_t i = 0; i < s->polled_count; i++)
+        fd_max += s->polled[i].fd_max;
+    s->fds = calloc(fd_max, sizeof *s->fds);
+    return s->fds && dibs__thread_start(&s->thread, "dibs-scheduler", run, s);
+}
+
+void dibs__scheduler_stop(struct dibs__scheduler *s)
+{
+    DIBS__REQUIRE(s->fds && !atomic_load(&s->ending));
+    atomic_store(&s->ending, true);
+    dibs__wake_ring(&s->wake);
+    pthread_join(s->thread, NULL);
+}
+
+void dibs__scheduler_free(struct dibs__scheduler *s)
+{
+    if (!s)
+        return;
+    pthread_cond_destroy(&s->drained);
+    dibs__mutex_destroy(&s->mutex);
+    dibs__wake_free(&s->wake);
+    free(s->fds);
+    free(s);
+}

@@ -1,0 +1,23 @@
+/* What dibs_open was told: checked, copied, and defaults filled in. Read-only after open. */
+#ifndef DIBS_CORE_SETTINGS_H
+#define DIBS_CORE_SETTINGS_H
+
+#include "store/store.h"
+
+typedef dibs_status dibs__store_opener(struct dibs__store **out, const struct dibs__store_config *config,
+                                       struct dibs__error *error);
+
+struct dibs__settings {
+    char *url, *key_prefix, *label;
+    const char *reserved;        /* no name may begin so: after key_prefix it would make "dibs:"; NULL: any may */
+    uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
+    uint32_t connect_timeout_ms, command_timeout_ms, outage_ms, handoff_ms;
+    uint32_t min_replicas, replica_timeout_ms;
+    dibs_event_fn *on_event;
+    void *on_event_arg;
+    dibs__store_opener *open_store; /* NULL: dibs__store_open; tests put a store of their own in its place */
+};
+
+void dibs__settings_free(struct dibs__settings *settings); /* its strings; the numbers stay */
+
+#endif

@@ -1,0 +1,40 @@
+/* The statistics of a runtime, as dibs_stats_get shows them. */
+#ifndef DIBS_CORE_STATS_H
+#define DIBS_CORE_STATS_H
+
+#include <stdatomic.h>
+
+#include "dibs.h"
+
+/* The counters that the core keeps, each named as its field of dibs_stats. */
+#define DIBS__STATS_MAP(XX)                                                                                            \
+    XX(acquired)                                                                                                       \
+    XX(released)                                                                                                       \
+    XX(busy)                                                                                                           \
+    XX(timed_out)                                                                                                      \
+    XX(contended)                                                                                                      \
+    XX(granted)                                                                                                        \
+    XX(handed_off)                                                                                                     \
+    XX(renewed)                                                                                                        \
+    XX(renew_failed)                                                                                                   \
+    XX(lost)                                                                                                           \
+    XX(orphaned)                                                                                                       \
+    XX(holds)                                                                                                          \
+    XX(events_dropped)
+
+struct dibs__stats {
+#define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;
+    DIBS__STATS_MAP(DIBS__STATS_FIELD)
+#undef DIBS__STATS_FIELD
+    atomic_uint_fast64_t reentered; /* of the leases that are no more; each lease counts its own (lease.h) */
+};
+
+static inline void dibs__count(atomic_uint_fast64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* Fills *out; all zero where the runtime is closed. */
+void dibs__stats_get(dibs_runtime *runtime, dibs_stats *out);
+
+#endif

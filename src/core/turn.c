@@ -1,0 +1,306 @@
+/*
+ * Lock discipline: that of cells.h. A waiter sleeps on its own cond until
+ *     it is `called` (it has what turn->kind says), or
+ *     the lease is parked, the waiter is the first, and the lease fits, or
+ *     it has its `answer`, or the runtime is closing, or its deadline passes.
+ *
+ * Something is known of a name that is held here, or `said_taken`, or that has
+ * an `outage`. Threads with one try wait in `tries` only while nothing is known:
+ * then a thread has the turn, and what the store tells that thread answers all
+ * of them at once. One of them is called only where that thread leaves without
+ * having been told anything, and no thread waits for the name.
+ */
+#include "core/turn.h"
+
+#include <stdlib.h>
+
+#include "core/asker.h"
+
+/* ------------------------------------------------------ one waiter, and the next */
+
+void dibs__turn_call(struct dibs__cell *cell, struct dibs__waiter *waiter)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!waiter->called && waiter->answer == DIBS_OK);
+    dibs__queue_remove(waiter);
+    waiter->turn->outage_since = cell->outage ? cell->outage_since : 0;
+    if (cell->outage)
+        *waiter->turn->outage = *cell->outage;
+    waiter->called = true;
+    pthread_cond_signal(&waiter->cond);
+}
+
+/* The waiter leaves with that status; error: its sentence, NULL: the waiter has its own. */
+static void answer(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    DIBS__REQUIRE(!waiter->called && status != DIBS_OK);
+    dibs__queue_remove(waiter);
+    if (error)
+        waiter->turn->outage->error = *error;
+    waiter->answer = status;
+    pthread_cond_signal(&waiter->cond);
+}
+
+void dibs__turn_answer_tries(struct dibs__cell *cell, const struct dibs__error *error)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    while (cell->tries.first)
+        answer(cell->tries.first, error ? error->status : DIBS_BUSY, error);
+}
+
+void dibs__turn_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    if (outage && !cell->outage) {
+        cell->outage = malloc(sizeof *cell->outage);
+        cell->outage_since = now;
+    }
+    if (outage && cell->outage)
+        *cell->outage = *outage;
+    if (!outage) {
+        free(cell->outage);
+        cell->outage = NULL;
+    }
+}
+
+bool dibs__turn_fits(const struct dibs__lease *lease, const struct dibs__turn *turn)
+{
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a cell that is parked has a lease */
+    return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
+}
+
+void dibs__turn_take_over(struct dibs__cell *cell, struct dibs__turn *turn)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(cell->held && !cell->held->fair && dibs__turn_fits(cell->held, turn));
+    cell->parked = false;
+    atomic_fetch_add_explicit(&cell->held->step, 1, memory_order_relaxed);
+    dibs__lease_ref(cell->held);
+    turn->kind = DIBS__TURN_HANDED;
+    turn->lease = cell->held;
+}
+
+void dibs__turn_let_go(struct dibs__cell *cell)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(cell->held && !cell->turn_taken);
+    cell->held = NULL;
+    cell->parked = false;
+}
+
+void dibs__turn_pass_on(struct dibs__cell *cell)
+{
+    struct dibs__waiter *next = cell->waiters.first ? cell->waiters.first : cell->tries.first;
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!cell->held && !cell->asleep);
+    cell->turn_taken = next != NULL;
+    if (next) {
+        dibs__turn_call(cell, next);
+        return;
+    }
+    cell->said_taken = false;
+    dibs__turn_note_outage(cell, NULL, 0);
+    dibs__cell_drop_if_unused(cell);
+}
+
+bool dibs__turn_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__waiter *first = cell->waiters.first;
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!cell->held && lease->asker);
+    if (!first || !dibs__turn_fits(lease, first->turn))
+        return false;
+    dibs__lease_ref(lease);
+    first->turn->lease = lease;
+    cell->turn_taken = true;
+    dibs__turn_call(cell, first);
+    return true;
+}
+
+/* ------------------------------------------------------------------- waiting */
+
+/* A lost lease keeps no thread waiting, nor does a parked lease that fits. True: the caller has its turn or a lease. */
+static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    if (cell->held && dibs__lease_is_lost(cell->held, dibs__now(cells->clock))) {
+        dibs__turn_let_go(cell);
+        if (cell->waiters.first)
+            dibs__turn_pass_on(cell);
+    }
+    if (cell->parked && dibs__turn_fits(cell->held, turn)) {
+        dibs__turn_take_over(cell, turn);
+        return true;
+    }
+    if (cell->held || cell->turn_taken)
+        return false;
+    cell->turn_taken = true;
+    return true;
+}
+
+static bool is_first_at_parked(const struct dibs__cell *cell, const struct dibs__waiter *waiter)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return cell->parked && cell->waiters.first == waiter && dibs__turn_fits(cell->held, waiter->turn);
+}
+
+static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__waiter *waiter)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return waiter->called || waiter->answer != DIBS_OK || is_first_at_parked(cell, waiter) ||
+           atomic_load(cells->closing) || dibs__now(cells->clock) >= waiter->turn->deadline;
+}
+
+static bool is_known(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return cell->held || cell->said_taken || cell->outage;
+}
+
+/* What a thread that did not get the name is told. */
+static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__turn *turn)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    if (!is_known(cell))
+        return DIBS_TIMEOUT;
+    if (!cell->outage)
+        return DIBS_BUSY;
+    *turn->outage = *cell->outage;
+    return turn->outage->error.status;
+}
+
+/* The thread with the turn asks often enough for the thread that begins to wait behind it, too. */
+static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
+
+    if (!cell->asleep || by >= cell->ask_by)
+        return;
+    cell->ask_by = by;
+    pthread_cond_signal(cell->asleep->asker->sleeper);
+}
+
+static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__turn *turn = waiter->turn;
+
+    dibs__queue_add(turn->one_try ? &cell->tries : &cell->waiters, waiter);
+    if (turn->one_try)
+        return;
+    if (!turn->waited)
+        atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
+    turn->waited = true;
+    hurry(cell, turn, waiter->since);
+}
+
+/* Unlocks the mutex while the thread sleeps. */
+static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__waiter waiter = {.turn = turn, .since = dibs__now(cells->clock)};
+
+    if (dibs__cond_init(&waiter.cond) != 0)
+        return DIBS_NO_MEMORY;
+    enter(cell, &waiter);
+    while (!is_over(cells, cell, &waiter))
+        cells->clock->wait(cells->clock, &waiter.cond, &cell->shard->mutex, turn->deadline);
+    pthread_cond_destroy(&waiter.cond);
+    if (waiter.called || waiter.answer != DIBS_OK)
+        return waiter.answer;
+    /* Also where the time of this thread is over: no other thread was woken to take the lease. */
+    bool takes_parked = is_first_at_parked(cell, &waiter);
+    dibs__queue_remove(&waiter);
+    if (takes_parked) {
+        dibs__turn_take_over(cell, turn);
+        return DIBS_OK;
+    }
+    return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, turn);
+}
+
+dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
+{
+    dibs_status status = DIBS_OK;
+    uint64_t hash;
+
+    DIBS__REQUIRE(turn->name_size > 0);
+    turn->kind = DIBS__TURN_TO_ASK;
+    turn->lease = NULL;
+    turn->outage_since = 0;
+    struct dibs__shard *shard = dibs__cells_lock_shard(cells, turn->name, turn->name_size, &hash);
+    turn->cell = dibs__shard_find_or_add(shard, hash, turn->name, turn->name_size);
+    if (!turn->cell)
+        status = DIBS_NO_MEMORY;
+    else if (!take_at_once(cells, turn->cell, turn))
+        status = turn->one_try && is_known(turn->cell) ? what_is_known(turn->cell, turn)
+                                                       : wait_for_turn(cells, turn->cell, turn);
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return status;
+}
+
+/* ------------------------------------------------------------ the turn's end */
+
+void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__shard *shard = cell->shard;
+
+    dibs__shard_mutex_lock(&shard->mutex);
+    DIBS__REQUIRE(cell->turn_taken && !cell->held && !lease->fair);
+    struct dibs__asker *asker = dibs__asker_detach(lease);
+    dibs__turn_note_outage(cell, NULL, 0);
+    cell->said_taken = false;
+    dibs__turn_answer_tries(cell, NULL);
+    if (atomic_load(&lease->loss_told)) { /* the lease was lost meanwhile, and dibs__handover_end came before this */
+        dibs__cell_unlist(cell, lease);
+        dibs__turn_pass_on(cell);
+    } else {
+        cell->held = lease;
+        cell->turn_taken = false;
+    }
+    dibs__shard_mutex_unlock(&shard->mutex);
+    free(asker);
+}
+
+/* Waiters that may not ride out the outage any longer leave with the error of the thread that met it. */
+static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *error, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    for (struct dibs__waiter *at = cell->waiters.first, *next; at; at = next) {
+        next = at->next;
+        if (now >= at->turn->patience)
+            answer(at, error->status, error);
+    }
+}
+
+/* What the thread with the turn has learned, other threads need not find out. */
+static void learn(struct dibs__cell *cell, const struct dibs__leaving *leaving, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    bool failed = leaving->learned == DIBS__LEARNED_FAILURE || leaving->learned == DIBS__LEARNED_OUTAGE;
+
+    cell->said_taken = leaving->learned == DIBS__LEARNED_TAKEN;
+    if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store was heard */
+        dibs__turn_note_outage(cell, NULL, 0);
+    if (leaving->learned == DIBS__LEARNED_OUTAGE)
+        fail_impatient(cell, leaving->error, now);
+    if (failed || cell->said_taken)
+        dibs__turn_answer_tries(cell, failed ? leaving->error : NULL);
+}
+
+bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                        const struct dibs__leaving *leaving)
+{
+    struct dibs__shard *shard = cell->shard;
+
+    dibs__shard_mutex_lock(&shard->mutex);
+    DIBS__REQUIRE(cell->turn_taken && !cell->held);
+    learn(cell, leaving, dibs__now(cells->clock));
+    bool passed = leaving->pass_on && dibs__turn_pass_on_with(cell, lease);
+    if (lease && !passed)
+        dibs__cell_unlist(cell, lease);
+    if (!passed)
+        dibs__turn_pass_on(cell);
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return passed;
+}

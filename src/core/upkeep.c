@@ -1,0 +1,197 @@
+#include "core/upkeep.h"
+
+#define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
+#define RETRY_MOST_MS 1000
+#define EXTEND_RETRY_MS 10 /* sooner, because a thread waits for an extension */
+
+/* -------------------------------------------------------------------- times */
+
+/* How long after a grant or renewal the next one is sent. */
+static int64_t period(uint32_t renew_ms, uint32_t lease_ms)
+{
+    int64_t third = lease_ms * DIBS__NS_PER_MS / 3;
+    int64_t wanted = renew_ms * DIBS__NS_PER_MS;
+
+    return wanted > 0 && wanted < third ? wanted : third;
+}
+
+static int64_t retry_pause(uint32_t lease_ms)
+{
+    int64_t ms = lease_ms / 20;
+
+    ms = ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : ms;
+    return ms * DIBS__NS_PER_MS;
+}
+
+/* How long a renewal makes a lease last for sure: an extension that may still arrive may cut the lease short. */
+static uint32_t sure_ms(uint32_t lease_ms, uint32_t cut_ms)
+{
+    return cut_ms > 0 && cut_ms < lease_ms ? cut_ms : lease_ms;
+}
+
+/* When a renewal that failed is tried again: before the deadline, also where an extension was to cut the lease. */
+static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t pause = retry_pause(sure_ms(lease->upkeep.lease_ms, lease->upkeep.cut_ms));
+    int64_t left = (atomic_load(&lease->deadline) - now) / 3, least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
+
+    return now + (left >= pause ? pause : left > least ? left : least);
+}
+
+/* The lease was confirmed by a request that was about to be sent at proof. */
+static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    uint32_t sure = sure_ms(lease->upkeep.lease_ms, lease->upkeep.cut_ms);
+
+    lease->upkeep.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
+    lease->upkeep.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
+}
+
+void dibs__upkeep_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
+                        const struct dibs__lease_memo *memo, uint32_t renew_ms)
+{
+    DIBS__REQUIRE(lease_ms > 0);
+    lease->upkeep.lease_ms = lease_ms;
+    lease->upkeep.memo = *memo;
+    lease->upkeep.cut_ms = 0;
+    set_times(lease, proof, renew_ms);
+}
+
+void dibs__upkeep_doubt(struct dibs__lease *lease)
+{
+    lease->upkeep.unproven = true;
+    lease->upkeep.renew_at = 0;
+}
+
+int64_t dibs__upkeep_plan(struct dibs__lease *lease)
+{
+    int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
+
+    if (lease->upkeep.risk_at < due)
+        due = lease->upkeep.risk_at;
+    if (!lease->upkeep.in_flight && lease->upkeep.renew_at < due)
+        due = lease->upkeep.renew_at;
+    lease->upkeep.due = due;
+    return due;
+}
+
+/* ------------------------------------------------------------------- sending */
+
+/* Begins the extension that was asked for, and returns its length. If it makes the lease shorter, it may do so now. */
+static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    uint32_t lease_ms = lease->upkeep.extension.lease_ms;
+
+    dibs__extension_send(&lease->upkeep.extension);
+    atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
+    dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
+    return lease_ms;
+}
+
+void dibs__upkeep_send(struct dibs__lease *lease, struct dibs__renewal *item, int64_t now)
+{
+    bool extension = lease->upkeep.extension.state == DIBS__EXTENSION_ASKED;
+
+    DIBS__REQUIRE(!lease->upkeep.in_flight);
+    *item = (struct dibs__renewal){
+        .name = lease->name,
+        .token = lease->token,
+        .lease_ms = extension      ? send_extension(lease, now)
+                    : lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1
+                                   : lease->upkeep.lease_ms,
+        .fence = lease->store_fence,
+        .extension = extension,
+        .memo = lease->upkeep.memo,
+        .cut_ms = lease->upkeep.cut_ms,
+        .context = lease,
+    };
+    lease->upkeep.in_flight = true;
+}
+
+void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now)
+{
+    if (lease->upkeep.extension.state == DIBS__EXTENSION_ASKED)
+        lease->upkeep.renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
+    else
+        lease->upkeep.renew_at = lease->fixed && !lease->upkeep.unproven ? DIBS__NEVER : retry_at(lease, now);
+}
+
+void dibs__upkeep_leave_extension(struct dibs__lease *lease)
+{
+    if (dibs__extension_leave(&lease->upkeep.extension) && lease->fixed && !lease->upkeep.unproven)
+        lease->upkeep.renew_at = DIBS__NEVER;
+}
+
+/* ---------------------------------------------------------- what the store said */
+
+bool dibs__upkeep_land(struct dibs__lease *lease, const struct dibs__renewal *item)
+{
+    DIBS__REQUIRE(lease->upkeep.in_flight);
+    lease->upkeep.in_flight = false;
+    if (!lease->upkeep.unproven)
+        return false;
+    lease->upkeep.unproven = item->result == DIBS__UNANSWERED;
+    lease->upkeep.may_come_back = lease->upkeep.may_come_back || lease->upkeep.unproven;
+    return true;
+}
+
+/* Whether the store renewed the lease, but an extension that may still arrive may undo that. */
+static bool is_unsure(const struct dibs__renewal *item)
+{
+    return item->result == DIBS__RENEWED && sure_ms(item->lease_ms, item->cut_ms) < item->lease_ms;
+}
+
+/* True: the extension is done. Otherwise none was sent, or it is to be sent again. */
+static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal *item, dibs_status status)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    enum dibs__extension_answer answer = DIBS__EXTENSION_ANSWERED;
+
+    status = item->status != DIBS_OK ? item->status : status;
+    if (item->result == DIBS__UNANSWERED && (status == DIBS_UNAVAILABLE || status == DIBS_OK))
+        answer = DIBS__EXTENSION_UNANSWERED;
+    else if (is_unsure(item))
+        answer = DIBS__EXTENSION_UNSURE;
+    status = item->result == DIBS__RENEWED ? DIBS_OK : status;
+    if (!dibs__extension_answer(&lease->upkeep.extension, answer, status))
+        return false;
+    if (item->result == DIBS__RENEWED)
+        lease->upkeep.lease_ms = item->lease_ms;
+    return true;
+}
+
+/* The lease was renewed by a request that was about to be sent at proof. */
+static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof, int64_t now,
+                    uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    uint32_t sure = sure_ms(item->lease_ms, item->cut_ms);
+
+    lease->upkeep.failed = false;
+    if (item->extension || !lease->fixed)
+        dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
+    set_times(lease, proof, renew_ms);
+    if (lease->upkeep.extension.state != DIBS__EXTENSION_ASKED)
+        return;
+    if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
+        int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(renew_ms, sure);
+        lease->upkeep.renew_at = again < due ? again : due;
+    } else {
+        lease->upkeep.renew_at = 0; /* the extension was asked for while this renewal was in flight */
+    }
+}
+
+bool dibs__upkeep_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
+                              dibs_status status, int64_t now, uint32_t renew_ms)
+{
+    DIBS__REQUIRE(!lease->upkeep.in_flight && item->result != DIBS__GONE);
+    lease->upkeep.memo = item->memo;
+    lease->upkeep.cut_ms = item->cut_ms;
+    bool extended = end_extension(lease, item, status);
+    if (item->result == DIBS__RENEWED) {
+        prolong(lease, item, proof, now, renew_ms);
+    } else {
+        lease->upkeep.failed = true;
+        dibs__upkeep_retry(lease, now);
+    }
+    return extended;
+}

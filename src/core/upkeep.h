@@ -1,0 +1,44 @@
+/*
+ * The upkeep of one lease: when to renew it, what to ask the store for, and
+ * what the store's answer means for it. Guarded by the renewals' mutex
+ * (renewal.c). Nothing here knows the other leases.
+ */
+#ifndef DIBS_CORE_UPKEEP_H
+#define DIBS_CORE_UPKEEP_H
+
+#include "core/lease.h"
+
+/* The lease was granted to a request that was about to be sent at proof. renew_ms: the most time from a grant or
+ * renewal to the next one; 0: a third of the lease. */
+void dibs__upkeep_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
+                        const struct dibs__lease_memo *memo, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The lease is unproven: it is to be renewed or restored at once. */
+void dibs__upkeep_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Works out upkeep.due, and returns it: the deadline, when the lease is at risk, or when it is to be renewed. */
+int64_t dibs__upkeep_plan(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Fills in a request that renews the lease, and extends it if that was asked for. None may be in flight. */
+void dibs__upkeep_send(struct dibs__lease *lease, struct dibs__renewal *item, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The renewal could not be sent, or failed: sets when to try again. */
+void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The request is not in flight any more. True: the lease was unproven, so who waits until it is settled must look. */
+bool dibs__upkeep_land(struct dibs__lease *lease, const struct dibs__renewal *item)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/*
+ * What the store said of a lease that is neither gone nor lost, of a batch that
+ * was about to be sent at proof and ended with `status`. True: an extension is
+ * done, so the thread that waits for it must look.
+ */
+bool dibs__upkeep_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
+                              dibs_status status, int64_t now, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The call that extends the lease does not wait any longer. */
+void dibs__upkeep_leave_extension(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+#endif
