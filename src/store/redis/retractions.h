@@ -1,8 +1,8 @@
 /*
- * The tokens that are being retracted: attempts whose outcome is unknown, and
- * releases that the server did not confirm. Each is deleted again and again,
- * by the scheduler, until the server says that it is gone for good, or nothing
- * of it can be left. They go in batches, a few of which may be under way, so
+ * The tokens that are being retracted: of bids whose outcome is in doubt, and
+ * of releases that the server did not confirm. The scheduler deletes each token
+ * again and again, until the server says that it is gone for good, or nothing
+ * of it can be left. Tokens go in batches. A few batches may be under way, so
  * that a renewal never waits behind more than those.
  */
 #ifndef DIBS_STORE_REDIS_RETRACTIONS_H

@@ -1,0 +1,203 @@
+#include "support/seat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+int64_t seat_deadline(void)
+{
+    return dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
+}
+
+/* ------------------------------------------------------------- the listener */
+
+static void on_wake(void *context)
+{
+    struct seat *seat = context;
+
+    dibs__wake_ring(&seat->wake);
+}
+
+static bool on_granted(void *context, const struct dibs__grant *grant)
+{
+    struct seat *seat = context;
+
+    pthread_mutex_lock(&seat->mutex);
+    seat->grant.count++;
+    snprintf(seat->grant.name, sizeof seat->grant.name, "%.63s", grant->name);
+    snprintf(seat->grant.token, sizeof seat->grant.token, "%s", grant->token);
+    seat->grant.number = grant->number;
+    seat->grant.fence = grant->fence;
+    seat->grant.confirm = grant->confirm;
+    pthread_mutex_unlock(&seat->mutex);
+    return !atomic_load(&seat->refuses);
+}
+
+static void ignore(void *context)
+{
+    (void)context;
+}
+
+static void on_reachable(void *context, bool up, const char *detail)
+{
+    (void)context;
+    (void)up;
+    (void)detail;
+}
+
+/* ------------------------------------------------------------ the scheduler */
+
+static void on_renewed(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct seat *seat = batch->context;
+
+    if (batch->items[0].status == DIBS_OK)
+        batch->items[0].status = error->status;
+    pthread_mutex_lock(&seat->mutex);
+    seat->renewed = true;
+    pthread_mutex_unlock(&seat->mutex);
+}
+
+static void renew_what_is_due(struct seat *seat)
+{
+    pthread_mutex_lock(&seat->mutex);
+    struct dibs__batch *batch = seat->due;
+    seat->due = NULL;
+    pthread_mutex_unlock(&seat->mutex);
+    if (batch)
+        seat->store->ops->renew(seat->store, batch);
+}
+
+static void *schedule(void *arg)
+{
+    struct seat *seat = arg;
+    struct pollfd fds[SEAT_FDS];
+
+    while (!atomic_load(&seat->ending)) {
+        int64_t until;
+        renew_what_is_due(seat);
+        size_t count = seat->store->ops->interest(seat->store, fds + 1, &until);
+        fds[0] = (struct pollfd){.fd = seat->wake.fds[0], .events = POLLIN};
+        dibs__system_clock.poll(&dibs__system_clock, fds, (nfds_t)(count + 1), until);
+        if (fds[0].revents)
+            dibs__wake_quiet(&seat->wake);
+        seat->store->ops->attend(seat->store, fds + 1, count);
+    }
+    return NULL;
+}
+
+/* ----------------------------------------------------------------- the test */
+
+void seat_open(struct seat *seat, const struct dibs__store_config *config)
+{
+    static atomic_uint opened;
+    struct dibs__store_config full = *config;
+    struct dibs__error error = {DIBS_OK, ""};
+    char id[32];
+
+    memset(seat, 0, sizeof *seat);
+    snprintf(id, sizeof id, "seat%u", atomic_fetch_add(&opened, 1));
+    full.key_prefix = "lock:";
+    full.client_name = full.runtime_id = id;
+    full.connect_timeout_ms = full.connect_timeout_ms ? full.connect_timeout_ms : LIMIT_MS;
+    full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
+    full.clock = &dibs__system_clock;
+    full.listener = (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable};
+    full.counters = &seat->counters;
+    pthread_mutex_init(&seat->mutex, NULL);
+    assert_true(dibs__wake_init(&seat->wake));
+    dibs_status status = dibs__store_open(&seat->store, &full, &error);
+    assert_that(status == DIBS_OK, "the store of %s: %s", config->url, error.detail);
+    assert_true(seat->store->fd_max < SEAT_FDS);
+    assert_int_equal(pthread_create(&seat->scheduler, NULL, schedule, seat), 0);
+}
+
+void seat_close(struct seat *seat)
+{
+    atomic_store(&seat->ending, true);
+    dibs__wake_ring(&seat->wake);
+    pthread_join(seat->scheduler, NULL);
+    seat->store->ops->close(seat->store);
+    dibs__wake_free(&seat->wake);
+    pthread_mutex_destroy(&seat->mutex);
+}
+
+struct seat_grant seat_last_grant(struct seat *seat)
+{
+    pthread_mutex_lock(&seat->mutex);
+    struct seat_grant grant = seat->grant;
+    pthread_mutex_unlock(&seat->mutex);
+    return grant;
+}
+
+struct wanted {
+    struct seat *seat;
+    unsigned count;
+};
+
+static bool was_told(void *arg)
+{
+    const struct wanted *wanted = arg;
+
+    return seat_last_grant(wanted->seat).count >= wanted->count;
+}
+
+struct seat_grant seat_await_grant(struct seat *seat, unsigned count)
+{
+    assert_that(wait_until(was_told, &(struct wanted){seat, count}, LIMIT_MS), "the grant is not told");
+    return seat_last_grant(seat);
+}
+
+static bool is_renewed(void *arg)
+{
+    struct seat *seat = arg;
+
+    pthread_mutex_lock(&seat->mutex);
+    bool renewed = seat->renewed;
+    pthread_mutex_unlock(&seat->mutex);
+    return renewed;
+}
+
+static void renew_once(struct seat *seat, struct dibs__renewal *renewal)
+{
+    static struct dibs__batch batch; /* too large for a small stack; the test has one thread that renews */
+
+    memset(&batch, 0, sizeof batch);
+    batch.count = 1;
+    batch.items[0] = *renewal;
+    batch.done = on_renewed;
+    batch.context = seat;
+    pthread_mutex_lock(&seat->mutex);
+    seat->due = &batch;
+    seat->renewed = false;
+    pthread_mutex_unlock(&seat->mutex);
+    dibs__wake_ring(&seat->wake);
+    assert_that(wait_until(is_renewed, seat, LIMIT_MS), "the renewal has no end");
+    *renewal = batch.items[0];
+}
+
+/* Where the scheduler's connection does not stand yet, a renewal finds none. */
+void seat_renew(struct seat *seat, struct dibs__renewal *renewal)
+{
+    int64_t end = now_ms() + LIMIT_MS;
+
+    do {
+        renew_once(seat, renewal);
+        if (renewal->result == DIBS__UNANSWERED)
+            pause_ms(5);
+    } while (renewal->result == DIBS__UNANSWERED && now_ms() < end);
+}
+
+static bool has_confirmed(void *arg)
+{
+    struct seat *seat = arg;
+
+    return seat->store->ops->unconfirmed(seat->store) == 0;
+}
+
+void seat_await_confirmed(struct seat *seat)
+{
+    assert_that(wait_until(has_confirmed, seat, LIMIT_MS), "what is retracted is not confirmed");
+}

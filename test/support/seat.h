@@ -1,0 +1,54 @@
+/*
+ * A store as a runtime would use it, without a runtime: with a thread that does
+ * the scheduler's part, and a listener that takes down what it is told.
+ */
+#ifndef DIBS_TEST_SEAT_H
+#define DIBS_TEST_SEAT_H
+
+#include <pthread.h>
+
+#include "base/wake.h"
+#include "store/store.h"
+
+#define SEAT_FDS 32
+
+/* The last grant that the listener was told of. */
+struct seat_grant {
+    unsigned count; /* of all grants so far */
+    char name[64], token[DIBS__TOKEN_MAX];
+    uint64_t number, fence;
+    bool confirm;
+};
+
+struct seat {
+    struct dibs__store *store;      /* read-only while it is open */
+    struct dibs__counters counters; /* atomic */
+    struct dibs__wake wake;         /* has its own atomic */
+    pthread_t scheduler;            /* the test's own thread's */
+    atomic_bool ending;
+    atomic_bool refuses; /* nobody waits for grants */
+    pthread_mutex_t mutex;
+    struct seat_grant grant; /* guarded by mutex */
+    struct dibs__batch *due; /* guarded by mutex; to be renewed by the scheduler's thread */
+    bool renewed;            /* guarded by mutex; the last batch that was due is done */
+};
+
+/* For calls that are not to fail. */
+int64_t seat_deadline(void);
+
+/* Opens the store; config has the URL, and what is not the default here. */
+void seat_open(struct seat *seat, const struct dibs__store_config *config);
+void seat_close(struct seat *seat);
+
+struct seat_grant seat_last_grant(struct seat *seat);
+
+/* Waits until so many grants were told in all; returns the last. */
+struct seat_grant seat_await_grant(struct seat *seat, unsigned count);
+
+/* Has the scheduler's thread renew one lease, and waits for the outcome, in *renewal. */
+void seat_renew(struct seat *seat, struct dibs__renewal *renewal);
+
+/* Waits until the store has confirmed all that it retracts. */
+void seat_await_confirmed(struct seat *seat);
+
+#endif
