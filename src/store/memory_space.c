@@ -1,0 +1,326 @@
+#include "store/memory_space.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/once.h"
+
+static struct dibs__mutex named_mutex = DIBS__MUTEX_INITIALIZER;
+static struct dibs__space *named_spaces DIBS__GUARDED_BY(dibs__spaces_mutex);
+static struct dibs__once watching; /* registers what is done at a fork */
+
+/* ------------------------------------------------------------------- spaces */
+
+static void before_fork(void) DIBS__ACQUIRES(dibs__spaces_mutex)
+{
+    dibs__spaces_mutex_lock(&named_mutex);
+}
+
+static void after_fork_in_parent(void) DIBS__RELEASES(dibs__spaces_mutex)
+{
+    dibs__spaces_mutex_unlock(&named_mutex);
+}
+
+static void after_fork_in_child(void) DIBS__RELEASES(dibs__spaces_mutex)
+{
+    named_spaces = NULL; /* the locks in them are the parent's threads' */
+    dibs__once_was_done(&watching);
+    dibs__spaces_mutex_unlock(&named_mutex);
+}
+
+static bool watch_forks(void)
+{
+    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+}
+
+bool dibs__spaces_watch_forks(void)
+{
+    return dibs__once(&watching, watch_forks);
+}
+
+static struct dibs__space *space_new(const char *name) DIBS__REQUIRES(dibs__spaces_mutex)
+{
+    struct dibs__space *space = calloc(1, sizeof *space);
+
+    if (!space)
+        return NULL;
+    if (*name && !(space->name = strdup(name)))
+        goto no_name;
+    if (dibs__mutex_init(&space->mutex) != 0)
+        goto no_mutex;
+    if (pthread_cond_init(&space->pushed, NULL) != 0)
+        goto no_cond;
+    space->references = 1;
+    return space;
+no_cond:
+    dibs__mutex_destroy(&space->mutex);
+no_mutex:
+    free(space->name);
+no_name:
+    free(space);
+    return NULL;
+}
+
+struct dibs__space *dibs__space_get(const char *name)
+{
+    struct dibs__space *space = NULL;
+
+    if (!dibs__spaces_watch_forks())
+        return NULL;
+    dibs__spaces_mutex_lock(&named_mutex);
+    for (space = *name ? named_spaces : NULL; space && strcmp(space->name, name) != 0; space = space->next)
+        continue;
+    if (space) {
+        space->references++;
+    } else {
+        space = space_new(name);
+        if (space && *name) {
+            space->next = named_spaces;
+            named_spaces = space;
+        }
+    }
+    dibs__spaces_mutex_unlock(&named_mutex);
+    return space;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct dibs__space_lock *)a)->name, ((const struct dibs__space_lock *)b)->name);
+}
+
+/* Nobody uses the space any more, so nobody waits for its locks. */
+static void space_free(struct dibs__space *space)
+{
+    dibs__space_mutex_lock(&space->mutex);
+    while (space->locks) {
+        struct dibs__space_lock *lock = *(struct dibs__space_lock **)space->locks;
+        tdelete(lock, &space->locks, compare_names);
+        free(lock);
+    }
+    dibs__space_mutex_unlock(&space->mutex);
+    pthread_cond_destroy(&space->pushed);
+    dibs__mutex_destroy(&space->mutex);
+    free(space->name);
+    free(space);
+}
+
+void dibs__space_put(struct dibs__space *space)
+{
+    dibs__spaces_mutex_lock(&named_mutex);
+    bool last = --space->references == 0;
+    for (struct dibs__space **at = &named_spaces; last && *at; at = &(*at)->next) {
+        if (*at == space) {
+            *at = space->next;
+            break;
+        }
+    }
+    dibs__spaces_mutex_unlock(&named_mutex);
+    if (last)
+        space_free(space);
+}
+
+/* -------------------------------------------------------------------- locks */
+
+bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token)
+{
+    return dibs__space_is_held(lock) && strcmp(lock->token, token) == 0;
+}
+
+bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
+{
+    if (dibs__space_is_held(lock) || lock->first)
+        return false;
+    tdelete(lock, &space->locks, compare_names);
+    free(lock);
+    return true;
+}
+
+struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char *name, int64_t now)
+{
+    const struct dibs__space_lock probe = {.name = name};
+    void *node = tfind(&probe, &space->locks, compare_names);
+    struct dibs__space_lock *lock = node ? *(struct dibs__space_lock **)node : NULL;
+
+    if (lock && lock->expires <= now)
+        lock->token[0] = '\0';
+    return lock && !dibs__space_drop_unused(space, lock) ? lock : NULL;
+}
+
+struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, const char *name, int64_t now)
+{
+    struct dibs__space_lock *lock = dibs__space_find(space, name, now);
+    size_t size = strlen(name) + 1;
+
+    if (lock || !(lock = calloc(1, sizeof *lock + size)))
+        return lock;
+    lock->name = memcpy(lock + 1, name, size);
+    if (tsearch(lock, &space->locks, compare_names))
+        return lock;
+    free(lock);
+    return NULL;
+}
+
+/* As in Redis: microseconds, or one more than the last. */
+static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space_mutex)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+    space->last_fence = now > space->last_fence ? now : space->last_fence + 1;
+    return space->last_fence;
+}
+
+void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
+                       int64_t now)
+{
+    lock->expires = dibs__after_ms(now, lease_ms);
+    lock->fence = next_fence(space);
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+}
+
+void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
+{
+    int64_t expires = dibs__after_ms(now, lease_ms);
+
+    if (expires > lock->expires)
+        lock->expires = expires;
+}
+
+/* ------------------------------------------------------------------- queues */
+
+/* Where the token waits, or the end of the queue. */
+static struct dibs__space_waiter **place_of(struct dibs__space_lock *lock, const char *token)
+{
+    struct dibs__space_waiter **at = &lock->first;
+
+    while (*at && strcmp((*at)->token, token) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
+{
+    struct dibs__space_waiter *waiter = *place;
+
+    if (waiter)
+        *place = waiter->next;
+    return waiter;
+}
+
+bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
+{
+    struct dibs__space_waiter **place = place_of(lock, bid->token);
+
+    if (!*place && bid->wait) {
+        if (!(*place = calloc(1, sizeof **place)))
+            return false;
+        (*place)->user = user;
+        snprintf((*place)->token, sizeof(*place)->token, "%s", bid->token);
+    }
+    if (*place) {
+        (*place)->number = bid->number;
+        (*place)->lease_ms = bid->lease_ms;
+    }
+    return true;
+}
+
+uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock)
+{
+    uint32_t count = 0;
+
+    for (const struct dibs__space_waiter *at = lock->first; at; at = at->next)
+        count++;
+    return count;
+}
+
+struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
+                                             int64_t now)
+{
+    struct dibs__space_waiter *first = dibs__space_is_held(lock) ? NULL : take_out(&lock->first);
+
+    if (!first)
+        return NULL;
+    dibs__space_grant(space, lock, first->token, first->lease_ms, now);
+    first->fence = lock->fence;
+    if (me && strcmp(first->token, me) == 0) {
+        free(first);
+        return NULL;
+    }
+    first->user->pushes++;
+    return first;
+}
+
+struct dibs__space_waiter *dibs__space_serve_name(struct dibs__space *space, const char *name, int64_t now)
+{
+    struct dibs__space_lock *lock = dibs__space_find(space, name, now);
+
+    return lock ? dibs__space_serve(space, lock, NULL, now) : NULL;
+}
+
+bool dibs__space_end(struct dibs__space *space, const char *name, const char *token, int64_t now)
+{
+    struct dibs__space_lock *lock = dibs__space_find(space, name, now);
+
+    if (!lock)
+        return false;
+    free(take_out(place_of(lock, token)));
+    if (!dibs__space_is_owner(lock, token))
+        return false;
+    lock->token[0] = '\0';
+    return true;
+}
+
+void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock, const char *name,
+                      struct dibs__space_waiter *served)
+{
+    while (served) {
+        struct dibs__space_user *user = served->user;
+        struct dibs__space_waiter *next = NULL;
+        const struct dibs__grant news = {name, served->token, served->number, served->fence, false};
+        bool wanted = user->listener.granted(user->listener.context, &news);
+
+        dibs__space_mutex_lock(&space->mutex);
+        if (--user->pushes == 0)
+            pthread_cond_broadcast(&space->pushed);
+        if (!wanted) {
+            int64_t now = dibs__now(clock);
+            dibs__space_end(space, name, served->token, now);
+            next = dibs__space_serve_name(space, name, now);
+        }
+        dibs__space_mutex_unlock(&space->mutex);
+        free(served);
+        served = next;
+    }
+}
+
+/* The user whose waiters leave: twalk hands no context to what it calls. */
+static _Thread_local const struct dibs__space_user *leaver;
+
+static void leave_queue(const void *node, VISIT visit, int depth)
+{
+    struct dibs__space_lock *lock = *(struct dibs__space_lock *const *)node;
+
+    (void)depth;
+    if (visit != preorder && visit != leaf)
+        return;
+    for (struct dibs__space_waiter **at = &lock->first; *at;) {
+        if ((*at)->user == leaver)
+            free(take_out(at));
+        else
+            at = &(*at)->next;
+    }
+}
+
+void dibs__space_leave(struct dibs__space *space, struct dibs__space_user *user)
+{
+    dibs__space_mutex_lock(&space->mutex);
+    leaver = user;
+    twalk(space->locks, leave_queue);
+    while (user->pushes > 0)
+        dibs__mutex_wait(&space->mutex, &space->pushed);
+    dibs__space_mutex_unlock(&space->mutex);
+}

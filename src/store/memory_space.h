@@ -1,0 +1,115 @@
+/*
+ * A space of the store in memory: its locks, their owners and their queues.
+ * mem: has a space of its own, mem:NAME one that all share who open that name.
+ *
+ * Lock discipline: a space's `mutex` guards its locks and their queues; it is a
+ * leaf. `named_mutex` guards the list of named spaces and is not held together
+ * with the other. It is held across a fork, so that the child finds the list
+ * whole.
+ */
+#ifndef DIBS_STORE_MEMORY_SPACE_H
+#define DIBS_STORE_MEMORY_SPACE_H
+
+#include "base/mutex.h"
+#include "store/store.h"
+
+DIBS__MUTEX_CLASS(dibs__space_mutex);
+DIBS__MUTEX_CLASS(dibs__spaces_mutex);
+
+/* A runtime, as far as a space knows it. */
+struct dibs__space_user {
+    struct dibs__listener listener;                    /* read-only after open */
+    size_t pushes DIBS__GUARDED_BY(dibs__space_mutex); /* grants that the listener is being told of */
+};
+
+/*
+ * A token that waits, or that was served. Guarded by the space's mutex while it
+ * stands in a queue; of the thread alone that tells its user once it was served.
+ */
+struct dibs__space_waiter {
+    struct dibs__space_waiter *next;
+    struct dibs__space_user *user;
+    uint64_t number; /* of its newest ask */
+    uint32_t lease_ms;
+    uint64_t fence; /* once it was served */
+    char token[DIBS__TOKEN_MAX];
+};
+
+/* A name that somebody holds or waits for. Guarded by the space's mutex. */
+struct dibs__space_lock {
+    const char *name;                 /* behind the struct */
+    struct dibs__space_waiter *first; /* of the queue, in the order of arrival */
+    int64_t expires;
+    uint64_t fence;
+    char token[DIBS__TOKEN_MAX]; /* the owner's; "": the lock is free */
+};
+
+struct dibs__space {
+    struct dibs__mutex mutex;
+    pthread_cond_t pushed;                           /* the pushes of a user have become zero */
+    void *locks DIBS__GUARDED_BY(dibs__space_mutex); /* a tree of struct dibs__space_lock by name */
+    uint64_t last_fence DIBS__GUARDED_BY(dibs__space_mutex);
+    struct dibs__space *next DIBS__GUARDED_BY(dibs__spaces_mutex);
+    unsigned references DIBS__GUARDED_BY(dibs__spaces_mutex);
+    char *name; /* read-only; NULL: private */
+};
+
+bool dibs__spaces_watch_forks(void); /* as dibs__store_watch_forks */
+
+/* The space of that name, a new one where there is none or the name is "". NULL: no memory. */
+struct dibs__space *dibs__space_get(const char *name);
+
+/* The user has left the space (dibs__space_leave). The last reference frees the space. */
+void dibs__space_put(struct dibs__space *space);
+
+static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
+{
+    return lock->token[0] != '\0';
+}
+
+bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token);
+
+/* NULL: nobody holds it or waits for it. A lease that is over has ended after this. */
+struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char *name, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* NULL: no memory. A lock that is new has no owner and no queue: it has to get either, or to be dropped. */
+struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, const char *name, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* True: nobody held it or waited for it, and it is no more. */
+bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
+                       int64_t now) DIBS__REQUIRES(dibs__space_mutex);
+void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* An ask that waits joins the queue; one whose token is there keeps its place. False: no memory. */
+bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
+
+/*
+ * A free lock goes to the first in the queue. Returns whom dibs__space_push is
+ * to tell; NULL: nobody was served, or it was `me`, who asks.
+ */
+struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
+                                             int64_t now) DIBS__REQUIRES(dibs__space_mutex);
+struct dibs__space_waiter *dibs__space_serve_name(struct dibs__space *space, const char *name, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* The token waits no longer, nor does it own the lock. True: it did own it. The queue has to be served after this. */
+bool dibs__space_end(struct dibs__space *space, const char *name, const char *token, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* Under no mutex. Tells who was served; while nobody waits for the grant any more, it goes to the next. */
+void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock, const char *name,
+                      struct dibs__space_waiter *served) DIBS__EXCLUDES(dibs__space_mutex);
+
+/* The waiters of the user leave their queues; waits until its listener is told of nothing any more. */
+void dibs__space_leave(struct dibs__space *space, struct dibs__space_user *user) DIBS__EXCLUDES(dibs__space_mutex);
+
+#endif
