@@ -1,0 +1,111 @@
+/* Renewals at a server that was restarted: which leases the store on Redis restores. */
+#include <stdio.h>
+#include <string.h>
+
+#include "store/redis/redis_store.h"
+#include "support/seat.h"
+#include "support/server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define MEMORY_MS 3500000 /* so long a server surely knows the last fence of a lock */
+#define MARGIN_MS 60000
+
+struct world {
+    server *server;
+    struct seat seat;
+};
+
+static int setup(void **state)
+{
+    static struct world w;
+
+    w.server = server_start(&(server_options){.tcp = true});
+    seat_open(&w.seat, &(struct dibs__store_config){.url = w.server->url});
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+
+    seat_close(&w->seat);
+    server_assert_clean(w->server);
+    server_stop(w->server);
+    return 0;
+}
+
+/* A lease of that name, as it was granted. */
+static struct dibs__renewal lease_of(struct seat *seat, const char *name)
+{
+    struct dibs__bid bid = {.name = name, .token = "dibs:test", .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__answer answer;
+    struct dibs__error error;
+
+    assert_status(DIBS_OK, dibs__store_ask(seat->store, &bid, &answer, &error));
+    struct dibs__renewal lease = {
+        .name = name, .token = bid.token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence, .memo = bid.lease};
+    seat->store->ops->conclude(seat->store, &bid, true);
+    return lease;
+}
+
+struct unproven {
+    struct seat *seat;
+    const struct dibs__lease_memo *memo;
+};
+
+static bool is_unproven(void *arg)
+{
+    const struct unproven *unproven = arg;
+
+    return unproven->seat->store->ops->is_unproven(unproven->seat->store, unproven->memo);
+}
+
+/* Past the hour another may have had the lock, and the server forgotten that. */
+static void what_was_confirmed_too_long_ago_is_not_restored(void **state)
+{
+    struct world *w = *state;
+    struct dibs__renewal lately = lease_of(&w->seat, "lately"), long_ago = lease_of(&w->seat, "long ago");
+
+    assert_false(is_unproven(&(struct unproven){&w->seat, &lately.memo}));
+    server_kill(w->server);
+    server_restart(w->server);
+    assert_true(wait_until(is_unproven, &(struct unproven){&w->seat, &lately.memo}, LIMIT_MS));
+    dibs__redis_lease_of(&lately.memo)->confirmed_at -= (MEMORY_MS - MARGIN_MS) * DIBS__NS_PER_MS;
+    dibs__redis_lease_of(&long_ago.memo)->confirmed_at -= (MEMORY_MS + MARGIN_MS) * DIBS__NS_PER_MS;
+    seat_renew(&w->seat, &lately);
+    seat_renew(&w->seat, &long_ago);
+    assert_int_equal(lately.result, DIBS__RENEWED);
+    assert_false(is_unproven(&(struct unproven){&w->seat, &lately.memo}));
+    assert_true(server_has(w->server, "lock:lately"));
+    assert_int_equal(long_ago.result, DIBS__GONE);
+    assert_false(server_has(w->server, "lock:long ago"));
+}
+
+/* Once the new server has confirmed a lease, that lease is as any other: what is deleted there is gone. */
+static void what_was_restored_counts_from_then_on(void **state)
+{
+    struct world *w = *state;
+    struct dibs__renewal lease = lease_of(&w->seat, "x");
+    int64_t confirmed_at = dibs__redis_lease_of(&lease.memo)->confirmed_at;
+
+    server_kill(w->server);
+    server_restart(w->server);
+    seat_renew(&w->seat, &lease);
+    assert_int_equal(lease.result, DIBS__RENEWED);
+    assert_true(dibs__redis_lease_of(&lease.memo)->confirmed_at > confirmed_at);
+    server_do(w->server, "DEL lock:x");
+    seat_renew(&w->seat, &lease);
+    assert_int_equal(lease.result, DIBS__GONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_confirmed_too_long_ago_is_not_restored, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_restored_counts_from_then_on, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

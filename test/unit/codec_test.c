@@ -1,0 +1,278 @@
+/* The words that the scripts take, and what their replies say. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/codec.h"
+#include "support/test.h"
+
+/* A reply as a server would send it; freed by the reader. */
+struct read {
+    redisReader *reader;
+    redisReply *reply;
+};
+
+static struct read read_of(const char *bytes)
+{
+    struct read read = {redisReaderCreate(), NULL};
+    void *reply = NULL;
+
+    assert_non_null(read.reader);
+    assert_int_equal(redisReaderFeed(read.reader, bytes, strlen(bytes)), REDIS_OK);
+    assert_int_equal(redisReaderGetReply(read.reader, &reply), REDIS_OK);
+    read.reply = reply;
+    assert_non_null(reply);
+    return read;
+}
+
+static void done(struct read read)
+{
+    freeReplyObject(read.reply);
+    redisReaderFree(read.reader);
+}
+
+/* The words behind the number of keys. */
+static void expect_words(const struct dibs__words *words, size_t count, const char *const *expected)
+{
+    assert_int_equal(words->count, DIBS__SCRIPT_WORDS + count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(words->sizes[DIBS__SCRIPT_WORDS + i], strlen(expected[i]));
+        assert_memory_equal(words->words[DIBS__SCRIPT_WORDS + i], expected[i], strlen(expected[i]));
+    }
+}
+
+static const struct dibs__ask_words ask = {
+    .token = "t", .number = 7, .lease_ms = 30000, .channel = "dibs:1", .not_after = 1234};
+
+/* -------------------------------------------------------------------- words */
+
+static void an_ask_has_its_arguments_in_order(void **state)
+{
+    static const char *const queues[] = {"t", "7", "30000", "dibs:1", "1234"};
+    static const char *const leaves[] = {"t", "7", "30000", "", "1234", "leave"};
+    static const char *const behind[] = {"old", "t", "7", "30000", "dibs:1", "1234"};
+    struct dibs__ask_words left = ask;
+    struct dibs__call call;
+
+    (void)state;
+    dibs__call_init(&call, DIBS__SCRIPT_acquire, 0);
+    dibs__codec_acquire(&call, &ask);
+    expect_words(&call.words, 5, queues);
+    left.channel = NULL;
+    left.leave = true;
+    dibs__call_init(&call, DIBS__SCRIPT_acquire, 0);
+    dibs__codec_acquire(&call, &left);
+    expect_words(&call.words, 6, leaves);
+    dibs__call_init(&call, DIBS__SCRIPT_requeue, 0);
+    dibs__codec_requeue(&call, "old", &ask);
+    expect_words(&call.words, 6, behind);
+}
+
+static void the_others_have_theirs(void **state)
+{
+    static const char *const released[] = {"t"};
+    static const char *const forced[] = {"99", "abc"};
+    static const char *const renewed[] = {"t", "1000", "18446744073709551615", "", "5", "u", "2000", "1", "5", ""};
+    struct dibs__call call;
+    struct dibs__renew_texts texts[2];
+
+    (void)state;
+    dibs__call_init(&call, DIBS__SCRIPT_release, 0);
+    dibs__codec_release(&call, "t");
+    expect_words(&call.words, 1, released);
+    dibs__call_init(&call, DIBS__SCRIPT_force, 0);
+    dibs__codec_force(&call, 99, "abcdef", 3);
+    expect_words(&call.words, 2, forced);
+    dibs__call_init(&call, DIBS__SCRIPT_force, 0);
+    dibs__codec_force(&call, 99, NULL, 0);
+    expect_words(&call.words, 1, forced);
+    dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
+    dibs__codec_renew(&call.words, &(struct dibs__renew_words){"t", 1000, UINT64_MAX, NULL, "5"}, &texts[0]);
+    dibs__codec_renew(&call.words, &(struct dibs__renew_words){"u", 2000, 1, "5", NULL}, &texts[1]);
+    expect_words(&call.words, 10, renewed);
+    dibs__call_init(&call, DIBS__SCRIPT_retract, 0);
+    dibs__codec_retract(&call.words, "t");
+    expect_words(&call.words, 1, released);
+}
+
+/* The longest that there can be fit into a call. */
+static void the_longest_call_fits(void **state)
+{
+    struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true};
+    struct dibs__call call;
+
+    (void)state;
+    dibs__call_init(&call, DIBS__SCRIPT_requeue, DIBS__KEYS);
+    for (int i = 0; i < DIBS__KEYS; i++)
+        dibs__call_add(&call, "k");
+    dibs__codec_requeue(&call, "old", &longest);
+    assert_int_equal(call.words.count, DIBS__CALL_WORDS);
+}
+
+/* ------------------------------------------------------------------- replies */
+
+static void what_is_said_of_an_ask(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool good;
+        struct dibs__ask_reply reply;
+    } rows[] = {
+        {"*2\r\n:1\r\n:42\r\n", true, {.code = DIBS__ASK_GRANTED, .fence = 42}},
+        {"*2\r\n:1\r\n:0\r\n", true, {.code = DIBS__ASK_GRANTED}},
+        {"*2\r\n:1\r\n:-5\r\n", true, {.code = DIBS__ASK_GRANTED}},
+        {"*2\r\n:1\r\n:9007199254740992\r\n", true, {.code = DIBS__ASK_GRANTED}},
+        {"*4\r\n:0\r\n:500\r\n:1\r\n:3\r\n",
+         true,
+         {.code = DIBS__ASK_TAKEN, .remaining_ms = 500, .by_dibs = true, .listeners_known = true, .listeners = 3}},
+        {"*4\r\n:0\r\n:-1\r\n:0\r\n:-1\r\n", true, {.code = DIBS__ASK_TAKEN, .remaining_ms = -1}},
+        {"*4\r\n:0\r\n:5\r\n:0\r\n:0\r\n", true, {.code = DIBS__ASK_TAKEN, .remaining_ms = 5, .listeners_known = true}},
+        {"*2\r\n:-1\r\n:77\r\n", true, {.code = DIBS__ASK_LATE, .server_us = 77}},
+        {"*2\r\n:-2\r\n:0\r\n", true, {.code = DIBS__ASK_OVERTAKEN}},
+        {"*2\r\n:2\r\n:0\r\n", false, {.fence = 0}},
+        {"*2\r\n:-3\r\n:0\r\n", false, {.fence = 0}},
+        {"*1\r\n:1\r\n", false, {.fence = 0}},
+        {"*2\r\n+OK\r\n:0\r\n", false, {.fence = 0}},
+        {"-ERR no\r\n", false, {.fence = 0}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct read read = read_of(rows[i].bytes);
+        struct dibs__ask_reply said;
+        assert_int_equal(dibs__codec_read_ask(&said, read.reply), rows[i].good);
+        if (rows[i].good) {
+            assert_int_equal(said.code, rows[i].reply.code);
+            assert_int_equal(said.fence, rows[i].reply.fence);
+            assert_int_equal(said.remaining_ms, rows[i].reply.remaining_ms);
+            assert_int_equal(said.by_dibs, rows[i].reply.by_dibs);
+            assert_int_equal(said.listeners_known, rows[i].reply.listeners_known);
+            assert_int_equal(said.listeners, rows[i].reply.listeners);
+            assert_int_equal(said.server_us, rows[i].reply.server_us);
+        }
+        done(read);
+    }
+}
+
+static void what_is_said_of_a_release(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool good, released, asked;
+    } rows[] = {
+        {"*1\r\n:1\r\n", true, true, false},   {"*1\r\n:0\r\n", true, false, false},
+        {"*1\r\n:-1\r\n", true, false, false}, {"*2\r\n:1\r\n*2\r\n:1\r\n:9\r\n", true, true, true},
+        {":1\r\n", false, false, false},       {"-NOPERM\r\n", false, false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct read read = read_of(rows[i].bytes);
+        struct dibs__release_reply said = {false, NULL};
+        assert_int_equal(dibs__codec_read_release(&said, read.reply), rows[i].good);
+        assert_int_equal(said.released, rows[i].released);
+        assert_int_equal(said.ask != NULL, rows[i].asked);
+        done(read);
+    }
+}
+
+static void what_is_said_of_a_retraction(void **state)
+{
+    struct read read = read_of("*4\r\n:1000\r\n:1\r\n:-1\r\n-ERR no\r\n");
+    int64_t server_us;
+
+    (void)state;
+    assert_true(dibs__codec_read_retract(read.reply, 3, &server_us));
+    assert_int_equal(server_us, 1000);
+    assert_false(dibs__codec_read_retract(read.reply, 2, &server_us));
+    assert_true(dibs__codec_read_retracted(read.reply, 0));
+    assert_true(dibs__codec_read_retracted(read.reply, 1));
+    assert_false(dibs__codec_read_retracted(read.reply, 2));
+    done(read);
+}
+
+static void what_is_said_of_a_renewal(void **state)
+{
+    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE, DIBS__RENEW_DONE, DIBS__RENEW_GONE,
+                                                  DIBS__RENEW_LATE, DIBS__RENEW_REFUSED};
+    struct read read = read_of("*6\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:1000\r\n");
+    int64_t server_us;
+
+    (void)state;
+    assert_true(dibs__codec_read_renew(read.reply, 5, &server_us));
+    assert_int_equal(server_us, 1000);
+    assert_false(dibs__codec_read_renew(read.reply, 3, &server_us));
+    for (size_t i = 0; i < 5; i++) {
+        struct dibs__renew_reply said = dibs__codec_read_renewed(read.reply, i);
+        assert_int_equal(said.code, codes[i]);
+        assert_int_equal(said.server_us, codes[i] == DIBS__RENEW_LATE ? 500 : 0);
+        assert_int_equal(said.error != NULL, codes[i] == DIBS__RENEW_REFUSED);
+    }
+    done(read);
+}
+
+static void what_is_said_of_an_owner(void **state)
+{
+    struct dibs__query_reply said;
+    struct read read = read_of("*4\r\n$5\r\ntoken\r\n:300\r\n$2\r\n41\r\n:2\r\n");
+
+    (void)state;
+    assert_true(dibs__codec_read_query(&said, read.reply));
+    assert_int_equal(said.owner_size, 5);
+    assert_memory_equal(said.owner, "token", 5);
+    assert_int_equal(said.remaining_ms, 300);
+    assert_int_equal(said.fence, 41);
+    assert_int_equal(said.waiters, 2);
+    done(read);
+    read = read_of("*4\r\n$-1\r\n:-2\r\n$16\r\n9007199254740992\r\n:0\r\n");
+    assert_true(dibs__codec_read_query(&said, read.reply));
+    assert_null(said.owner);
+    assert_int_equal(said.remaining_ms, 0);
+    assert_int_equal(said.fence, 0);
+    done(read);
+    read = read_of("*3\r\n$-1\r\n:-2\r\n$-1\r\n");
+    assert_false(dibs__codec_read_query(&said, read.reply));
+    done(read);
+}
+
+static void what_is_said_of_a_forced_end(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool good;
+        enum dibs__force_code code;
+        int64_t server_us;
+    } rows[] = {
+        {":1\r\n", true, DIBS__FORCE_DONE, 0},
+        {":0\r\n", true, DIBS__FORCE_HELD_BY_ANOTHER, 0},
+        {":-500\r\n", true, DIBS__FORCE_LATE, 500},
+        {":-9223372036854775807\r\n", true, DIBS__FORCE_LATE, INT64_C(1) << 53},
+        {"+OK\r\n", false, DIBS__FORCE_LATE, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct read read = read_of(rows[i].bytes);
+        struct dibs__force_reply said = {DIBS__FORCE_LATE, 0};
+        assert_int_equal(dibs__codec_read_force(&said, read.reply), rows[i].good);
+        assert_int_equal(said.code, rows[i].code);
+        assert_int_equal(said.server_us, rows[i].server_us);
+        done(read);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_ask_has_its_arguments_in_order),
+        cmocka_unit_test(the_others_have_theirs),
+        cmocka_unit_test(the_longest_call_fits),
+        cmocka_unit_test(what_is_said_of_an_ask),
+        cmocka_unit_test(what_is_said_of_a_release),
+        cmocka_unit_test(what_is_said_of_a_retraction),
+        cmocka_unit_test(what_is_said_of_a_renewal),
+        cmocka_unit_test(what_is_said_of_an_owner),
+        cmocka_unit_test(what_is_said_of_a_forced_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
