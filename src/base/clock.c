@@ -6,11 +6,11 @@
 #ifdef CLOCK_BOOTTIME
 #define LEASE_CLOCK CLOCK_BOOTTIME
 #else
-#define LEASE_CLOCK CLOCK_MONOTONIC /* counts sleep on macOS */
+#define LEASE_CLOCK CLOCK_MONOTONIC /* on macOS it runs on while the machine is suspended */
 #endif
 
 #define NS_PER_S INT64_C(1000000000)
-#define SLICE_MS 1000 /* after a suspend a poll notices so late at most that its deadline has passed */
+#define SLICE_MS 1000 /* at most so late, after a suspension, a poll notices that its deadline has passed */
 
 static int64_t read_clock(clockid_t id)
 {
@@ -50,7 +50,7 @@ static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, s
 #endif
 }
 
-/* The time of poll(2) stands still while the machine is suspended, so the clock is looked at after each slice. */
+/* The timeout of poll(2) stands still while the machine is suspended, so the clock is read after each slice. */
 static int system_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
 {
     for (;;) {

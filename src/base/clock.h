@@ -1,4 +1,4 @@
-/* The clock that leases are counted on, and the two ways to sleep by it. An ops struct, so that tests move it. */
+/* The clock of leases, and the two ways to sleep by it. An ops struct, so that tests can move it. */
 #ifndef DIBS_BASE_CLOCK_H
 #define DIBS_BASE_CLOCK_H
 
@@ -8,20 +8,24 @@
 #include "base/mutex.h"
 
 #define DIBS__NS_PER_MS INT64_C(1000000)
-#define DIBS__NEVER INT64_MAX /* the deadline that does not come */
+#define DIBS__NEVER INT64_MAX /* the deadline that never comes */
 
-/*
- * now:  nanoseconds since some start, running on while the machine sleeps.
- * wait: lets go of mutex and sleeps until cond is signalled, or now() reaches
- *       the deadline, or for no reason; mutex is held again on return.
- * poll: poll(2) until something is ready or now() reaches the deadline, which
- *       is noticed within a second even where the machine was suspended
- *       meanwhile; returns how many are ready, 0 also for a signal.
- * A cond that is waited on with the clock is made by dibs__cond_init().
- */
 struct dibs__clock {
+    /* Nanoseconds since some start. The clock runs on while the machine is suspended. */
     int64_t (*now)(const struct dibs__clock *clock);
+
+    /*
+     * Lets go of the mutex and sleeps until the cond is signalled or now()
+     * reaches the deadline; it may also return early, for no reason. The mutex
+     * is held again on return. The cond was made by dibs__cond_init().
+     */
     void (*wait)(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex, int64_t deadline);
+
+    /*
+     * poll(2) until a descriptor is ready or now() reaches the deadline. After a
+     * suspension of the machine, a deadline that has passed is noticed within a
+     * second. Returns how many are ready; 0 also when a signal came.
+     */
     int (*poll)(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline);
 };
 
@@ -32,13 +36,13 @@ static inline int64_t dibs__now(const struct dibs__clock *clock)
     return clock->now(clock);
 }
 
-/* base + ms, DIBS__NEVER instead of an overflow. */
+/* base + ms; where that would overflow, DIBS__NEVER. */
 int64_t dibs__after_ms(int64_t base, int64_t ms);
 
-/* What is left until the deadline in whole milliseconds, rounded up; 0 when it has passed. */
+/* How many milliseconds are left until the deadline, rounded up; 0 when it has passed. */
 int64_t dibs__ms_until(int64_t deadline, int64_t now);
 
-/* Returns 0 or an error number, as pthread_cond_init does. */
+/* A cond for a clock's wait. Returns 0 or an error number, as pthread_cond_init does. */
 int dibs__cond_init(pthread_cond_t *cond);
 
 #endif

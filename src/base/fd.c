@@ -1,8 +1,9 @@
 /*
- * Lock discipline: `mutex` guards the list and, with it, every opening and
- * closing, so that at a fork each descriptor of ours that is open is on the
- * list. It is a leaf: nothing else is locked while it is held. fork(2) holds
- * it across the fork, so the child finds the list whole.
+ * Lock discipline
+ *
+ * `mutex` guards the list. It is also held while a descriptor is opened or
+ * closed, so that at a fork the list names each open one. It is a leaf. fork(2)
+ * holds it across the fork, so that the child finds a list that is whole.
  */
 #include "base/fd.h"
 
@@ -20,22 +21,23 @@
 DIBS__MUTEX_CLASS(fd_mutex);
 
 static struct dibs__mutex mutex = DIBS__MUTEX_INITIALIZER;
-static int *open_fds;               /* guarded by mutex */
-static size_t open_count, open_cap; /* guarded by mutex */
-static struct dibs__once watching;  /* registers the three functions below */
-static atomic_uint generation;      /* written in the child of a fork, before it has a second thread */
+static int *open_fds DIBS__GUARDED_BY(fd_mutex);
+static size_t open_count DIBS__GUARDED_BY(fd_mutex);
+static size_t open_cap DIBS__GUARDED_BY(fd_mutex); /* for so many is room */
+static struct dibs__once watching;                 /* guards itself; runs watch_forks */
+static atomic_uint generation;                     /* atomic; changed in a forked child while it has one thread */
 
-static void before_fork(void)
+static void before_fork(void) DIBS__ACQUIRES(fd_mutex)
 {
     fd_mutex_lock(&mutex);
 }
 
-static void after_fork_in_parent(void)
+static void after_fork_in_parent(void) DIBS__RELEASES(fd_mutex)
 {
     fd_mutex_unlock(&mutex);
 }
 
-static void after_fork_in_child(void)
+static void after_fork_in_child(void) DIBS__RELEASES(fd_mutex)
 {
     for (size_t i = 0; i < open_count; i++)
         close(open_fds[i]);
@@ -50,8 +52,8 @@ static bool watch_forks(void)
     return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
-/* Requires mutex. Room for `more` on the list, or false with errno set. */
-static bool reserve(size_t more)
+/* Makes room for `more` on the list; false with errno set. */
+static bool reserve(size_t more) DIBS__REQUIRES(fd_mutex)
 {
     if (open_count + more <= open_cap)
         return true;
@@ -71,15 +73,14 @@ bool dibs__fd_watch_forks(void)
     return dibs__once(&watching, watch_forks);
 }
 
-/* False, with errno set: a fork would not be noticed, so nothing is opened. */
-static bool lock_list(void)
+/* A fork will be noticed; false with errno set: it would not be, so that nothing may be opened. */
+static bool forks_are_watched(void)
 {
-    if (!dibs__fd_watch_forks()) {
+    bool watched = dibs__fd_watch_forks();
+
+    if (!watched)
         errno = ENOMEM;
-        return false;
-    }
-    fd_mutex_lock(&mutex);
-    return true;
+    return watched;
 }
 
 #ifdef __linux__
@@ -92,7 +93,8 @@ static int open_pipe(int ends[2])
 {
     return pipe2(ends, O_CLOEXEC | O_NONBLOCK);
 }
-#else /* a program that another thread starts between the two calls inherits the descriptor: no way around it here */
+#else /* A program that another thread starts between two calls inherits the descriptor. Nothing here can prevent      \
+         that. */
 static bool set_flags(int fd)
 {
     return fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
@@ -125,8 +127,9 @@ int dibs__fd_socket(int family)
 {
     int fd = -1;
 
-    if (!lock_list())
+    if (!forks_are_watched())
         return -1;
+    fd_mutex_lock(&mutex);
     if (reserve(1))
         fd = open_socket(family);
     if (fd >= 0)
@@ -139,8 +142,9 @@ int dibs__fd_pipe(int ends[2])
 {
     int result = -1;
 
-    if (!lock_list())
+    if (!forks_are_watched())
         return -1;
+    fd_mutex_lock(&mutex);
     if (reserve(2))
         result = open_pipe(ends);
     if (result == 0) {

@@ -5,7 +5,7 @@
 
 #define DONE (-1L)
 
-/* Short, for `init` is: it is not worth a mutex, which a forked child might find locked for ever. */
+/* `init` is short, so waiting threads look again and again: a forked child might find a mutex locked for ever. */
 static void pause_shortly(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);

@@ -1,27 +1,27 @@
-/* What a process does once, when it first needs it, and may fail to do: pthread_once(3) with a second chance. */
+/* Initialization that a process does once, on first use, and that may fail: pthread_once(3) with a second chance. */
 #ifndef DIBS_BASE_ONCE_H
 #define DIBS_BASE_ONCE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* A static one, all zero, for each thing to be done. */
+/* Static, and all zero at first; one for each initialization. */
 struct dibs__once {
-    atomic_long by; /* the process one of whose threads is at it; 0: none is; -1: it is done */
+    atomic_long by; /* atomic; the id of the process in which a thread runs `init`; 0: none does; -1: it was done */
 };
 
 /*
- * Runs `init` unless it has succeeded before, one thread at a time; others wait
- * meanwhile. Returns whether it has succeeded by then: after a failure the next
- * caller runs it again. A child that was forked while a thread of its parent was
- * at it runs it anew.
+ * Runs `init` unless it has succeeded before. One thread at a time runs it, and
+ * others wait meanwhile. Returns whether it has succeeded: after a failure, the
+ * next call runs it again. In a child that was forked while a thread of its
+ * parent ran `init`, the next call runs it anew.
  */
 bool dibs__once(struct dibs__once *once, bool (*init)(void));
 
 /*
- * In a child: what is to be done once was done before the fork, whatever the
- * parent's thread had still to note. A handler that runs at forks proves that
- * it is registered.
+ * For a forked child that knows that `init` succeeded before the fork, although
+ * the parent's thread may not have noted so yet. A handler that runs at forks
+ * knows, for example, that it was registered.
  */
 void dibs__once_was_done(struct dibs__once *once);
 

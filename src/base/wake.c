@@ -25,7 +25,11 @@ void dibs__wake_ring(struct dibs__wake *wake)
         continue;
 }
 
-/* The pipe first, then the flag: a ringing in between finds the flag set, and what it rang for is seen after this. */
+/*
+ * First the pipe is emptied, then the flag is cleared. A thread that rings in
+ * between finds the flag set and writes nothing; the caller, which looks for
+ * changes after this, sees what that thread rang for.
+ */
 void dibs__wake_quiet(struct dibs__wake *wake)
 {
     char bytes[16];

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/require.h"
+
 bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size)
 {
     if (size > buffer->cap - buffer->used) {
@@ -35,6 +37,7 @@ bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *co
 
 void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size)
 {
+    DIBS__REQUIRE(size <= buffer->used);
     buffer->used -= size;
     memmove(buffer->bytes, buffer->bytes + size, buffer->used);
 }

@@ -1,22 +1,24 @@
-/* Bytes on their way to a server. */
+/* Bytes that are to be sent to a server. */
 #ifndef DIBS_REDIS_BUFFER_H
 #define DIBS_REDIS_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-struct dibs__buffer { /* all zero: empty */
+/* All zero: empty. Its owner guards it. */
+struct dibs__buffer {
     char *bytes;
-    size_t used, cap;
+    size_t used; /* how many bytes it holds */
+    size_t cap;  /* how many it has room for */
 };
 
-bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes,
-                         size_t size); /* false: no memory, nothing done */
+/* False: no memory, and nothing was appended. */
+bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size);
 
-/* One command as Redis wants it, formatted by hiredis. False: no memory, nothing done. */
+/* Appends one command in Redis' format. False: no memory, and nothing was appended. */
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes);
 
-void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size); /* the first `size` bytes are done with */
+void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size); /* removes the first `size` bytes */
 void dibs__buffer_free(struct dibs__buffer *buffer);
 
 #endif

@@ -4,9 +4,9 @@
 #include <string.h>
 
 /*
- * The codes with which an error reply begins. Before Redis 7 an error that
- * came up inside a script stands later in the sentence, so the codes that a
- * script can meet are looked for there as well.
+ * The codes with which an error reply begins, and what each means. When an error
+ * came up inside a script, servers before Redis 7 put its code later in the
+ * sentence, so in the error of a script the code is looked for anywhere.
  */
 static const struct {
     const char *code;
@@ -18,8 +18,8 @@ static const struct {
     {"DENIED", DIBS_DENIED},
     {"ERR AUTH ", DIBS_DENIED},
     {"ERR The user executing the script", DIBS_DENIED}, /* a script lacks a right: Redis 7.0 */
-    {"ERR ACL failure in script", DIBS_DENIED},         /* and since 7.2 */
-    {"The user executing the script", DIBS_DENIED},     /* before, behind the place in the script */
+    {"ERR ACL failure in script", DIBS_DENIED},         /* a script lacks a right: since Redis 7.2 */
+    {"The user executing the script", DIBS_DENIED},     /* a script lacks a right: before Redis 7.0 */
     {"ERR invalid password", DIBS_DENIED},
     {"ERR Client sent AUTH", DIBS_DENIED},
     {"LOADING", DIBS_UNAVAILABLE},
@@ -80,12 +80,14 @@ dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply
 }
 
 /*
- * What a refusal means, in our own words: the first entry that fits. The words
- * of the server are compared, and never shown.
+ * What a refusal means, in our own words; the first entry that fits counts. The
+ * words of the server are only compared, never shown.
  */
 static const struct {
-    const char *start, *code, *meaning;
-    bool of_all; /* it is not the command that is refused, but the connection */
+    const char *start;   /* of the server's sentence */
+    const char *code;    /* may be shown */
+    const char *meaning; /* our words */
+    bool of_connection;  /* not the command is refused, but the connection */
 } refusals[] = {
     {"NOAUTH", "NOAUTH", "it wants a password", false},
     {"WRONGPASS", "WRONGPASS", "the user or the password is wrong", false},
@@ -123,7 +125,7 @@ dibs_status dibs__reply_refusal(struct dibs__error *error, const redisReply *rep
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         if (begins_with(reply->str, refusals[i].start))
             return dibs__error_set(error, status, "%s refused %s: %s (%s)", shown,
-                                   refusals[i].of_all ? "the connection" : command, refusals[i].meaning,
+                                   refusals[i].of_connection ? "the connection" : command, refusals[i].meaning,
                                    refusals[i].code);
     return dibs__error_set(
         error, status, "%s refused %s, in words that are not shown because they may repeat a password", shown, command);

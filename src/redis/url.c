@@ -22,7 +22,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* Percent-decodes length bytes into a new string at *out. `part` is what a sentence calls them. */
+/* Percent-decodes length bytes into a new string at *out. part: the name of these bytes in a sentence. */
 static dibs_status decode(char **out, const char *text, size_t length, const char *part, struct dibs__error *error)
 {
     char *decoded = malloc(length + 1); /* NOLINT(clang-analyzer-optin.portability.UnixAPI): of a text in memory */
@@ -55,7 +55,7 @@ static dibs_status decode(char **out, const char *text, size_t length, const cha
     return DIBS_OK;
 }
 
-/* A number of at most max that takes all of length digits. */
+/* Whether all of the length bytes are digits of a number of at most max. */
 static bool parse_number(unsigned *out, const char *text, size_t length, unsigned max)
 {
     unsigned long value = 0;
@@ -102,7 +102,7 @@ static bool all_graphic(const char *text)
     return true;
 }
 
-/* The address within brackets. Whether there is such a scope as after % is the resolver's business. */
+/* An address that stood in brackets. The resolver finds out whether the scope behind its % exists. */
 static bool ipv6_is_good(const char *host)
 {
     char address[INET6_ADDRSTRLEN];

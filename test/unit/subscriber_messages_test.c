@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "support/odd_transport.h"
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -30,6 +31,18 @@ static void messages_arrive_in_order(void **state)
     attend(r);
     expect_messages(r, texts, 3);
     close(server);
+}
+
+static void messages_arrive_over_an_odd_transport(void **state)
+{
+    static const char *const texts[] = {"first", "2", "third"};
+    struct rig *r = *state;
+
+    r->endpoint.transport = &odd_transport;
+    subscribed(r);
+    fake_redis_push(r->fake, MESSAGE(5, "first") MESSAGE(1, "2") MESSAGE(5, "third"));
+    ATTEND_UNTIL(r, r->message_count == 3);
+    expect_messages(r, texts, 3);
 }
 
 static void a_message_may_come_in_pieces(void **state)
@@ -176,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(messages_arrive_in_order),
+        TEST(messages_arrive_over_an_odd_transport),
         TEST(a_message_may_come_in_pieces),
         TEST(a_message_may_hold_any_bytes),
         TEST(more_than_is_read_at_once_arrives_whole),

@@ -1,0 +1,108 @@
+/* The seam below a link: channels work on a transport that behaves as an SSL object does. */
+#include "support/odd_transport.h"
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+static int setup_odd(void **state)
+{
+    int result = setup(state);
+    struct rig *r = *state;
+
+    r->endpoint.transport = &odd_transport;
+    return result;
+}
+
+enum { THREADS = 4, ROUNDS = 50 };
+
+struct crowd {
+    struct rig *r;
+    uint64_t serial;
+    unsigned number, right;
+};
+
+static void *run_crowd(void *arg)
+{
+    struct crowd *c = arg;
+    char text[64];
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        snprintf(text, sizeof text, "a text that takes more than one piece: %u-%u", c->number, i);
+        c->right += echoes(c->r, c->serial, text);
+    }
+    return NULL;
+}
+
+static void threads_get_their_replies(void **state)
+{
+    struct rig *r = *state;
+    struct crowd crowd[THREADS];
+    pthread_t threads[THREADS];
+    uint64_t serial = open_now(r);
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        crowd[i] = (struct crowd){r, serial, i, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_crowd, &crowd[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_that(crowd[i].right == ROUNDS, "%u of thread %u", crowd[i].right, i);
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+}
+
+static void the_scheduler_connects_and_gets_its_replies(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__link_view view;
+    struct submits all;
+    struct submitted list[SUBMITS];
+
+    attend_until(r, true, &r->opened, 1);
+    assert_true(dibs__channel_view(r->channel, &view));
+    submit_all(r, view.serial, &all, list);
+    attend_until(r, false, &all.done, SUBMITS);
+    assert_int_equal(all.in_order, SUBMITS);
+    assert_int_equal(all.broken, 0);
+}
+
+/* The reply lies in the socket, then in the transport: neither is late. */
+static void a_reply_that_came_in_time_is_found(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+    uint64_t serial = open_now(r);
+    struct echo echo;
+    struct dibs__request *request =
+        dibs__channel_send(r->channel, serial, echo_of(&echo, "in time"), after(r, COMMAND_MS), &error);
+
+    assert_non_null(request);
+    fake_redis_await(r->fake, "ECHO", 1);
+    await_bytes(r);
+    moved_clock_set(&r->clock, after(r, COMMAND_MS + 1));
+    assert_true(wait_echo(r, request, "in time"));
+    assert_true(stands(r));
+}
+
+static void the_end_is_noticed(void **state)
+{
+    struct rig *r = *state;
+
+    open_now(r);
+    fake_redis_cut(r->fake);
+    attend_until_broken(r);
+    assert_true(echoes(r, open_now(r), "again"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_odd, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(threads_get_their_replies),
+        TEST(the_scheduler_connects_and_gets_its_replies),
+        TEST(a_reply_that_came_in_time_is_found),
+        TEST(the_end_is_noticed),
+    };
+
+    return cmocka_run_group_tests_name("transport", tests, NULL, NULL);
+}
