@@ -82,7 +82,7 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     for (unsigned i = 1; i <= 9; i++) {
         attend_until(r, true, &r->failed, i);
         int64_t pause = pause_before_next(r);
-        assert_that(pause >= MS(longest / 2) && pause <= MS(longest), "%lld ns, attempt %u", (long long)pause, i);
+        assert_that(pause >= MS(longest / 2) && pause <= MS(longest), "%lld ns, try %u", (long long)pause, i);
         unsigned accepted = fake_redis_accepted(r->fake);
         moved_clock_advance(&r->clock, pause - 1);
         dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
@@ -249,7 +249,7 @@ static void *run_opener(void *arg)
     return NULL;
 }
 
-/* Two threads open; the first makes the attempt, which isn't answered, and leaves. */
+/* Two threads open; the first makes the try, which isn't answered, and leaves. */
 static void begin_openers(struct rig *r, struct opener pair[2])
 {
     fake_redis_hold(r->fake, true);
@@ -267,7 +267,7 @@ static void begin_openers(struct rig *r, struct opener pair[2])
     assert_int_equal(r->opened + r->failed, 0);
 }
 
-static void an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler(void **state)
+static void an_opener_in_a_hurry_leaves_the_try_to_the_scheduler(void **state)
 {
     struct rig *r = *state;
     struct opener pair[2];
@@ -281,7 +281,7 @@ static void an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler(void **stat
     assert_true(echoes(r, 1, "word"));
 }
 
-static void the_scheduler_gives_the_attempt_up_after_the_connect_timeout(void **state)
+static void the_scheduler_gives_the_try_up_after_the_connect_timeout(void **state)
 {
     struct rig *r = *state;
     struct opener pair[2];
@@ -299,7 +299,7 @@ static void the_scheduler_gives_the_attempt_up_after_the_connect_timeout(void **
     assert_int_equal(r->opened, 0);
 }
 
-static void an_attempt_that_fails_is_told_to_all_who_wait_for_it(void **state)
+static void a_try_that_fails_is_told_to_all_who_wait_for_it(void **state)
 {
     struct rig *r = *state;
     struct dibs__link_view view;
@@ -325,9 +325,9 @@ int main(void)
         TEST(a_channel_in_a_hurry_connects_at_once),
         TEST(who_comes_while_a_broken_connection_is_in_use),
         TEST(a_channel_not_kept_open_stays_closed),
-        TEST(an_opener_in_a_hurry_leaves_the_attempt_to_the_scheduler),
-        TEST(the_scheduler_gives_the_attempt_up_after_the_connect_timeout),
-        TEST(an_attempt_that_fails_is_told_to_all_who_wait_for_it),
+        TEST(an_opener_in_a_hurry_leaves_the_try_to_the_scheduler),
+        TEST(the_scheduler_gives_the_try_up_after_the_connect_timeout),
+        TEST(a_try_that_fails_is_told_to_all_who_wait_for_it),
     };
 
     return cmocka_run_group_tests_name("channel_opening", tests, NULL, NULL);

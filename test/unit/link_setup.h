@@ -1,4 +1,4 @@
-/* A link to a server that follows a script: shared by the link tests. */
+/* A link to a server that follows a script: shared by the tests of link, greeting and socket. */
 #ifndef DIBS_TEST_LINK_SETUP_H
 #define DIBS_TEST_LINK_SETUP_H
 
@@ -13,7 +13,7 @@ struct rig {
     fake_redis *fake;
     struct dibs__endpoint endpoint;
     atomic_uint_fast64_t commands, errors;
-    struct dibs__error error; /* of the last attempt */
+    struct dibs__error error; /* of the last try */
 };
 
 static inline void use_url(struct rig *r, const char *text)

@@ -22,7 +22,7 @@ static void who_may_not_use_the_channel_is_told_so(void **state)
     assert_int_equal(r->subscribed, 1);
 }
 
-static void each_attempt_that_fails_makes_the_next_wait_longer(void **state)
+static void each_try_that_fails_makes_the_next_wait_longer(void **state)
 {
     static const int64_t longest[] = {10, 20, 40, 80, 160, 320, 500, 500};
     struct rig *r = *state;
@@ -30,7 +30,7 @@ static void each_attempt_that_fails_makes_the_next_wait_longer(void **state)
     fake_redis_refuse(r->fake, true);
     serial_of(r);
     for (unsigned i = 0; i < sizeof longest / sizeof *longest; i++) {
-        expect_failed_attempt(r, i + 1);
+        expect_failed_try(r, i + 1);
         int64_t pause = pass_pause(r);
         assert_that(pause >= MS(longest[i]) / 2 && pause <= MS(longest[i]), "%u: %lld", i, (long long)pause);
     }
@@ -40,7 +40,7 @@ static void each_attempt_that_fails_makes_the_next_wait_longer(void **state)
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
     pass_pause(r);
-    expect_failed_attempt(r, 10);
+    expect_failed_try(r, 10);
     assert_true(pass_pause(r) <= MS(10));
 }
 
@@ -51,7 +51,7 @@ static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
 
     fake_redis_refuse(r->fake, true);
     serial_of(r);
-    expect_failed_attempt(r, 1);
+    expect_failed_try(r, 1);
     assert_int_equal(r->subscribed, 0);
     pass_pause(r);
     fake_redis_refuse(r->fake, false);
@@ -63,7 +63,7 @@ static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
     assert_int_equal(r->subscribed, 1);
     for (unsigned i = 0; i < 3; i++) {
         pass_pause(r);
-        expect_failed_attempt(r, i + 3);
+        expect_failed_try(r, i + 3);
         assert_int_equal(r->subscribed, 2);
     }
     pass_pause(r);
@@ -94,12 +94,12 @@ static void expect_given_up_in_time(struct rig *r, const char *prefix)
     subscribed(r);
 }
 
-static void an_attempt_is_given_up_after_the_connect_timeout(void **state)
+static void a_try_is_given_up_after_the_connect_timeout(void **state)
 {
     expect_given_up_in_time(*state, "CLIENT KILL ID 9223372036854775807");
 }
 
-static void an_attempt_that_is_not_confirmed_is_given_up_as_well(void **state)
+static void a_try_that_is_not_confirmed_is_given_up_as_well(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
@@ -123,10 +123,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(who_may_not_use_the_channel_is_told_so),
-        TEST(each_attempt_that_fails_makes_the_next_wait_longer),
+        TEST(each_try_that_fails_makes_the_next_wait_longer),
         TEST(who_relies_on_it_is_told_when_it_can_not_be_made_anew),
-        TEST(an_attempt_is_given_up_after_the_connect_timeout),
-        TEST(an_attempt_that_is_not_confirmed_is_given_up_as_well),
+        TEST(a_try_is_given_up_after_the_connect_timeout),
+        TEST(a_try_that_is_not_confirmed_is_given_up_as_well),
     };
 
     return cmocka_run_group_tests_name("subscriber_failure", tests, NULL, NULL);

@@ -176,7 +176,7 @@ static void one_that_breaks_at_once_stood_all_the_same(void **state)
     ATTEND_UNTIL(r, r->subscribed == 1);
     assert_int_equal(serial_of(r), 0);
     assert_int_equal(r->message_count, 1);
-    /* why it broke is not why there is none: that was no failed attempt */
+    /* a subscription that broke is no failed try: its reason is not told */
     assert_status(DIBS_UNAVAILABLE, dibs__subscriber_await(r->subscriber, 0, &serial, &error));
     fake_redis_answer(r->fake, "SUBSCRIBE", CONFIRMED);
     assert_int_equal(pass_pause(r), MS(10));

@@ -200,7 +200,7 @@ static inline uint64_t subscribed_again(struct rig *r)
 }
 
 /* The one with that number, from 1. */
-static inline void expect_failed_attempt(struct rig *r, unsigned number)
+static inline void expect_failed_try(struct rig *r, unsigned number)
 {
     ATTEND_UNTIL(r, fake_redis_accepted(r->fake) == number);
     ATTEND_UNTIL(r, !is_connected(r));

@@ -106,7 +106,7 @@ static void it_ends_its_predecessor_before_it_subscribes(void **state)
 }
 
 /* Attempts between that came to nothing do not hide it. */
-static void the_predecessor_of_a_failed_attempt_is_ended_too(void **state)
+static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
 {
     struct rig *r = *state;
 
@@ -115,7 +115,7 @@ static void the_predecessor_of_a_failed_attempt_is_ended_too(void **state)
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
     pass_pause(r);
-    expect_failed_attempt(r, 2);
+    expect_failed_try(r, 2);
     fake_redis_answer(r->fake, "INFO", "$49\r\nrun_id:" FAKE_RUN_ID "\r\n\r\n");
     pass_pause(r);
     subscribed(r);
@@ -184,18 +184,18 @@ static void who_waits_leaves_at_the_deadline(void **state)
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-static void who_waits_is_told_when_an_attempt_fails(void **state)
+static void who_waits_is_told_when_a_try_fails(void **state)
 {
     struct rig *r = *state;
     struct waiter w;
 
     fake_redis_refuse(r->fake, true);
     begin(&w, r, DIBS__NEVER);
-    expect_failed_attempt(r, 1);
+    expect_failed_try(r, 1);
     expect_failed(&w, DIBS_UNAVAILABLE);
 }
 
-/* What failed before the call says nothing of now: the next attempt does, or the deadline. */
+/* A try that failed before the call says nothing of now; the next try does, or the deadline. */
 static void a_failure_before_the_call_is_told_at_the_deadline_only(void **state)
 {
     struct rig *r = *state;
@@ -217,7 +217,7 @@ static void a_failure_before_the_call_is_told_at_the_deadline_only(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs__subscriber_await(r->subscriber, 0, &serial, &w.error));
 }
 
-/* The next attempt is seconds away: nobody waits for it. */
+/* The next try is seconds away: nobody waits for it. */
 static void a_right_that_was_denied_is_told_at_once(void **state)
 {
     struct rig *r = *state;
@@ -287,12 +287,12 @@ int main(void)
         TEST(it_subscribes_again_when_the_connection_breaks),
         TEST(it_is_not_made_anew_too_soon),
         TEST(it_ends_its_predecessor_before_it_subscribes),
-        TEST(the_predecessor_of_a_failed_attempt_is_ended_too),
+        TEST(the_predecessor_of_a_failed_try_is_ended_too),
         TEST(one_that_was_never_confirmed_is_ended_too),
         TEST(who_waits_is_woken_when_it_stands),
         TEST(who_waits_for_the_next_gets_the_next),
         TEST(who_waits_leaves_at_the_deadline),
-        TEST(who_waits_is_told_when_an_attempt_fails),
+        TEST(who_waits_is_told_when_a_try_fails),
         TEST(a_failure_before_the_call_is_told_at_the_deadline_only),
         TEST(a_right_that_was_denied_is_told_at_once),
         TEST(many_threads_may_wait_and_distrust),

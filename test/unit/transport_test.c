@@ -18,6 +18,7 @@ struct crowd {
     struct rig *r;
     uint64_t serial;
     unsigned number, right;
+    atomic_uint *at_work; /* how many of all threads still are */
 };
 
 static void *run_crowd(void *arg)
@@ -29,20 +30,25 @@ static void *run_crowd(void *arg)
         snprintf(text, sizeof text, "a text that takes more than one piece: %u-%u", c->number, i);
         c->right += echoes(c->r, c->serial, text);
     }
+    atomic_fetch_sub(c->at_work, 1);
     return NULL;
 }
 
+/* The scheduler sends what the transport did not take at once. */
 static void threads_get_their_replies(void **state)
 {
     struct rig *r = *state;
     struct crowd crowd[THREADS];
     pthread_t threads[THREADS];
     uint64_t serial = open_now(r);
+    atomic_uint at_work = THREADS;
 
     for (unsigned i = 0; i < THREADS; i++) {
-        crowd[i] = (struct crowd){r, serial, i, 0};
+        crowd[i] = (struct crowd){r, serial, i, 0, &at_work};
         assert_int_equal(pthread_create(&threads[i], NULL, run_crowd, &crowd[i]), 0);
     }
+    while (atomic_load(&at_work) > 0)
+        attend(r, true);
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < THREADS; i++)

@@ -1,5 +1,4 @@
-/* Servers that refuse a part of the greeting, or answer as no Redis server does. */
-#include <errno.h>
+/* Servers that refuse a part of the greeting, or answer it as no Redis server does. */
 #include <stdio.h>
 
 #include "support/test.h"
@@ -112,22 +111,7 @@ static void a_right_that_is_missing_is_named(void **state)
     assert_non_null(strstr(r->error.detail, "EVAL: the account has no permission for that (NOPERM)"));
 }
 
-/* ------------------------------------------------------------------- garbage */
-
-static void a_huge_array_is_not_allocated(void **state)
-{
-    struct rig *r = *state;
-
-    expect_refused(r, "TIME", "*1000000000\r\n", DIBS_STORE_ERROR);
-    expect_refused(r, "TIME", "*4097\r\n", DIBS_STORE_ERROR);
-}
-
-static void a_server_of_another_kind_is_told(void **state)
-{
-    struct rig *r = *state;
-
-    expect_refused(r, "CLIENT", "HTTP/1.1 400 Bad Request\r\n", DIBS_STORE_ERROR);
-}
+/* --------------------------------------------------------------- odd answers */
 
 static void odd_answers_are_as_good_as_none(void **state)
 {
@@ -149,15 +133,6 @@ static void odd_answers_are_as_good_as_none(void **state)
     }
 }
 
-static void a_server_that_hangs_up_is_not_there(void **state)
-{
-    struct rig *r = *state;
-
-    fake_redis_refuse(r->fake, true);
-    assert_null(try_connect(r, NULL));
-    assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -169,11 +144,8 @@ int main(void)
         TEST(a_server_that_takes_no_scripts_is_of_no_use),
         TEST(a_refusal_is_told_in_our_words),
         TEST(a_right_that_is_missing_is_named),
-        TEST(a_huge_array_is_not_allocated),
-        TEST(a_server_of_another_kind_is_told),
         TEST(odd_answers_are_as_good_as_none),
-        TEST(a_server_that_hangs_up_is_not_there),
     };
 
-    return cmocka_run_group_tests_name("link_refusal", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("greeting_refusal", tests, NULL, NULL);
 }

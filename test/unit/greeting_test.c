@@ -1,0 +1,174 @@
+/* What is said on a new link, what its answers tell, and the end of the link before. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/test.h"
+#include "unit/link_setup.h"
+
+/* The first commands that came are these, in this order. */
+static void expect_in_order(struct rig *r, const char *const *prefixes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_that(fake_redis_place(r->fake, prefixes[i], 1) == (int)i, "%s: place %d", prefixes[i],
+                    fake_redis_place(r->fake, prefixes[i], 1));
+}
+
+/* ------------------------------------------------------------------ greeting */
+
+static void it_greets_in_order(void **state)
+{
+    static const char *const order[] = {
+        "CLIENT SETNAME tester", "CLIENT ID",  "INFO server", "CLIENT KILL ID 9223372036854775807", "TIME",
+        "INFO replication",      "SCRIPT LOAD"};
+    struct rig *r = *state;
+
+    struct dibs__link *link = connected(r, NULL);
+    expect_in_order(r, order, sizeof order / sizeof *order);
+    assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 6 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 7 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_place(r->fake, "INFO cluster", 1), 8 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(r->commands, 9 + DIBS__SCRIPT_COUNT);
+    assert_true(link->may_publish);
+    assert_int_equal(link->id.client, 1);
+    assert_string_equal(link->id.run_id, FAKE_RUN_ID);
+    assert_true(link->id.may_kill && dibs__link_can_be_ended(&link->id));
+    assert_int_equal(link->server_ahead_us, 5000007 - link->greeted_at / 1000);
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) /* the fake tells as a sha which command it was */
+        assert_int_equal(strtol(link->shas[i], NULL, 10), 7 + i);
+    dibs__link_free(link);
+}
+
+static void it_is_let_in_first(void **state)
+{
+    static const char *const order[] = {"AUTH user secret", "SELECT 3", "CLIENT SETNAME", "CLIENT ID"};
+    struct rig *r = *state;
+    char url[96];
+
+    snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+    use_url(r, url);
+    connect_and_leave(r, NULL);
+    expect_in_order(r, order, sizeof order / sizeof *order);
+}
+
+static void a_password_alone_needs_no_user(void **state)
+{
+    static const char *const order[] = {"AUTH secret", "CLIENT SETNAME"};
+    struct rig *r = *state;
+    char url[96];
+
+    snprintf(url, sizeof url, "redis://:secret@127.0.0.1:%u", fake_redis_port(r->fake));
+    use_url(r, url);
+    connect_and_leave(r, NULL);
+    expect_in_order(r, order, sizeof order / sizeof *order);
+    assert_int_equal(fake_redis_count(r->fake, "SELECT"), 0);
+}
+
+/* It is asked all that the next link needs in order to end this one. */
+static void for_subscriptions_it_is_only_let_in(void **state)
+{
+    static const char *const order[] = {"AUTH user secret", "CLIENT SETNAME tester", "CLIENT ID", "INFO server",
+                                        "CLIENT KILL ID 9223372036854775807"};
+    static const struct dibs__link_id before = {.client = 77, .run_id = FAKE_RUN_ID, .may_kill = true};
+    struct rig *r = *state;
+    char url[96];
+
+    snprintf(url, sizeof url, "redis://user:secret@127.0.0.1:%u/3", fake_redis_port(r->fake));
+    use_url(r, url);
+    struct dibs__link *link = try_connect_for(r, DIBS__LINK_SUBSCRIPTIONS, &before);
+    assert_that(link, "%s", r->error.detail);
+    expect_in_order(r, order, sizeof order / sizeof *order);
+    assert_int_equal(fake_redis_place(r->fake, "CLIENT KILL ID 77", 1), 5);
+    assert_int_equal(fake_redis_count(r->fake, ""), 6);
+    assert_true(link->id.client == 1 && dibs__link_can_be_ended(&link->id));
+    dibs__link_free(link);
+}
+
+/* ----------------------------------------------------------- the link before */
+
+static void the_link_before_is_ended(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__link_id first = connect_and_leave(r, NULL);
+
+    connect_and_leave(r, &first);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
+    /* behind the whole greeting of the second link */
+    assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) > fake_redis_place(r->fake, "EVAL return 1", 2));
+}
+
+/* The greeting asks only whether the account may kill, with the id of no client. */
+static void expect_not_killed(struct rig *r, struct dibs__link_id before)
+{
+    unsigned kills = fake_redis_count(r->fake, "CLIENT KILL");
+
+    connect_and_leave(r, &before);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL"), kills + 1);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 9223372036854775807"), kills + 1);
+}
+
+static void the_link_before_of_another_server_is_let_be(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__link_id first = connect_and_leave(r, NULL);
+
+    memset(first.run_id, 'e', 40);
+    expect_not_killed(r, first);
+}
+
+static void a_link_before_that_cannot_be_named_is_let_be(void **state)
+{
+    struct rig *r = *state;
+    const struct dibs__link_id first = connect_and_leave(r, NULL);
+    struct dibs__link_id changed = first;
+
+    changed.client = 0;
+    expect_not_killed(r, changed);
+    changed = first;
+    changed.may_kill = false;
+    expect_not_killed(r, changed);
+    changed = first;
+    changed.run_id[0] = 0;
+    expect_not_killed(r, changed);
+    fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n"); /* nothing tells whether it is the same server */
+    expect_not_killed(r, first);
+}
+
+/* ------------------------------------------------------------------- cluster */
+
+static bool is_in_a_cluster(struct rig *r, const char *info)
+{
+    fake_redis_answer(r->fake, "INFO cluster", info);
+    struct dibs__link *link = connected(r, NULL);
+    bool cluster = link->cluster;
+    dibs__link_free(link);
+    return cluster;
+}
+
+static void a_server_says_whether_it_is_in_a_cluster(void **state)
+{
+    struct rig *r = *state;
+
+    assert_true(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "$30\r\n# Cluster\r\ncluster_enabled:0\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "$0\r\n\r\n"));
+    assert_false(is_in_a_cluster(r, "-NOPERM no right\r\n"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_greets_in_order),
+        TEST(it_is_let_in_first),
+        TEST(a_password_alone_needs_no_user),
+        TEST(for_subscriptions_it_is_only_let_in),
+        TEST(the_link_before_is_ended),
+        TEST(the_link_before_of_another_server_is_let_be),
+        TEST(a_link_before_that_cannot_be_named_is_let_be),
+        TEST(a_server_says_whether_it_is_in_a_cluster),
+    };
+
+    return cmocka_run_group_tests_name("greeting", tests, NULL, NULL);
+}
