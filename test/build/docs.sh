@@ -1,0 +1,147 @@
+# What the documents name is there: files, functions, tests and other names of the sources, and the numbers of the rules
+# and invariants that the sources refer to.
+#
+# In the documents, what stands between backticks is one of
+#   src/core/lease.c, core/lease.c      a file or folder, from the top or from src; may hold a *
+#   core/lease.c:dibs__lease_lose()     a function, and the file that defines it
+#   dibs_lock()                         a function
+#   some_name, struct x, enum x         a word of the sources, as each with a _ in it is expected to be
+# or anything else, which is not looked at.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+cd "$DIBS_TOP" || exit 1
+documents="README.md doc/*.md"
+
+# Spans between backticks, outside of blocks of code; none goes over the end of a line.
+spans() {
+    awk '/^```/ { inside = !inside; next }
+         !inside { n = split($0, part, "`"); for (i = 2; i <= n; i += 2) print part[i] }' "$@" | sort -u
+}
+
+sources() {
+    find src include test bench demo Makefile -type f ! -name docs.sh ! -path '*/corpus/*' ! -name '*.patch'
+}
+
+sources | tr '\n' '\0' | xargs -0 grep -ohE '[A-Za-z_][A-Za-z0-9_]*' | sort -u >"$tmp/words"
+
+is_file() {
+    for at in $1 src/$1; do
+        [ -e "$at" ] && return
+    done
+    false
+}
+
+defines() {
+    grep -qE "^([a-z].*[ *]|local function )$2\(([^;]*|.*\{)\$" "$1"
+}
+
+is_function() {
+    file=${1%%:*}
+    name=${1##*:}
+    name=${name%??}
+    if [ "$file" = "$1" ]; then
+        grep -qE "^[a-z].*[ *]$name\(|^local function $name\(" -r src include
+    else
+        is_file "$file" && if [ -e "src/$file" ]; then defines "src/$file" "$name"; else defines "$file" "$name"; fi
+    fi
+}
+
+# What of the spans on standard input is not there.
+missing() {
+    while read -r span; do
+        case $span in
+        *[!A-Za-z0-9_\ ./:*\(\)-]* | '' | -* | *.) continue ;;
+        *' '*'('* | *:) continue ;;
+        *'()') is_function "$span" ;;
+        'struct '* | 'enum '*) grep -qxF "${span#* }" "$tmp/words" ;;
+        *' '* | *:* | *'('* | /*) continue ;;
+        */* | *.[ch] | *.lua | *.sh | *.py | *.pml | *.md | *.awk) is_file "$span" ;;
+        *.* | *-* | *'*'*) continue ;;
+        *_*) grep -qxF "$span" "$tmp/words" ;;
+        *) continue ;;
+        esac || echo "$span"
+    done
+}
+
+names_what_is_there() {
+    spans $documents | missing >"$tmp/missing"
+    [ ! -s "$tmp/missing" ] || { echo "named, and not there:" && cat "$tmp/missing" && false; }
+}
+
+links_lead_somewhere() {
+    for document in $documents; do
+        grep -oE '\]\([^)#:]+\)' "$document" | sed 's/^](//; s/)$//' | while read -r link; do
+            [ -e "$(dirname "$document")/$link" ] || echo "$document: $link"
+        done
+    done >"$tmp/broken"
+    [ ! -s "$tmp/broken" ] || { cat "$tmp/broken" && false; }
+}
+
+# "rules 20 and 21", "invariant 2": a number a line.
+numbers() {
+    grep -rohiwE "$1s? [0-9]+((,| and| to| or) [0-9]+)*" src test include doc README.md | grep -oE '[0-9]+' | sort -nu
+}
+
+rules() {
+    sed -n 's/^| \([0-9][0-9]*\) |.*/\1/p' doc/PROTOCOL.md
+}
+
+invariants() {
+    awk '/^## /{ here = $2 == "Invariants" } here && /^[0-9]+\. / { print $1 + 0 }' doc/ARCHITECTURE.md
+}
+
+# The numbers on standard input are among those that the command prints.
+are_all_among() {
+    "$@" >"$tmp/known"
+    while read -r number; do
+        grep -qx "$number" "$tmp/known" || echo "there is no number $number"
+    done >"$tmp/unknown"
+    [ ! -s "$tmp/unknown" ] || { cat "$tmp/unknown" && false; }
+}
+
+rules_are_written_down() {
+    numbers rule | are_all_among rules
+}
+
+invariants_are_written_down() {
+    numbers invariant | are_all_among invariants
+}
+
+rules_are_numbered_without_a_gap() {
+    rules | awk '$1 != NR { print "rule " NR " is missing"; bad = 1 } END { exit bad || NR == 0 }'
+}
+
+sources_are_on_the_map() {
+    for source in $(find src -name '*.c'); do
+        grep -qF "\`${source#src/}\`" doc/ARCHITECTURE.md || echo "$source is not on the map"
+    done >"$tmp/unmapped"
+    [ ! -s "$tmp/unmapped" ] || { cat "$tmp/unmapped" && false; }
+}
+
+mutexes_are_in_the_lock_order() {
+    grep -rhoE '^DIBS__MUTEX_CLASS\([a-z_]+' src --include='*.[ch]' | sed 's/.*(//' | sort >"$tmp/mutexes"
+    sed -n 's/^| `\([a-z_]*_mutex\)` |.*/\1/p' doc/ARCHITECTURE.md | sort | diff "$tmp/mutexes" -
+}
+
+# Each of these is found; the others are there, or not looked at.
+notices_what_is_not_there() {
+    cat >"$tmp/false.md" <<'END'
+A `src/core/gone.c`, `core/lease.c:no_such_function()`, `no_such_function()`, `struct no_such`, `no_such_test_anywhere`.
+A `src/core`, `core/lease.h`, `dibs_lock()`, `DIBS_LOST`, `make bugs`, `{0, ...}`, `SET K token`, `lock:`, `-1`.
+END
+    spans "$tmp/false.md" | missing | sort >"$tmp/found"
+    printf '%s\n' 'core/lease.c:no_such_function()' 'no_such_function()' no_such_test_anywhere src/core/gone.c \
+        'struct no_such' | sort | diff - "$tmp/found"
+    ! echo 999 | are_all_among rules >/dev/null
+}
+
+tap_plan 8
+tap 'what the documents name is there' names_what_is_there
+tap 'links between the documents lead somewhere' links_lead_somewhere
+tap 'every rule that is referred to is in PROTOCOL.md' rules_are_written_down
+tap 'every invariant that is referred to is in ARCHITECTURE.md' invariants_are_written_down
+tap 'the rules are numbered without a gap' rules_are_numbered_without_a_gap
+tap 'every source file is on the map of ARCHITECTURE.md' sources_are_on_the_map
+tap 'every mutex class is in the lock order' mutexes_are_in_the_lock_order
+tap 'a name that is not there is noticed' notices_what_is_not_there
+tap_end
