@@ -111,6 +111,18 @@ rules_are_numbered_without_a_gap() {
     rules | awk '$1 != NR { print "rule " NR " is missing"; bad = 1 } END { exit bad || NR == 0 }'
 }
 
+# Each rule but one that is not built tells of an accident, and names a test that shows it.
+rules_have_a_test() {
+    find test -name '*.c' -exec sed -n 's/^static void \([a-z0-9_]*\)(void \*\*state)$/\1/p' {} + | sort -u >"$tmp/tests"
+    grep '^| [0-9]* |' doc/PROTOCOL.md | grep -v 'Not built' | while IFS='|' read -r _ number _ accident shown _; do
+        [ "$(echo "$accident" | wc -c)" -gt 10 ] || echo "rule$number tells of no accident"
+        echo "$shown" | awk -F '`' '{ for (i = 2; i < NF; i += 2) if ($i ~ /^[a-z0-9_]+$/) print $i }' | sort -u >"$tmp/shown"
+        [ -n "$(comm -12 "$tmp/shown" "$tmp/tests")" ] || echo "rule$number names no test"
+        comm -23 "$tmp/shown" "$tmp/tests" | sed "s/\$/ is no test, says rule$number/"
+    done >"$tmp/untested"
+    [ ! -s "$tmp/untested" ] || { cat "$tmp/untested" && false; }
+}
+
 sources_are_on_the_map() {
     for source in $(find src -name '*.c'); do
         grep -qF "\`${source#src/}\`" doc/ARCHITECTURE.md || echo "$source is not on the map"
@@ -135,12 +147,13 @@ END
     ! echo 999 | are_all_among rules >/dev/null
 }
 
-tap_plan 8
+tap_plan 9
 tap 'what the documents name is there' names_what_is_there
 tap 'links between the documents lead somewhere' links_lead_somewhere
 tap 'every rule that is referred to is in PROTOCOL.md' rules_are_written_down
 tap 'every invariant that is referred to is in ARCHITECTURE.md' invariants_are_written_down
 tap 'the rules are numbered without a gap' rules_are_numbered_without_a_gap
+tap 'every rule has an accident and a test' rules_have_a_test
 tap 'every source file is on the map of ARCHITECTURE.md' sources_are_on_the_map
 tap 'every mutex class is in the lock order' mutexes_are_in_the_lock_order
 tap 'a name that is not there is noticed' notices_what_is_not_there
