@@ -1,4 +1,5 @@
 -- Asks for the lock.
+-- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
 -- KEYS: see grant.lua
 -- ARGV: token; number of this ask among those of the token; lease in ms; the channel on which to tell of a grant ('': do not
 -- queue); not after (us of the server's clock; 0: at any time); optionally any sixth: if the lock is free, leave it to its

@@ -1,4 +1,5 @@
 -- Takes the lock from its holder, and grants it to the next waiter.
+-- In C (store/redis/codec.h): dibs__codec_force, dibs__codec_read_force, DIBS__FORCE_*
 -- KEYS: see grant.lua
 -- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held the
 -- lock when it was looked at)

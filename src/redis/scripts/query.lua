@@ -1,4 +1,5 @@
 -- Looks at the lock.
+-- In C (store/redis/codec.h): dibs__codec_read_query
 -- KEYS: see grant.lua
 -- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters}
 

@@ -1,4 +1,5 @@
 -- Releases the lock if the token holds it, and takes the token out of the queue; the next waiter is granted the lock.
+-- In C (store/redis/codec.h): dibs__codec_release, dibs__codec_read_release
 -- KEYS: see grant.lua
 -- ARGV: token
 -- Reply: {1} released; {0} nobody held it; {-1} another token does

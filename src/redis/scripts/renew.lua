@@ -1,4 +1,5 @@
 -- Renews many leases.
+-- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_read_renew, dibs__codec_read_renewed, DIBS__RENEW_*. set is set_by there, heal is restore_by
 -- KEYS: K F, K F, ... the locks and their fences
 -- ARGV: for each lock: token, lease in ms, fence, set, heal
 -- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; negative: too late, nothing was done, and

@@ -1,4 +1,5 @@
 -- Releases the lock, and asks for it with another token behind the waiters.
+-- In C (store/redis/codec.h): dibs__codec_requeue, dibs__codec_read_release, then dibs__codec_read_ask
 -- KEYS: see grant.lua
 -- ARGV: the token to release, then those of acquire.lua
 -- Reply: {1, 0 or -1 as in let_go.lua, the reply of acquire.lua or an error}

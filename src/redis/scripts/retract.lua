@@ -1,4 +1,5 @@
 -- Retracts many tokens, each as release.lua does. An error about one does not end the others.
+-- In C (store/redis/codec.h): dibs__codec_retract, dibs__codec_read_retract, dibs__codec_read_retracted
 -- KEYS: see grant.lua, four for each lock
 -- ARGV: token of each
 -- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; or an

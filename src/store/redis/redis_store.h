@@ -5,7 +5,7 @@
  *   lock_call.c    one script about one lock, on one of those connections
  *   bid.c          what is known of a bid, and what the server says of its asks
  *   ask.c, release.c, query.c, force.c, renew.c: the operations of store.h
- *   retractions.c  tokens that are deleted in the background
+ *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,

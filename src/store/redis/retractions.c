@@ -1,8 +1,8 @@
 /*
  * Lock discipline: `mutex` guards the lists, the entries that stand in one, and
- * which flights are free. It is a leaf: no command is sent while it is held.
+ * which batches are free. It is a leaf: no command is sent while it is held.
  *
- * An entry is either in a list or in a flight (flight.h).
+ * An entry is either in a list or in a batch (retract_batch.h).
  */
 #include "store/redis/retractions.h"
 
@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "redis/buffer.h"
-#include "store/redis/flight.h"
+#include "store/redis/retract_batch.h"
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
 #define TOGETHER_MS 10 /* what falls due within this time is worked off together */
-#define FLIGHTS 4      /* commands under way: with their size, what a renewal may have to wait behind */
+#define BATCHES 4      /* commands under way: with their size, what a renewal may have to wait behind */
 #define SLACK_MS 1000  /* between the server's clock and ours, while a lease runs out */
 
 struct list {
@@ -29,16 +29,16 @@ struct dibs__retractions {
     struct list ready DIBS__GUARDED_BY(retractions_mutex); /* due, and not sent */
     struct list later DIBS__GUARDED_BY(retractions_mutex);
     int64_t later_due DIBS__GUARDED_BY(retractions_mutex); /* when the first in `later` is due, or before */
-    bool taken[FLIGHTS] DIBS__GUARDED_BY(retractions_mutex);
+    bool taken[BATCHES] DIBS__GUARDED_BY(retractions_mutex);
     size_t taken_count DIBS__GUARDED_BY(retractions_mutex);
-    struct dibs__flight flights[FLIGHTS]; /* one that is taken: its owner's */
-    atomic_size_t count;                  /* written under mutex; of all entries */
-    uint64_t background_serial;           /* the scheduler thread's */
-    struct dibs__buffer text;             /* the scheduler thread's */
-    const struct dibs__clock *clock;      /* read-only */
-    uint32_t command_timeout_ms;          /* read-only */
-    void (*wake)(void *context);          /* read-only */
-    void *context;                        /* read-only */
+    struct dibs__retract_batch batches[BATCHES]; /* one that is taken: its owner's */
+    atomic_size_t count;                         /* written under mutex; of all entries */
+    uint64_t background_serial;                  /* the scheduler thread's */
+    struct dibs__buffer text;                    /* the scheduler thread's */
+    const struct dibs__clock *clock;             /* read-only */
+    uint32_t command_timeout_ms;                 /* read-only */
+    void (*wake)(void *context);                 /* read-only */
+    void *context;                               /* read-only */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -111,7 +111,7 @@ static void make_all_due(struct dibs__retractions *all)
     retractions_mutex_unlock(&all->mutex);
 }
 
-/* ------------------------------------------------------------------- flights */
+/* ------------------------------------------------------------------- batches */
 
 /* The next entry to be sent that is not over by itself; NULL: there is none. */
 static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(retractions_mutex)
@@ -121,72 +121,72 @@ static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_
     return all->ready.first;
 }
 
-static void fill(struct dibs__retractions *all, struct dibs__flight *flight, int64_t now)
+static void fill(struct dibs__retractions *all, struct dibs__retract_batch *batch, int64_t now)
     DIBS__REQUIRES(retractions_mutex)
 {
     struct dibs__retraction *next;
 
-    flight->count = 0;
-    while (flight->count < DIBS__FLIGHT_MAX && (next = next_ready(all, now))) {
-        if (flight->count > 0 && !dibs__flight_takes_both(flight->entries[0], next))
+    batch->count = 0;
+    while (batch->count < DIBS__RETRACT_BATCH_MAX && (next = next_ready(all, now))) {
+        if (batch->count > 0 && !dibs__retract_batch_takes_both(batch->entries[0], next))
             return;
-        flight->entries[flight->count++] = take_first(&all->ready);
+        batch->entries[batch->count++] = take_first(&all->ready);
     }
 }
 
-/* A flight with what is ready; NULL: nothing is, or enough is under way. */
-static struct dibs__flight *take_off(struct dibs__retractions *all, int64_t now)
+/* A batch with what is ready; NULL: nothing is, or enough is under way. */
+static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int64_t now)
 {
-    struct dibs__flight *flight = NULL;
+    struct dibs__retract_batch *batch = NULL;
     size_t i = 0;
 
     retractions_mutex_lock(&all->mutex);
     if (all->later_due <= now)
         make_due(all, dibs__after_ms(now, TOGETHER_MS));
-    if (next_ready(all, now) && all->taken_count < FLIGHTS) {
+    if (next_ready(all, now) && all->taken_count < BATCHES) {
         while (all->taken[i])
             i++;
         all->taken[i] = true;
         all->taken_count++;
-        flight = &all->flights[i];
-        fill(all, flight, now);
+        batch = &all->batches[i];
+        fill(all, batch, now);
     }
     retractions_mutex_unlock(&all->mutex);
-    return flight;
+    return batch;
 }
 
-static void land(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__landed *landed)
+static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
     DIBS__REQUIRES(retractions_mutex)
 {
     int64_t now = dibs__now(all->clock);
 
-    switch (landed->landing) {
-    case DIBS__LANDED_CONFIRMED:
+    switch (end->ending) {
+    case DIBS__RETRACT_CONFIRMED:
         drop(all, entry);
         break;
-    case DIBS__LANDED_AT_ONCE:
+    case DIBS__RETRACT_AT_ONCE:
         append(&all->ready, entry);
         break;
-    case DIBS__LANDED_LATER:
+    case DIBS__RETRACT_LATER:
         put_off(all, entry, dibs__after_ms(now, dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS)));
         break;
-    case DIBS__LANDED_AFTER:
-        put_off(all, entry, dibs__after_ms(now, landed->pause_ms));
+    case DIBS__RETRACT_AFTER:
+        put_off(all, entry, dibs__after_ms(now, end->pause_ms));
         break;
-    case DIBS__LANDED_DISCONNECTED:
+    case DIBS__RETRACT_DISCONNECTED:
         put_off(all, entry, DIBS__NEVER);
         break;
     }
 }
 
-static void on_landed(struct dibs__flight *flight, bool answered)
+static void on_ended(struct dibs__retract_batch *batch, bool answered)
 {
-    struct dibs__retractions *all = flight->context;
+    struct dibs__retractions *all = batch->context;
 
     retractions_mutex_lock(&all->mutex);
-    for (size_t i = 0; i < flight->count; i++)
-        land(all, flight->entries[i], &flight->landed[i]);
-    all->taken[flight - all->flights] = false;
+    for (size_t i = 0; i < batch->count; i++)
+        end_one(all, batch->entries[i], &batch->ends[i]);
+    all->taken[batch - all->batches] = false;
     all->taken_count--;
     retractions_mutex_unlock(&all->mutex);
     if (answered)
@@ -207,14 +207,14 @@ static void tell_serial(struct dibs__retractions *all, struct dibs__channel *bac
 
 void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *background)
 {
-    struct dibs__flight *flight;
+    struct dibs__retract_batch *batch;
 
     if (dibs__retractions_count(all) == 0)
         return;
     tell_serial(all, background);
-    while ((flight = take_off(all, dibs__now(all->clock)))) {
-        flight->background = background;
-        dibs__flight_send(flight);
+    while ((batch = take_batch(all, dibs__now(all->clock)))) {
+        batch->background = background;
+        dibs__retract_batch_send(batch);
     }
 }
 
@@ -226,7 +226,7 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *all)
     int64_t deadline = all->later_due;
     if (all->ready.first)
         deadline = 0;
-    if (all->taken_count == FLIGHTS)
+    if (all->taken_count == BATCHES)
         deadline = DIBS__NEVER; /* an answer will wake the scheduler */
     retractions_mutex_unlock(&all->mutex);
     return deadline;
@@ -284,11 +284,11 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
     clear(&all->later);
     all->later_due = DIBS__NEVER;
     retractions_mutex_unlock(&all->mutex);
-    for (size_t i = 0; i < FLIGHTS; i++) {
-        all->flights[i].key_prefix = key_prefix;
-        all->flights[i].text = &all->text;
-        all->flights[i].on_landed = on_landed;
-        all->flights[i].context = all;
+    for (size_t i = 0; i < BATCHES; i++) {
+        all->batches[i].key_prefix = key_prefix;
+        all->batches[i].text = &all->text;
+        all->batches[i].on_ended = on_ended;
+        all->batches[i].context = all;
     }
     all->clock = clock;
     all->command_timeout_ms = command_timeout_ms;

@@ -1,0 +1,186 @@
+#include "store/redis/retract_batch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "redis/call.h"
+#include "redis/reply.h"
+#include "store/redis/codec.h"
+
+bool dibs__retract_batch_takes_both(const struct dibs__retraction *a, const struct dibs__retraction *b)
+{
+    return a->route.channel == b->route.channel && a->route.serial == b->route.serial && !a->alone && !b->alone &&
+           a->with_text == b->with_text;
+}
+
+/* ---------------------------------------------------------------- the answer */
+
+/* The server answered that the lock is not the token's any more. */
+static struct dibs__retract_end confirmed(const struct dibs__retract_batch *batch, const struct dibs__retraction *entry,
+                                          int64_t server_us)
+{
+    int64_t not_after = entry->route.not_after;
+
+    if (batch->settled || (not_after > 0 && server_us > not_after))
+        return (struct dibs__retract_end){.ending = DIBS__RETRACT_CONFIRMED};
+    if (not_after > 0)
+        return (struct dibs__retract_end){DIBS__RETRACT_AFTER, (not_after - server_us) / 1000 + 1};
+    return (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
+}
+
+/* One entry may be why the server refuses all: its keys lack a right, or are in another slot. */
+static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const redisReply *reply)
+{
+    return batch->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
+}
+
+/* no answer: NULL */
+static void take_answer(struct dibs__retract_batch *batch, const redisReply *reply)
+{
+    bool lost_script = reply && dibs__reply_is_error(reply, "NOSCRIPT");
+    bool refused = reply && !lost_script && is_refusal_of_some(batch, reply);
+    int64_t server_us = 0;
+    bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
+
+    for (size_t i = 0; i < batch->count; i++) {
+        struct dibs__retraction *entry = batch->entries[i];
+        entry->with_text = entry->with_text || lost_script;
+        entry->alone = entry->alone || refused;
+        if (lost_script || refused)
+            batch->ends[i] = (struct dibs__retract_end){.ending = DIBS__RETRACT_AT_ONCE};
+        else if (answered && dibs__codec_read_retracted(reply, i))
+            batch->ends[i] = confirmed(batch, entry, server_us);
+        else
+            batch->ends[i] = (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
+    }
+}
+
+static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct dibs__retract_batch *batch = arg;
+
+    (void)error;
+    take_answer(batch, reply);
+    batch->on_ended(batch, true);
+}
+
+/* The batch could not be sent. Where there is no connection, its entries wait for the next. */
+static void give_back(struct dibs__retract_batch *batch)
+{
+    struct dibs__link_view view;
+    bool connected = dibs__channel_view(batch->background, &view);
+
+    for (size_t i = 0; i < batch->count; i++)
+        batch->ends[i].ending = connected ? DIBS__RETRACT_LATER : DIBS__RETRACT_DISCONNECTED;
+    batch->on_ended(batch, false);
+}
+
+/* ----------------------------------------------------------------- the words */
+
+/* Writes the keys of the batch's locks into the text, one behind the other. False: no memory. */
+static bool write_keys(const struct dibs__retract_batch *batch, size_t sizes[DIBS__RETRACT_BATCH_MAX * DIBS__KEYS])
+{
+    struct dibs__key key;
+
+    batch->text->used = 0;
+    for (size_t i = 0; i < batch->count * DIBS__KEYS; i++) {
+        dibs__key_of(&key, (enum dibs__key_kind)(i % DIBS__KEYS), batch->key_prefix,
+                     batch->entries[i / DIBS__KEYS]->name);
+        sizes[i] = key.size;
+        if (!dibs__buffer_append(batch->text, key.bytes, key.size))
+            return false;
+    }
+    return true;
+}
+
+/* False: no memory. */
+static bool write_words(const struct dibs__retract_batch *batch, struct dibs__words *words)
+{
+    size_t sizes[DIBS__RETRACT_BATCH_MAX * DIBS__KEYS], at = 0;
+
+    if (!write_keys(batch, sizes))
+        return false;
+    for (size_t i = 0; i < batch->count * DIBS__KEYS; at += sizes[i++])
+        dibs__words_add(words, batch->text->bytes + at, sizes[i]);
+    for (size_t i = 0; i < batch->count; i++)
+        dibs__codec_retract(words, batch->entries[i]->token);
+    return true;
+}
+
+/* --------------------------------------------------------------- the sending */
+
+/* The answer may come, and end the batch, before this returns true. */
+static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__channel *channel,
+                            const struct dibs__link_view *view)
+{
+    const char *word_array[DIBS__RETRACT_WORDS(DIBS__RETRACT_BATCH_MAX)];
+    size_t size_array[DIBS__RETRACT_WORDS(DIBS__RETRACT_BATCH_MAX)];
+    struct dibs__words words = {word_array, size_array, 0, DIBS__RETRACT_WORDS(DIBS__RETRACT_BATCH_MAX)};
+    char key_count[12];
+
+    dibs__words_begin(&words, &key_count, batch->count * DIBS__KEYS);
+    if (!write_words(batch, &words))
+        return false;
+    dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, &words);
+    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){words.count, word_array, size_array},
+                                on_retracted, batch);
+}
+
+/* Only the number of connections ended, 0 or 1, proves that nothing of the asks can arrive any more. */
+static void on_killed(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct dibs__retract_batch *batch = arg;
+    struct dibs__link_view view;
+
+    (void)error;
+    batch->settled = reply && reply->type == REDIS_REPLY_INTEGER;
+    if (!dibs__channel_view(batch->background, &view) || !send_retraction(batch, batch->background, &view))
+        give_back(batch);
+}
+
+static bool send_kill(struct dibs__retract_batch *batch, const struct dibs__link_view *view)
+{
+    char id[24];
+    const char *words[] = {"CLIENT", "KILL", "ID", id};
+    size_t sizes[] = {6, 4, 2, 0};
+
+    sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
+    return dibs__channel_submit(batch->background, view->serial, &(struct dibs__command){4, words, sizes}, on_killed,
+                                batch);
+}
+
+/*
+ * On the connection of the asks the batch comes behind them; on the background
+ * channel it comes behind all connections of that channel which were ended.
+ * Else, where the same server still runs, the connection of the asks is ended
+ * first; another server, by its run id, never had that connection. False: the
+ * batch could not be sent.
+ */
+static bool send_batch(struct dibs__retract_batch *batch)
+{
+    const struct dibs__route *route = &batch->entries[0]->route;
+    struct dibs__link_view view;
+
+    if (route->channel && dibs__channel_view(route->channel, &view) && view.serial == route->serial) {
+        batch->settled = true;
+        return send_retraction(batch, route->channel, &view);
+    }
+    if (!dibs__channel_view(batch->background, &view))
+        return false;
+    if (route->channel == batch->background) {
+        batch->settled = dibs__view_is_behind(&view, route->serial);
+        return send_retraction(batch, batch->background, &view);
+    }
+    bool can_be_ended = dibs__link_can_be_ended(&route->link) && view.id.run_id[0];
+    if (route->channel && can_be_ended && strcmp(route->link.run_id, view.id.run_id) == 0)
+        return send_kill(batch, &view);
+    batch->settled = route->channel ? can_be_ended : route->not_after == 0;
+    return send_retraction(batch, batch->background, &view);
+}
+
+void dibs__retract_batch_send(struct dibs__retract_batch *batch)
+{
+    DIBS__REQUIRE(batch->count > 0);
+    if (!send_batch(batch))
+        give_back(batch);
+}

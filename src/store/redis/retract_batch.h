@@ -1,0 +1,64 @@
+/*
+ * A batch of retractions on its way to the server: the words, over which
+ * connection they go, and what the answer means for each entry.
+ */
+#ifndef DIBS_STORE_REDIS_RETRACT_BATCH_H
+#define DIBS_STORE_REDIS_RETRACT_BATCH_H
+
+#include "base/backoff.h"
+#include "store/redis/retractions.h"
+
+#define DIBS__RETRACT_BATCH_MAX 64 /* tokens in one command */
+
+/* A token that is being retracted. Belongs to the list that it stands in, or to its batch. */
+struct dibs__retraction {
+    struct dibs__retraction *next; /* in its list */
+    struct dibs__route route;      /* read-only after dibs__retractions_add */
+    int64_t ends;                  /* read-only after dibs__retractions_add; nothing of the token is left then */
+    int64_t due;                   /* its list's; DIBS__NEVER: when there is another connection */
+    struct dibs__backoff backoff;  /* its list's */
+    bool alone;                    /* its list's or batch's; a batch that it was in was refused */
+    bool with_text;                /* its list's or batch's; the server has lost the script */
+    const char *name;              /* read-only after dibs__retractions_add; behind the token, as is its text */
+    char token[];                  /* read-only after dibs__retractions_add */
+};
+
+/* What becomes of an entry when its batch has ended. */
+enum dibs__retract_ending {
+    DIBS__RETRACT_CONFIRMED,
+    DIBS__RETRACT_AT_ONCE,      /* to be sent again at once, in another form */
+    DIBS__RETRACT_LATER,        /* to be sent again after a pause, longer each time */
+    DIBS__RETRACT_AFTER,        /* to be sent again after pause_ms */
+    DIBS__RETRACT_DISCONNECTED, /* to be sent again when there is another connection */
+};
+
+struct dibs__retract_end {
+    enum dibs__retract_ending ending;
+    int64_t pause_ms;
+};
+
+/*
+ * All its entries go the same way. Belongs to the scheduler's thread while that
+ * fills and sends it, and from then on to whoever takes the answer; it never
+ * has more than one command under way.
+ */
+struct dibs__retract_batch {
+    const char *key_prefix;           /* read-only */
+    struct dibs__channel *background; /* the owner's */
+    struct dibs__buffer *text;        /* the scheduler thread's; for the words of the command that it builds */
+    bool settled; /* the owner's: where the answer comes, nothing of the asks can arrive behind it */
+    size_t count; /* the owner's */
+    struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX]; /* the owner's */
+    struct dibs__retract_end ends[DIBS__RETRACT_BATCH_MAX];    /* the owner's; set before on_ended */
+    /* The end of the batch; answered: by the server, on any thread. Else it could not be sent. Read-only. */
+    void (*on_ended)(struct dibs__retract_batch *batch, bool answered);
+    void *context; /* read-only */
+};
+
+/* Whether both go the same way, in one command. */
+bool dibs__retract_batch_takes_both(const struct dibs__retraction *a, const struct dibs__retraction *b);
+
+/* The scheduler's. The batch may end, and be used for another, before this returns. */
+void dibs__retract_batch_send(struct dibs__retract_batch *batch);
+
+#endif

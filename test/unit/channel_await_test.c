@@ -1,0 +1,125 @@
+/* A thread sends, does something else, and comes for the reply when it likes. */
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+static struct dibs__request *begin_echo(struct rig *r, uint64_t serial, const char *text, struct dibs__error *error)
+{
+    struct echo echo;
+    struct dibs__request *request = dibs__channel_send(r->channel, serial, echo_of(&echo, text), 0, error);
+
+    assert_non_null(request);
+    return request;
+}
+
+static void what_is_awaited_stays_to_be_waited_for(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+
+    fake_redis_hold(r->fake, true);
+    struct dibs__request *request = begin_echo(r, serial, "later", &error);
+    assert_false(dibs__channel_await(r->channel, request, moved_clock_now(&r->clock)));
+    assert_false(dibs__channel_await(r->channel, request, 0));
+    assert_int_equal(dibs__channel_load(r->channel), 1);
+    fake_redis_hold(r->fake, false);
+    assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS / 2)));
+    assert_int_equal(dibs__channel_load(r->channel), 0);
+    assert_true(dibs__channel_await(r->channel, request, 0)); /* as often as one likes */
+    assert_true(wait_echo(r, request, "later"));
+}
+
+/* Also past the time of its thread, which has waited elsewhere. */
+static void a_reply_that_lies_in_the_socket_is_taken(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+    redisReply *reply;
+    bool unknown;
+    struct dibs__request *request = begin_echo(r, serial, "there", &error);
+
+    await_bytes(r);
+    moved_clock_advance(&r->clock, MS(COMMAND_MS + 1)); /* a command of its own would have timed out */
+    assert_status(DIBS_OK, dibs__channel_wait(r->channel, request, 0, &reply, &unknown, &error));
+    assert_string_equal(reply->str, "there");
+    freeReplyObject(reply);
+    assert_true(stands(r));
+}
+
+static void the_end_of_the_connection_is_worth_coming_for(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error = {DIBS_OK, ""}, why = {DIBS_OK, ""};
+    redisReply *reply;
+    bool unknown;
+
+    fake_redis_hold(r->fake, true);
+    struct dibs__request *request = begin_echo(r, serial, "lost", &error);
+    fake_redis_await(r->fake, "ECHO lost", 1);
+    fake_redis_cut(r->fake);
+    assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS / 2)));
+    assert_status(DIBS_UNAVAILABLE,
+                  dibs__channel_wait(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
+    assert_true(unknown);
+    assert_true(why.detail[0]);
+}
+
+/* Nobody sleeps for it, so the reading goes to a thread behind it. */
+static void a_request_that_is_left_keeps_nobody_from_reading(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+    struct caller first = {.r = r, .text = "first", .serial = serial, .deadline = after(r, 10)};
+    struct caller last = {.r = r, .text = "last", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
+
+    fake_redis_hold(r->fake, true);
+    begin(&first);
+    fake_redis_await(r->fake, "ECHO first", 1);
+    moved_clock_settle(&r->clock, 1);
+    struct dibs__request *left = begin_echo(r, serial, "left", &error);
+    begin(&last);
+    moved_clock_await_waiting(&r->clock, 1);
+    moved_clock_advance(&r->clock, MS(10));
+    expect_unknown(&first, DIBS_UNAVAILABLE); /* the reader leaves: "left" is the next in the row, "last" reads */
+    fake_redis_hold(r->fake, false);
+    pthread_join(last.thread, NULL);
+    assert_status(DIBS_OK, last.status);
+    assert_true(last.right);
+    assert_true(wait_echo(r, left, "left"));
+}
+
+/* Who awaited in vain passes the reading on, too. */
+static void who_awaits_in_vain_passes_the_reading_on(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+    struct caller other = {.r = r, .text = "other", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
+
+    fake_redis_hold(r->fake, true);
+    struct dibs__request *left = begin_echo(r, serial, "left", &error);
+    begin(&other);
+    fake_redis_await(r->fake, "ECHO other", 1);
+    assert_false(dibs__channel_await(r->channel, left, moved_clock_now(&r->clock)));
+    fake_redis_hold(r->fake, false);
+    pthread_join(other.thread, NULL);
+    assert_status(DIBS_OK, other.status);
+    assert_true(other.right);
+    assert_true(dibs__channel_await(r->channel, left, 0));
+    assert_true(wait_echo(r, left, "left"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_awaited_stays_to_be_waited_for),        TEST(a_reply_that_lies_in_the_socket_is_taken),
+        TEST(the_end_of_the_connection_is_worth_coming_for), TEST(a_request_that_is_left_keeps_nobody_from_reading),
+        TEST(who_awaits_in_vain_passes_the_reading_on),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
