@@ -146,7 +146,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Pairs a second by so many threads. */
+/* How many pairs a second so many threads make together. */
 static double pairs_per_second(unsigned threads, bool with_dibs)
 {
     static struct worker workers[MAX_THREADS];

@@ -69,7 +69,7 @@ static struct options {
     const char *way; /* NULL: all */
 } options = {.rounds = 5, .threads = 100, .lease_ms = 50, .work_ms = 10, .delay_ms = 15, .chance = 85};
 
-/* Read-only once the server is there, but for what cleaning up does to it. */
+/* Read-only once the server is there, until the cleaning up. */
 static struct store {
     struct private_redis redis;
     const char *url;
@@ -78,7 +78,7 @@ static struct store {
     char counter_key[80];
 } store;
 
-/* What one way made of its rounds. */
+/* What came of the rounds of one way. */
 struct outcome {
     long long counts[MAX_ROUNDS]; /* main thread only */
     double seconds;               /* main thread only */
@@ -160,11 +160,11 @@ static void enter(struct outcome *outcome)
     int most = atomic_load(&outcome->most_inside);
 
     while (inside > most && !atomic_compare_exchange_weak(&outcome->most_inside, &most, inside)) {
-        /* another thread changed it: `most` is what it is now */
+        /* another thread changed the value, which `most` now holds */
     }
 }
 
-/* What a program should ask before it does what can't be undone. The flawed ways have nobody to ask. */
+/* The question that a program should ask before it does what cannot be undone. Only dibs can answer it. */
 static bool still_owns(const struct racer *racer)
 {
     return !racer->rt || dibs_check(racer->rt, store.name) == DIBS_OK;
@@ -462,7 +462,10 @@ static void name_keys(void)
     snprintf(store.counter_key, sizeof store.counter_key, "%s:count", store.name);
 }
 
-/* On a server that is not ours the keys go, and nothing else; what dibs keeps beside a lock expires. */
+/*
+ * On a server that this program did not start, the keys are deleted, and nothing else; what dibs keeps beside a lock
+ * expires.
+ */
 static void clean_up(void *unused)
 {
     redisContext *redis;

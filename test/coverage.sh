@@ -22,7 +22,7 @@ mkdir -p "$lines"
 
 # One line for each source: its name, the lines that were run, the lines there are.
 count_lines() {
-    for object in "$build"/obj/src/core/*.o "$build"/obj/src/store/*.o "$build"/obj/src/store/redis/*.o "$build"/obj/src/redis/*.o; do
+    find "$build/obj/src/core" "$build/obj/src/store" "$build/obj/src/redis" -name '*.o' | sort | while read -r object; do
         name=${object#"$build"/obj/}
         name=${name%.o}.c
         out=$lines/$(echo "${name#src/}" | tr / -).gcov

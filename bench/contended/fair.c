@@ -32,7 +32,7 @@ struct queuer {
     dibs_runtime *runtime;
 };
 
-/* FNV-1a: two different tokens in the place of each other would show, but for one chance in 2^64. */
+/* FNV-1a. Two tokens have the same hash with a chance of one in 2^64. */
 static uint64_t hash(const redisReply *token)
 {
     uint64_t value = UINT64_C(14695981039346656037);
@@ -44,7 +44,7 @@ static uint64_t hash(const redisReply *token)
     return value;
 }
 
-/* In the holder. Both commands in one go, to hold no longer than need be. */
+/* Called by the holder. Sends both commands at once, so that the lock is held no longer than necessary. */
 static void look_at_queue(redisContext *redis, struct grant *grant)
 {
     redisAppendCommand(redis, "GET lock:fair");
@@ -99,7 +99,7 @@ static void queue_in_process(unsigned number, void *memory)
     dibs_close(runtime);
 }
 
-/* Who waited behind a grant must be granted next, in that order, with rising fences. */
+/* The waiters behind a grant must be granted next, in their order, with rising fences. */
 static bool in_order(const struct fair *page, unsigned number)
 {
     const struct grant *grant = &page->grants[number];

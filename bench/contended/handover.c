@@ -19,9 +19,9 @@ static const char usual_release[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] th
 
 struct handover {
     atomic_uint arrived;
-    atomic_uint listening;      /* rounds in which the waiter of the usual way was ready */
+    atomic_uint listening;      /* rounds in which the waiter of the usual way listened */
     atomic_uint returned[WAYS]; /* rounds in which the waiter had the lock */
-    double returned_at;         /* written before that */
+    double returned_at;         /* written before `returned` rises */
     double times[WAYS][HAND_OVERS];
 };
 
@@ -31,7 +31,7 @@ struct player {
     dibs_runtime *runtime;
     struct naive_lock usual;
     redisContext *listener;
-    char channel[2][16]; /* by the number of the process that listens */
+    char channel[2][16]; /* indexed by the number of the process that listens */
     char token[16];
     char script[48], release[48]; /* SHA-1 */
     unsigned number;
@@ -80,7 +80,7 @@ static double time_script(struct player *player)
     return now_ns() - start;
 }
 
-/* The waiter is in the queue; the pauses that follow are long enough for it to fall asleep. */
+/* Waits until the waiter is in the queue. The pauses that follow are long enough for the waiter to fall asleep. */
 static void await_queued(struct player *player)
 {
     double limit = now_ns() + QUEUED_LIMIT_MS * 1e6;
@@ -94,7 +94,7 @@ static void await_queued(struct player *player)
     } while (owner.waiters != 1);
 }
 
-/* In the waiter: it has the lock. */
+/* Called by the waiter, which now has the lock. */
 static void returned(struct handover *page, enum way way)
 {
     page->returned_at = now_ns();

@@ -17,8 +17,8 @@ enum { IDLERS = 1000, IDLE_S = 10, ASLEEP_LIMIT_MS = 20000 };
 
 struct idle {
     atomic_uint arrived;
-    atomic_ulong sent[2];      /* by the runtimes of the two processes, as they count it */
-    unsigned long sent_by_all; /* as the server saw it */
+    atomic_ulong sent[2];      /* commands sent, as the runtimes of the two processes count them */
+    unsigned long sent_by_all; /* commands that the server saw */
 };
 
 static void *idle(void *arg)
@@ -56,7 +56,10 @@ static unsigned long count_until(redisContext *monitor, const char *mark)
     }
 }
 
-/* What all clients send meanwhile. MONITOR, as INFO's counters take a script's inner commands for sent ones. */
+/*
+ * How many commands all clients send in IDLE_S seconds. Counted by MONITOR, because the counters of INFO include the
+ * commands inside scripts.
+ */
 static unsigned long watch(void)
 {
     redisContext *redis = bench_connect(), *monitor = bench_connect();

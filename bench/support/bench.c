@@ -14,7 +14,7 @@ static pid_t starter; /* read-only once started */
 
 /* ------------------------------------------------------------------ server */
 
-/* A child that fails leaves by the same way as the program, and has nothing to clean up. */
+/* Children that fail call this as well: only the program itself has something to clean up. */
 static void clean(void *unused)
 {
     (void)unused;

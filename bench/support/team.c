@@ -13,7 +13,7 @@
 enum { MOST = 16, AWAIT_US = 200, REAP_US = 50000 };
 
 static atomic_int members[MOST]; /* process ids; 0: none, or it has ended */
-static atomic_bool killing;      /* by team_kill: who dies of that need not be reported */
+static atomic_bool killing;      /* set by team_kill: the children that it kills need not be reported */
 
 void *team_memory(size_t size)
 {
@@ -57,7 +57,7 @@ static pid_t start(unsigned number, void (*work)(unsigned number, void *memory),
     cleanup_exit(0);
 }
 
-/* Who failed by itself has said why; who was killed could not. */
+/* A child that failed by itself has said why; one that was killed could not. */
 static bool succeeded(int status)
 {
     if (WIFSIGNALED(status) && !atomic_load(&killing))

@@ -117,7 +117,10 @@ static void *run_thread(void *arg)
 
     while (!is_quitting(t)) {
         atomic_store(&t->slot->phase, atomic_load(&judge->phase));
-        /* Read again: the rig waits for slots that still show the old one, and must not have missed this one. */
+        /*
+         * Read again: the rig waits for slots that show the old phase, and may have changed the phase before it could
+         * see this slot.
+         */
         uint64_t phase = atomic_load(&judge->phase);
         if (phase != 0 && phase == atomic_load(&t->slot->phase))
             work_round(t, phase);

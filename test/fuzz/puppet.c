@@ -13,7 +13,7 @@
 
 /* ----------------------------------------------------------------- no chance */
 
-/* Both stand in for those of src/base/random.c, which is not linked then: the same input is the same run. */
+/* Both replace the functions of src/base/random.c, which then is not linked: the same input makes the same run. */
 bool dibs__random_bytes(void *out, size_t size)
 {
     memset(out, 7, size);
@@ -78,7 +78,7 @@ static bool is_of_greeting(const struct resp_words *command)
 
 /* --------------------------------------------------------------- by the book */
 
-/* The shas that it gives out tell which script is meant. */
+/* The last digit of the hashes that this server gives out tells which script is meant. */
 static enum dibs__script script_of(const struct resp_words *command)
 {
     if (resp_word_is(command, 0, "EVALSHA"))
@@ -164,7 +164,7 @@ static void hang_up(struct puppet_peer *peer)
     peer->in.length = peer->out.length = 0;
 }
 
-/* Its part of what is left, and steps over the '|' behind it. */
+/* Takes the next record off what is left, with the '|' behind it. */
 static size_t next_record(struct puppet *puppet, const char **record)
 {
     size_t left = (size_t)(puppet->records_end - puppet->records);
@@ -176,7 +176,7 @@ static size_t next_record(struct puppet *puppet, const char **record)
     return size;
 }
 
-/* False: it hung up. */
+/* False: the server hung up. */
 static bool answer(struct puppet *puppet, struct puppet_peer *peer, const struct resp_words *command)
 {
     const char *record = "";
@@ -273,7 +273,7 @@ static struct puppet *puppet_of(const struct dibs__clock *clock)
     return (struct puppet *)(uintptr_t)clock;
 }
 
-/* Everybody else's turn: until when the scheduler has nothing to do. */
+/* Lets the server and the scheduler do their part. Returns until when the scheduler has nothing to do. */
 static int64_t others_go_on(struct puppet *puppet)
 {
     serve(puppet);

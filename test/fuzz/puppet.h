@@ -32,26 +32,26 @@ struct puppet {
     struct dibs__clock clock; /* to be given to the library; the first member */
     int64_t time;
     struct puppet_peer peers[PUPPET_PEERS];
-    const char *records, *records_end; /* set by who begins it, as is the rest */
+    const char *records, *records_end; /* set by the caller of puppet_begin */
     bool greets;                       /* the records answer greetings, too */
     bool drips;                        /* some bytes at a time */
     bool falls_silent;                 /* after the last record; else it goes on by the book */
     int64_t (*round)(void *arg);       /* the scheduler's part: until when it has nothing to do */
     void *arg;
-    int64_t fence; /* the last that it gave by the book */
+    int64_t fence; /* the last that the server gave by the book */
 };
 
 #define PUPPET_PASSWORD "open-sesame"
 
-/* Of the server, with that password; made the first time. */
+/* The URL of the server, with that password; the first call starts to listen. */
 const char *puppet_url(void);
 
 void puppet_begin(struct puppet *puppet);
 
-/* All of the library is closed: so must its connections be. */
+/* Requires that all of the library is closed, and expects that its connections are. */
 void puppet_end(struct puppet *puppet);
 
-/* Time goes by for that long, with the scheduler at work. */
+/* Lets so much time pass, with the scheduler at work. */
 void puppet_idle(struct puppet *puppet, int64_t ms);
 
 #endif

@@ -23,7 +23,7 @@ struct world {
     struct dibs__counters counters;
     struct dibs__store *store;
     bool exposed; /* the server says the password itself */
-    bool up;      /* as the listener was told */
+    bool up;      /* as the store told the listener last */
     bool takes_grants;
     struct dibs__bid bid;
     unsigned tokens;
@@ -118,7 +118,7 @@ static void end_attempt(struct world *w, bool held)
     w->bid.token = NULL;
 }
 
-/* As the core does: a token that is spent is asked for no more, one that is taken may be asked for again. */
+/* As the core does: under a spent token nothing is asked any more; a bid that was answered DIBS_BUSY may ask again. */
 static void after_ask(struct world *w, dibs_status status, const struct dibs__answer *answer)
 {
     check_answer(status, answer);
@@ -266,7 +266,7 @@ static void step(struct world *w, char what)
 
 /* -------------------------------------------------------------------- a whole */
 
-/* The scheduler's part, but for threads that it wakes. */
+/* The scheduler's part, without the threads that it would wake. */
 static int64_t attend(void *arg)
 {
     struct world *w = arg;

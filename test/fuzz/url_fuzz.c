@@ -11,7 +11,7 @@
 #include "fuzz/fuzz.h"
 #include "redis/url.h"
 
-/* The sentences hold none of these bytes by themselves. */
+/* Error messages contain none of these bytes by themselves. */
 static void check_refused(const struct dibs__url *url, const struct dibs__error *error)
 {
     static const struct dibs__url empty;

@@ -1,8 +1,8 @@
 /*
  * A second thread that does what the test's own thread tells it.
  *
- * Locks: actor->mutex guards function, arg, leaving and running; the call's own
- * data belong to whoever has the turn: the thread while running, else the test.
+ * Locks: actor->mutex guards function, arg, leaving and running. The data of a call belong to the actor's thread while
+ * `running` is set, and to the test otherwise.
  */
 #include "support/actor.h"
 
@@ -46,7 +46,10 @@ static void unlock_mutex(void *arg)
     pthread_mutex_unlock(arg);
 }
 
-/* A cancellation point, which is where actor_cancel finds it. False: it is to leave. */
+/*
+ * Waits for the next order. False: the thread is to leave. Contains the cancellation point at which actor_cancel ends
+ * the thread.
+ */
 static bool next_order(actor *a)
 {
     bool stays;
@@ -117,7 +120,7 @@ void actor_finish(actor *a)
     assert_that(wait_until(is_idle, a, LIMIT_MS), "the actor does not come back from its call");
 }
 
-/* As the kernel sees it: the letter after the name in parentheses. */
+/* Whether the kernel says that the thread sleeps: the state is the letter after the name in parentheses. */
 static bool is_asleep(void *arg)
 {
     actor *a = arg;
@@ -138,7 +141,7 @@ static bool is_asleep(void *arg)
 
 void actor_await_asleep(actor *a)
 {
-    /* Several times in a row: it may sleep for a moment on its way there. */
+    /* Several times in a row: the thread may also sleep for a moment before it gets to its wait. */
     for (int in_a_row = 0; in_a_row < 5; in_a_row++) {
         assert_that(wait_until(is_asleep, a, LIMIT_MS), "the actor does not wait");
         pause_ms(2);

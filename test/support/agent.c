@@ -100,7 +100,7 @@ dibs_status agent_check(process *agent, const char *name)
     return parse_status(process_ask(agent, "check %s", name));
 }
 
-/* What is behind the status that it answers. */
+/* Asks, expects DIBS_OK, and returns what follows the status in the answer. */
 static const char *ask_for(process *agent, const char *what, const char *name)
 {
     const char *line = process_ask(agent, "%s %s", what, name);

@@ -9,29 +9,32 @@
 
 #include "support/process.h"
 
-/* Starts one that has opened url, with this lease (0: the default). Ended by process_free, or agent_stop. */
+/* Starts an agent that has opened url with this lease (0: the default). Ended by process_free or agent_stop. */
 process *agent_start(const char *url, uint32_t lease_ms);
 
-/* Has it close its runtime and end, and expects exit status 0. Frees it. */
+/* Makes the agent close its runtime and end, expects exit status 0, and frees it. */
 void agent_stop(process *agent);
 
 dibs_status agent_lock(process *agent, const char *name, int64_t wait_ms);
 dibs_status agent_unlock(process *agent, const char *name);
 dibs_status agent_check(process *agent, const char *name);
 
-/* The fence of its hold; it must hold the name. */
+/* The fence of the agent's hold; the agent must hold the name. */
 uint64_t agent_fence(process *agent, const char *name);
 
-/* How long it believes in its lease; it must hold the name. */
+/* For how many ms the agent still counts on its lease; the agent must hold the name. */
 int64_t agent_remaining(process *agent, const char *name);
 
-/* A call that may wait: begun here; agent_result takes its status. agent_begin_check is for an agent that is paused. */
+/*
+ * These only begin a call, which may wait; agent_result waits for its end and returns its status. agent_begin_check is
+ * for an agent that is paused.
+ */
 void agent_begin_lock(process *agent, const char *name, int64_t wait_ms);
 void agent_begin_fair(process *agent, const char *name, int64_t wait_ms);
 void agent_begin_check(process *agent, const char *name);
 dibs_status agent_result(process *agent);
 
-/* Of several whose call waits for a lock: the one that gets it first; it must be DIBS_OK. */
+/* Of several agents that wait for one lock: the first whose call ends, which must be with DIBS_OK. */
 process *agent_granted(process *const *agents, size_t count);
 
 #endif

@@ -19,9 +19,8 @@ void child_wants(dibs_status expected, dibs_status actual, const char *call, con
 }
 
 /*
- * The sanitizers' allocators are not made for a fork beside other threads: a
- * lock of theirs may be held for ever in the child. So there, and only there,
- * another child may try. Without them each must come to its end.
+ * The sanitizers' allocators are not made for a fork beside other threads: in the child, one of their locks may be held
+ * for ever. So under the sanitizers, and only there, another child is tried when one does not end.
  */
 #if defined(TEST_UNDER_ASAN) || defined(TEST_UNDER_TSAN)
 enum { CHILDREN = 6, CHILD_LIMIT_MS = 20000 };
@@ -30,9 +29,8 @@ enum { CHILDREN = 1, CHILD_LIMIT_MS = LIMIT_MS };
 #endif
 
 /*
- * ThreadSanitizer knows threads by their place in memory and takes those of
- * the parent for alive in the child. With another size of stack a new thread
- * gets none of theirs.
+ * ThreadSanitizer knows a thread by its place in memory, and takes the parent's threads for alive in the child. With
+ * another size of stack, a new thread gets none of their places.
  */
 static void prepare_child(void)
 {
@@ -57,7 +55,7 @@ pid_t fork_child(void)
     return child;
 }
 
-/* Where lines are counted, those that a child ran count too; _exit(2) alone would lose them. */
+/* For the coverage, the lines that a child ran count too; _exit alone would lose them. */
 #if defined(TEST_COUNTS_LINES)
 extern void __gcov_dump(void);
 #define COUNT_LINES() __gcov_dump()

@@ -1,6 +1,6 @@
 /*
- * Children that a test forks, with a runtime of their parent's. In a child no assertion of cmocka may be used: it would
- * run the rest of the tests there.
+ * Children that a test forks, with a runtime of their parent's. A child must not use the assertions of cmocka: one that
+ * fails would go on with the rest of the tests in the child.
  */
 #ifndef DIBS_TEST_CHILD_H
 #define DIBS_TEST_CHILD_H
@@ -8,16 +8,16 @@
 #include <dibs.h>
 #include <sys/types.h>
 
-/* Ends the child with 1 and says why, where the call returns another status. */
+/* Where the call returns another status, says so and ends the child with exit status 1. */
 #define CHILD_WANTS(expected, call) child_wants((expected), (call), #call, __FILE__, __LINE__)
 void child_wants(dibs_status expected, dibs_status actual, const char *call, const char *file, int line);
 
 typedef void child_function(dibs_runtime *rt);
 
-/* As fork(2), in a program with threads. */
+/* As fork(2), for a program that has threads under ThreadSanitizer. */
 pid_t fork_child(void);
 
-/* Runs function in a child and expects that it comes to its end. */
+/* Runs the function in a child, and fails the test unless the child returns from it. */
 void run_child(child_function *function, dibs_runtime *rt);
 
 #endif

@@ -1,4 +1,4 @@
-/* How long something took, case by case: never longer than the slack, and nearly always no longer than promised. */
+/* How long calls took: never longer than promised by more than SLACK_MS, and nearly always no longer than promised. */
 #ifndef DIBS_TEST_DELAYS_H
 #define DIBS_TEST_DELAYS_H
 
@@ -10,10 +10,13 @@ typedef struct delays { /* all zero: none yet */
     int64_t worst_ms;
 } delays;
 
-/* One more; late: longer than promised_ms. Longer than SLACK_MS fails the test. */
+/* Notes one more call. It was late where it took longer than promised_ms; longer than SLACK_MS fails the test. */
 void delays_note(delays *d, int64_t took_ms, int64_t promised_ms);
 
-/* Prints them; there must be some. Fails the test where more than a tenth were late, but under the sanitizers. */
+/*
+ * Prints the delays, of which there must be some. Unless under a sanitizer, fails the test where more than a tenth were
+ * late.
+ */
 void delays_expect_few_late(const delays *d, const char *what);
 
 #endif

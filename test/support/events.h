@@ -16,7 +16,7 @@ typedef struct recorded_event {
 } recorded_event;
 
 typedef struct events {
-    pthread_mutex_t mutex; /* guards the rest */
+    pthread_mutex_t mutex; /* guards count and list */
     unsigned count;        /* of all that came; the first EVENTS_MAX are kept */
     recorded_event list[EVENTS_MAX];
 } events;
@@ -27,13 +27,17 @@ void events_destroy(events *e);
 /* A dibs_event_fn; arg is the events. */
 void events_record(const dibs_event *event, void *arg);
 
-/* The place of the first event of that kind and name (NULL: any) in the order in which they came, -1: none. */
+/*
+ * The place of the first event of that kind and name (NULL: any) in the order in which events came; -1: there is none.
+ */
 int events_find(events *e, dibs_event_kind kind, const char *name);
 
-/* How many there are. */
+/* How many events of that kind and name (NULL: any) there are. */
 unsigned events_count(events *e, dibs_event_kind kind, const char *name);
 
-/* Waits for the first one, at most LIMIT_MS, and fails the test if it doesn't come. Its copy; from the test's thread.
+/*
+ * Waits for the first event of that kind and name and returns a copy. Fails the test where none comes within LIMIT_MS.
+ * From the test's thread.
  */
 recorded_event events_await(events *e, dibs_event_kind kind, const char *name);
 

@@ -18,7 +18,7 @@
 ALLOCATION_STATE atomic_long fail_at;           /* the allocation that is to fail, counted from now; 0: none */
 ALLOCATION_STATE atomic_long living;            /* allocations that were not freed */
 ALLOCATION_STATE _Thread_local bool fails_here; /* this thread's allocations fail */
-ALLOCATION_STATE atomic_bool fails_elsewhere;   /* and those of all threads that are not spared */
+ALLOCATION_STATE atomic_bool fails_elsewhere;   /* all allocations fail, but for those of threads that are spared */
 ALLOCATION_STATE _Thread_local bool is_spared;
 
 #if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)

@@ -27,9 +27,8 @@ const char *fake_redis_url(const fake_redis *f);
 unsigned short fake_redis_port(const fake_redis *f);
 
 /*
- * Commands that begin so (their words, one space between them) are answered
- * with these bytes from now on; the last one that fits wins. Both texts must
- * live as long as the server.
+ * From now on, commands that begin with the prefix (their words, one space between them) are answered with these bytes.
+ * Where several prefixes fit, the last one counts. Both texts must live as long as the server.
  */
 void fake_redis_answer(fake_redis *f, const char *prefix, const char *reply);
 
@@ -42,7 +41,7 @@ void fake_redis_deafen(fake_redis *f, bool deaf);
 /* Sends these bytes on all connections. */
 void fake_redis_push(fake_redis *f, const char *bytes);
 
-/* An endpoint of that URL, for a client that is called "tester". Freed with dibs__endpoint_free. */
+/* Initializes an endpoint of that URL, for a client that is called "tester". To be freed with dibs__endpoint_free. */
 void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uint_fast64_t *commands,
                          atomic_uint_fast64_t *errors);
 
@@ -50,14 +49,17 @@ void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uin
 void fake_redis_cut(fake_redis *f);
 void fake_redis_refuse(fake_redis *f, bool refuse);
 
-/* How many connections were made; how many commands that begin so came. */
+/* How many connections were made; how many commands have come that begin with the prefix. */
 unsigned fake_redis_accepted(fake_redis *f);
 unsigned fake_redis_count(fake_redis *f, const char *prefix);
 
-/* Waits until that many commands that begin so have come, at most LIMIT_MS. From the test's thread. */
+/* Waits until that many commands have come that begin with the prefix, at most LIMIT_MS. From the test's thread. */
 void fake_redis_await(fake_redis *f, const char *prefix, unsigned count);
 
-/* The place of the nth (from 1) command that begins so among all, from 0; -1: it hasn't come. */
+/*
+ * The place, among all commands, of the nth (from 1) that begins with the prefix. The first place is 0; -1: it has not
+ * come.
+ */
 int fake_redis_place(fake_redis *f, const char *prefix, unsigned nth);
 
 #endif

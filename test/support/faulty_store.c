@@ -15,7 +15,7 @@
 /* An answer to a batch that is held back. */
 struct kept {
     struct kept *next;
-    struct dibs__store *store; /* whose scheduler it is to be told by */
+    struct dibs__store *store; /* whose scheduler is to tell the answer */
     struct dibs__batch *batch;
     struct dibs__error error;
 };
@@ -31,8 +31,9 @@ struct faulty_store {
     struct dibs__store store;
     struct dibs__store *inner;
     struct faults *faults;
-    struct dibs__listener listener;                                           /* the runtime's */
-    void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* of the batch that is renewed now */
+    struct dibs__listener listener; /* the runtime's listener */
+    void (*done)(struct dibs__batch *batch,
+                 const struct dibs__error *error); /* the library's `done` of the batch that is renewed now */
     void *done_context;
 };
 
@@ -77,7 +78,7 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
     return status;
 }
 
-/* What an ask looks like that was refused, and not done. */
+/* The answer to an ask that is refused, and not done. */
 static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, struct dibs__answer *answer,
                               dibs_status status, struct dibs__error *error)
 {
@@ -90,7 +91,7 @@ static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, stru
     return status;
 }
 
-/* What becomes of the answer to an ask that was done. */
+/* Changes the answer to an ask that was done, where a fault says so. */
 static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, struct dibs__answer *answer,
                          dibs_status status, struct dibs__error *error)
 {
@@ -369,7 +370,7 @@ static bool is_unproven(struct dibs__store *base, const struct dibs__lease_memo 
     return server != 0 && lease->words[0] != server;
 }
 
-/* The first kept answer of this store that may be told now, taken out. */
+/* Takes the first kept answer of this store that may be told now off the list. */
 static struct kept *take_kept(struct faulty_store *store, bool even_if_held_back)
 {
     struct faults *faults = store->faults;
@@ -420,7 +421,7 @@ static size_t unconfirmed(struct dibs__store *base)
     return count;
 }
 
-/* The contract: batches that are out are done, unanswered. */
+/* By the contract of stores, batches that are under way end without an answer. */
 static void close_faulty(struct dibs__store *base)
 {
     struct faulty_store *store = of(base);

@@ -27,67 +27,69 @@ struct fault {
 };
 
 struct faults {
-    pthread_mutex_t mutex; /* guards the rest */
+    pthread_mutex_t mutex; /* guards all but `server`, which is atomic */
     const struct dibs__clock *clock;
     struct fault acquire, release, renewal;
-    bool unanswered;        /* acquires are done all the same; their answers get lost */
-    bool released_again;    /* a release answers that it was sent twice, and found nothing */
-    bool unmet;             /* acquires are done and taken back: no replica acknowledged them */
-    bool late_proof;        /* answers come when the lease that their ask could prove is over */
-    bool pushes_lost;       /* the store believes that it told of its grants; nobody hears of them */
-    bool blocked, blocking; /* acquires are to wait; one does */
-    bool one_goes;          /* although they are to wait */
+    bool unanswered;        /* asks are done, but their answers get lost */
+    bool released_again;    /* a release answers that it was sent twice and found nothing */
+    bool unmet;             /* asks are done and retracted, because no replica acknowledged them */
+    bool late_proof;        /* an answer comes when the lease that it grants is over already */
+    bool pushes_lost;       /* nobody hears of the grants that the store makes by itself */
+    bool blocked, blocking; /* asks are to wait in the store; one waits */
+    bool one_goes;          /* one ask may go on although asks are to wait */
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
-    char gone[32];                 /* renewals of that name find it gone */
-    uint64_t grants_server;        /* that grants come from, as the store notes with their leases */
-    _Atomic uint64_t server;       /* that renewals go to; 0: not known. Atomic, not under mutex */
+    char gone[32];                 /* renewals of that name find the lease gone */
+    uint64_t grants_server;        /* the server that grants come from, which the store notes with each lease */
+    _Atomic uint64_t server;       /* the server that renewals go to; 0: not known */
     struct kept *kept, **kept_end; /* answers that are held back */
     struct unconfirmed *unconfirmed;
-    unsigned acquires, releases, retractions, batches, renewals; /* how often it was asked; renewals: of leases */
+    unsigned acquires, releases, retractions, batches,
+        renewals;                 /* how often the store was asked; `renewals` counts leases */
     unsigned pushes;              /* grants that the store made by itself, with those that were lost */
-    unsigned inside, inside_most; /* acquires at the same time */
-    int64_t last_deadline;        /* of the last acquire that was not behind a release */
+    unsigned inside, inside_most; /* asks that are in the store now, and the most at any time */
+    int64_t last_deadline;        /* of the last ask that was not sent with a release */
     struct renewal_record records[RENEWALS_MAX];
 };
 
 void faults_init(struct faults *faults, const struct dibs__clock *clock);
-void faults_destroy(struct faults *faults); /* all runtimes are closed */
+void faults_destroy(struct faults *faults); /* requires that all runtimes are closed */
 
 dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error);
 
 /*
- * The next `count` calls of that kind are answered with that status and not
- * done, DIBS_OK: as they should be. A release that is refused stays unconfirmed
- * until faults_confirm; DIBS_NOT_HELD is what a release says whose key is gone,
- * and it is gone then. An ask that is "taken" this way is in no queue. The ask
- * behind a release is an acquire, and is refused with the release. For renewals
- * a call is a batch.
+ * The next `count` calls of that kind are not done, and answered with that status; DIBS_OK ends the fault. A release
+ * that is refused stays unconfirmed until faults_confirm. DIBS_NOT_HELD is the answer to a release whose key is gone,
+ * and then the key is deleted. An ask that is answered DIBS_BUSY in this way stands in no queue. An ask that is sent
+ * with a release counts as an ask, and is refused with the release. A call of faults_renewal is a batch.
  */
 void faults_acquire(struct faults *faults, dibs_status status, unsigned count);
 void faults_release(struct faults *faults, dibs_status status, unsigned count);
 void faults_renewal(struct faults *faults, dibs_status status, unsigned count);
 void faults_renewal_gone(struct faults *faults, const char *name);
-void faults_set(struct faults *faults, bool *flag, bool value); /* one of the flags above */
+void faults_set(struct faults *faults, bool *flag, bool value); /* sets one of the flags of struct faults */
 
-/* Renewals reach the store, their answers are kept, until they are let go of: told when the scheduler wakes next. */
+/*
+ * From the first call on, renewals reach the store but their answers are kept. The second lets go of the answers, which
+ * are told when the scheduler wakes next.
+ */
 void faults_hold_renewals(struct faults *faults);
 void faults_let_renewals_go(struct faults *faults);
 
 /*
- * Acquires, but for those behind a release, wait inside the store until
- * unblocked; await_blocked: one does. let_one_go: that one is answered.
+ * Asks, but for those that are sent with a release, wait inside the store from the first call on, until they are
+ * unblocked. faults_await_blocked waits until one ask waits there; faults_let_one_go lets that one be answered.
  */
 void faults_block_acquires(struct faults *faults);
 void faults_await_blocked(struct faults *faults);
 void faults_let_one_go(struct faults *faults);
 void faults_unblock_acquires(struct faults *faults);
 
-/* The store confirms what it could not release. It tells no scheduler. */
+/* The store now confirms what it could not release; no scheduler is told. */
 void faults_confirm(struct faults *faults);
 
-/* Reads one of the counters above. */
+/* Reads one of the counters of struct faults. */
 unsigned faults_count(struct faults *faults, const unsigned *counter);
 
 #endif

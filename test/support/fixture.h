@@ -28,26 +28,34 @@ int fixture_setup(void **state);
 /* Closes the runtime and stops the server; fails where a lock, or a key without expiry, is left in it. */
 int fixture_teardown(void **state);
 
-/* The same, but locks may be left, for tests that leave a server without a word. */
+/* As fixture_teardown, but locks may be left: for tests whose processes end without a release. */
 int fixture_teardown_expiring(void **state);
 
 /* Opens f->rt with f->config and this lease (0: the default). */
 void fixture_open(fixture *f, uint32_t lease_ms);
 
-/* The same; on return a connection for calls stands, and the scheduler's, which have made their scripts known. */
+/*
+ * As fixture_open. On return, a connection for calls and the scheduler's connection stand, and the server knows the
+ * scripts.
+ */
 void fixture_open_connected(fixture *f, uint32_t lease_ms);
 
 /* Another runtime on a server, or on a URL; NULL in config means the defaults. The caller closes it. */
 dibs_runtime *open_runtime(const server *s, uint32_t lease_ms);
 dibs_runtime *open_url(const char *url, const dibs_config *config);
 
-/* dibs_open of that URL with config (NULL: timeouts of a second), whatever comes of it; *rt is NULL if it failed. */
+/*
+ * Calls dibs_open of that URL with config (NULL: timeouts of a second) and returns its status; *rt is NULL where it
+ * failed.
+ */
 dibs_status open_status(const char *url, const dibs_config *config, dibs_runtime **rt);
 
-/* name can be had by rt, is then in the store, and is not there any more after its unlock. */
+/*
+ * Expects that rt can acquire the name, that its key is then in the store, and that the key is gone after the unlock.
+ */
 void expect_works(fixture *f, dibs_runtime *rt, const char *name);
 
-/* Of the calling thread, which must hold the name. */
+/* Of the calling thread's hold; the thread must hold the name. */
 uint64_t fence_of(dibs_runtime *rt, const char *name);
 dibs_hold hold_of(dibs_runtime *rt, const char *name);
 

@@ -1,10 +1,8 @@
 /*
- * Lock discipline: `mutex` guards the list of sleepers. A thread comes to
- * wait() with a mutex of the library's held, so those come before `mutex`; who
- * wakes sleepers holds `mutex` already and only tries for theirs. A sleeper
- * leaves the list under `mutex`, so while it is held the cond and the mutex of
- * each on the list exist. A sleeper in poll() wakes by itself, every
- * millisecond, and looks at the time.
+ * Lock discipline: `mutex` guards the list of sleepers. A thread comes to wait() with a mutex of the library held, so
+ * the library's mutexes come before `mutex`. A thread that wakes sleepers holds `mutex` already, and only tries to lock
+ * theirs. A sleeper leaves the list under `mutex`; so while `mutex` is held, the condition variable and the mutex of
+ * each sleeper on the list exist. A sleeper in poll() wakes by itself, every millisecond, and looks at the time.
  */
 #include "support/moved_clock.h"
 
@@ -37,7 +35,7 @@ static int64_t now(const struct dibs__clock *clock)
     return atomic_load(&of(clock)->time);
 }
 
-/* False: it need not sleep, the deadline has come. */
+/* Enters the sleeper into the list. False: the deadline has come, so there is no need to sleep. */
 static bool enter(struct moved_clock *c, struct sleeper *sleeper)
 {
     pthread_mutex_lock(&c->mutex);
@@ -60,7 +58,7 @@ static void leave(struct moved_clock *c, struct sleeper *sleeper)
     pthread_mutex_unlock(&c->mutex);
 }
 
-/* Comes with the library's mutex, and leaves with it. */
+/* Called, and returns, with the library's mutex held. */
 static void stand(struct moved_clock *c, struct dibs__mutex *mutex)
 {
     pthread_mutex_lock(&c->mutex);
@@ -125,7 +123,7 @@ int64_t moved_clock_now(const struct moved_clock *c)
     return atomic_load(&c->time);
 }
 
-/* Requires mutex. Wakes who is due; how many of those are still on the list. */
+/* Requires mutex. Wakes the sleepers whose deadline has come, and returns how many of those are still on the list. */
 static size_t wake_due(struct moved_clock *c)
 {
     int64_t time = atomic_load(&c->time);
@@ -135,7 +133,8 @@ static size_t wake_due(struct moved_clock *c)
         if (at->deadline > time)
             continue;
         due++;
-        if (at->cond && pthread_mutex_trylock(&at->mutex->native) == 0) { /* got: so it is in pthread_cond_wait */
+        if (at->cond && pthread_mutex_trylock(&at->mutex->native) ==
+                            0) { /* the mutex is free: so the sleeper is in pthread_cond_wait */
             pthread_cond_broadcast(at->cond);
             pthread_mutex_unlock(&at->mutex->native);
         }

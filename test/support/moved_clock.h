@@ -1,7 +1,7 @@
 /*
- * A clock that stands still until the test moves it. Who sleeps by it sleeps
- * really, and is woken when the test has moved it past the deadline; so a test
- * of a lease of an hour takes no time, and knows each moment to the nanosecond.
+ * A clock that stands still until the test moves it. A thread that sleeps by this clock really sleeps, and is woken
+ * when the test has moved the clock past the thread's deadline. So a test of a lease of an hour takes no time, and
+ * knows each moment to the nanosecond.
  */
 #ifndef DIBS_TEST_MOVED_CLOCK_H
 #define DIBS_TEST_MOVED_CLOCK_H
@@ -19,7 +19,7 @@ struct moved_clock {
     _Atomic int64_t time;     /* ns; written under mutex */
     pthread_mutex_t mutex;    /* guards the list; the library's mutexes come before it */
     struct sleeper *sleepers;
-    bool stopped; /* guarded by mutex, as is standing */
+    bool stopped; /* guarded by mutex */
     size_t standing;
     pthread_cond_t go;
 };
@@ -30,29 +30,32 @@ void moved_clock_destroy(struct moved_clock *clock);
 int64_t moved_clock_now(const struct moved_clock *clock);
 
 /*
- * Moves it on, and wakes those whose deadline this is: they have left their
- * sleep when it returns. Any thread but one that holds a mutex of the library.
+ * Moves the clock on, and wakes the threads whose deadline has come: they have left their sleep when this returns. From
+ * any thread that holds no mutex of the library.
  */
 void moved_clock_advance(struct moved_clock *clock, int64_t ns);
-void moved_clock_set(struct moved_clock *clock, int64_t time); /* not before now */
+void moved_clock_set(struct moved_clock *clock, int64_t time); /* requires that time is not before now */
 
-/* How many threads sleep in wait(); then waits until there are that many. Takes too long: the test fails. */
+/*
+ * The first tells how many threads sleep in wait(), the second waits until there are that many. Fails the test after
+ * LIMIT_MS.
+ */
 size_t moved_clock_waiting(struct moved_clock *clock);
 void moved_clock_await_waiting(struct moved_clock *clock, size_t count);
 
 /*
- * Threads that the machine does not run: from the first call on, who is woken
- * in wait(), also by its deadline, stands there without its mutex, until the
- * second. It is no sleeper any more. await: that many stand.
+ * Threads that the machine does not run. From the first call on, a thread that is woken in wait(), also by its
+ * deadline, stands there without its mutex, and counts as a sleeper no more. The second lets all of them go on. The
+ * third waits until that many stand.
  */
 void moved_clock_stop_the_woken(struct moved_clock *clock);
 void moved_clock_let_the_woken_go(struct moved_clock *clock);
 void moved_clock_await_standing(struct moved_clock *clock, size_t count);
 
 /*
- * Waits until that many threads sleep in poll() with nothing to do: no
- * descriptor of theirs is ready and their deadlines are to come. As long as no
- * other thread is inside the library, the schedulers have done all there was.
+ * Waits until that many threads sleep in poll() with nothing to do: none of their descriptors is ready, and their
+ * deadlines are to come. Unless another thread is inside the library, the schedulers then have done all that there was
+ * to do.
  */
 void moved_clock_settle(struct moved_clock *clock, size_t schedulers);
 

@@ -14,7 +14,7 @@ typedef struct process {
     int in;    /* its standard input, -1 once closed */
     int out;   /* its standard output */
     bool paused;
-    size_t length; /* of buffer: what was read and is no whole line yet */
+    size_t length; /* of what stands in buffer: read, but no whole line yet */
     char buffer[4096];
     char line[4096]; /* the last line read, without its newline */
 } process;
@@ -22,7 +22,9 @@ typedef struct process {
 /* Where test/support/prog/NAME.c was built to. The text lives until the next call. */
 const char *program_path(const char *name);
 
-/* The source tree's file, from its top. The text lives until the next call. */
+/*
+ * Where that file of the source tree is; `file` is named from the top of the tree. The text lives until the next call.
+ */
 const char *source_path(const char *file);
 
 /* arguments: NULL at the end, the first is the program (looked up in PATH). Freed by process_free. */
@@ -33,7 +35,7 @@ void process_write(process *p, const char *format, ...) __attribute__((format(pr
 const char *process_read(process *p);
 const char *process_ask(process *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whether a line can be read now: it then is in the process's line, as after process_read. */
+/* Whether a whole line can be read now; then it is read, as by process_read. */
 bool process_try_read(process *p);
 
 /* SIGSTOP, on return it has stopped; SIGCONT. */
@@ -43,15 +45,18 @@ void process_resume(process *p);
 /* kill -9, and waits for its end. */
 void process_kill(process *p);
 
-/* Closes its input and waits for its end: the exit status, or 128 + the signal. Later than limit_ms: the test fails. */
+/*
+ * Closes the program's input, waits for its end and returns its exit status, or 128 + the signal. Fails the test after
+ * limit_ms.
+ */
 int process_wait(process *p, int64_t limit_ms);
 
-/* Kills it where it still runs. NULL is fine. */
+/* Kills the program where it still runs. NULL is fine. */
 void process_free(process *p);
 
 /*
- * The exit status (or 128 + the signal) of a forked child of the test; killed
- * after limit_ms, which is then -1. child_wait fails the test after LIMIT_MS.
+ * Waits for a forked child of the test and returns its exit status, or 128 + the signal. After limit_ms the child is
+ * killed, and -1 returned; child_wait fails the test after LIMIT_MS.
  */
 int child_wait_for(pid_t pid, int64_t limit_ms);
 int child_wait(pid_t pid);

@@ -7,16 +7,16 @@
 #include "support/server.h"
 #include "support/test.h"
 
-/* It outlives a restart with ease, and is renewed while a test waits for that. */
+/* A lease that outlives a restart with ease, and is renewed while a test waits for that. */
 #define LEASE_MS (5 * SAFE_LEASE_MS)
 
 void restart(server *s);
 
-/* How many keys begin with "lock:"; waits until there are so many. */
+/* The first tells how many keys begin with "lock:", the second waits until there are so many. */
 long long locks_in(server *s);
 void await_locks(server *s, long long count);
 
-/* The runtime does its own connecting: it can be used, and its scheduler has sent what it had to send. */
+/* Waits until the runtime has connected by itself: it can be used, and its scheduler has sent what it had to send. */
 void await_connected(dibs_runtime *rt);
 
 #endif

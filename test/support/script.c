@@ -16,7 +16,7 @@ enum { CHUNK = 16384 };
 /* What becomes of the next reply of a connection. */
 typedef struct script_pending {
     struct script_pending *next;
-    bool pass;      /* on as it is; else as action says */
+    bool pass;      /* the reply passes as it is; otherwise `action` says what becomes of it */
     bool forwarded; /* a reply will come from the backend */
     script_action action;
     const char *text;
@@ -40,7 +40,7 @@ void script_close(struct script_connection *c)
     close_end(&c->backend);
 }
 
-/* As a rule has it. */
+/* Closes the connection because a rule says so. */
 static void break_off(struct script *s, connection *c)
 {
     script_close(c);
@@ -155,7 +155,7 @@ static void forward(connection *c, const char *data, size_t length)
     send_all(c->backend, data, length);
 }
 
-/* A command that no rule is about. */
+/* Deals with a command that no rule matches. */
 static void pass_command(const struct script *s, connection *c, const char *data, size_t length)
 {
     if (s->options.backend) {
@@ -249,7 +249,7 @@ static bool give_scripted(struct script *s, connection *c, size_t length)
     return true;
 }
 
-/* False: it can't be passed now, or never. */
+/* Deals with one message of a subscription. False: the connection gives no more for now, or is closed. */
 static bool give_message(struct script *s, connection *c, size_t length)
 {
     if (s->hold_pushes)
@@ -267,7 +267,7 @@ static bool give_message(struct script *s, connection *c, size_t length)
     return true;
 }
 
-/* On a subscribed connection: whatever came whole. */
+/* On a subscribed connection: passes on whatever has come whole. */
 static void give_pushes(struct script *s, connection *c)
 {
     size_t length;
@@ -294,7 +294,7 @@ static void give_replies(struct script *s, connection *c)
         if (forwarded && length == 0)
             return;
         if (forwarded && s->delay_ms)
-            pause_ms(s->delay_ms); /* one after the other: a long way, and a narrow one */
+            pause_ms(s->delay_ms); /* each reply is delayed by itself, one after the other */
         if (c->first->pass)
             send_all(c->client, c->reply.data, length);
         else if (!give_scripted(s, c, length))
@@ -317,7 +317,10 @@ static bool receive(int fd, struct bytes *into)
     return n > 0;
 }
 
-/* A client that left while its commands were held: they still go to the server when they are let go. */
+/*
+ * Where commands of the client are held back, they still go to the backend when they are let go, so that side stays
+ * open.
+ */
 void script_cut(struct script_connection *c)
 {
     close_end(&c->client);

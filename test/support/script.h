@@ -24,8 +24,8 @@ struct script_connection {
     struct script_pending *first, **last; /* what becomes of the next replies */
     bool hold_requests;
     bool hold_replies;
-    bool skip_rules; /* for the one command that was held back and is now let go */
-    bool subscribed; /* replies are no longer one to a command: they pass as they come */
+    bool skip_rules; /* the next command was held back and is let go now: no rule applies to it again */
+    bool subscribed; /* replies no longer answer one command each: they pass as they come */
 };
 
 struct script_active_rule {
@@ -44,7 +44,7 @@ struct script {
     bool cut_push; /* the next message, to push_count bytes */
     size_t push_count;
     unsigned delay_ms;
-    int64_t back_at; /* 0: nobody came since a rule closed a connection */
+    int64_t back_at; /* when the first client came after a rule had closed a connection; 0: none came yet */
 };
 
 /* A connection of that client, which has been greeted. */

@@ -142,7 +142,7 @@ void script_server_clear(script_server *s)
     listener_unlock(&s->listener);
 }
 
-/* Returns when the loop has done it. */
+/* Sets the flag, and returns when the loop has acted on it. */
 static void set(script_server *s, bool *flag, bool value)
 {
     unsigned long order;

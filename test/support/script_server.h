@@ -1,11 +1,10 @@
 /*
- * A server that follows a script, to show the library what a network and a
- * broken server can do. With a backend it stands between the client and a real
- * server and passes everything on, but for what its rules say; without one it
+ * A server that follows a script, to show the library what a network and a broken server can do. With a backend, it
+ * stands between the client and a real server, and passes everything on unless a rule says otherwise. Without one, it
  * answers every command with the same bytes.
  *
- * It runs on a thread of its own. All functions may be called from any thread
- * and take effect at once, but for the start and the stop.
+ * The server runs on a thread of its own. Its functions may be called from any thread and take effect at once; only the
+ * test's thread may start and stop it.
  */
 #ifndef DIBS_TEST_SCRIPT_SERVER_H
 #define DIBS_TEST_SCRIPT_SERVER_H
@@ -24,8 +23,8 @@ typedef enum script_action {
     SCRIPT_CLOSE_BEFORE,  /* not forwarded, the connection is closed */
     SCRIPT_CLOSE_AFTER,   /* forwarded and executed; closed without a reply */
     SCRIPT_STALL_REPLY,   /* forwarded and executed; its reply and all later ones are held until released */
-    SCRIPT_STALL_REQUEST  /* it and all later commands of the connection are held until released, even if the client
-                             closes meanwhile: they then reach the server late, as from a slow network */
+    SCRIPT_STALL_REQUEST  /* this command and all later ones of the connection are held until released, even if the
+                             client closes meanwhile: they then reach the server late, as from a slow network */
 } script_action;
 
 typedef struct script_rule {
@@ -44,7 +43,7 @@ typedef struct script_options {
     bool hang_up;         /* without a backend: closes after the greeting, or after the first answer */
 } script_options;
 
-/* Never NULL: what goes wrong fails the test. The texts must live as long as it. */
+/* Never NULL: what goes wrong fails the test. The texts in options must live as long as the server. */
 script_server *script_server_start(const script_options *options);
 void script_server_stop(script_server *s);
 
@@ -65,10 +64,10 @@ void script_server_release(script_server *s);
 void script_server_cut(script_server *s);
 void script_server_set_down(script_server *s, bool down);
 
-/* Every reply takes so much longer, from now on: a store that is far away. */
+/* From now on, every reply takes so much longer: a store that is far away. */
 void script_server_delay(script_server *s, unsigned ms);
 
-/* While set, messages of subscriptions are thrown away: the subscription looks well, and is deaf. */
+/* While set, messages of subscriptions are thrown away: the subscription looks sound, but is deaf. */
 void script_server_drop_pushes(script_server *s, bool drop);
 
 /* The next message of a subscription is cut to count bytes, then the connection is closed. Counts as a firing. */
@@ -77,12 +76,15 @@ void script_server_cut_push(script_server *s, size_t count);
 /* While set, messages of subscriptions are kept back; false lets them go. */
 void script_server_hold_pushes(script_server *s, bool hold);
 
-/* How often a rule fired; the connections accepted; the length of the last reply or message that was cut, whole. */
+/*
+ * How often a rule fired; how many connections were accepted; the whole length of the last reply or message that was
+ * cut.
+ */
 unsigned script_server_fired(script_server *s);
 unsigned script_server_accepted(script_server *s);
 size_t script_server_cut_length(script_server *s);
 
-/* Waits until they have fired more often than before. */
+/* Waits until rules have fired more often than `before`. */
 void script_server_await_fired(script_server *s, unsigned before);
 
 /* When (now_ms) the first connection was accepted since a rule last closed one; 0: none yet. */

@@ -22,7 +22,7 @@ struct self self_now(void)
     return (struct self){entries("/proc/self/task"), entries("/proc/self/fd")};
 }
 
-/* No more, not as many: a thread that was joined is listed a moment longer, so the count before may be too high. */
+/* Fewer are fine: a thread that was joined is listed a moment longer, so the count before may have been too high. */
 static bool has_no_more_threads(void *arg)
 {
     return self_now().threads <= *(int *)arg;

@@ -1,4 +1,4 @@
-/* What the test's own process has, of what a library might leave behind. */
+/* The threads and descriptors of the test's own process, which a library might leave behind. */
 #ifndef DIBS_TEST_SELF_H
 #define DIBS_TEST_SELF_H
 
@@ -8,7 +8,7 @@ struct self {
 
 struct self self_now(void);
 
-/* It is as it was. A thread that was joined may be listed for a moment still, so that is waited for. */
+/* Expects as many as before. A thread that was joined may still be listed for a moment: that is waited for. */
 void self_assert_as(struct self before);
 
 #endif

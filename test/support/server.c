@@ -27,7 +27,7 @@ static char *copy_text(const char *text)
     return copy;
 }
 
-/* A port that was free a moment ago: who comes too late asks for another (see start_on_free_port). */
+/* A port that was free a moment ago. Where another program takes it first, start_on_free_port asks for another. */
 static int free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -90,7 +90,7 @@ static bool answers(void *arg)
     return ready;
 }
 
-/* False: it ended by itself, as it does where another took the port. */
+/* False: the server ended by itself, as it does where another program took the port. */
 static bool launch(server *s)
 {
     char config[1024];
@@ -160,7 +160,7 @@ static void end(server *s, int signal, int64_t limit_ms)
     drop_admin(s);
     if (s->pid == 0)
         return;
-    if (s->paused && signal != SIGKILL) /* which needs no thread of it that runs, and must let it do nothing more */
+    if (s->paused && signal != SIGKILL) /* SIGKILL ends a paused server as well, and must not let it do anything more */
         kill(s->pid, SIGCONT);
     s->paused = false;
     kill(s->pid, signal);

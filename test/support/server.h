@@ -1,7 +1,6 @@
 /*
- * A real Redis (or Valkey) server of a test's own: in a folder of its own, on
- * a Unix socket, without persistence, gone when the test's process is gone.
- * All of these belong to the test's own thread; what goes wrong fails the test.
+ * A real Redis (or Valkey) server of a test's own: in a folder of its own, on a Unix socket, without persistence. It
+ * ends with the test's process. From the test's own thread only; what goes wrong fails the test.
  */
 #ifndef DIBS_TEST_SERVER_H
 #define DIBS_TEST_SERVER_H
@@ -52,12 +51,15 @@ void server_resume(server *s);
 redisReply *server_command(server *s, const char *format, ...);
 redisReply *server_try(server *s, const char *format, ...);
 
-/* The same, for the effect alone, for an integer reply, and for a string (copied, cut to size; false: nil). */
+/*
+ * As server_command: for the effect alone, for an integer reply, and for a string, which is copied and cut to size
+ * (false: nil).
+ */
 void server_do(server *s, const char *format, ...);
 long long server_integer(server *s, const char *format, ...);
 bool server_string(server *s, char *out, size_t size, const char *format, ...);
 
-/* Whether the key is there; whether it goes away within limit_ms. */
+/* Whether the key exists; whether it goes away within limit_ms. */
 bool server_has(server *s, const char *key);
 bool server_wait_gone(server *s, const char *key, int64_t limit_ms);
 
@@ -65,15 +67,15 @@ bool server_wait_gone(server *s, const char *key, int64_t limit_ms);
 long long server_calls(server *s, const char *command);
 
 /*
- * How many scripts clients have run so far. server_await_ask waits until there
- * are more, which is how a test sees that a call that waits has asked the store.
+ * How many scripts clients have run so far. server_await_ask waits until there are more than `before`: so a test sees
+ * that a call which waits has asked the store.
  */
 long long server_asks(server *s);
 void server_await_ask(server *s, long long before);
 
 /*
- * Fails the test if a key, in any database, has no expiry; the second one also
- * if any key that begins with "lock:" is left. A killed server is clean.
+ * Both fail the test where a key, in any database, has no expiry; the second also where any key is left that begins
+ * with "lock:". A server that was killed passes.
  */
 void server_assert_clean(server *s);
 void server_assert_no_locks(server *s);

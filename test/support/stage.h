@@ -18,8 +18,10 @@ typedef struct stage {
     struct moved_clock clock;
     struct faults faults;
     events events;
-    /* Of the next to be opened, but for its strings; on_event records to events. handoff_ms is 0: every hand-over goes
-     * through the store. */
+    /*
+     * For the next runtime to be opened, but for its strings. on_event records to `events`; handoff_ms is 0, so no
+     * lease is handed over.
+     */
     struct dibs__settings settings;
     const char *url;  /* "mem:" */
     dibs_runtime *rt; /* NULL until stage_open; closed by the teardown */
@@ -34,11 +36,14 @@ void stage_open(stage *s, uint32_t lease_ms);
 /* One more runtime on the same clock and the same faults; the caller closes it. */
 dibs_runtime *stage_open_another(stage *s, uint32_t lease_ms);
 
-/* Lets its scheduler do what it has to do now; the second moves the clock before. With s->rt alone open. */
+/*
+ * Waits until the scheduler of s->rt has done what is due; stage_advance moves the clock before. Requires that no other
+ * runtime is open.
+ */
 void stage_settle(stage *s);
 void stage_advance(stage *s, int64_t ns);
 
-/* How long a lease is believed in: less 1 % and 2 ms. */
+/* For how long, in ns, a lease counts as held: its length less 1 % and 2 ms. */
 int64_t believed(uint32_t lease_ms);
 
 /* Waits until exactly that many threads wait for a lock, or ask for one again and again, in s->rt. */

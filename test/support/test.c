@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 /*
- * fork_test starts threads in the children of a program with threads, which
- * ThreadSanitizer refuses unless told. The name is the sanitizer's.
+ * fork_test starts threads in the children of a program with threads, which ThreadSanitizer refuses unless this is set.
+ * The sanitizer gives the function its name.
  */
 const char *__tsan_default_options(void);
 

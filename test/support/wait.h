@@ -6,16 +6,15 @@
 #include <stdint.h>
 
 /*
- * How long a test waits for what must happen before it calls it a failure.
- * Nothing takes this long unless it is broken: sanitizers and a loaded machine
- * slow everything down by 20. Where bugs are seeded, failures are what is
- * waited for: there it is shorter.
+ * How long a test waits for what must happen before the test fails. Nothing takes this long unless something is broken,
+ * even where sanitizers and a loaded machine slow everything down by 20. Where bugs are seeded (test/fault/bugs),
+ * failures are expected, so the limit is shorter.
  */
 #ifndef LIMIT_MS
 #define LIMIT_MS 60000
 #endif
 
-/* How much later than its bound a bounded call may come back on such a machine. Without the bound: never. */
+/* How much later than its bound a bounded call may come back on a loaded machine. */
 #define SLACK_MS (LIMIT_MS / 3)
 
 /* Monotonic milliseconds; on the clock that runs through suspend, as the library's. */

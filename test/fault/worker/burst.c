@@ -6,7 +6,7 @@
 #include "support/common/timing.h"
 
 #define BURST_THREADS 4
-#define BURST_LEASE_MS 120000 /* so long that none is renewed, and that only a release can be what ends them */
+#define BURST_LEASE_MS 120000 /* so long that no lease is renewed, and that only a release can end one */
 
 typedef struct burst_taker {
     pthread_t id;
@@ -29,7 +29,7 @@ static void take_share(const burst_taker *t)
     }
 }
 
-/* Ends with all that it holds, or once that was closed under it. */
+/* Ends while it holds all its locks, or after their runtime was closed. */
 static void *take_burst(void *arg)
 {
     burst_taker *t = arg;
@@ -62,9 +62,9 @@ static bool some_hold_renewed(worker *w)
     return holds;
 }
 
-#define BESIDE_MS 5000 /* so long the burst waits for a lease that it might cost */
+#define BESIDE_MS 5000 /* for so long the burst waits for a lease that it might cost */
 
-/* The time, when a lease of the process is held before and after it; after some seconds, any. */
+/* The time now, at a moment when a lease of the process is held; after BESIDE_MS, at any moment. */
 static uint64_t time_beside_a_lease(worker *w)
 {
     uint64_t limit = clock_ns() + BESIDE_MS * UINT64_C(1000000), time;

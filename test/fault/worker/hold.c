@@ -7,7 +7,10 @@
 #define DEPTH_MAX 3
 #define LONG_LEASE_MS 1000
 
-/* Of extensions; no other lease is one of these. plan.py names them too: the proxy knows an extension by them. */
+/*
+ * The leases of extensions; no other lease has such a length. plan.py has the same lists: the proxy knows an extension
+ * by them.
+ */
 static const uint32_t short_leases[] = {211, 307, 401}, long_leases[] = {2411, 2707, 2903};
 
 static void note_lost(hold_record *r)
@@ -34,7 +37,7 @@ static void read_end(worker_thread *t, const char *name, hold_record *r)
         r->sure_until = begin + (uint64_t)hold.remaining_ms * 1000000;
 }
 
-/* The time is taken before the call: what it says was true at some moment after. */
+/* The time is taken before the call, because what the call says was true at some later moment. */
 static bool check(worker_thread *t, const char *name, hold_record *r, uint64_t rejected_at)
 {
     uint64_t begin = clock_ns();
@@ -87,7 +90,7 @@ static void read_fence(worker_thread *t, const char *name, hold_record *r)
 static uint64_t draw_work_us(worker_thread *t, const hold_record *r)
 {
     uint64_t kind = draw(t) % 1000;
-    if (t->worker->holds) /* there is to be a lease to renew all the time */
+    if (t->worker->holds) /* beside a burst, there must be a lease to renew all the time */
         return between(t, 300000, 1500000);
     bool is_long = r->lease_ms >= LONG_LEASE_MS;
 
@@ -113,7 +116,7 @@ static void lock_again(worker_thread *t, const char *name, hold_record *r, unsig
         ++*depth;
 }
 
-/* What was sure before is not, should it become shorter. */
+/* Until the extension is answered nothing is sure: the lease may become shorter. */
 static void extend(worker_thread *t, const char *name, hold_record *r, uint32_t lease_ms)
 {
     if (lease_ms > r->extended_ms)
@@ -122,7 +125,7 @@ static void extend(worker_thread *t, const char *name, hold_record *r, uint32_t 
     note_status(r, dibs_extend(t->worker->rt, name, lease_ms));
 }
 
-/* To a length that is soon over, and then to a longer one: what is left of the first may come after the second. */
+/* First to a length that is soon over, then to a longer one: the first request may arrive after the second. */
 static void extend_twice(worker_thread *t, const char *name, hold_record *r)
 {
     extend(t, name, r, short_leases[draw(t) % 3]);
@@ -155,7 +158,8 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
             lock_again(t, name, r, depth);
         if (alone && chance(t, 3))
             hold_other(t, r->phase, r->name);
-        if (!stretched && chance(t, 1)) /* nothing mends what may come of the two */
+        if (!stretched &&
+            chance(t, 1)) /* not after extend_twice: a further extension would hide what came of those two */
             extend(t, name, r, (uint32_t)r->lease_ms);
         pause_us(between(t, 50, 3000));
     }
@@ -238,5 +242,6 @@ void work_round(worker_thread *t, uint64_t phase)
     draw_wait(t, r);
     hold(t, r, true);
     if (r->status > DIBS_TIMEOUT)
-        pause_us(between(t, 3000, 20000)); /* refused at once: not to do nothing but that */
+        pause_us(
+            between(t, 3000, 20000)); /* the call failed at once: a pause, so that this thread does not only fail */
 }

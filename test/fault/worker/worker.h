@@ -19,7 +19,7 @@ typedef struct worker {
     uint64_t seed;
     uint32_t lease_ms, timeout_ms;
     dibs_runtime *rt;
-    _Atomic(dibs_runtime *) opened; /* the same for on_event, which may be called before dibs_open returns */
+    _Atomic(dibs_runtime *) opened; /* `rt` for on_event, which may be called before dibs_open returns */
     _Atomic uint64_t events;        /* heard by on_event */
     uint64_t holds;                 /* of the burst; 0: there is none */
     bool closes;                    /* the burst has a runtime of its own, which is closed */

@@ -1,6 +1,6 @@
 /*
- * Lock discipline: `mutex` is taken by whoever ends the program, and never
- * released: so clean() runs once, and who comes later waits for the end.
+ * Lock discipline: the thread that ends the program takes `mutex` and never releases it. So clean() runs once, and a
+ * thread that comes later waits for the end.
  */
 #include "support/common/cleanup.h"
 
@@ -61,7 +61,9 @@ void cleanup_install(void (*function)(void *), void *arg)
     pthread_detach(thread);
 }
 
-/* Needs mutex held. Ends without the exit handlers: other threads may still run in what these would take down. */
+/*
+ * Requires mutex. Ends the program without its exit handlers, because other threads may still use what these take down.
+ */
 static noreturn void leave(int status)
 {
     clean(clean_arg);
@@ -75,7 +77,7 @@ noreturn void cleanup_exit(int status)
     leave(status);
 }
 
-/* Says nothing where the program is ending already: what failed then, failed for that. */
+/* Says nothing where the program is ending already: what fails then, fails because of that. */
 noreturn void cleanup_fail(const char *format, ...)
 {
     va_list arguments;

@@ -1,4 +1,4 @@
-/* Leaving in order, whether a program ends by itself, for an error, or for a signal. */
+/* How a program leaves in order, whether it ends by itself, for an error, or for a signal. */
 #ifndef COMMON_CLEANUP_H
 #define COMMON_CLEANUP_H
 
@@ -12,7 +12,7 @@
  */
 void cleanup_install(void (*clean)(void *arg), void *arg);
 
-/* Calls clean(arg), if nobody did yet, and exits. From any thread. */
+/* Calls clean(arg), unless a thread did already, and exits. From any thread. */
 noreturn void cleanup_exit(int status);
 
 /* Says what went wrong on stderr, then cleanup_exit(2). */

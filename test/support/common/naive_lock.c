@@ -35,7 +35,7 @@ bool naive_try(const struct naive_lock *lock)
     return free;
 }
 
-/* DEL, with a GET in the same transaction that tells whose lock it deletes: it deletes all the same. */
+/* DEL, and before it a GET in the same transaction, which only tells whose lock is deleted. */
 static enum naive_result delete_whosever(const struct naive_lock *lock)
 {
     enum naive_result result;

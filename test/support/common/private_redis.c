@@ -14,7 +14,7 @@ enum { START_LIMIT_MS = 10000, STOP_LIMIT_MS = 2000, POLL_MS = 10 };
 
 /* ----------------------------------------------------------------- process */
 
-/* Whether the server has ended; then there is nothing left to wait for. */
+/* Whether the server has ended; then its process has been waited for, too. */
 static bool has_ended(struct private_redis *redis, int *status)
 {
     if (waitpid(redis->pid, status, WNOHANG) != redis->pid)

@@ -13,10 +13,9 @@ struct private_redis {
 };
 
 /*
- * Starts redis-server, or valkey-server where there is none, and waits until
- * it answers. On failure says why on stderr and leaves nothing behind. It ends
- * with private_redis_stop, and on Linux also with the thread that started it,
- * however that ends.
+ * Starts redis-server, or valkey-server where there is none, and waits until it answers. On failure, says why on stderr
+ * and leaves nothing behind. The server ends with private_redis_stop, and on Linux also with the thread that started
+ * it, however the thread ends.
  */
 bool private_redis_start(struct private_redis *redis);
 

@@ -7,7 +7,7 @@ int main(void)
 {
     DIR *folder = opendir("/proc/self/fd");
     struct dirent *entry;
-    int count = -1; /* the folder's own */
+    int count = -1; /* without the descriptor of the folder itself */
 
     if (!folder)
         return 2;

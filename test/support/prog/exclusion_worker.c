@@ -27,8 +27,8 @@ enum { NAMES = 5, THREADS_MAX = 64 };
 
 /* What all processes share of one name. */
 struct place {
-    _Atomic int64_t inside; /* the pid and thread of who is inside, 0: nobody */
-    _Atomic uint64_t fence; /* of the one who was inside last */
+    _Atomic int64_t inside; /* the pid and the thread number of the holder; 0: there is none */
+    _Atomic uint64_t fence; /* of the last holder */
 };
 
 struct worker {
@@ -109,9 +109,8 @@ static void be_inside(const char *name, size_t place, int64_t me)
 }
 
 /*
- * By each way in turn; the tries and the short waits are repeated until they
- * have it. A wait that is shorter than the store takes to answer may say that
- * it is out of reach.
+ * Acquires by each of the ways in turn; tries and short waits are repeated until one succeeds. A wait that is shorter
+ * than the store takes to answer may end with DIBS_UNAVAILABLE.
  */
 static dibs_status acquire(const char *name, long turn)
 {
@@ -179,7 +178,7 @@ int main(int argc, char **argv)
 {
     struct worker workers[THREADS_MAX];
     int threads = argc == 6 ? atoi(argv[3]) : 0;
-    /* The machine may be slow: that is not what this is about. */
+    /* The timeouts are long, so that a slow machine fails no call. */
     dibs_config config = {.urls = (const char *const *)&argv[1],
                           .url_count = 1,
                           .label = "exclusion",

@@ -24,7 +24,7 @@ struct member {
     pthread_t thread;
     bool started;
     int number;
-    pthread_mutex_t mutex; /* guards the rest */
+    pthread_mutex_t mutex; /* guards busy, leaving, command, name, wait_ms and flags */
     pthread_cond_t told;
     bool busy, leaving;
     char command[8], name[DIBS_NAME_MAX + 1];
@@ -81,7 +81,7 @@ static void start(struct member *m, int number)
     m->started = pthread_create(&m->thread, NULL, run, m) == 0;
 }
 
-/* Where the thread has answered its last command, but is not quite back from it, that is waited for. */
+/* A thread may have answered its last command without being ready for the next: this waits until it is. */
 static void tell(int number, const char *line)
 {
     struct member *m = &members[number % THREADS];
@@ -123,7 +123,7 @@ static void leave_child(void)
     say("", pid > 0 ? DIBS_OK : DIBS_NO_MEMORY);
 }
 
-/* With its threads in the midst of whatever they do. */
+/* Replaces the program while its threads are in the midst of whatever they do. */
 static void become(char *line)
 {
     char *program = line + strlen("exec ");
