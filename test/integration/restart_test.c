@@ -116,7 +116,7 @@ static void holders_keep_their_locks(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-static void many_are_set_again(void **state)
+static void many_are_restored(void **state)
 {
     enum { MANY = 300 }; /* more than one batch */
     fixture *f = *state;
@@ -155,7 +155,7 @@ static void each_process_sets_its_own_again(void **state)
     }
 }
 
-static void a_lease_that_was_handed_on_is_set_again(void **state)
+static void a_lease_that_was_handed_over_is_restored(void **state)
 {
     fixture *f = *state;
     actor *first = actor_start(), *second = actor_start();
@@ -541,9 +541,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(holders_keep_their_locks),
-        TEST(many_are_set_again),
+        TEST(many_are_restored),
         TEST(each_process_sets_its_own_again),
-        TEST(a_lease_that_was_handed_on_is_set_again),
+        TEST(a_lease_that_was_handed_over_is_restored),
         TEST(a_fixed_lease_keeps_its_end),
         TEST(an_extended_lease_keeps_its_length),
         TEST(an_extension_sets_it_again_too),

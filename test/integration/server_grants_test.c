@@ -186,7 +186,7 @@ static void a_push_for_an_older_ask(void **state)
 }
 
 /* One that nobody waits for any more: it is given back, whether it is known by a push or not. */
-static void a_push_for_a_finished_attempt(void **state)
+static void a_push_for_a_concluded_bid(void **state)
 {
     fixture *f = *state;
     queue_entry entry;
@@ -556,7 +556,7 @@ int main(void)
         TEST(it_is_never_believed_in_for_too_long),
         TEST(a_push_that_is_read_after_its_lease),
         TEST(a_push_for_an_older_ask),
-        TEST(a_push_for_a_finished_attempt),
+        TEST(a_push_for_a_concluded_bid),
         TEST(nonsense_on_the_channel),
         TEST(a_waiter_that_was_killed),
         TEST(a_waiter_that_stands_still),

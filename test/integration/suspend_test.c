@@ -174,7 +174,7 @@ static void who_waited_asks_again(void **state)
 }
 
 /* A lease that is on its way from thread to thread, or left for one, is not taken over. */
-static void what_was_handed_on_is_not_believed_in(void **state)
+static void what_was_handed_over_is_not_believed_in(void **state)
 {
     fixture *f = *state;
     actor *waiter = actor_start();
@@ -201,7 +201,7 @@ int main(void)
         TEST(the_scheduler_notices_it),
         TEST(what_was_held_is_lost),
         TEST(who_waited_asks_again),
-        TEST(what_was_handed_on_is_not_believed_in),
+        TEST(what_was_handed_over_is_not_believed_in),
     };
 
     return cmocka_run_group_tests_name("suspend", tests, NULL, NULL);

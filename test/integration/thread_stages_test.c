@@ -277,7 +277,7 @@ static void while_they_unlock(void **state)
 /* --------------------------------------------------------------- while they hold */
 
 /* A lease that came from another thread here; one waits for it here, or elsewhere. */
-static void with_a_lease_that_was_handed_on(void **state)
+static void with_a_lease_that_was_handed_over(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
@@ -441,7 +441,7 @@ int main(void)
         TEST(while_they_ask),
         TEST(while_they_ask_in_vain),
         TEST(while_they_unlock),
-        TEST(with_a_lease_that_was_handed_on),
+        TEST(with_a_lease_that_was_handed_over),
         TEST(with_a_fair_lease),
         TEST(right_at_the_grant),
         TEST(a_crowd_that_dies),

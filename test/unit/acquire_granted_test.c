@@ -54,7 +54,7 @@ static void a_grant_may_come_before_its_ask_is_answered(void **state)
     assert_status(DIBS_OK, actor_check(asker, s->rt, "a"));
     unlock_and_end(asker, s->rt);
     assert_status(DIBS_OK, dibs_query(spy.second, "a", &(dibs_owner){0}));
-    dibs_unlock_all(spy.second); /* what was taken from it */
+    dibs_unlock_all(spy.second); /* that runtime's lock was taken by force */
     expect_nothing_left(s);
 }
 
@@ -64,7 +64,10 @@ static void free_it_too_late(stage *s)
     moved_clock_advance(&s->clock, MS(100));
 }
 
-/* Granted, when the time of who asked was over: the next here has it, or the store again. */
+/*
+ * The grant comes when the asker's time is over: the next waiter of the process gets the lock, or else the store gets
+ * it back.
+ */
 static void a_grant_that_comes_at_the_end_of_the_wait(void **state)
 {
     stage *s = *state;
@@ -93,7 +96,7 @@ static void a_grant_that_comes_at_the_end_of_the_wait(void **state)
     }
 }
 
-static void a_grant_for_an_attempt_that_is_over_is_refused(void **state)
+static void a_grant_for_a_concluded_bid_is_refused(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 100);
@@ -107,8 +110,8 @@ static void a_grant_for_an_attempt_that_is_over_is_refused(void **state)
     actor_end(asker);
 }
 
-/* Also where others of the name are there: it is the token that counts. */
-static void a_grant_for_an_attempt_that_is_over_is_not_the_next_ones(void **state)
+/* Also where other threads wait for the name: only the token counts. */
+static void a_grant_for_a_concluded_bid_is_not_the_next_ones(void **state)
 {
     stage *s = *state;
     char old[DIBS__TOKEN_MAX];
@@ -135,8 +138,8 @@ static void push_it(stage *s)
     push(s, spy.token, spy.number, false);
 }
 
-/* Nor is it one for the next token of the same attempt, whose asks have the same numbers. */
-static void a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens(void **state)
+/* Nor does it count for the next token of the same bid, whose asks have the same numbers. */
+static void a_grant_for_a_spent_token_is_not_the_next_tokens(void **state)
 {
     stage *s = *state;
     actor *asker = actor_start();
@@ -148,7 +151,7 @@ static void a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens(void **
     stage_await_waiting(s, 1);
     faults_set(&s->faults, &s->faults.unanswered, false);
     actor_await_asleep(asker);
-    assert_int_equal(acquires(s), asked + 1); /* it asks when its pause is over, and not before */
+    assert_int_equal(acquires(s), asked + 1); /* the waiter asks when its pause is over, and not before */
     assert_false(push(s, spy.token, spy.number, false));
     moved_clock_advance(&s->clock, MS(10));
     await_asks(s, asked + 2, 1);
@@ -178,7 +181,7 @@ static void what_the_store_notes_outlives_the_token(void **state)
     faults_set(&s->faults, &s->faults.unanswered, true);
     unsigned asked = acquires(s);
     dibs__cells_ask_again(s->rt->core->cells);
-    await_asks(s, asked + 1, 1); /* its outcome is unknown, so the token is given up */
+    await_asks(s, asked + 1, 1); /* the outcome of the ask is in doubt, so its token is spent */
     assert_string_equal(spy.token, first);
     assert_int_equal(spy.noted, OWNER);
     faults_set(&s->faults, &s->faults.unanswered, false);
@@ -201,7 +204,7 @@ static void a_grant_of_a_lease_that_is_held_changes_nothing(void **state)
     assert_status(DIBS_OK, dibs_unlock(spy.second, "a"));
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &before));
-    assert_true(push(s, spy.token, spy.number, false)); /* as after a connection that broke: it is not taken back */
+    assert_true(push(s, spy.token, spy.number, false)); /* as after a connection that broke: the grant is not refused */
     assert_status(DIBS_OK, actor_hold(asker, s->rt, "a", &after));
     assert_int_equal(after.fence, before.fence);
     assert_int_equal(after.remaining_ms, before.remaining_ms);
@@ -210,7 +213,7 @@ static void a_grant_of_a_lease_that_is_held_changes_nothing(void **state)
     expect_nothing_left(s);
 }
 
-/* One that names an older ask, or that is not enough by itself: the store is asked, and knows. */
+/* A grant that names an older ask, or asks to be confirmed, proves nothing: the waiter asks the store. */
 static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
 {
     stage *s = *state;
@@ -231,7 +234,7 @@ static void a_grant_that_proves_nothing_makes_the_waiter_ask(void **state)
     expect_nothing_left(s);
 }
 
-/* Who was stopped meanwhile: it asks, and the store says whose the lock is by now. */
+/* The process was stopped meanwhile: the waiter asks, and the store says who has the lock by now. */
 static void a_grant_whose_lease_is_over_by_now_is_none(void **state)
 {
     stage *s = *state;
@@ -272,8 +275,8 @@ static void a_grant_that_got_lost_costs_a_third_of_a_lease(void **state)
     expect_nothing_left(s);
 }
 
-/* And it is no one's if the waiter is gone: taken back with its attempt. */
-static void a_grant_that_got_lost_is_taken_back_with_its_attempt(void **state)
+/* Where the waiter has left, nobody has the grant: it is retracted with the bid. */
+static void a_grant_that_got_lost_is_retracted_with_its_bid(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 5000);
@@ -286,7 +289,7 @@ static void a_grant_that_got_lost_is_taken_back_with_its_attempt(void **state)
     expect_nothing_left(s);
 }
 
-static void a_shutdown_takes_all_attempts_back(void **state)
+static void a_shutdown_retracts_all_bids(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, FOREVER), *next = waiter(s, 2, FOREVER);
@@ -305,20 +308,13 @@ static void a_shutdown_takes_all_attempts_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_grant_ends_the_wait_without_another_ask),
-        TEST(a_granted_lease_counts_from_its_ask),
-        TEST(a_grant_may_come_before_its_ask_is_answered),
-        TEST(a_grant_that_comes_at_the_end_of_the_wait),
-        TEST(a_grant_for_an_attempt_that_is_over_is_refused),
-        TEST(a_grant_for_an_attempt_that_is_over_is_not_the_next_ones),
-        TEST(a_grant_for_a_token_that_was_given_up_is_not_the_next_tokens),
-        TEST(what_the_store_notes_outlives_the_token),
-        TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
-        TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
-        TEST(a_grant_whose_lease_is_over_by_now_is_none),
-        TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
-        TEST(a_grant_that_got_lost_is_taken_back_with_its_attempt),
-        TEST(a_shutdown_takes_all_attempts_back),
+        TEST(a_grant_ends_the_wait_without_another_ask),        TEST(a_granted_lease_counts_from_its_ask),
+        TEST(a_grant_may_come_before_its_ask_is_answered),      TEST(a_grant_that_comes_at_the_end_of_the_wait),
+        TEST(a_grant_for_a_concluded_bid_is_refused),           TEST(a_grant_for_a_concluded_bid_is_not_the_next_ones),
+        TEST(a_grant_for_a_spent_token_is_not_the_next_tokens), TEST(what_the_store_notes_outlives_the_token),
+        TEST(a_grant_of_a_lease_that_is_held_changes_nothing),  TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
+        TEST(a_grant_whose_lease_is_over_by_now_is_none),       TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
+        TEST(a_grant_that_got_lost_is_retracted_with_its_bid),  TEST(a_shutdown_retracts_all_bids),
     };
 
     return cmocka_run_group_tests_name("acquire_granted", tests, NULL, NULL);

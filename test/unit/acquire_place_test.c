@@ -2,7 +2,10 @@
 #include "support/test.h"
 #include "unit/acquire_setup.h"
 
-/* Its place in the store's queue stays with those of its process; who came behind it stays behind. */
+/*
+ * The place in the store's queue passes to the next waiter of the process; another process that came later stays behind
+ * it.
+ */
 static void who_runs_out_of_time_leaves_its_place_to_the_next_here(void **state)
 {
     stage *s = *state;
@@ -45,7 +48,7 @@ static void lock_with(void *arg)
     call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
 }
 
-/* The lease that the place is for is not what the next wants: it has to stand at the end. */
+/* The next waiter wants another lease than the place is for: it has to queue at the end. */
 static void a_place_is_left_only_to_who_wants_the_same(void **state)
 {
     static const dibs_lock_options others[] = {{.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}};
@@ -88,7 +91,7 @@ static void a_place_that_nobody_takes_over_is_given_up(void **state)
     expect_nothing_left(s);
 }
 
-/* A store that refuses takes the place back; the next asks anew. */
+/* Where the store refuses the ask, the place is given up, and the next waiter asks anew. */
 static void a_place_is_not_left_by_who_was_refused(void **state)
 {
     stage *s = *state;
@@ -110,7 +113,10 @@ static void a_place_is_not_left_by_who_was_refused(void **state)
     expect_nothing_left(s);
 }
 
-/* The grant comes while the place changes hands, the new one's thread does not run: its next look finds it. */
+/*
+ * The grant comes while the place changes hands, and the thread that gets the place does not run yet: it finds the
+ * grant as soon as it does.
+ */
 static void a_grant_that_comes_while_the_place_changes_hands(void **state)
 {
     stage *s = *state;
@@ -119,7 +125,8 @@ static void a_grant_that_comes_while_the_place_changes_hands(void **state)
     moved_clock_stop_the_woken(&s->clock);
     moved_clock_advance(&s->clock, MS(100));
     moved_clock_await_standing(&s->clock, 1);
-    assert_status(DIBS_OK, dibs_unlock(spy.second, "a")); /* granted to who is about to give up: it looks again */
+    assert_status(DIBS_OK,
+                  dibs_unlock(spy.second, "a")); /* granted to a thread that is about to give up, and looks once more */
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(asker));
     assert_status(DIBS_OK, actor_unlock(asker, s->rt, "a"));
@@ -129,13 +136,13 @@ static void a_grant_that_comes_while_the_place_changes_hands(void **state)
     expect_nothing_left(s);
 }
 
-/* The same, but the place has been left already. */
+/* As above, but the first thread has left the place already. */
 static void a_grant_that_comes_before_the_place_has_its_new_owner(void **state)
 {
     stage *s = *state;
     actor *asker = waiter(s, 1, 100), *next = waiter(s, 2, FOREVER);
 
-    faults_block_acquires(&s->faults); /* the next asks in its new place, and gets no further */
+    faults_block_acquires(&s->faults); /* the next thread asks in its new place, and gets no further */
     moved_clock_advance(&s->clock, MS(100));
     assert_status(DIBS_TIMEOUT, actor_result(asker));
     faults_await_blocked(&s->faults);

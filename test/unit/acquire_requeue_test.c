@@ -2,11 +2,11 @@
 #include "support/test.h"
 #include "unit/acquire_setup.h"
 
-/* What the release of s->rt's first holder asks for the second, whatever comes of it. */
+/* The release by the first thread of s->rt asks for the second; each way in which that may be answered. */
 static void the_ask_behind_a_release(void **state)
 {
     static const struct {
-        dibs_status release, ask; /* as the store does them */
+        dibs_status release, ask; /* what the store answers to the release and to the ask */
         dibs_status unlock;
         bool unanswered;
     } rows[] = {
@@ -27,7 +27,7 @@ static void the_ask_behind_a_release(void **state)
         assert_status(rows[i].unlock, dibs_unlock(s->rt, "a"));
         faults_set(&s->faults, &s->faults.unanswered, false);
         faults_confirm(&s->faults);
-        for (int ms = 0; ms < 1000 && actor_busy(next); ms++) { /* it may ride out that it could not ask */
+        for (int ms = 0; ms < 1000 && actor_busy(next); ms++) { /* the second thread may ride out that its ask failed */
             moved_clock_advance(&s->clock, MS(1));
             pause_ms(1);
         }
@@ -45,8 +45,8 @@ static void pass_100_ms(stage *s)
 }
 
 /*
- * The unlock asks for one that is gone when the answer is there, be it a grant or a place in the queue. That attempt is
- * over then: a grant that comes for it later is refused, so that the store takes it back.
+ * The unlock asks for a thread that has left when the answer comes, be it a grant or a place in the queue. The bid then
+ * is concluded: a grant that comes later is refused, so that the store retracts it.
  */
 static void the_ask_behind_a_release_for_one_that_has_left(void **state)
 {
@@ -74,7 +74,7 @@ static void the_ask_behind_a_release_for_one_that_has_left(void **state)
     }
 }
 
-/* In the store's queue behind another process, from the release on. */
+/* From the release on, the next thread stands in the store's queue behind another process. */
 static void the_ask_behind_a_release_queues(void **state)
 {
     stage *s = *state;

@@ -17,23 +17,22 @@
 #define OWNER UINT64_C(77)
 
 /*
- * The faulty store, with a look at the asks: the last that was not granted is
- * kept, and `taken` is called behind it, before who asked learns of that. So is
- * the token of the last ask behind a release. Used by one asking thread at a
- * time; the rest is set while nobody asks.
+ * The faulty store, with a look at its asks and releases. The fields are set while no thread asks, and otherwise belong
+ * to the one thread that asks. token and number are those of the last ask that was not granted; after it, and before
+ * the asker learns of the answer, `taken` is called.
  */
 static struct {
     const struct dibs__store_ops *real;
     struct dibs__store_ops ops;
     char token[DIBS__TOKEN_MAX];
     uint64_t number;
-    uint64_t noted; /* what the last ask that was not granted brought with it of what the store had noted */
-    uint64_t note;  /* what the store notes with the next; 0: nothing */
+    uint64_t noted; /* what the store had noted with the bid before that ask */
+    uint64_t note;  /* what the store notes with the next such bid; 0: nothing */
     char behind[DIBS__TOKEN_MAX];
-    void (*taken)(stage *s); /* once, as is the next: before a release */
+    void (*taken)(stage *s); /* called once */
     void (*releasing)(stage *s);
     stage *s;
-    dibs_runtime *second; /* whose thread, the test's own, holds "a" */
+    dibs_runtime *second; /* the test's own thread holds "a" by this runtime */
     dibs_runtime *third;
 } spy;
 
@@ -85,7 +84,7 @@ static inline dibs_status spied_open(struct dibs__store **out, const struct dibs
     return status;
 }
 
-/* s->rt is spied on; the test's own thread holds "a" by the second. */
+/* s->rt is spied upon. The test's own thread holds "a" by spy.second. */
 static inline int setup(void **state)
 {
     int status = stage_setup(state);
@@ -118,7 +117,7 @@ static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
     return a;
 }
 
-/* The same in another process, as it were. */
+/* As waiter, but by another runtime, as a thread of another process would. */
 static inline actor *stranger_of(stage *s, size_t waiting)
 {
     actor *a = actor_start();

@@ -1,6 +1,6 @@
 /*
- * What a crowd of one name costs: as much for each, however many there are. CPU time of one thread is what is compared,
- * of a crowd and of one of 8 times the size. A list that is walked for each of the crowd makes that 64 times the time.
+ * What a crowd of waiters for one name costs: as much for each waiter, however many there are. Compared is the CPU time
+ * for a crowd and for one of 8 times the size. A list that is walked for each waiter would make that 64 times the time.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "support/common/timing.h"
 #include "support/test.h"
 
-#if defined(TEST_UNDER_TSAN) || defined(TEST_UNDER_ASAN) /* what these do for each wait is not linear: no times */
+#if defined(TEST_UNDER_TSAN) ||                                                                                        \
+    defined(TEST_UNDER_ASAN) /* what the sanitizers do for each wait is not linear: no times are compared */
 #define SMALL 100
 #define ROUNDS 1
 #define MOST_RATIO 1e9
@@ -22,14 +23,14 @@
 #define TIMES 8
 #define STACK_SIZE ((size_t)256 << 20)
 
-/* For what is not on the test's own thread. */
+/* An assertion for other threads than the test's own. */
 static void require(bool condition)
 {
     if (!condition)
         abort();
 }
 
-/* The cells, and a clock whose sleepers are no threads: in each sleep the next wait begins, and ends. */
+/* The cells, and a clock whose sleepers need no threads: inside each sleep, the next wait begins and ends. */
 struct crowd {
     struct dibs__clock clock;
     int64_t now;
@@ -78,7 +79,7 @@ static void open_cells(struct crowd *crowd, size_t size)
     require(crowd->cells != NULL);
 }
 
-/* All wait for a thread that is asking, and their time is over at once: who came last leaves first. */
+/* All wait for a thread that asks, and their time is over at once: the last to come leaves first. */
 static int64_t time_of_time_outs(size_t size)
 {
     struct dibs__turn asker = {.name = "a", .name_size = 1};
@@ -105,7 +106,7 @@ static struct dibs__lease *new_lease(size_t number)
     return lease;
 }
 
-/* All ask for themselves, each is told by the store, and leaves: who came first goes first. */
+/* Each asks for itself, is granted by the store, and leaves: the first to come leaves first. */
 static int64_t time_of_pushes(size_t size)
 {
     struct dibs__lease **leases = calloc(size, sizeof(struct dibs__lease *));

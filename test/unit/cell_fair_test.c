@@ -10,7 +10,7 @@
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
-/* A store that two runtimes see, and handing on as long as can be, so that all that is not done is not allowed. */
+/* A store that two runtimes see, and the longest handoff_ms: what is not handed over then, must not be. */
 static int setup(void **state)
 {
     int status = stage_setup(state);
@@ -38,7 +38,7 @@ static void lock(void *arg)
     asker->status = dibs_lock_with(asker->rt, "a", asker->wait_ms, asker->options);
 }
 
-/* With it that many threads sleep. */
+/* Begins the call, and waits until `waiting` threads sleep. */
 static void begin(struct asker *asker, stage *s, size_t waiting, dibs_runtime *rt, const dibs_lock_options *options,
                   int64_t wait_ms)
 {
@@ -117,7 +117,7 @@ static void all_threads_of_all_runtimes_in_the_order_of_arrival(void **state)
     dibs_close(rts[2]);
 }
 
-/* Who is next may not run yet; nobody else has it for that. */
+/* The next in the queue may not run yet; all the same, no other thread gets the lock. */
 static void nobody_passes_those_who_queue(void **state)
 {
     stage *s = *state;
@@ -147,8 +147,8 @@ static void nobody_passes_those_who_queue(void **state)
     dibs_close(second);
 }
 
-/* Each end goes through the store, in one command, and no ask follows it. */
-static void a_fair_lease_is_not_handed_on(void **state)
+/* Each release goes through the store, in one command, and no ask follows it. */
+static void a_fair_lease_is_not_handed_over(void **state)
 {
     stage *s = *state;
     struct asker askers[CROWD];
@@ -156,7 +156,7 @@ static void a_fair_lease_is_not_handed_on(void **state)
     assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair));
     for (size_t i = 0; i < CROWD; i++)
         begin(&askers[i], s, i + 1, s->rt, i % 2 ? &fair : NULL, FOREVER);
-    assert_int_equal(in_queue(s), CROWD / 2 + 1); /* those who are not fair have one place together */
+    assert_int_equal(in_queue(s), CROWD / 2 + 1); /* all waiters that are not fair share one place */
     uint64_t commands = stats_of(s->rt).store_commands;
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     expect(&askers[0], DIBS_OK);
@@ -174,7 +174,10 @@ static void a_fair_lease_is_not_handed_on(void **state)
 
 /* --------------------------------------------------- fair and not, in one process */
 
-/* A lease is handed on here for handoff_ms, also past a fair one's place: then the store has it. */
+/*
+ * Within the process a lease is handed over for handoff_ms, even past the place of a fair waiter; then it goes back to
+ * the store.
+ */
 static void a_fair_one_waits_no_longer_than_handoff_ms(void **state)
 {
     stage *s = *state;
@@ -195,7 +198,7 @@ static void a_fair_one_waits_no_longer_than_handoff_ms(void **state)
     unlock_and_end(&plain);
     expect(&in_order, DIBS_OK);
     stage_await_waiting(s, 1);
-    assert_int_equal(in_queue(s), 1); /* the last, by the same release */
+    assert_int_equal(in_queue(s), 1); /* the last waiter, queued by the same release */
     unlock_and_end(&in_order);
     expect(&last, DIBS_OK);
     assert_int_equal(stats_of(s->rt).handed_off, 1);
@@ -204,7 +207,7 @@ static void a_fair_one_waits_no_longer_than_handoff_ms(void **state)
     expect_nothing_left(s);
 }
 
-/* In the store's queue they stand as they came, whether fair or not. */
+/* In the store's queue all stand in the order in which they came, whether fair or not. */
 static void a_plain_one_has_its_place_among_the_fair(void **state)
 {
     static const dibs_lock_options *const kinds[] = {&fair, NULL, &fair};
@@ -245,7 +248,7 @@ static void who_gives_up_leaves_no_place_and_keeps_the_others(void **state)
         actor_end(askers[i].actor);
     }
     stage_await_waiting(s, 2);
-    assert_int_equal(in_queue(s), 2); /* a fair place is not left to another */
+    assert_int_equal(in_queue(s), 2); /* the place of a fair waiter does not pass to another */
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     for (size_t i = 1; i < 4; i += 2) {
         expect(&askers[i], DIBS_OK);
@@ -265,7 +268,7 @@ static void one_fair_try_is_busy_and_takes_no_place(void **state)
     actor_begin(other.actor, lock, &other);
     expect(&other, DIBS_BUSY);
     assert_int_equal(in_queue(s), 0);
-    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair)); /* by its holder it is a nested one */
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fair)); /* for its holder the acquire is nested */
     assert_int_equal(hold_of(s->rt, "a").count, 2);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
     actor_begin(other.actor, lock, &other);
@@ -274,7 +277,7 @@ static void one_fair_try_is_busy_and_takes_no_place(void **state)
     expect_nothing_left(s);
 }
 
-/* It is fair to ask again for half of a lease; the asking is at least every third. */
+/* A waiter keeps its place if it asks again within half of its lease; it asks at least every third of one. */
 static void who_waits_in_order_asks_at_least_every_third_of_a_lease(void **state)
 {
     stage *s = *state;
@@ -336,7 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(all_threads_of_all_runtimes_in_the_order_of_arrival),
         TEST(nobody_passes_those_who_queue),
-        TEST(a_fair_lease_is_not_handed_on),
+        TEST(a_fair_lease_is_not_handed_over),
         TEST(a_fair_one_waits_no_longer_than_handoff_ms),
         TEST(a_plain_one_has_its_place_among_the_fair),
         TEST(who_gives_up_leaves_no_place_and_keeps_the_others),

@@ -2,7 +2,7 @@
 #include "support/test.h"
 #include "unit/cell_handover_setup.h"
 
-/* The lease waits for the first, whose time ends before it runs. */
+/* The lease is reserved for the first waiter, whose time ends before its thread runs. */
 static void who_runs_out_of_time_as_the_lease_waits_for_it_has_it(void **state)
 {
     stage *s = *state;
@@ -27,7 +27,10 @@ static void who_runs_out_of_time_as_the_lease_waits_for_it_has_it(void **state)
     expect_nothing_left(s);
 }
 
-/* A running thread takes what waits for the first, which then runs out of time; the second gets it, or the store. */
+/*
+ * A running thread takes the lease that is reserved for the first waiter, which then runs out of time. The second
+ * waiter gets the lease next, or else the store.
+ */
 static void who_runs_out_of_time_leaves_it_to_the_next(void **state)
 {
     stage *s = *state;
@@ -55,8 +58,8 @@ static void who_runs_out_of_time_leaves_it_to_the_next(void **state)
     }
 }
 
-/* What a thread was given is its own, also when the runtime closes before it runs. */
-static void a_shutdown_as_the_lease_is_handed_on_strands_nothing(void **state)
+/* A lease that was given to a thread is that thread's, even where the runtime is closed before the thread runs. */
+static void a_shutdown_as_the_lease_is_handed_over_strands_nothing(void **state)
 {
     static const int64_t waits[] = {0, LONG};
     stage *s = *state;
@@ -87,7 +90,7 @@ static void close_in_actor(void *arg)
     dibs_close(((stage *)arg)->rt);
 }
 
-static void a_close_as_the_lease_is_handed_on_strands_nothing(void **state)
+static void a_close_as_the_lease_is_handed_over_strands_nothing(void **state)
 {
     static const int64_t waits[] = {0, LONG};
     stage *s = *state;
@@ -109,12 +112,12 @@ static void a_close_as_the_lease_is_handed_on_strands_nothing(void **state)
         actor_end(closer);
         s->rt = NULL;
         expect_free(s);
-        actor_end(first); /* with a hold of a runtime that is no more */
+        actor_end(first); /* with a hold of a runtime that is gone */
         actor_end(second);
     }
 }
 
-/* A waiter that does not run, for which an unlock asked the store, and got the lock. */
+/* A waiter that does not run yet, for which an unlock has asked the store and got the lock. */
 static actor *one_that_was_asked_for(stage *s)
 {
     stage_open(s, LEASE);
@@ -141,7 +144,7 @@ static void a_shutdown_before_a_waiter_hears_what_was_asked_for_it(void **state)
     expect_nothing_left(s);
 }
 
-/* And the lease that was got for it is over by then, as long as the store was not heard: that is no outage. */
+/* The lease that was granted is over by then, and the store was not heard for that long: that is no outage. */
 static void a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew(void **state)
 {
     stage *s = *state;
@@ -162,8 +165,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(who_runs_out_of_time_as_the_lease_waits_for_it_has_it),
         TEST(who_runs_out_of_time_leaves_it_to_the_next),
-        TEST(a_shutdown_as_the_lease_is_handed_on_strands_nothing),
-        TEST(a_close_as_the_lease_is_handed_on_strands_nothing),
+        TEST(a_shutdown_as_the_lease_is_handed_over_strands_nothing),
+        TEST(a_close_as_the_lease_is_handed_over_strands_nothing),
         TEST(a_shutdown_before_a_waiter_hears_what_was_asked_for_it),
         TEST(a_waiter_that_runs_too_late_for_what_was_asked_for_it_asks_anew),
     };

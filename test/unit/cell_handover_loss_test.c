@@ -17,7 +17,7 @@ static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
     actor *second = waiter(s, 1, FOREVER);
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
     unsigned acquires = faults_count(&s->faults, &s->faults.acquires);
-    stage_advance(s, MS(LEASE) / 3); /* the renewal finds it gone */
+    stage_advance(s, MS(LEASE) / 3); /* the renewal finds the lease gone */
     assert_status(DIBS_OK, actor_result(second));
     assert_int_equal(faults_count(&s->faults, &s->faults.acquires), acquires + 1);
     assert_true(fence_in(second, s->rt) > fence + DIBS__FENCE_STEPS - 1);
@@ -32,7 +32,7 @@ static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
     expect_nothing_left(s);
 }
 
-/* Gone, or not renewed any more, while it waits for one that does not run: nobody is told that it holds that. */
+/* The lease is lost while it is reserved for a waiter that does not run: no thread is told that it holds the lock. */
 static void a_loss_before_the_next_has_it_is_nobodys(void **state)
 {
     stage *s = *state;
@@ -60,7 +60,7 @@ static void a_loss_before_the_next_has_it_is_nobodys(void **state)
     }
 }
 
-/* The same where it had been given to the first already; the second has the turn by then. */
+/* As above, but the lease had been given to the first waiter already, and the second has the turn by then. */
 static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **state)
 {
     stage *s = *state;
@@ -89,7 +89,7 @@ static void a_lease_that_was_lost_before_its_new_holder_ran_is_not_held(void **s
     assert_int_equal(stats_of(s->rt).contended, 2);
 }
 
-/* The clock jumps over its end, and the waiter runs at the same time as the scheduler. */
+/* The clock jumps past the deadline of the lease, and the waiter runs at the same time as the scheduler. */
 static void a_machine_that_was_stopped_between_unlock_and_lock(void **state)
 {
     static const int64_t waits[] = {0, LONG};
@@ -116,7 +116,7 @@ static void a_machine_that_was_stopped_between_unlock_and_lock(void **state)
     }
 }
 
-static void a_thread_that_ends_with_a_handed_on_lease_is_an_orphans_end(void **state)
+static void a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan(void **state)
 {
     static void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
     stage *s = *state;
@@ -151,7 +151,7 @@ int main(void)
         TEST(a_loss_before_the_next_has_it_is_nobodys),
         TEST(a_lease_that_was_lost_before_its_new_holder_ran_is_not_held),
         TEST(a_machine_that_was_stopped_between_unlock_and_lock),
-        TEST(a_thread_that_ends_with_a_handed_on_lease_is_an_orphans_end),
+        TEST(a_thread_that_ends_with_a_handed_over_lease_leaves_an_orphan),
     };
 
     return cmocka_run_group_tests_name("cell_handover_loss", tests, NULL, NULL);

@@ -15,8 +15,8 @@ static void lock_with(void *arg)
     call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
 }
 
-/* Who waits gets a lease of its own, by the one command of the unlock. */
-static void expect_not_handed_on(stage *s, const dibs_lock_options *wanted, bool asked_before)
+/* The waiter gets a lease of its own, by the one command of the unlock. */
+static void expect_not_handed_over(stage *s, const dibs_lock_options *wanted, bool asked_before)
 {
     struct call_with call = {s->rt, wanted, DIBS_CLOSED};
     actor *next = actor_start();
@@ -47,7 +47,7 @@ static void a_lease_that_is_not_what_the_waiter_wants(void **state)
                                    fixed_fair = {.flags = DIBS_FIXED_LEASE | DIBS_FAIR};
     static const struct {
         const dibs_lock_options *held, *wanted;
-        bool asked_before; /* who waits has its own place in the store's queue */
+        bool asked_before; /* the waiter has its own place in the store's queue */
     } rows[] = {
         {&fixed, NULL, false},   {NULL, &fixed, false},       {&fixed, &fixed, false}, {&shorter, NULL, false},
         {NULL, &shorter, false}, {&shorter, &fixed, false},   {NULL, &fair, true},     {&fair, NULL, true},
@@ -59,9 +59,10 @@ static void a_lease_that_is_not_what_the_waiter_wants(void **state)
     stage_open(s, LEASE);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, rows[i].held));
-        expect_not_handed_on(s, rows[i].wanted, rows[i].asked_before);
+        expect_not_handed_over(s, rows[i].wanted, rows[i].asked_before);
     }
-    assert_status(DIBS_OK, dibs_lock(s->rt, "a")); /* while the same length is the same, however it was said */
+    assert_status(
+        DIBS_OK, dibs_lock(s->rt, "a")); /* the same length is the same lease, whether it was named or is the default */
     struct call_with call = {s->rt, &the_default, DIBS_CLOSED};
     actor *next = actor_start();
     actor_begin(next, lock_with, &call);
@@ -79,7 +80,7 @@ static void nothing_where_it_is_switched_off(void **state)
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
-    expect_not_handed_on(s, NULL, false);
+    expect_not_handed_over(s, NULL, false);
 }
 
 static void an_extended_lease(void **state)
@@ -92,7 +93,7 @@ static void an_extended_lease(void **state)
     for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
         assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
         assert_status(DIBS_OK, dibs_extend(s->rt, "a", leases[i]));
-        expect_not_handed_on(s, NULL, false);
+        expect_not_handed_over(s, NULL, false);
     }
 }
 
@@ -103,7 +104,7 @@ static void extend_in_actor(void *arg)
     call->status = dibs_extend(call->rt, "a", 60000);
 }
 
-/* Its answer would make another's lease longer, or shorter, than that one wants. */
+/* The answer to the extension could make the lease longer or shorter than its next holder wants. */
 static void a_lease_whose_extension_may_still_be_answered(void **state)
 {
     stage *s = *state;
@@ -133,7 +134,7 @@ static void a_lease_whose_extension_may_still_be_answered(void **state)
     expect_nothing_left(s);
 }
 
-/* Renewals get no answer: half is enough, less is not. */
+/* Renewals get no answer: half of a lease is enough for handing over, less is not. */
 static void a_lease_with_less_than_half_of_it_left(void **state)
 {
     stage *s = *state;
@@ -144,7 +145,7 @@ static void a_lease_with_less_than_half_of_it_left(void **state)
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     stage_advance(s, half - LONG + 1);
-    expect_not_handed_on(s, NULL, false);
+    expect_not_handed_over(s, NULL, false);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     actor *next = waiter(s, 1, FOREVER);
     stage_advance(s, half);
@@ -156,7 +157,7 @@ static void a_lease_with_less_than_half_of_it_left(void **state)
     expect_nothing_left(s);
 }
 
-static void a_lease_that_is_renewed_is_handed_on_for_as_long_as_is_wanted(void **state)
+static void a_lease_that_is_renewed_is_handed_over_for_as_long_as_is_wanted(void **state)
 {
     stage *s = *state;
 
@@ -187,7 +188,7 @@ int main(void)
         TEST(an_extended_lease),
         TEST(a_lease_whose_extension_may_still_be_answered),
         TEST(a_lease_with_less_than_half_of_it_left),
-        TEST(a_lease_that_is_renewed_is_handed_on_for_as_long_as_is_wanted),
+        TEST(a_lease_that_is_renewed_is_handed_over_for_as_long_as_is_wanted),
     };
 
     return cmocka_run_group_tests_name("cell_handover_refused", tests, NULL, NULL);

@@ -9,14 +9,14 @@
 
 #define LEASE 30000
 #define HANDOFF 10
-#define LONG (MS(1) + 1) /* who waited so long is handed the lease before any running thread */
+#define LONG (MS(1) + 1) /* a thread that has waited so long gets the lease before any running thread */
 #define FOR_LONG 3600000 /* a handoff_ms that no test comes to the end of */
 #define FOREVER DIBS_WAIT_FOREVER
 
 static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE}, fair = {.flags = DIBS_FAIR},
                                shorter = {.lease_ms = 20000};
 
-/* As stage_setup, with handing on, and a store that other runtimes see. */
+/* As stage_setup, with handing over, and with a store that other runtimes see. */
 static inline int setup(void **state)
 {
     int status = stage_setup(state);
@@ -27,7 +27,7 @@ static inline int setup(void **state)
     return status;
 }
 
-/* What the store was asked by s->rt; acquires and releases by all. */
+/* How many commands s->rt has sent, and how many asks and releases came to the store from all runtimes. */
 struct asked {
     uint64_t commands;
     unsigned acquires, releases;
@@ -62,7 +62,7 @@ static inline void expect_released_with_an_ask(stage *s, struct asked before)
     expect_asked(s, before, 1, 1, 1);
 }
 
-/* A thread that waits for "a"; with it that many do. */
+/* A new thread that waits for "a"; `waiting` threads then wait. */
 static inline actor *waiter(stage *s, size_t waiting, int64_t wait_ms)
 {
     actor *a = actor_start();
@@ -86,7 +86,7 @@ static inline void unlock_and_end(actor *a, dibs_runtime *rt)
     actor_end(a);
 }
 
-/* Another runtime can have the lock at once. */
+/* Expects that another runtime can acquire the lock at once. */
 static inline void expect_free(stage *s)
 {
     dibs_runtime *other = stage_open_another(s, LEASE);

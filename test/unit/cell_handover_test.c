@@ -10,7 +10,7 @@
 
 /* ----------------------------------------------------------- within the time */
 
-/* Whoever waited for long and whoever did not. */
+/* Whether the waiter has waited for long or not. */
 static void an_unlock_for_a_waiter_here_does_not_touch_the_store(void **state)
 {
     static const int64_t waits[] = {0, MS(1), LONG, MS(HANDOFF) - 1};
@@ -43,7 +43,7 @@ static void an_unlock_for_a_waiter_here_does_not_touch_the_store(void **state)
     assert_int_equal(stats_of(s->rt).granted, 0);
 }
 
-/* All who wait, in the order in which they came, each with the next fence. */
+/* All waiters get the lease in the order in which they came, each with the next fence. */
 static void it_goes_through_the_whole_line(void **state)
 {
     enum { CROWD = 8 };
@@ -80,7 +80,7 @@ static void who_waited_for_long_has_it_before_a_running_thread(void **state)
     moved_clock_stop_the_woken(&s->clock);
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     moved_clock_await_standing(&s->clock, 1);
-    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* though nobody runs yet that has it */
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a")); /* although the new holder does not run yet */
     assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
     moved_clock_let_the_woken_go(&s->clock);
     assert_status(DIBS_OK, actor_result(sleeper));
@@ -106,7 +106,7 @@ static void a_running_thread_has_it_before_who_just_came(void **state)
     assert_int_equal(fence_in(other, s->rt), fence + 1);
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
     moved_clock_let_the_woken_go(&s->clock);
-    stage_await_waiting(s, 1); /* it sleeps again, and keeps its place and its time */
+    stage_await_waiting(s, 1); /* the sleeper sleeps again, and keeps its place and its time */
     moved_clock_advance(&s->clock, 1);
     assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
     assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
@@ -185,7 +185,7 @@ static bool one_is_back(void *arg)
     return !actor_busy(either->one) || !actor_busy(either->other);
 }
 
-/* Threads here pass it on as long as they may, each in its critical section for 3 ms. */
+/* The threads of one process hand the lease over for as long as they may, each in its critical section for 3 ms. */
 static void others_wait_for_handoff_ms_and_one_critical_section(void **state)
 {
     enum { CROWD = 3, SECTION = 3 };
@@ -220,7 +220,7 @@ static void others_wait_for_handoff_ms_and_one_critical_section(void **state)
     assert_that(delay > MS(HANDOFF) && delay <= MS(HANDOFF + SECTION), "%ld ns", (long)delay);
     assert_int_equal(stats_of(s->rt).handed_off, (HANDOFF - 1) / SECTION);
     assert_int_equal(stats_of(second).granted, 1);
-    /* The next here waits behind it in the store, since the unlock. */
+    /* The next waiter of this process has stood behind the stranger in the store's queue since the unlock. */
     struct asked before = asked(s);
     unlock_and_end(stranger, second);
     assert_status(DIBS_OK, actor_result(crowd[(holder + 1) % CROWD]));
@@ -244,7 +244,7 @@ struct relay {
     stage *s;
     unsigned count, errors;
     uint64_t fences[RELAY];
-    unsigned acquires[RELAY]; /* of the store, till then */
+    unsigned acquires[RELAY]; /* how many asks the store had got by then */
 };
 
 static void run_relay(void *arg)
@@ -263,7 +263,7 @@ static void run_relay(void *arg)
             relay->fences[relay->count] = hold.fence;
             relay->acquires[relay->count++] = faults_count(&s->faults, &s->faults.acquires);
         }
-        while (!last && moved_clock_waiting(&s->clock) == 0) /* until the other waits */
+        while (!last && moved_clock_waiting(&s->clock) == 0) /* until the other thread waits */
             sched_yield();
         if (dibs_unlock(s->rt, "a") != DIBS_OK)
             abort();
@@ -302,7 +302,7 @@ static void a_grant_is_good_for_1023_hand_overs(void **state)
 static struct contest {
     dibs_runtime *rts[2];
     int64_t end;
-    uint64_t fence, count; /* guarded by the lock of dibs that is tested, as is inside */
+    uint64_t fence, count; /* guarded by the lock that is tested */
     unsigned inside;
     atomic_uint errors, numbers;
 } contest;
@@ -313,13 +313,13 @@ static bool is_alone_inside(dibs_runtime *rt)
     bool good = contest.inside++ == 0 && dibs_hold_of(rt, "a", &hold) == DIBS_OK && hold.fence > contest.fence;
 
     contest.fence = hold.fence;
-    if (contest.count++ % 16 == 0) /* so that those who wait for 1 ms wait in vain */
+    if (contest.count++ % 16 == 0) /* so that waits of 1 ms time out */
         pause_ms(2);
     contest.inside--;
     return good;
 }
 
-/* Waits of 0 to 3 ms, and some without end: these find a wake-up that was lost. */
+/* Waits of 0 to 3 ms, and some without end: the latter would show a wake-up that was lost. */
 static void contend(void *arg)
 {
     static const dibs_lock_options kinds[] = {{0, 0},        {0, 0}, {0, 0}, {0, 0}, {20000, 0}, {0, DIBS_FIXED_LEASE},

@@ -15,7 +15,7 @@
 #include "support/test.h"
 
 static _Thread_local bool conds_fail;
-static _Thread_local long mutexes;       /* made by this thread, less those that it ended */
+static _Thread_local long mutexes;       /* mutexes that this thread has made and not destroyed */
 static _Thread_local long mutex_fail_at; /* the one that is to fail, counted from now; 0: none */
 
 #ifdef __GLIBC__
@@ -31,7 +31,7 @@ int pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attrib
 {
     static const pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
 
-    (void)attributes; /* the library has none */
+    (void)attributes; /* the library gives no attributes */
     if (mutex_fail_at > 0 && --mutex_fail_at == 0)
         return ENOMEM;
     *mutex = plain;
@@ -49,7 +49,7 @@ int pthread_mutex_destroy(pthread_mutex_t *mutex)
 #define CAN_FAIL_TO_MAKE 0
 #endif
 
-/* A call of an actor, which finds no memory for a condition variable. */
+/* A call by an actor, for which no condition variable can be made. */
 struct call {
     dibs_runtime *rt;
     int64_t wait_ms;
@@ -76,7 +76,7 @@ static void expect_no_memory(stage *s, int64_t wait_ms, uint32_t flags)
     assert_status(DIBS_NO_MEMORY, call.status);
 }
 
-/* It was told "taken", and stands in the store's queue: it can't sleep there, and is taken out of it. */
+/* The asker was answered DIBS_BUSY and stands in the store's queue. It cannot sleep there, so its bid is retracted. */
 static void an_asker_that_can_not_sleep_leaves(void **state)
 {
     stage *s = *state;
@@ -97,7 +97,7 @@ static void an_asker_that_can_not_sleep_leaves(void **state)
     dibs_close(second);
 }
 
-/* So does who waits for a thread here; the others go on. */
+/* A thread that waits for another of the process leaves, too; the others go on. */
 static void a_waiter_that_can_not_sleep_leaves(void **state)
 {
     stage *s = *state;
@@ -115,7 +115,7 @@ static void a_waiter_that_can_not_sleep_leaves(void **state)
     actor_end(next);
 }
 
-/* And one try that would wait for what another is told. */
+/* So does a single try that would wait for what another thread is told. */
 static void one_try_that_can_not_sleep_leaves(void **state)
 {
     stage *s = *state;

@@ -9,7 +9,7 @@
 
 #define CROWD 4
 
-/* One asks in vain and rides it out. */
+/* A thread that asks in vain, and rides the outage out. */
 static actor *asker_in_an_outage(stage *s)
 {
     actor *asker = actor_start();
@@ -28,7 +28,7 @@ static void who_does_not_wait_is_told_of_it(void **state)
 
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "x"));
     assert_true(dibs_last_error()[0] != '\0');
-    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "y")); /* which nobody asks for meanwhile */
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, "y")); /* no thread asks for "y" meanwhile */
     assert_int_equal(stats_of(s->rt).busy, 0);
     faults_acquire(&s->faults, DIBS_OK, 0);
     stage_advance(s, MS(200));
@@ -62,7 +62,7 @@ static void who_waits_in_line_is_told_of_it(void **state)
     actor_end(asker);
 }
 
-/* Once the store says "taken", that is what the others hear. */
+/* Once the store has said that the lock is taken, the others hear that. */
 static void the_end_of_an_outage_is_noticed(void **state)
 {
     stage *s = *state;
@@ -86,7 +86,7 @@ static void the_end_of_an_outage_is_noticed(void **state)
     actor_end(asker);
 }
 
-/* It was suspended with its machine while it asked: what fails behind that may be the first moment of an outage. */
+/* The machine was suspended while the thread asked: a failure after that may be the first moment of an outage. */
 static void who_was_suspended_in_an_ask_rides_it_out_from_then_on(void **state)
 {
     stage *s = *state;
@@ -107,7 +107,7 @@ static void who_was_suspended_in_an_ask_rides_it_out_from_then_on(void **state)
     actor_end(asker);
 }
 
-/* It had not heard of the store for longer than outage_ms because it was told to wait: that is no outage. */
+/* The thread had not heard from the store for longer than outage_ms, because it was told to wait: that is no outage. */
 static void who_slept_for_long_rides_it_out_from_then_on(void **state)
 {
     stage *s = *state;
@@ -132,7 +132,7 @@ static void who_slept_for_long_rides_it_out_from_then_on(void **state)
     actor_end(asker);
 }
 
-/* They have waited for x for 10 s, longer than outage_ms. */
+/* Waiters that have waited for "x" for 10 s, longer than outage_ms. */
 static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_of_the_first)
 {
     s->settings.handoff_ms = DIBS_NO_HANDOFF;
@@ -146,7 +146,10 @@ static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_
     moved_clock_advance(&s->clock, MS(10000));
 }
 
-/* The same behind a thread of this process, whose release finds the store away: they have their patience still. */
+/*
+ * The waiters waited for a thread of this process, whose release cannot reach the store: their patience begins only
+ * then.
+ */
 static void who_waited_behind_a_thread_here_rides_it_out(void **state)
 {
     stage *s = *state;
@@ -183,7 +186,7 @@ static bool has_asked(void *arg)
     return faults_count(&asked->s->faults, &asked->s->faults.acquires) > asked->count;
 }
 
-/* And all leave at once when it is over, not one after the other. */
+/* All leave at once when the patience is over, not one after the other. */
 static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
 {
     stage *s = *state;
@@ -192,15 +195,16 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
     begin_behind_a_thread(s, waiters, 12000);
     faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
-    struct asked before = {s, faults_count(&s->faults, &s->faults.acquires) + 1}; /* the unlock asks, and the first */
+    struct asked before = {s, faults_count(&s->faults, &s->faults.acquires) +
+                                  1}; /* the asks of the unlock and of the first waiter */
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "x"));
     assert_true(wait_until(has_asked, &before, LIMIT_MS));
     stage_await_waiting(s, CROWD);
-    for (int ms = 0; ms < 2000; ms += 200) { /* it asks again each time: that is no new outage */
+    for (int ms = 0; ms < 2000; ms += 200) { /* the waiter asks again each time: that begins no new outage */
         stage_await_waiting(s, CROWD);
         moved_clock_advance(&s->clock, MS(200));
     }
-    /* The time of the first is over: the next goes on, with what is left. */
+    /* The time of the first waiter is over: the next asks on, with the patience that is left. */
     assert_status(DIBS_UNAVAILABLE, actor_result(waiters[0]));
     stage_await_waiting(s, CROWD - 1);
     moved_clock_advance(&s->clock, MS(3000) - 1);
@@ -212,7 +216,7 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
         actor_end(waiters[i]);
 }
 
-/* Its own time was over before the store's was: nobody knows whether the store can be reached. */
+/* The waiter's own time is over before the command's is: nobody knows whether the store can be reached. */
 static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
 {
     static const struct {
@@ -238,14 +242,18 @@ static void who_has_less_time_than_the_store_runs_out_of_it(void **state)
 
 /* ------------------------------------------- grants that too few replicas acknowledge */
 
-/* The store answers, and another process has the lock for moments: that is what its own grants come to as well. */
+/*
+ * The store answers, and between two grants without replicas another process has the lock for a moment, which shows as
+ * a grant, too.
+ */
 static void meet_a_rival(stage *s, size_t waiting)
 {
     stage_await_waiting(s, waiting);
     faults_acquire(&s->faults, DIBS_BUSY, 1);
-    moved_clock_advance(&s->clock, MS(200)); /* it asks again after an unmet grant: taken */
+    moved_clock_advance(&s->clock,
+                        MS(200)); /* the waiter asks again after a grant without replicas: the lock is taken */
     stage_await_waiting(s, waiting);
-    moved_clock_advance(&s->clock, MS(1000)); /* and after that: granted, and unmet */
+    moved_clock_advance(&s->clock, MS(1000)); /* the waiter asks once more: granted, and without replicas again */
 }
 
 static actor *asker_without_replicas(stage *s, int64_t wait_ms)
@@ -267,14 +275,14 @@ static void a_rival_does_not_keep_alive_who_has_no_replicas(void **state)
     for (int ms = 0; ms < 4800; ms += 1200)
         meet_a_rival(s, 1);
     stage_await_waiting(s, 1);
-    assert_true(actor_busy(asker)); /* for outage_ms, 5,000, it rides that out */
+    assert_true(actor_busy(asker)); /* the asker rides that out for outage_ms, 5,000 */
     moved_clock_advance(&s->clock, MS(200));
     assert_status(DIBS_UNAVAILABLE, actor_result(asker));
     actor_end(asker);
 }
 
-/* Then others have it, for long: what is known is that it is taken, and what comes then is an outage of its own. */
-static void grants_that_came_to_nothing_are_forgotten(void **state)
+/* Then others have the lock for long: now it is known to be taken, and what comes later is a new outage. */
+static void grants_without_replicas_are_forgotten(void **state)
 {
     stage *s = *state;
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER), *other = actor_start();
@@ -326,7 +334,10 @@ static actor *begin_told(struct told *told, dibs_runtime *rt, int64_t wait_ms)
     return a;
 }
 
-/* Whoever had the lock last: who asked, who stood behind it, who asked in the end, and who has one try. */
+/*
+ * DIBS_UNAVAILABLE is told to each: to the first asker, to the thread behind it, to the last asker, and to a single
+ * try.
+ */
 static void the_end_of_a_wait_without_replicas_is_due_to_them(void **state)
 {
     stage *s = *state;
@@ -379,7 +390,7 @@ static void all_who_have_no_replicas_give_up_together(void **state)
     }
 }
 
-/* Its own patience, from when it came; it need not meet with a grant that came to nothing before that counts. */
+/* The thread has its own patience, which counts from when it came, even before it meets a grant without replicas. */
 static void who_comes_later_to_wait_without_replicas_has_patience_left(void **state)
 {
     stage *s = *state;
@@ -416,7 +427,7 @@ int main(void)
         TEST(who_waited_behind_a_thread_here_leaves_with_the_first),
         TEST(who_has_less_time_than_the_store_runs_out_of_it),
         TEST(a_rival_does_not_keep_alive_who_has_no_replicas),
-        TEST(grants_that_came_to_nothing_are_forgotten),
+        TEST(grants_without_replicas_are_forgotten),
         TEST(the_end_of_a_wait_without_replicas_is_due_to_them),
         TEST(all_who_have_no_replicas_give_up_together),
         TEST(who_comes_later_to_wait_without_replicas_has_patience_left),

@@ -26,7 +26,7 @@ static void an_outage_is_ridden_out_until_the_store_answers(void **state)
     actor_end(other);
 }
 
-/* Moves the clock until the actor has come back; how long that was. */
+/* Moves the clock until the actor has come back, and returns how long that took. */
 static int64_t ride(stage *s, actor *a, size_t asleep)
 {
     int64_t start = moved_clock_now(&s->clock);
@@ -34,7 +34,7 @@ static int64_t ride(stage *s, actor *a, size_t asleep)
     while (actor_busy(a)) {
         assert_true(moved_clock_now(&s->clock) - start < MS(3600000));
         moved_clock_advance(&s->clock, MS(1));
-        for (int i = 0; i < 50 && actor_busy(a); i++) { /* it comes back, or all sleep again */
+        for (int i = 0; i < 50 && actor_busy(a); i++) { /* the actor comes back, or all threads sleep again */
             if (moved_clock_waiting(&s->clock) == asleep)
                 break;
             pause_ms(1);
@@ -90,7 +90,7 @@ static void the_outage_counts_from_when_the_store_was_heard_last(void **state)
         stage_await_waiting(s, 1);
         moved_clock_advance(&s->clock, MS(500));
         dibs_owner owner;
-        assert_status(DIBS_OK, dibs_query(s->rt, "b", &owner)); /* heard */
+        assert_status(DIBS_OK, dibs_query(s->rt, "b", &owner)); /* the store is heard */
     }
     stage_await_waiting(s, 1);
     int64_t time = ride(s, other, 1);
@@ -117,7 +117,10 @@ static void all_who_waited_out_an_outage_give_up_together(void **state)
     end_crowd(crowd);
 }
 
-/* The others ask no more when the one that asks has found that it is over: each ask may take the command timeout. */
+/*
+ * The others do not ask once more when the asker has found that the patience is over: each ask may take the command
+ * timeout.
+ */
 static void who_gives_up_with_another_does_not_ask_before(void **state)
 {
     stage *s = *state;
@@ -142,7 +145,7 @@ static void who_gives_up_with_another_does_not_ask_before(void **state)
     end_crowd(crowd);
 }
 
-/* Later than those who gave up, so it has patience left: it asks on, in their place. */
+/* A thread that came later than those which gave up has patience left, and asks on in their place. */
 static void who_came_later_has_patience_left(void **state)
 {
     stage *s = *state;
@@ -169,7 +172,7 @@ static void who_came_later_has_patience_left(void **state)
     actor_end(late);
 }
 
-/* What waiting can't mend comes back at once, to the one that asked; the next asks for itself. */
+/* What waiting cannot mend is told to the asker at once; the next thread asks for itself. */
 static void a_refusal_comes_back_at_once(void **state)
 {
     static const dibs_status refusals[] = {DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};

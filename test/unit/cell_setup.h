@@ -15,7 +15,7 @@ static inline unsigned acquires(stage *s)
     return faults_count(&s->faults, &s->faults.acquires);
 }
 
-/* Begins that call in each of CROWD threads, one after another, each sleeping before the next begins. */
+/* Lets CROWD threads wait for "a", one after another: each sleeps before the next begins. */
 static inline void begin_crowd(stage *s, actor **crowd, size_t asleep, int64_t wait_ms)
 {
     for (size_t i = 0; i < CROWD; i++) {

@@ -142,7 +142,8 @@ static void one_thread_at_a_time_asks_for_a_name(void **state)
     actor *crowd[CROWD];
 
     stage_open(s, LEASE);
-    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER); /* "taken", ask again in a second */
+    faults_acquire(&s->faults, DIBS_BUSY,
+                   FOR_EVER); /* the store answers that the lock is taken, ask again in a second */
     begin_crowd(s, crowd, 0, 10500);
     assert_int_equal(acquires(s), 1);
     for (unsigned second = 1; second <= 10; second++) {
@@ -211,7 +212,8 @@ static void a_lease_that_ends_elsewhere_is_granted_at_once(void **state)
     actor_begin_lock(other, s->rt, "a", FOREVER);
     stage_await_waiting(s, 1);
     moved_clock_settle(&s->clock, 2);
-    moved_clock_set(&s->clock, start + believed(7000)); /* its holder knows; what it held is retracted */
+    moved_clock_set(&s->clock,
+                    start + believed(7000)); /* the holder knows that its lease is lost, and it is retracted */
     assert_status(DIBS_OK, actor_result(other));
     assert_int_equal(acquires(s), 2);
     assert_int_equal(stats_of(s->rt).granted, 1);
@@ -277,7 +279,7 @@ static bool has_asked(void *arg)
     return acquires(asked->s) > asked->before;
 }
 
-/* Not before that time has passed: one more ask. */
+/* Expects one more ask when so much time has passed, and none before. */
 static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
 {
     unsigned before = acquires(s);
@@ -286,12 +288,15 @@ static void expect_ask_after(stage *s, int64_t ms, size_t waiting)
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before);
     moved_clock_advance(&s->clock, 1);
-    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* it may not have woken yet */
+    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS)); /* the asker may not have woken yet */
     stage_await_waiting(s, waiting);
     assert_int_equal(acquires(s), before + 1);
 }
 
-/* The asker's own lease is long, but who waits behind it is promised an ask every third of a short one. */
+/*
+ * The asker's own lease is long, but for those that wait behind it there must be an ask every third of their short
+ * ones.
+ */
 static void it_asks_as_often_as_those_behind_it_would(void **state)
 {
     stage *s = *state;
@@ -314,10 +319,10 @@ static void it_asks_as_often_as_those_behind_it_would(void **state)
     crowd[3] = begin_short(s, &w[2], 300, 450, 4);
     for (int i = 0; i < 4; i++)
         expect_ask_after(s, 100, 4);
-    moved_clock_advance(&s->clock, MS(50)); /* the shortest has left */
+    moved_clock_advance(&s->clock, MS(50)); /* the waiter with the shortest lease has left */
     actor_finish(crowd[3]);
     assert_status(DIBS_TIMEOUT, w[2].status);
-    expect_ask_after(s, 50, 3); /* that was on its way */
+    expect_ask_after(s, 50, 3); /* the ask that was due already */
     expect_ask_after(s, 1000, 3);
     dibs_shutdown(s->rt);
     for (size_t i = 0; i < 4; i++)
@@ -360,9 +365,8 @@ static bool waiter_is_back(void *arg)
 }
 
 /*
- * The scheduler may find a lease lost between the grant and the word of it to
- * the cell (the process was stopped there). Its "end" then comes first, and
- * finds nothing to end; whoever waits must have the turn all the same.
+ * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
+ * cell then is told of the end first, and finds nothing to end. The waiter must get the turn all the same.
  */
 static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting(void **state)
 {
@@ -382,7 +386,7 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
     dibs__handover_end(alone.cells, lease, NULL);
     dibs__turn_granted(turn.cell, lease);
     bool woken = wait_until(waiter_is_back, &alone, 5000);
-    atomic_store(&alone.closing, true); /* so that the thread ends, whatever came of it */
+    atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
     dibs__cells_wake_all(alone.cells);
     actor_finish(waiter);
     actor_end(waiter);
@@ -394,8 +398,8 @@ static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiti
 }
 
 /*
- * Nor does one whose loss nobody has told of yet: the first to come finds it,
- * and who waited before has the turn. Its end, when it is told, is not theirs.
+ * A lease is lost, but the cell was not told: the next thread to come finds that, and a thread that waited before gets
+ * the turn. When the end is told later, it no longer concerns the cell.
  */
 static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
 {

@@ -37,7 +37,7 @@ static void begin(struct asker *asker, stage *s, int64_t wait_ms)
     actor_begin(asker->actor, lock, asker);
 }
 
-/* What it holds is released. */
+/* Expects that the call ended with that status, and releases what it acquired. */
 static void expect(struct asker *asker, dibs_status status)
 {
     actor_finish(asker->actor);
@@ -65,7 +65,7 @@ static unsigned acquires(stage *s)
     return faults_count(&s->faults, &s->faults.acquires);
 }
 
-/* The store does not answer one thread; the others have come after that, and all of these wait. */
+/* The store does not answer the first thread; the others come after that, and wait. */
 static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms, struct asker *others, size_t count)
 {
     faults_block_acquires(&s->faults);
@@ -77,12 +77,12 @@ static void begin_beside_silence(stage *s, struct asker *first, int64_t wait_ms,
     }
 }
 
-/* All at once, without an ask of their own, and in the words of the store. */
+/* All are told at once, without an ask of their own, and with the store's detail. */
 static void they_are_told_what_the_asker_is_told(void **state)
 {
     static const struct {
         dibs_status answer, told;
-        int64_t wait_ms; /* of the asker */
+        int64_t wait_ms; /* the asker's */
     } rows[] = {{DIBS_OK, DIBS_BUSY, 0},
                 {DIBS_OK, DIBS_BUSY, FOREVER},
                 {DIBS_BUSY, DIBS_BUSY, 0},
@@ -111,7 +111,7 @@ static void they_are_told_what_the_asker_is_told(void **state)
     assert_int_equal(stats_of(s->rt).contended, 0);
 }
 
-/* The asker goes on: it has been told why it has to wait. */
+/* The asker goes on waiting, because it has been told that the lock is taken. */
 static void they_do_not_wait_for_more_than_the_first_answer(void **state)
 {
     static const dibs_status answers[] = {DIBS_BUSY, DIBS_UNAVAILABLE};
@@ -131,7 +131,7 @@ static void they_do_not_wait_for_more_than_the_first_answer(void **state)
     }
 }
 
-/* Not "somebody else holds it": nobody does. */
+/* They are not told that somebody else holds the lock: nobody does. */
 static void their_own_time_ends_after_that_of_one_command(void **state)
 {
     stage *s = *state;
@@ -156,7 +156,7 @@ static void their_own_time_ends_after_that_of_one_command(void **state)
     expect(&first, DIBS_OK);
 }
 
-/* The asker leaves, and knows nothing: one of them asks, and the others are told what that one is told. */
+/* The asker leaves without an answer: one of the others asks, and the rest are told what that one is told. */
 static void they_ask_when_the_asker_has_left_without_an_answer(void **state)
 {
     stage *s = *state;
@@ -178,7 +178,7 @@ static void they_ask_when_the_asker_has_left_without_an_answer(void **state)
     assert_int_equal(acquires(s), 2);
 }
 
-/* That one has no more time than it had left. */
+/* The thread that asks in their place has only the time that it had left. */
 static void who_asks_in_the_end_has_the_time_of_one_try(void **state)
 {
     stage *s = *state;
@@ -212,7 +212,7 @@ static void a_shutdown_ends_them(void **state)
 
 /* ------------------------------------------------------------------- what is known */
 
-/* It was told "taken", and asks again. */
+/* The asker was told that the lock is taken, and asks again. */
 static void what_the_asker_was_told_is_known_while_it_asks_again(void **state)
 {
     stage *s = *state;
@@ -232,7 +232,7 @@ static void what_the_asker_was_told_is_known_while_it_asks_again(void **state)
     expect(&first, DIBS_OK);
 }
 
-/* And by the next who asks, if the one before was told so last. */
+/* The same is known where the next thread asks, if that was the last answer to the one before. */
 static void what_the_asker_was_told_is_known_to_the_next(void **state)
 {
     stage *s = *state;
@@ -253,7 +253,10 @@ static void what_the_asker_was_told_is_known_to_the_next(void **state)
     expect(&next, DIBS_OK);
 }
 
-/* But no longer than the store answers: threads with little time follow each other, and none is told anything. */
+/*
+ * What was known ends when the store no longer answers: threads with little time follow each other, and nothing is
+ * known to any.
+ */
 static void what_was_known_ends_with_an_ask_that_is_not_answered(void **state)
 {
     stage *s = *state;
@@ -281,7 +284,10 @@ static void what_was_known_ends_with_an_ask_that_is_not_answered(void **state)
     expect(&other, DIBS_BUSY);
 }
 
-/* Nor does an outage outlast those who met it, though a fair thread keeps a place for the name. */
+/*
+ * An outage is not known any more when the threads that met it have left, even where a fair thread still waits for the
+ * name.
+ */
 static void an_old_outage_is_not_known(void **state)
 {
     stage *s = *state;
@@ -315,7 +321,7 @@ static void an_old_outage_is_not_known(void **state)
     dibs_close(second);
 }
 
-/* It was released here, and who asks next has not been told of it. */
+/* The lock was released in this process, and the next asker has not been answered yet. */
 static void what_was_known_of_a_lock_ends_with_its_hold(void **state)
 {
     stage *s = *state;
@@ -340,7 +346,7 @@ static void what_was_known_of_a_lock_ends_with_its_hold(void **state)
     expect(&next, DIBS_DENIED);
 }
 
-/* Who waits for it, and has less time: not "somebody else held it". */
+/* A wait that ends before the first answer does not say that somebody else held the lock. */
 static void a_wait_that_ends_while_nothing_is_known_says_so(void **state)
 {
     stage *s = *state;

@@ -67,7 +67,7 @@ static void what_was_not_handed_to_the_socket_is_known_not_to_have_run(void **st
     struct dibs__request *first = send_echo(r, serial, large, &first_error);
     struct dibs__request *second = send_echo(r, serial, "second", &second_error);
     assert_true(first && second);
-    assert_true(r->unattended > 0); /* the rest is to be written by somebody */
+    assert_true(r->unattended > 0); /* somebody is to write the rest */
     fake_redis_cut(r->fake);
     unknown = true;
     assert_status(DIBS_UNAVAILABLE,
@@ -115,7 +115,7 @@ static void what_did_not_fit_into_the_socket_goes_out_when_it_is_read(void **sta
     test_free(large);
 }
 
-/* A thread that sends, and has time for it. */
+/* A thread that sends and may wait for the socket. */
 struct sender {
     struct rig *r;
     uint64_t serial;
@@ -134,7 +134,7 @@ static void *run_sender(void *arg)
     return NULL;
 }
 
-/* It sleeps until the socket has room: it is found in poll, with nothing to do. */
+/* The sender sleeps until the socket has room: it is found in poll, with nothing to do. */
 static void who_sends_sleeps_while_the_socket_is_full(void **state)
 {
     enum { LARGE = 4 << 20 };
@@ -228,7 +228,7 @@ static bool is_found_ended(void *arg)
     return !dibs__channel_look(r->channel);
 }
 
-/* Nobody uses it, so nobody meets its end, but for who looks. */
+/* Nobody uses the connection, so only a look finds its end. */
 static void a_look_finds_the_end_of_an_idle_connection(void **state)
 {
     struct rig *r = *state;
@@ -243,7 +243,7 @@ static void a_look_finds_the_end_of_an_idle_connection(void **state)
     assert_true(open_now(r) > 0);
 }
 
-/* What is there to be read may be good. */
+/* Bytes that wait to be read may be a good reply. */
 static void a_look_leaves_replies_alone(void **state)
 {
     struct rig *r = *state;
@@ -272,7 +272,10 @@ static bool is_refused(struct rig *r, uint64_t serial)
     return request && !wait_echo(r, request, "x");
 }
 
-/* The address may lead to another server by now. But a replica is not connected to again and again. */
+/*
+ * The address may lead to another server by now, so the connection is given up; but not again and again, while the
+ * address leads to a replica.
+ */
 static void a_server_that_has_become_a_replica_is_left(void **state)
 {
     struct rig *r = *state;

@@ -18,7 +18,7 @@ static void a_reply_that_came_in_time_is_taken_late(void **state)
     assert_int_equal(dibs__channel_load(r->channel), 0);
 }
 
-/* Also where the caller's time was shorter than the command's: its outcome then is known. */
+/* Also where the caller's time was shorter than the command's: the outcome is not in doubt then. */
 static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
 {
     struct rig *r = *state;
@@ -35,7 +35,7 @@ static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
     freeReplyObject(reply);
 }
 
-/* Those in front of it are answered on the way. */
+/* The requests before it are answered on the way. */
 static void all_replies_that_came_in_time_are_taken_late(void **state)
 {
     enum { COUNT = 200 };
@@ -58,7 +58,7 @@ static void all_replies_that_came_in_time_are_taken_late(void **state)
     assert_true(stands(r));
 }
 
-/* The scheduler's poll began before the stop, and saw nothing. */
+/* The scheduler's poll began before the process was stopped, and saw nothing. */
 static void a_reply_that_nobody_waits_for_is_taken_late_as_well(void **state)
 {
     struct rig *r = *state;

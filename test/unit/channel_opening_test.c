@@ -4,7 +4,10 @@
 
 /* ----------------------------------------------------- wanted, and looked at */
 
-/* One that is wanted is connected in the background, once; its failures are spaced like those of one kept open. */
+/*
+ * A channel that is wanted is connected in the background, once. After a failure, the next try waits as long as for a
+ * channel that is kept open.
+ */
 static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
 {
     struct rig *r = *state;
@@ -20,7 +23,7 @@ static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
     attend_until(r, false, &r->failed, 1);
     assert_false(dibs__channel_stands(r->channel));
     dibs__channel_interest(r->channel, false, &fd, &deadline);
-    assert_true(deadline == DIBS__NEVER); /* it has to be wanted again */
+    assert_true(deadline == DIBS__NEVER); /* the channel has to be wanted again */
     dibs__channel_want(r->channel);
     dibs__channel_interest(r->channel, false, &fd, &deadline);
     assert_true(deadline > moved_clock_now(&r->clock) && deadline <= after(r, 10));
@@ -46,7 +49,7 @@ static void fail_to_open(struct rig *r)
     assert_true(dibs__channel_open(r->channel, after(r, CONNECT_MS), &view, &error) != DIBS_OK);
 }
 
-/* A server that turns a connection away is there; one that says nothing may not be. */
+/* A server that refuses a connection is there; one that says nothing may not be. */
 static void a_failure_tells_whether_the_server_was_heard(void **state)
 {
     struct rig *r = *state;
@@ -61,7 +64,7 @@ static void a_failure_tells_whether_the_server_was_heard(void **state)
     assert_int_equal(r->silent, 1);
 }
 
-/* How long the scheduler is to wait now. */
+/* For how long the scheduler is to wait before the next try. */
 static int64_t pause_before_next(struct rig *r)
 {
     struct pollfd fd;
@@ -95,7 +98,7 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     attend_until(r, true, &r->opened, 1);
     assert_true(stands(r));
     assert_int_equal(r->reopened, 0);
-    /* A server that ends each connection at once is not asked for another at once. */
+    /* A server that ends each connection at once is not connected to again at once. */
     fake_redis_cut(r->fake);
     attend_until_broken(r);
     assert_int_equal(pause_before_next(r), MS(10));
@@ -108,7 +111,7 @@ static void a_channel_kept_open_connects_again_later_each_time(void **state)
     assert_true(stands(r));
 }
 
-/* Another connection stands: the server answers, so what was put off is to be done now. */
+/* Another connection stands, so the server answers: the try that was put off is made now. */
 static void a_channel_in_a_hurry_connects_at_once(void **state)
 {
     struct rig *r = *state;
@@ -127,7 +130,7 @@ static void a_channel_in_a_hurry_connects_at_once(void **state)
     assert_true(stands(r));
 }
 
-/* The clock of the system, whose sleepers in poll come back only when the gate is open. */
+/* The system's clock, but a thread that sleeps in poll comes back only while the gate is open. */
 struct gate {
     struct dibs__clock clock;
     atomic_bool closed;
@@ -173,7 +176,10 @@ static void *open_in_time(void *arg)
     return NULL;
 }
 
-/* Its reader has not come back yet. Who needs a connection then has one as soon as that one has let go of the old. */
+/*
+ * The thread that reads the broken connection has not come back yet. A thread that needs a connection gets a new one as
+ * soon as the reader has let go of the old one.
+ */
 static void who_comes_while_a_broken_connection_is_in_use(void **state)
 {
     struct rig *r = *state;

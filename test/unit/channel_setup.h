@@ -24,7 +24,7 @@ struct rig {
     atomic_uint opened, reopened, failed, silent, unattended; /* how often the hooks were called */
 };
 
-/* The hooks ask the channel something: with its mutex held, that would never return. */
+/* The hooks call the channel: that would never return if a hook were called with the channel's mutex held. */
 static inline void ask_back(struct rig *r)
 {
     struct dibs__link_view view;
@@ -91,7 +91,7 @@ static inline int64_t after(struct rig *r, int64_t ms)
     return moved_clock_now(&r->clock) + MS(ms);
 }
 
-/* Connects; the serial of the connection. */
+/* Connects, and returns the serial of the connection. */
 static inline uint64_t open_now(struct rig *r)
 {
     struct dibs__link_view view;
@@ -128,7 +128,7 @@ static inline struct dibs__request *send_echo(struct rig *r, uint64_t serial, co
     return dibs__channel_send(r->channel, serial, echo_of(&echo, text), moved_clock_now(&r->clock), error);
 }
 
-/* Takes the reply of a request; true where it is that text. Any thread. */
+/* Waits for the reply to the request. True: it is that text. From any thread. */
 static inline bool wait_echo(struct rig *r, struct dibs__request *request, const char *text)
 {
     struct dibs__error error;
@@ -190,7 +190,7 @@ static inline void expect_unknown(struct caller *c, dibs_status status)
     assert_true(c->error.detail[0]);
 }
 
-/* Two threads on one connection that answers neither: the first reads, the second waits for it to. */
+/* Two threads on one connection, whose server answers neither: the first reads, the second waits for the first. */
 static inline void begin_two(struct rig *r, struct caller pair[2], int64_t first_ms, int64_t second_ms)
 {
     uint64_t serial = open_now(r);
@@ -288,7 +288,7 @@ static inline void submit_all(struct rig *r, uint64_t serial, struct submits *al
     }
 }
 
-/* What the server sent lies in the socket, and nobody has taken it yet. */
+/* Waits until bytes of the server lie in the socket; nobody has read them yet. */
 static inline void await_bytes(struct rig *r)
 {
     struct pollfd fd;

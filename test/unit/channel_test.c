@@ -30,7 +30,7 @@ struct crowd {
     struct rig *r;
     uint64_t serial;
     unsigned number, right;
-    atomic_uint *at_work; /* how many of all threads still are */
+    atomic_uint *at_work; /* how many threads are at work still */
 };
 
 static void *run_crowd(void *arg)
@@ -46,7 +46,7 @@ static void *run_crowd(void *arg)
     return NULL;
 }
 
-/* Also where the scheduler is there to read and to write, whenever it sees that nobody does. */
+/* With `scheduler`, the scheduler reads and writes as well, whenever no thread does. */
 static void let_many_threads_echo(struct rig *r, bool scheduler)
 {
     struct crowd crowd[THREADS];
@@ -142,7 +142,7 @@ static void the_scheduler_reads_what_nobody_waits_for(void **state)
     redisReply *reply;
     bool unknown;
 
-    fake_redis_hold(r->fake, true); /* else the reply may be there at the caller's last look */
+    fake_redis_hold(r->fake, true); /* otherwise the reply might be there at the caller's last look */
     struct dibs__request *request = send_echo(r, serial, "left", &error);
     assert_non_null(request);
     assert_status(DIBS_UNAVAILABLE,

@@ -1,6 +1,6 @@
 /*
- * The clock: arithmetic that does not overflow, and sleeping by the real one; also where the machine is suspended
- * meanwhile: the function below stands in front of the C library's.
+ * The clock: arithmetic that does not overflow, and sleeping by the system's clock, also while the machine is
+ * suspended. For that, the clock_gettime below replaces that of the C library.
  */
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -73,7 +73,7 @@ static void waiting_ends_at_the_deadline_and_not_before(void **state)
     assert_int_equal(dibs__cond_init(&cond), 0);
     dibs__mutex_lock(&mutex);
     int64_t deadline = dibs__after_ms(dibs__now(real), 20);
-    while (dibs__now(real) < deadline) /* it may wake for no reason */
+    while (dibs__now(real) < deadline) /* a wait may wake for no reason */
         real->wait(real, &cond, &mutex, deadline);
     real->wait(real, &cond, &mutex, deadline); /* in the past: returns at once */
     real->wait(real, &cond, &mutex, 0);
@@ -133,7 +133,7 @@ static bool is_over(void *arg)
     return atomic_load(&((struct sleep *)arg)->over);
 }
 
-/* The time of poll(2) stands still meanwhile; that of the leases does not. */
+/* While the machine is suspended, the time of poll(2) stands still; that of the leases does not. */
 static void polling_notices_that_the_machine_was_suspended(void **state)
 {
     struct sleep sleep = {.over = false};
@@ -145,7 +145,7 @@ static void polling_notices_that_the_machine_was_suspended(void **state)
     actor_await_asleep(sleeper);
     atomic_store(&hours_suspended, 1);
     bool noticed = wait_until(is_over, &sleep, SLACK_MS);
-    assert_int_equal(write(sleep.ends[1], "x", 1), 1); /* so that it ends in any case */
+    assert_int_equal(write(sleep.ends[1], "x", 1), 1); /* so that the thread ends in any case */
     actor_finish(sleeper);
     assert_true(noticed);
     assert_int_equal(sleep.ready, 0);

@@ -7,7 +7,7 @@
 #include "redis/endpoint.h"
 #include "support/test.h"
 
-/* The resolver of this program: the same answer to every name. */
+/* Replaces the system's resolver: the same answer to every name. */
 static const char
     *answer; /* the last numbers of addresses in 127.0.0.0/24, one digit each; NULL: the name is unknown */
 static unsigned asked;
@@ -71,7 +71,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* It gives these addresses, in that order, and has asked the resolver so often by then. */
+/* Expects that the endpoint gives these addresses, in that order, and has asked the resolver so often by then. */
 static void expect(struct dibs__endpoint *endpoint, const char *digits, unsigned times)
 {
     struct dibs__address addresses[DIBS__ADDRESSES_MAX];

@@ -9,7 +9,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-#define QUEUE 1024 /* that may wait for the callback */
+#define QUEUE 1024 /* as many events may wait for the callback */
 
 /* A callback that can be stopped, and keeps the fences of the events, which here are their numbers. */
 struct gate {
@@ -18,7 +18,7 @@ struct gate {
     bool closed, inside;
     uint64_t fences[4096];
     unsigned count;
-    bool other_thread; /* it was called by two */
+    bool other_thread; /* the callback was called by two threads */
     pthread_t thread;
 };
 
@@ -106,7 +106,7 @@ static void what_does_not_fit_is_counted_and_the_order_kept(void **state)
     gate_init(&gate, true);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
     emit(queue, 0);
-    await_inside(&gate); /* one is with the callback, the queue is empty */
+    await_inside(&gate); /* one event is with the callback, and the queue is empty */
     for (uint64_t i = 1; i <= QUEUE + 100; i++)
         emit(queue, i);
     assert_int_equal(atomic_load(&dropped), 100);
@@ -168,7 +168,7 @@ struct user {
     atomic_int status, calls;
 };
 
-/* Unlocking, locking and asking inside the callback of a loss: other libraries stop for ever here. */
+/* Unlocks, locks and asks inside the callback of a loss, where other libraries may stop for ever. */
 static void use_dibs(const dibs_event *event, void *arg)
 {
     struct user *user = arg;
@@ -232,7 +232,7 @@ static void a_callback_that_stands_still_holds_up_nobody(void **state)
     }
     stage_advance(s, MS(100));
     assert_int_equal(stats_of(s->rt).lost, QUEUE + 50);
-    uint64_t dropped = stats_of(s->rt).events_dropped; /* one may be with the callback */
+    uint64_t dropped = stats_of(s->rt).events_dropped; /* one event may be with the callback */
     assert_true(dropped == 50 || dropped == 49);
     assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));

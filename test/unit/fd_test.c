@@ -1,4 +1,4 @@
-/* Descriptors, the pipe that wakes, threads, random bits and hashes: what the rest stands on. */
+/* Descriptors, the pipe that wakes the scheduler, threads, random bits and hashes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -52,7 +52,7 @@ static void only_its_own_are_closed(void **state)
     dibs__fd_close(-1);
     assert_true(is_open(foreign));
     dibs__fd_close(sock);
-    int again = dup(foreign); /* the number that was its own may be another's now */
+    int again = dup(foreign); /* the number may belong to another descriptor now */
     dibs__fd_close(again);
     assert_true(is_open(again));
     close(again);
@@ -93,7 +93,7 @@ static void a_child_has_none_of_its_parents(void **state)
     }
 }
 
-/* How many of these numbers no file has in a child that this process forks; -1: there was none. */
+/* How many of these numbers are closed in a child that this process forks; -1: the fork failed. */
 static int closed_in_a_child(const int *fds, int count)
 {
     pid_t pid = fork();
@@ -107,7 +107,10 @@ static int closed_in_a_child(const int *fds, int count)
     return child_wait_for(pid, LIMIT_MS);
 }
 
-/* The numbers of the parent's descriptors are the child's to use: its own files have them, and so has its child. */
+/*
+ * The child may use the numbers of the parent's descriptors for its own files, and those are open in its own child,
+ * too.
+ */
 static void what_a_child_opens_is_not_closed_in_its_child(void **state)
 {
     enum { MANY = 20 };
@@ -174,7 +177,7 @@ static void *give(void *arg)
     return NULL;
 }
 
-/* Whatever the threads' order: after the last ring there is either a wake-up to come, or all has been seen. */
+/* In whatever order the threads run: after the last ring, either a wake-up is still to come, or all has been seen. */
 static void no_ring_is_lost(void **state)
 {
     struct counted counted = {.given = 0};

@@ -63,7 +63,10 @@ static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
     expect_refused(r, "SCRIPT LOAD", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
 }
 
-/* Each says which of our commands it was, and what is wrong in words of ours: a server may repeat what it was sent. */
+/*
+ * Each detail says which command failed, and why, in the library's own words: those of the server might repeat a
+ * password.
+ */
 static void a_refusal_is_told_in_our_words(void **state)
 {
     static const struct {

@@ -1,6 +1,7 @@
 /*
- * A program that has all keys for data of threads itself: dibs_open says DIBS_NO_MEMORY, touches none of them, and
- * succeeds when there is one again. The library takes its key at the first success, so this program has one test.
+ * A program that uses all keys for thread-specific data itself: dibs_open says DIBS_NO_MEMORY, touches none of the
+ * keys, and succeeds when there is one again. The library takes its key at the first success, so this program has one
+ * test.
  */
 #include <pthread.h>
 #include <string.h>

@@ -93,7 +93,7 @@ static unsigned next_random(unsigned *seed)
     return *seed >> 8;
 }
 
-/* What must be there is found with its own name and count, what must not is not. */
+/* Expects that each name of the model is found with its own count, and no other. */
 static void compare_with_model(const bool *held, unsigned names)
 {
     char name[16];
@@ -111,7 +111,8 @@ static void compare_with_model(const bool *held, unsigned names)
 
 static void it_agrees_with_a_model_in_random_order(void **state)
 {
-    static const unsigned sizes[] = {3, 8, 9, 16, 17, 100, 1000}; /* around the sizes where the index comes and goes */
+    static const unsigned sizes[] = {3,  8,   9,   16,
+                                     17, 100, 1000}; /* around the sizes at which the index is made and freed */
     bool held[1000];
     unsigned seed = 1;
     char name[16];
@@ -196,13 +197,13 @@ static void the_memory_goes_with_the_holds(void **state)
         snprintf(name, sizeof name, "%u", i);
         take_out(1, name);
     }
-    if (most > 0) /* under valgrind nothing is told */
+    if (most > 0) /* valgrind counts no memory */
         assert_that(memory_in_use() - before < most / 100, "ten holds take %zu bytes", memory_in_use() - before);
     for (unsigned i = MANY - 10; i < MANY; i++) {
         snprintf(name, sizeof name, "%u", i);
         take_out(1, name);
     }
-    /* What malloc keeps for the next of the same size counts as in use. */
+    /* Memory that malloc keeps for the next allocation of the same size counts as used. */
     assert_that(memory_in_use() <= before + 4096, "none takes %zu bytes", memory_in_use() - before);
 }
 #endif
@@ -225,7 +226,7 @@ static void what_a_thread_holds_at_its_end_is_orphaned(void **state)
     (void)state;
     actor_begin(thread, hold_three, NULL);
     actor_finish(thread);
-    assert_null(find(1, "a")); /* it is that thread's */
+    assert_null(find(1, "a")); /* the hold is the other thread's */
     assert_int_equal(atomic_load(&orphaned_count), before);
     actor_end(thread);
     assert_int_equal(atomic_load(&orphaned_count), before + 3);
@@ -255,7 +256,9 @@ static void reserve_only(void *arg)
     assert_true(dibs__holds_reserve());
 }
 
-/* Each thread that tried a lock in vain and ended would leave some bytes behind: a leak that grows with the threads. */
+/*
+ * A thread that tried a lock in vain and ended must leave nothing behind: a leak would grow with the number of threads.
+ */
 static void a_thread_that_reserved_and_got_nothing_leaves_no_memory(void **state)
 {
     (void)state;
@@ -271,7 +274,7 @@ static void a_thread_that_reserved_and_got_nothing_leaves_no_memory(void **state
     }
     assert_that(memory_in_use() < before + THREADS * 16, "%d threads left %zu bytes", THREADS,
                 memory_in_use() - before);
-#else /* here the leak checker is the judge */
+#else /* where memory cannot be counted, the leak checker is the judge */
     actor *thread = actor_start();
     actor_begin(thread, reserve_only, NULL);
     actor_end(thread);

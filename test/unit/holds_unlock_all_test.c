@@ -22,7 +22,7 @@ struct run {
     bool good;
 };
 
-/* One name after the other, now of this runtime, now of that. On a thread of its own, whose table is new. */
+/* Holds each name of both runtimes, by turns. On a thread of its own, whose table is new. */
 static void hold_and_give_up(void *arg)
 {
     struct run *run = arg;
@@ -44,7 +44,7 @@ static void hold_and_give_up(void *arg)
     dibs_close(second);
 }
 
-/* The shortest of three: what else the machine did is not in it. */
+/* The shortest of three runs, so that other work of the machine does not count. */
 static int64_t shortest(give_up *function, int count)
 {
     int64_t least = INT64_MAX;

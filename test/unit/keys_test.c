@@ -1,5 +1,4 @@
-/* The keys of a lock, and in which slots of a cluster they lie: by a slot function that knows nothing of the library.
- */
+/* The keys of a lock, and the slots of a cluster in which they lie. The slot is computed without the library. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,7 @@
 #include "store/redis/keys.h"
 #include "support/test.h"
 
-/* CRC16 of the XMODEM kind, as the specification of Redis clusters has it. */
+/* CRC16 (XMODEM), as the specification of Redis Cluster says. */
 static unsigned crc16(const char *bytes, size_t size)
 {
     unsigned crc = 0;
@@ -21,7 +20,7 @@ static unsigned crc16(const char *bytes, size_t size)
     return crc;
 }
 
-/* The bytes between the first { and the first } behind it, if there are any; else all. */
+/* Of the bytes between the first { and the first } behind it, where there are any; otherwise of all bytes. */
 static unsigned slot_of(const char *key, size_t size)
 {
     size_t open = 0, close;
@@ -84,7 +83,7 @@ static void names_that_the_contract_speaks_of(void **state)
     }
 }
 
-/* A prefix may bring the tag, or spoil that of the name. */
+/* A prefix may contain the tag, or make that of the name ineffective. */
 static void the_prefix_is_part_of_the_key(void **state)
 {
     (void)state;

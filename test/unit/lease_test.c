@@ -59,7 +59,7 @@ static void it_is_lost_at_its_deadline_and_for_ever(void **state)
     (void)state;
     assert_false(dibs__lease_is_lost(lease, START - 1));
     assert_true(dibs__lease_is_lost(lease, START));
-    assert_true(dibs__lease_is_lost(lease, START - 1)); /* whoever looked at an older time */
+    assert_true(dibs__lease_is_lost(lease, START - 1)); /* even for a thread that looks at an older time */
     assert_false(dibs__lease_move(lease, START + MS(1000), false, START - 1));
     assert_true(dibs__lease_is_lost(lease, START - 1));
     assert_int_equal(dibs__lease_remaining_ms(lease, START - 1), 0);
@@ -126,7 +126,7 @@ struct race {
     bool moved, looked, lost; /* of this round; read after its end */
 };
 
-/* One prolongs the lease at the moment at which it ends, as it sees the clock. */
+/* One thread prolongs the lease; by its clock, just before the end. */
 static void *prolong(void *arg)
 {
     struct race *race = arg;
@@ -139,7 +139,7 @@ static void *prolong(void *arg)
     return NULL;
 }
 
-/* The other's clock says that it has ended. */
+/* The other thread looks at the lease; by its clock, at the end. */
 static void *look(void *arg)
 {
     struct race *race = arg;
@@ -152,7 +152,7 @@ static void *look(void *arg)
     return NULL;
 }
 
-/* Below 2^63 as long as the store's is below 2^53, and larger with each hand-over and each grant. */
+/* A fence is below 2^63 as long as the store's is below 2^53, and rises with each hand-over and each grant. */
 static void a_fence_is_the_grant_and_the_hand_over_in_it(void **state)
 {
     static const uint64_t grants[] = {1, 1700000000000000, (UINT64_C(1) << 53) - 1};
@@ -172,7 +172,7 @@ static void a_fence_is_the_grant_and_the_hand_over_in_it(void **state)
     dibs__lease_unref(lease);
 }
 
-/* One of them wins, and from then on both agree: prolonged and good, or lost and not to be prolonged. */
+/* One thread wins, and from then on both agree: prolonged and good, or lost and not to be prolonged. */
 static void a_renewal_races_with_the_deadline(void **state)
 {
     struct race race = {.lease = lease_until(START)};

@@ -1,4 +1,4 @@
-/* The doors of acquire, unlock, extend and check, and what stands behind them for one lock. */
+/* Acquire, unlock, extend and check, as one thread sees them for one lock. */
 #include <stdio.h>
 #include <string.h>
 
@@ -175,7 +175,8 @@ static void check_turns_lost_at_the_deadline_before_the_store_does(void **state)
         moved_clock_set(&s->clock, start + believed(leases[i]));
         assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
         assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
-        stage_settle(s); /* until it is retracted the store has it for the margin, and the next try is busy */
+        stage_settle(s); /* in the store the lease lasts for the margin longer, unless it is retracted first; until then
+                            a try is busy */
     }
 }
 
@@ -199,7 +200,7 @@ static void a_lost_lock_keeps_no_thread_of_the_process_waiting(void **state)
 
 /* ---------------------------------------------------------------- release */
 
-/* What the store answers to the last unlock, what dibs_unlock says, and whether the hold is told as lost. */
+/* What the store answers to the last unlock, what dibs_unlock returns, and whether a loss is told. */
 static const struct {
     dibs_status store, says;
     bool again, lost;
@@ -313,7 +314,7 @@ static void extend_begin(void *arg)
     stage_advance(s, MS(5000));
 }
 
-/* The lease of an extension, and what a later renewal asks for. */
+/* The lease after an extension, and the length that a later renewal asks for. */
 static void a_lease_is_extended_longer_and_shorter(void **state)
 {
     static const uint32_t leases[] = {60000, 30000, 1000, 20, 86400000};
@@ -374,7 +375,7 @@ static bool is_locked(void *arg)
     return atomic_load(&((struct extension *)arg)->lock) == DIBS_OK;
 }
 
-/* An actor holds the lock, and has asked for an extension whose answer does not come. */
+/* An actor that holds the lock and has asked for an extension, which is not answered. */
 static actor *begin_extension(stage *s, struct extension *e, uint32_t lease_ms)
 {
     actor *a = actor_start();
@@ -393,7 +394,7 @@ static void an_extension_that_is_not_answered_in_time(void **state)
 {
     static const struct {
         uint32_t lease_ms;
-        int64_t left; /* the shorter of both ends */
+        int64_t left; /* what is left until the earlier of both ends */
     } cases[] = {{60000, LEASE}, {5000, 5000}};
     stage *s = *state;
     struct extension e;
@@ -463,7 +464,7 @@ static void lock_extend_in_flight(stage *s, struct extension *e, actor *a)
     stage_settle(s);
 }
 
-/* It is sent when that renewal is answered, so it is what the store hears last. */
+/* The extension is sent when that renewal is answered, so that the store hears of the extension last. */
 static void an_extension_while_a_renewal_is_in_flight_comes_after_it(void **state)
 {
     stage *s = *state;
@@ -522,7 +523,7 @@ static bool forbid_system_calls(void)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* In a child: the filter is for this thread alone, and not to be had off again. */
+/* In a child, because the filter cannot be taken off again. */
 static int nest(const char *held)
 {
     const char *url = "mem:";

@@ -48,7 +48,7 @@ static void who_asks_again_keeps_its_place_and_is_granted_by_the_newest_ask(void
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_int_equal(first.number, 2);
     assert_int_equal(first.proof, moved_clock_now(user.clock));
-    first.wait = false; /* its last try: it is in the queue all the same, until it concludes */
+    first.wait = false; /* its last try: it stays in the queue all the same, until it concludes */
     assert_status(DIBS_BUSY, ask(&user, &first));
     assert_owner(&user, "owner", 2);
     assert_status(DIBS_OK, release(&user, "a", "owner"));
@@ -67,14 +67,14 @@ static void nobody_passes_the_queue_when_a_lease_ends(void **state)
     assert_status(DIBS_OK, acquire(&user, "a", "owner", 100, &answer));
     assert_status(DIBS_BUSY, ask(&user, &first));
     moved_clock_advance(user.clock, MS(100));
-    assert_owner(&user, "", 1); /* to ask who owns it changes nothing */
+    assert_owner(&user, "", 1); /* a query changes nothing */
     assert_status(DIBS_BUSY, acquire(&user, "a", "once", 1000, &answer));
     assert_told(&user, 1, "first", 1);
     assert_owner(&user, "first", 0);
     moved_clock_advance(user.clock, MS(999));
     assert_status(DIBS_BUSY, ask(&user, &late));
     moved_clock_advance(user.clock, MS(1));
-    assert_status(DIBS_OK, ask(&user, &late)); /* the head itself is answered, and not told */
+    assert_status(DIBS_OK, ask(&user, &late)); /* the head is answered, so it is not told as well */
     assert_int_equal(user.told_count, 1);
     assert_owner(&user, "late", 0);
     close_user(&user);
@@ -205,7 +205,7 @@ static void the_ask_behind_a_release_that_waited_already_keeps_its_place(void **
     assert_status(DIBS_BUSY, ask(&user, &three));
     assert_status(DIBS_OK, release_with(&user, "a", "1", &two, DIBS_OK));
     assert_int_equal(two.number, 2);
-    assert_int_equal(user.told_count, 0); /* it was answered */
+    assert_int_equal(user.told_count, 0); /* the waiter was answered, and not told */
     assert_owner(&user, "2", 1);
     close_user(&user);
 }
@@ -225,7 +225,7 @@ static void a_release_of_what_is_not_held(void **state)
     moved_clock_advance(user.clock, MS(100));
     assert_status(DIBS_NOT_HELD, release(&user, "a", "owner")); /* too late; the queue goes on all the same */
     assert_told(&user, 1, "first", 1);
-    assert_status(DIBS_NOT_HELD, release_with(&user, "a", "second", &third, DIBS_BUSY)); /* which waits no longer */
+    assert_status(DIBS_NOT_HELD, release_with(&user, "a", "second", &third, DIBS_BUSY)); /* "second" waits no longer */
     assert_owner(&user, "first", 1);
     assert_status(DIBS_NOT_HELD, release_with(&user, "b", "b", NULL, DIBS_OK));
     close_user(&user);
@@ -256,7 +256,7 @@ static void retractions_of_who_waits_and_of_who_was_granted(void **state)
     close_user(&user);
 }
 
-static void an_attempt_that_is_concluded_leaves_nothing_but_what_it_holds(void **state)
+static void a_concluded_bid_leaves_nothing_but_what_it_holds(void **state)
 {
     struct user user;
     struct dibs__bid owner = waiting("owner", 1000), waiter = waiting("waiter", 1000), last = waiting("last", 1000);
@@ -346,7 +346,7 @@ int main(void)
         TEST(the_ask_behind_a_release_that_waited_already_keeps_its_place),
         TEST(a_release_of_what_is_not_held),
         TEST(retractions_of_who_waits_and_of_who_was_granted),
-        TEST(an_attempt_that_is_concluded_leaves_nothing_but_what_it_holds),
+        TEST(a_concluded_bid_leaves_nothing_but_what_it_holds),
         TEST(a_grant_that_nobody_waits_for_goes_to_the_next),
         TEST(force_unlock_serves_the_queue),
     };

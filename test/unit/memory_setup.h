@@ -1,4 +1,4 @@
-/* The store in memory with a user that takes down what the store tells it: shared by the memory tests. */
+/* The store in memory, with a user that records what the store tells it: shared by the memory tests. */
 #ifndef DIBS_TEST_MEMORY_SETUP_H
 #define DIBS_TEST_MEMORY_SETUP_H
 
@@ -16,14 +16,14 @@ struct told {
     uint64_t number, fence;
 };
 
-/* What a runtime would be to the store. */
+/* The user of a store, in place of a runtime. */
 struct user {
     struct moved_clock *clock;
     struct dibs__store *store;
     struct dibs__counters counters;
     struct told told[TOLD_MAX];
     unsigned told_count;
-    unsigned refusals; /* so many grants more will find nobody who waits */
+    unsigned refusals; /* so many of the next grants find no waiter */
 };
 
 static inline void wake(void *context)
@@ -57,7 +57,7 @@ static inline void ask_again(void *context)
 static inline void forgetful(void *context)
 {
     (void)context;
-    assert_true(false); /* nor any lease */
+    assert_true(false); /* nor does it lose any lease */
 }
 
 static inline void reachable(void *context, bool up, const char *detail)
@@ -98,7 +98,7 @@ static inline void close_user(struct user *user)
     user->store->ops->close(user->store);
 }
 
-/* The user was told of that many grants; the last of them is told here. */
+/* Expects that the user was told of that many grants, the last of them with this token and number. */
 static inline void assert_told(const struct user *user, unsigned count, const char *token, uint64_t number)
 {
     assert_int_equal(user->told_count, count);
@@ -106,7 +106,7 @@ static inline void assert_told(const struct user *user, unsigned count, const ch
     assert_int_equal(user->told[count - 1].number, number);
 }
 
-/* An attempt at the lock "a" that waits. */
+/* A bid for "a" that waits. */
 static inline struct dibs__bid waiting(const char *token, uint32_t lease_ms)
 {
     return (struct dibs__bid){.name = "a", .token = token, .lease_ms = lease_ms, .wait = true, .deadline = DIBS__NEVER};
@@ -122,7 +122,7 @@ static inline dibs_status ask(struct user *user, struct dibs__bid *ask)
     return status;
 }
 
-/* An attempt of one try, with an answer. */
+/* A bid with a single try, and its answer. */
 static inline dibs_status acquire(struct user *user, const char *name, const char *token, uint32_t lease_ms,
                                   struct dibs__answer *answer)
 {
@@ -170,7 +170,7 @@ static inline dibs_owner query(struct user *user, const char *name)
     return owner;
 }
 
-/* Who owns "a" ("": nobody), and how many wait for it. */
+/* Expects that this token owns "a" ("": none does), and that so many wait for it. */
 static inline void assert_owner(struct user *user, const char *token, uint32_t waiters)
 {
     dibs_owner owner = query(user, "a");

@@ -32,7 +32,7 @@ static void who_closes_waits_no_longer(void **state)
     close_user(&one);
 }
 
-/* Who closes while it is told of a grant. */
+/* A user that closes while it is told of a grant. */
 struct closer {
     struct dibs__store *store;
     struct dibs__counters counters;
@@ -87,14 +87,17 @@ static void who_is_being_told_is_not_freed(void **state)
     close_user(&user);
 }
 
-/* One thread of a crowd that takes turns, as a user of its own. A turn is an attempt; its number is in the token. */
+/*
+ * One thread of a crowd, which is a user of its own. Each of its turns is a bid, whose token contains the number of the
+ * turn.
+ */
 struct member {
     struct dibs__store *store;
     struct dibs__counters counters;
     pthread_t thread;
     char letter;
-    atomic_int turn, granted; /* the turn it wants; the last that it was told of */
-    unsigned *turns;          /* of all; guarded by the lock */
+    atomic_int turn, granted; /* the turn that it wants; the last that it was granted */
+    unsigned *turns;          /* how many turns all members had; guarded by the lock that is tested */
     bool failed;
 };
 
@@ -119,7 +122,7 @@ static bool is_granted(void *arg)
     return atomic_load(&member->granted) == atomic_load(&member->turn);
 }
 
-/* False: the store did not do as it should. */
+/* False: the store did not do what it should. */
 static bool take_turn(struct member *member, int turn)
 {
     char token[16];
@@ -131,7 +134,7 @@ static bool take_turn(struct member *member, int turn)
     snprintf(token, sizeof token, "%c%d", member->letter, turn);
     atomic_store(&member->turn, turn);
     dibs_status status = dibs__store_ask(member->store, &attempt, &answer, &error);
-    if (status == DIBS_BUSY && turn % 4 == 0) { /* out of patience, maybe when it is just granted */
+    if (status == DIBS_BUSY && turn % 4 == 0) { /* the member gives up, perhaps just when it is granted */
         atomic_store(&member->turn, 0);
         member->store->ops->conclude(member->store, &attempt, false);
         return true;

@@ -32,7 +32,7 @@ static void fences_rise_with_every_grant(void **state)
     uint64_t last = 0;
 
     open_user(&user, *state, "mem:");
-    for (int i = 0; i < 10000; i++) { /* many within a microsecond, which is what they count */
+    for (int i = 0; i < 10000; i++) { /* many within a microsecond, the unit of a fence */
         assert_status(DIBS_OK, acquire(&user, "a", "t", 1000, &answer));
         assert_true(answer.fence > last);
         last = answer.fence;

@@ -107,7 +107,7 @@ static void require_without_it(void)
     shared_mutex_held(&wrong);
 }
 
-/* In a child, without what it would say there. */
+/* In a child, whose messages are thrown away. */
 static void assert_aborts(void (*misuse)(void))
 {
     int status;

@@ -8,8 +8,8 @@
 #include "support/wait.h"
 
 static struct {
-    atomic_int runs, failures; /* how often it ran, and is to fail still */
-    atomic_bool blocks;        /* until it is false */
+    atomic_int runs, failures; /* how often the work ran; how often it is still to fail */
+    atomic_bool blocks;        /* the work waits while this is set */
 } work;
 
 static bool is_released(void *arg)
@@ -50,7 +50,7 @@ static void it_is_done_again_until_it_succeeds(void **state)
     assert_int_equal(atomic_load(&work.runs), 3);
 }
 
-/* True: when it returned, the work was done. */
+/* Returns whether the work was done when the call came back. */
 static void *call_once(void *once)
 {
     bool done = dibs__once(once, do_it);
@@ -84,7 +84,7 @@ static void many_threads_do_it_once_and_wait_for_it(void **state)
     assert_int_equal(atomic_load(&work.runs), 1);
 }
 
-/* The thread that was at it is not in the child, which does not wait for it. */
+/* The thread that did the work does not exist in the child, so the child does not wait for it. */
 static void a_child_does_not_wait_for_a_thread_of_its_parent(void **state)
 {
     static struct dibs__once once;

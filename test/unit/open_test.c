@@ -15,7 +15,7 @@ static const char fifty[] = "12345678901234567890123456789012345678901234567890"
         {.urls = mem, .url_count = 1, __VA_ARGS__}, word_                                                              \
     }
 
-/* Each with a word of the sentence: the field at fault. */
+/* Each with a word that the detail must contain: the field at fault. */
 static const struct {
     dibs_config config;
     const char *word;
@@ -125,7 +125,8 @@ static void the_environment_says_where(void **state)
         dibs_close(rt);
     }
     setenv("DIBS_URL", "nonsense", 1);
-    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = mem, .url_count = 1})); /* not asked */
+    assert_status(DIBS_OK,
+                  dibs_open(&rt, &(dibs_config){.urls = mem, .url_count = 1})); /* the environment is not asked */
     dibs_close(rt);
     unsetenv("DIBS_URL");
 }
@@ -187,7 +188,7 @@ static void the_owner_and_force_unlock(void **state)
     dibs_close(rt);
 }
 
-static void each_attempt_has_a_token_of_its_own(void **state)
+static void each_bid_has_a_token_of_its_own(void **state)
 {
     dibs_runtime *rt = open_url("mem:", NULL);
     dibs_owner one, two;
@@ -225,7 +226,7 @@ static void the_numbers_are_right(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(rt));
     dibs_stats_get(rt, &stats);
     assert_int_equal(stats.released, 2);
-    assert_int_equal(stats.reentered, 2); /* of leases that are no more, too */
+    assert_int_equal(stats.reentered, 2); /* also those of leases that are gone */
     assert_int_equal(stats.holds, 0);
     assert_int_equal(stats.leases, 0);
     assert_int_equal(stats.store_commands, 4);
@@ -238,7 +239,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),     cmocka_unit_test(the_limits_themselves_are_allowed),
         cmocka_unit_test(zero_is_the_default),        cmocka_unit_test(the_environment_says_where),
         cmocka_unit_test(strings_are_copied),         cmocka_unit_test(the_version_is_that_of_the_header),
-        cmocka_unit_test(the_owner_and_force_unlock), cmocka_unit_test(each_attempt_has_a_token_of_its_own),
+        cmocka_unit_test(the_owner_and_force_unlock), cmocka_unit_test(each_bid_has_a_token_of_its_own),
         cmocka_unit_test(the_numbers_are_right),
     };
 

@@ -24,7 +24,7 @@ static void a_batch_that_failed_is_tried_again(void **state)
     assert_int_equal(hold_of(s->rt, "many-0").remaining_ms / 10, believed(LEASE) / MS(10));
 }
 
-/* However the store refuses, the lease goes on until its deadline, and not a nanosecond longer. */
+/* In whatever way the store refuses, the lease lasts until its deadline, and not a nanosecond longer. */
 static void what_can_not_be_renewed_is_lost_at_its_deadline(void **state)
 {
     static const dibs_status refusals[] = {DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY};
@@ -51,7 +51,7 @@ static void what_can_not_be_renewed_is_lost_at_its_deadline(void **state)
     }
 }
 
-/* It was renewed since. Then all stood still for longer than the lease. */
+/* The lease was renewed after the failure; then everything stood still for longer than the lease. */
 static void an_old_failure_is_not_the_reason_of_a_new_loss(void **state)
 {
     stage *s = *state;
@@ -94,7 +94,7 @@ static void a_key_taken_by_another_hand_is_found_gone(void **state)
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_OK, dibs_force_unlock(s->rt, "a", NULL));
-    assert_status(DIBS_OK, dibs_check(s->rt, "a")); /* not to be known without I/O */
+    assert_status(DIBS_OK, dibs_check(s->rt, "a")); /* the loss cannot be known without I/O */
     stage_advance(s, MS(10000));
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
@@ -151,7 +151,7 @@ static void an_answer_counts_from_when_its_request_was_sent(void **state)
     faults_hold_renewals(&s->faults);
     stage_advance(s, MS(10000));
     stage_advance(s, MS(19000));
-    assert_int_equal(renewals(s), 1); /* in flight: not sent again */
+    assert_int_equal(renewals(s), 1); /* under way, so not sent again */
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
     faults_let_renewals_go(&s->faults);
     dibs__scheduler_wake(s->rt->core->scheduler);
@@ -161,7 +161,7 @@ static void an_answer_counts_from_when_its_request_was_sent(void **state)
 }
 
 /* The request reached the store in time and its answer did not: the holder was told LOST, and stays told. */
-static void an_answer_after_the_deadline_heals_nothing(void **state)
+static void an_answer_after_the_deadline_undoes_no_loss(void **state)
 {
     stage *s = *state;
     dibs_owner owner;
@@ -176,7 +176,7 @@ static void an_answer_after_the_deadline_heals_nothing(void **state)
     stage_settle(s);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 1);
-    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner)); /* the store had prolonged it: retracted */
+    assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner)); /* the store had prolonged the lease: it was retracted */
     assert_false(owner.held);
     assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
 }
@@ -226,7 +226,7 @@ int main(void)
         TEST(at_risk_is_told_once_at_half_of_the_lease),
         TEST(at_risk_is_told_again_after_a_renewal_that_succeeded),
         TEST(an_answer_counts_from_when_its_request_was_sent),
-        TEST(an_answer_after_the_deadline_heals_nothing),
+        TEST(an_answer_after_the_deadline_undoes_no_loss),
         TEST(an_answer_for_a_lock_that_was_released_is_thrown_away),
         TEST(closing_while_a_renewal_is_in_flight),
     };

@@ -17,7 +17,7 @@ static void extend_a(void *arg)
     extension->status = dibs_extend(extension->rt, "a", LEASE);
 }
 
-/* As the store does it: on the scheduler's thread, or on none while that sleeps. */
+/* Tells of another server, as the store does on the scheduler's thread: here, while that thread sleeps. */
 static void another_server(stage *s, uint64_t number)
 {
     stage_settle(s);
@@ -39,14 +39,14 @@ static void another_server_is_asked_for_all_leases_at_once(void **state)
     for (unsigned i = 0; i < 300; i++)
         assert_true(s->faults.records[i].lease_ms == LEASE);
     assert_int_equal(hold_of(s->rt, "many-0").remaining_ms, believed(LEASE) / MS(1));
-    stage_advance(s, MS(10000) - 1); /* and then a third of a lease later, as ever */
+    stage_advance(s, MS(10000) - 1); /* and then after a third of a lease, as always */
     assert_int_equal(renewals(s), 300);
     stage_advance(s, 1);
     assert_int_equal(renewals(s), 600);
     assert_int_equal(stats_of(s->rt).lost, 0);
 }
 
-/* Also those that are never renewed: with what they have left, and they end when they would have ended. */
+/* Fixed leases are renewed as well, for the time that they have left: they end when they would have ended. */
 static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
 {
     stage *s = *state;
@@ -71,8 +71,8 @@ static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
 }
 
-/* An extension that its caller gave up takes nothing from the renewal that is due. */
-static void a_fixed_lease_is_in_doubt_until_it_is_answered(void **state)
+/* An extension whose caller has given up does not replace the renewal that is due. */
+static void a_fixed_lease_is_unproven_until_its_renewal_is_answered(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -85,7 +85,7 @@ static void a_fixed_lease_is_in_doubt_until_it_is_answered(void **state)
     struct extension e = {s->rt, DIBS_INVALID};
     actor_begin(other, extend_a, &e);
     stage_await_waiting(s, 1);
-    stage_advance(s, MS(5)); /* its time, before the next try */
+    stage_advance(s, MS(5)); /* the extension's time is over before the next try */
     actor_finish(other);
     assert_status(DIBS_UNAVAILABLE, e.status);
     faults_renewal(&s->faults, DIBS_OK, 0);
@@ -102,7 +102,7 @@ static void extend_briefly(void *arg)
     extension->status = dibs_extend(extension->rt, "a", 400);
 }
 
-/* To a shorter time: the lease is as long as it was at the store, and renewed in time to be so here. */
+/* An extension to a shorter time is refused: in the store the lease is as long as before, and it is renewed in time. */
 static void an_extension_that_is_refused_costs_no_lease(void **state)
 {
     stage *s = *state;
@@ -129,7 +129,7 @@ static void extend_to_a_minute(void *arg)
     extension->status = dibs_extend(extension->rt, "a", 60000);
 }
 
-/* Its caller has left, and was told that it is not known what came of it: nobody asks for it once more. */
+/* The caller of the extension has left, and was told that its outcome is in doubt: the extension is not sent again. */
 static void an_extension_that_was_left_is_not_repeated(void **state)
 {
     stage *s = *state;
@@ -171,7 +171,7 @@ static void unlock_it(void *arg)
     release->status = dibs_unlock(release->s->rt, release->name);
 }
 
-/* It may have to be set again there, and the answer to that is not there yet. */
+/* The lease may have to be restored in the new server, and the answer to that has not come yet. */
 static void begin_unlock_at_another_server(actor *holder, struct release *release, uint32_t lease_ms)
 {
     stage *s = release->s;
@@ -184,7 +184,7 @@ static void begin_unlock_at_another_server(actor *holder, struct release *releas
     stage_await_waiting(s, 1);
 }
 
-/* What is released is not set again behind its release: an unlock waits for the answer. */
+/* A lease must not be restored after its release: so an unlock waits for the answer. */
 static void an_unlock_waits_for_the_answer_of_another_server(void **state)
 {
     stage *s = *state;
@@ -203,7 +203,7 @@ static void an_unlock_waits_for_the_answer_of_another_server(void **state)
     actor_end(holder);
 }
 
-/* For half of its time: then it releases, and retracts behind what is still under way. */
+/* An unlock waits for half of its time. Then it releases the lease, and retracts what is still under way. */
 static void an_unlock_waits_only_so_long_for_another_server(void **state)
 {
     stage *s = *state;
@@ -228,7 +228,7 @@ static bool is_back(void *arg)
     return !actor_busy(arg);
 }
 
-/* What can't be set again any more is not waited for: the lease is over before that half is. */
+/* A lease that is lost cannot be restored any more, so the unlock stops waiting before that half is over. */
 static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
 {
     stage *s = *state;
@@ -238,15 +238,16 @@ static void an_unlock_stops_waiting_when_its_lease_is_lost(void **state)
     begin_unlock_at_another_server(holder, &release, 300);
     moved_clock_advance(&s->clock, believed(300));
     bool woken = wait_until(is_back, holder, LIMIT_MS);
-    moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends, whatever came of it */
+    moved_clock_advance(&s->clock, MS(500)); /* so that the thread ends in any case */
     actor_finish(holder);
     assert_true(woken);
-    assert_true(release.status == DIBS_LOST || release.status == DIBS_OK); /* whose key outlasts it by the margin */
+    assert_true(release.status == DIBS_LOST ||
+                release.status == DIBS_OK); /* the key outlasts the lease by the margin */
     faults_let_renewals_go(&s->faults);
     actor_end(holder);
 }
 
-/* Its connection broke: it may have reached the store all the same, and come there after the release. */
+/* The connection of the renewal broke: the renewal may still reach the store, even after the release. */
 static void an_unlock_is_retracted_behind_a_request_without_an_answer(void **state)
 {
     stage *s = *state;
@@ -267,7 +268,7 @@ static void an_unlock_is_retracted_behind_a_request_without_an_answer(void **sta
     actor_end(holder);
 }
 
-/* An ordinary renewal can't set anything again: nobody waits for it. */
+/* An ordinary renewal cannot restore anything, so an unlock does not wait for it. */
 static void an_unlock_waits_for_no_other_renewal(void **state)
 {
     stage *s = *state;
@@ -282,7 +283,7 @@ static void an_unlock_waits_for_no_other_renewal(void **state)
     faults_let_renewals_go(&s->faults);
 }
 
-/* The connection of its thread was to another server than the scheduler's by then. */
+/* The holder's connection led to another server than the scheduler's. */
 static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
 {
     stage *s = *state;
@@ -295,13 +296,14 @@ static void a_lease_that_another_server_granted_is_renewed_at_once(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
 }
 
-/* As the store notes which server granted the lease, so it is known: of the one that is asked anyway nothing is in
- * doubt. */
+/*
+ * The store notes which server granted the lease: where that is the server which renewals go to, the lease is proven.
+ */
 static void a_lease_of_the_server_that_is_asked_has_its_time(void **state)
 {
     static const struct {
         uint64_t server;
-        unsigned renewals; /* at once */
+        unsigned renewals; /* how many renewals are sent at once */
     } rows[] = {{7, 0}, {8, 1}, {0, 1}};
     stage *s = *state;
 
@@ -330,7 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(another_server_is_asked_for_all_leases_at_once),
         TEST(a_fixed_lease_keeps_its_end_at_another_server),
-        TEST(a_fixed_lease_is_in_doubt_until_it_is_answered),
+        TEST(a_fixed_lease_is_unproven_until_its_renewal_is_answered),
         TEST(an_extension_that_was_left_is_not_repeated),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
         TEST(an_unlock_waits_only_so_long_for_another_server),

@@ -11,7 +11,7 @@ static const struct pace {
     int64_t period;
 } paces[] = {
     {30000, 0, MS(10000)},       {20, 0, MS(20) / 3},       {1000, 0, MS(1000) / 3},
-    {30000, 5000, MS(5000)},     {30000, 15000, MS(10000)}, /* a third is sooner */
+    {30000, 5000, MS(5000)},     {30000, 15000, MS(10000)}, /* a third of the lease is sooner */
     {86400000, 0, MS(28800000)}, {86400000, 1, MS(1)},
 };
 
@@ -97,7 +97,8 @@ static void many_leases_are_renewed_once_a_period_in_few_batches(void **state)
         assert_int_equal(batches(s), period * ((MANY + DIBS__BATCH_MAX - 1) / DIBS__BATCH_MAX));
     }
     assert_int_equal(stats_of(s->rt).renewed, 3 * MANY);
-    for (unsigned i = 0; i < 3 * MANY; i++) /* in the order in which they fell due: a round ends before the next */
+    for (unsigned i = 0; i < 3 * MANY;
+         i++) /* in the order in which they fell due: one round ends before the next begins */
         assert_int_equal(s->faults.records[i].at - s->faults.records[0].at, MS(10000) * (i / MANY));
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
 }

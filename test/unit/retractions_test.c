@@ -13,7 +13,7 @@
 #define LEASE_MS 86400000 /* longer than any test takes, by its clock */
 #define GONE_AT_500_US "*2\r\n:500\r\n:0\r\n"
 
-/* Two channels on one server, and the test in the scheduler's place, on a clock that only it moves. */
+/* Two channels to one server. The test takes the scheduler's part, and alone moves the clock. */
 struct rig {
     fake_redis *fake;
     struct moved_clock clock;
@@ -92,7 +92,7 @@ static struct dibs__link_view open_channel(struct rig *r, struct dibs__channel *
     return view;
 }
 
-/* What an ask on the connection that stands now has to remember of it. */
+/* What an ask on the present connection keeps of that connection. */
 static struct dibs__route route_of_ask(struct rig *r, int64_t not_after)
 {
     struct dibs__link_view view = open_channel(r, r->asks);
@@ -114,7 +114,7 @@ static void attend_channel(struct rig *r, struct dibs__channel *channel)
     dibs__channel_attend(channel, true, fd.fd >= 0 ? fd.revents : 0, moved_clock_now(&r->clock));
 }
 
-/* One round of the scheduler. It opens nothing: that is the test's. */
+/* One round of the scheduler, which opens no channel: the test does that. */
 static void attend(struct rig *r)
 {
     attend_channel(r, r->asks);
@@ -133,7 +133,10 @@ static void attend_until_left(struct rig *r, size_t left)
     assert_int_equal(dibs__retractions_count(r->all), left);
 }
 
-/* Until so many commands have come and their answers been taken: then something is due, or waits for a connection. */
+/*
+ * Goes on as the scheduler until so many commands have come and their answers are taken: then something is due, or
+ * waits for a connection.
+ */
 static void attend_until_asked(struct rig *r, const char *prefix, unsigned count)
 {
     int64_t limit = now_ms() + LIMIT_MS;
@@ -159,7 +162,7 @@ static void break_all(struct rig *r)
     }
 }
 
-/* Moves the clock to when the next is due. */
+/* Moves the clock to when the next retraction is due. */
 static void move_to_deadline(struct rig *r)
 {
     int64_t deadline = dibs__retractions_deadline(r->all);
@@ -229,7 +232,7 @@ static void a_later_connection_of_the_channel_is_not_the_one_of_the_ask(void **s
     struct dibs__route route = route_of_ask(r, 0);
 
     break_all(r);
-    open_channel(r, r->asks); /* its greeting ends the first as well */
+    open_channel(r, r->asks); /* the greeting of the second connection ends the first as well */
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
@@ -323,7 +326,7 @@ static void a_lost_script_is_sent_again_with_its_text(void **state)
     dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
-    assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the greeting's is the other */
+    assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the other is part of the greeting */
     assert_int_equal(fake_redis_accepted(r->fake), 1);
 }
 
@@ -362,7 +365,7 @@ static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
     assert_int_equal(dibs__retractions_count(r->all), 1);
     move_to_deadline(r);
     attend(r);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* nothing to send it on */
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* there is no connection to send it on */
     open_channel(r, r->background);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
@@ -382,7 +385,7 @@ static void what_got_no_reply_over_the_background_is_ended_again(void **state)
         attend(r);
     break_all(r);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    open_channel(r, r->background); /* makes it due at once, whatever it was put off to */
+    open_channel(r, r->background); /* makes the retraction due at once, even if it was put off */
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
 }
@@ -410,7 +413,7 @@ static void many_fall_to_none(void **state)
 #define BATCH 64 /* tokens in a command, commands under way: as retractions.c has them */
 #define FLIGHTS 4
 
-/* What retract.lua answers to `count` tokens of which the one at `odd` (from 0) has another answer. */
+/* What retract.lua answers to `count` tokens, of which the one at `odd` (from 0) gets another answer. */
 static const char *answer_of(size_t count, size_t odd, const char *other)
 {
     static char text[4096];
@@ -446,7 +449,7 @@ static void many_go_in_batches_and_few_at_a_time(void **state)
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", FLIGHTS);
     assert_int_equal(dibs__channel_load(r->background), FLIGHTS);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* until one is answered */
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* until one of them is answered */
     fake_redis_hold(r->fake, false);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), BATCHES);

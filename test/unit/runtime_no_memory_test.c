@@ -60,12 +60,12 @@ static dibs_status run_through(bool *opened)
     return status;
 }
 
-/* On a thread that ends, so that what it kept for itself goes, too. */
+/* One run, on a thread that ends, so that the memory which the thread kept for itself is freed, too. */
 struct attempt {
     long fail_at;
     dibs_status status;
-    bool opened; /* dibs_open succeeded: the handle stays */
-    bool failed; /* one allocation did */
+    bool opened; /* dibs_open succeeded, so the handle stays */
+    bool failed; /* one allocation failed */
 };
 
 static void attempt(void *arg)
@@ -93,7 +93,7 @@ static struct attempt try_with(long nth)
 static void each_allocation_fails_once(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++) /* what the C library allocates once, it has allocated */
+    for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
         assert_status(DIBS_OK, try_with(0).status);
     long before = atomic_load(&living);
     for (long nth = 1; nth < 10000 && CAN_FAIL; nth++) {
@@ -125,7 +125,7 @@ static bool another_waits(void *arg)
     return stats_of(arg).contended > 0;
 }
 
-/* Memory runs out in the unlock, which asks the store for who waits. */
+/* Memory runs out in the unlock, which asks the store on behalf of the waiter. */
 static void unlock_for_another(void *arg)
 {
     struct hand_over *h = arg;
@@ -145,7 +145,7 @@ static bool is_held(void *arg)
     return stats_of(arg).acquired > 0;
 }
 
-/* The unlock is a good one, and who waits gets the lock: in its own turn, where it could not be asked for. */
+/* The unlock succeeds, and the waiter gets the lock: by its own ask, where the unlock could not ask. */
 static bool hand_over_with(long nth)
 {
     static const char *const urls[] = {"mem:"};
@@ -177,13 +177,13 @@ static void an_unlock_for_another_needs_no_memory(void **state)
     (void)state;
     while (CAN_FAIL && hand_over_with(nth))
         nth++;
-    assert_true(nth > 2 || !CAN_FAIL); /* the attempt, its place in the queue */
+    assert_true(nth > 2 || !CAN_FAIL); /* the bid, and its place in the queue */
     assert_false(hand_over_with(0));
 }
 
 /* --------------------------------------------------------------- nothing stays */
 
-/* A name that nobody holds any more takes no memory, however it came to its end. */
+/* A name that nobody holds any more takes no memory, in whatever way its hold ended. */
 static void names_that_come_and_go_leave_nothing(void **state)
 {
     enum { NAMES = 500 };
@@ -196,7 +196,7 @@ static void names_that_come_and_go_leave_nothing(void **state)
     (void)state;
     assert_status(DIBS_OK, dibs_open(&one, &config));
     assert_status(DIBS_OK, dibs_open(&two, &config));
-    for (int i = -NAMES / 10; i < NAMES; i++) { /* those before 0: what grows once has grown */
+    for (int i = -NAMES / 10; i < NAMES; i++) { /* the rounds before 0 let tables grow once */
         if (i == 0)
             before = atomic_load(&living);
         snprintf(name, sizeof name, "name %d", i);
@@ -210,7 +210,7 @@ static void names_that_come_and_go_leave_nothing(void **state)
     dibs_close(two);
 }
 
-/* Room for a lease that came to nothing is there for the next. */
+/* Room that was reserved for a lease, and given up, is used for the next lease. */
 static void what_is_reserved_and_given_up_is_used_again(void **state)
 {
     atomic_uint_fast64_t counter = 0;
@@ -234,7 +234,7 @@ static void what_is_reserved_and_given_up_is_used_again(void **state)
     dibs__renewals_free(r);
 }
 
-/* Who finds that the store can't be reached has no memory to note it for the others: to them nothing is known. */
+/* A thread that finds the store out of reach has no memory to note that for the others: to them nothing is known. */
 static void an_outage_that_can_not_be_noted(void **state)
 {
     atomic_bool closing = true; /* so that nobody sleeps */

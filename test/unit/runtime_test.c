@@ -37,7 +37,7 @@ static void what_cannot_be_opened_leaves_nothing(void **state)
         dibs_runtime *rt = NULL;
         assert_status(statuses[i], dibs__runtime_open(&rt, &settings, &dibs__system_clock, &error));
         assert_null(rt);
-        assert_null(settings.url); /* taken over all the same */
+        assert_null(settings.url); /* the runtime has taken over the settings although it failed */
         assert_true(error.detail[0] != '\0');
     }
 }
@@ -53,7 +53,8 @@ static void shutdown_ends_all_waits_and_nothing_else(void **state)
     faults_acquire(&s->faults, DIBS_OK, 0);
     assert_status(DIBS_OK, dibs_lock(s->rt, "held"));
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
-    for (size_t i = 0; i < CROWD; i++) { /* of each name one asks and one waits for it; and two for a holder here */
+    for (size_t i = 0; i < CROWD;
+         i++) { /* of each name one thread asks and one waits for that; and two wait for a holder of this process */
         crowd[i] = actor_start();
         actor_begin_lock(crowd[i], s->rt, i < 4 ? (i % 2 ? "a" : "b") : "held", DIBS_WAIT_FOREVER);
         stage_await_waiting(s, i + 1);
@@ -63,7 +64,7 @@ static void shutdown_ends_all_waits_and_nothing_else(void **state)
         assert_status(DIBS_CLOSED, actor_result(crowd[i]));
     unsigned asked = acquires(s);
     assert_status(DIBS_CLOSED, actor_lock(crowd[0], s->rt, "c", 0));
-    assert_status(DIBS_CLOSED, dibs_lock(s->rt, "held")); /* a nested one is an acquire too */
+    assert_status(DIBS_CLOSED, dibs_lock(s->rt, "held")); /* a nested acquire is refused, too */
     assert_int_equal(acquires(s), asked);
     assert_status(DIBS_OK, dibs_check(s->rt, "held"));
     stage_advance(s, MS(10000)); /* still renewed */
@@ -95,7 +96,10 @@ static void a_grant_in_flight_at_the_shutdown_is_kept_or_closed(void **state)
 
 /* ------------------------------------------------------------------- close */
 
-/* To whoever still looks at it, too: its key may be another's by the time that the close comes to its end. */
+/*
+ * A close makes its leases lost for every thread that still looks at them: before the close has returned, another
+ * process may own the key.
+ */
 static void what_a_close_releases_is_lost(void **state)
 {
     stage *s = *state;
@@ -132,7 +136,7 @@ static void closing_releases_what_other_threads_hold(void **state)
     assert_status(DIBS_OK, dibs_trylock(second, "b"));
     assert_status(DIBS_OK, actor_check(holder, second, "c"));
     assert_status(DIBS_OK, actor_unlock(holder, second, "c"));
-    actor_end(holder); /* with two holds of a runtime that is no more */
+    actor_end(holder); /* with two holds of a runtime that is gone */
     actor_end(waiter);
     dibs_close(second);
 }
@@ -150,7 +154,7 @@ static void a_new_runtime_is_not_the_old_one(void **state)
     }
 }
 
-/* Of other threads, which could not know that it was closed. */
+/* Also to other threads, which could not know that the runtime was closed. */
 static void a_closed_runtime_says_so_for_ever(void **state)
 {
     stage *s = *state;
@@ -167,7 +171,7 @@ static void a_closed_runtime_says_so_for_ever(void **state)
     assert_status(DIBS_OK, actor_lock(late, rt, "c", 0));
     dibs_close(rt);
     s->rt = NULL;
-    stage_open(s, LEASE); /* which does not get what the old one had */
+    stage_open(s, LEASE); /* the new runtime does not get the holds of the old one */
     assert_status(DIBS_LOST, actor_check(late, rt, "a"));
     assert_status(DIBS_LOST, actor_hold(late, rt, "a", &hold));
     assert_true(hold.lost && hold.count == 2 && hold.fence > 0 && hold.remaining_ms == 0);
@@ -194,7 +198,7 @@ static void a_closed_runtime_says_so_for_ever(void **state)
     actor_end(later);
 }
 
-/* What dibs_check says while the store is told to delete a key. */
+/* What dibs_check returns while the store deletes a key. */
 static dibs_status checked_meanwhile;
 static dibs_runtime *checked_runtime;
 
@@ -345,7 +349,7 @@ static void a_thread_that_ends_with_a_lost_lock_orphans_nothing(void **state)
 #if !defined(TEST_UNDER_TSAN) && !defined(TEST_UNDER_ASAN)
 #define CAN_FORK 1
 
-/* In the child: nothing is held, the store is its own, the same handle works, also closing it. */
+/* In the child, nothing is held, the store is a new one, and the same handle works and can be closed. */
 static int use_in_child(dibs_runtime *rt, dibs_runtime *unused)
 {
     dibs_owner owner;
@@ -385,7 +389,7 @@ static void a_child_holds_nothing_and_has_a_store_of_its_own(void **state)
     dibs_close(rt);
 }
 
-/* The child's own threads alone are waited for. */
+/* A close in the child waits for the child's threads alone. */
 static void a_child_closes_what_its_parent_is_inside_of(void **state)
 {
     const char *url = "mem:";
@@ -410,7 +414,7 @@ static void a_child_closes_what_its_parent_is_inside_of(void **state)
         _exit(good && dibs_query(rt, "a", &owner) == DIBS_CLOSED ? 0 : 2);
     }
     assert_int_equal(child_wait(pid), 0);
-    pid = fork(); /* one that does not use it before */
+    pid = fork(); /* a child that has not used the runtime before */
     assert_true(pid >= 0);
     if (pid == 0) {
         dibs_close(rt);

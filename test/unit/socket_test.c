@@ -49,7 +49,10 @@ static unsigned open_descriptors(void)
     return count;
 }
 
-/* As many as then: the fake server, in this process, closes its ends a little later. */
+/*
+ * Whether as many descriptors are open as before: the pretended server, in this process, closes its ends a little
+ * later.
+ */
 static bool are_so_many(void *arg)
 {
     return open_descriptors() == *(unsigned *)arg;
@@ -74,7 +77,7 @@ static void the_next_address_is_tried(void **state)
     close(keeper);
 }
 
-/* An address that says nothing: it listens, but has no room for another connection. */
+/* An address that does not answer: it listens, but has no room for another connection. */
 struct silent {
     int listener, fillers[16];
     size_t count;
@@ -90,7 +93,7 @@ static bool connects(const struct dibs__address *address, int fd)
     return poll(&wait, 1, 200) == 1;
 }
 
-/* Connections fill its backlog: until two in a row come to no end. */
+/* Fills the backlog with connections, until two in a row are not accepted. */
 static void make_silent(struct silent *silent)
 {
     struct sockaddr_in name;
@@ -119,7 +122,7 @@ static void end_silent(struct silent *silent)
     close(silent->listener);
 }
 
-/* Each has its share of what is left of the time, by the clock that the caller tells. */
+/* Each address has its share of the time that is left, by the time that the caller names. */
 static void a_silent_address_has_its_share_of_the_time(void **state)
 {
     static const struct {
@@ -143,7 +146,7 @@ static void a_silent_address_has_its_share_of_the_time(void **state)
         assert_status(DIBS_OK, dibs__link_step(link, now, until, &r->error));
         assert_int_equal(link->state, DIBS__LINK_CONNECTING);
         assert_int_equal(address_of(link), steps[i].address);
-        dibs__link_interest(link, &deadline); /* it is looked at again in time for the next */
+        dibs__link_interest(link, &deadline); /* the link is looked at again in time for the next address */
         assert_true(deadline <= dibs__after_ms(start, steps[i].address == 0 ? 3000 : 6000) || steps[i].address == 2);
     }
     until = dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS);
@@ -165,7 +168,7 @@ static void all_addresses_fail(void **state)
     assert_null(try_connect(r, NULL));
     assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
     assert_int_equal(r->endpoint.failures, 1);
-    assert_int_equal(r->endpoint.address_count, 0); /* to be resolved again */
+    assert_int_equal(r->endpoint.address_count, 0); /* the name is to be resolved again */
     close(keeper);
 }
 

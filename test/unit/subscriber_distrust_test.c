@@ -54,7 +54,10 @@ static void it_may_be_distrusted_as_soon_as_it_stands(void **state)
     assert_int_equal(subscribed_again(r), 2);
 }
 
-/* It is distrusted as soon as it stands. How long the next one is put off, and how many hints that gave. */
+/*
+ * Distrusts the subscription as soon as it stands. Returns for how long the next one is put off; *hints: how many hints
+ * that gave.
+ */
 static int64_t distrust_at_once(struct rig *r, unsigned *hints)
 {
     unsigned before = r->subscribed;
@@ -65,7 +68,9 @@ static int64_t distrust_at_once(struct rig *r, unsigned *hints)
     return pass_pause(r);
 }
 
-/* Nothing ever says that somebody listens: to subscribe anew has not helped, and is done ever more seldom. */
+/*
+ * Nothing ever confirms that the server knows a listener: subscribing anew does not help, and is done ever more seldom.
+ */
 static void one_that_is_deaf_like_the_one_before_is_put_off(void **state)
 {
     static const int64_t longest[] = {10, 10, 20, 40, 80, 160, 320, 640, 1280, 2000, 2000};
@@ -76,11 +81,15 @@ static void one_that_is_deaf_like_the_one_before_is_put_off(void **state)
     for (unsigned i = 0; i < sizeof longest / sizeof *longest; i++) {
         int64_t pause = distrust_at_once(r, &hints);
         assert_that(pause >= MS(longest[i]) / 2 && pause <= MS(longest[i]), "%u: %lld", i, (long long)pause);
-        assert_that(hints == (i < 2), "%u: %u hints", i, hints); /* nobody relied on it who would have to be told */
+        assert_that(hints == (i < 2), "%u: %u hints", i,
+                    hints); /* no waiter relied on the subscription and would have to be told */
     }
 }
 
-/* Lost, it is made anew at once; so is the next, and both are told of: all begins from the start. */
+/*
+ * When the subscription is lost, it is made anew at once, and so is the next; both are told: the pauses begin from the
+ * start.
+ */
 static void expect_trusted_again(struct rig *r, uint64_t serial)
 {
     unsigned hints;
@@ -128,7 +137,7 @@ static void a_message_confirms_it_too(void **state)
     expect_trusted_again(r, serial);
 }
 
-/* What is known of one says nothing of the next. */
+/* What is known of one subscription says nothing about the next. */
 static void to_confirm_another_one_does_nothing(void **state)
 {
     struct rig *r = *state;
@@ -142,7 +151,7 @@ static void to_confirm_another_one_does_nothing(void **state)
     assert_false(dibs__subscriber_confirm(r->subscriber, serial)); /* too late: it stands no more */
 }
 
-/* Each had been good for something. */
+/* Each subscription had been confirmed before it broke. */
 static void one_that_breaks_is_made_anew_and_told(void **state)
 {
     struct rig *r = *state;
@@ -172,7 +181,7 @@ static void one_that_breaks_again_and_again_is_put_off_too(void **state)
     assert_int_equal(r->subscribed, 2);
 }
 
-/* A thread that needs one to go on has it sooner. */
+/* A thread that waits for a subscription gets one sooner. */
 static void one_that_is_awaited_is_not_put_off_for_long(void **state)
 {
     struct rig *r = *state;
@@ -195,7 +204,7 @@ static void one_that_is_awaited_is_not_put_off_for_long(void **state)
     assert_int_equal(w.serial, next);
 }
 
-/* It may be right, and the server wrong. */
+/* The subscription may be sound, and the distrust wrong. */
 static void one_that_is_distrusted_still_tells(void **state)
 {
     struct rig *r = *state;

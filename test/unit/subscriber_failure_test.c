@@ -1,4 +1,4 @@
-/* Attempts to subscribe that fail: who is told, and when the next one is made. */
+/* Tries to subscribe that fail: who is told, and when the next one is made. */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 
@@ -44,7 +44,10 @@ static void each_try_that_fails_makes_the_next_wait_longer(void **state)
     assert_true(pass_pause(r) <= MS(10));
 }
 
-/* Who relies on it is told at the first, and then when it stands again; before it ever stood, nobody does. */
+/*
+ * Those who rely on the subscription are told at the first failure, and when it stands again. Before it has ever stood,
+ * nobody relies on it.
+ */
 static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
 {
     struct rig *r = *state;
@@ -72,7 +75,7 @@ static void who_relies_on_it_is_told_when_it_can_not_be_made_anew(void **state)
     assert_int_equal(r->subscribed, 3);
 }
 
-/* The server is silent from there on. */
+/* Expects that a try is given up in time where the server is silent from that command on. */
 static void expect_given_up_in_time(struct rig *r, const char *prefix)
 {
     struct waiter w;

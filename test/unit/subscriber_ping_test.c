@@ -69,7 +69,7 @@ static void no_answer_to_a_ping_ends_it(void **state)
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
 }
 
-/* Also one that is noticed in the last moment: the scheduler's poll had not seen it. */
+/* Also an answer that is noticed in the last moment, because the scheduler's poll had not seen it. */
 static void anything_answers_a_ping(void **state)
 {
     struct rig *r = *state;
@@ -96,7 +96,7 @@ static void who_has_no_right_to_ping_is_answered_too(void **state)
     assert_int_equal(serial_of(r), serial);
 }
 
-/* A socket that takes no more keeps what did not fit; it comes as soon as there is room. */
+/* What did not fit into the socket is kept, and sent as soon as there is room. */
 static void a_ping_waits_for_room_in_the_socket(void **state)
 {
     struct rig *r = *state;

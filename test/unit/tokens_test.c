@@ -78,7 +78,7 @@ static void each_is_found_until_it_is_taken_out(void **state)
     }
 }
 
-/* Taken out, given another token and put in again. */
+/* A lease that is taken out, given another token and put in again. */
 static void a_token_may_change(void **state)
 {
     struct dibs__tokens tokens = {.count = 0};
@@ -99,7 +99,7 @@ static void a_token_may_change(void **state)
     assert_int_equal(tokens.count, 0);
 }
 
-/* Whatever of it is there: the table stays as large, or as small, as it was. */
+/* Taking out and putting in need no memory: the table keeps its size. */
 static void no_memory_is_needed(void **state)
 {
     struct dibs__tokens tokens = {.count = 0};

@@ -64,7 +64,7 @@ static void good_urls(void **state)
     }
 }
 
-/* Each with the word that the sentence must have: the part at fault. */
+/* Each with the word that the detail must contain: the part at fault. */
 static const struct {
     const char *text, *word;
 } bads[] = {
@@ -138,7 +138,7 @@ static void bad_urls_name_the_part_at_fault_and_no_password(void **state)
     }
 }
 
-/* Whatever is cut off or put in somewhere: no crash, and nothing left behind on failure. */
+/* Whatever is cut off or put in: no crash, and nothing is left behind on failure. */
 static void mutilated_urls_do_no_harm(void **state)
 {
     static const char odd[] = "%@:/?#[]\x01 0\xff";
@@ -148,7 +148,7 @@ static void mutilated_urls_do_no_harm(void **state)
     for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
         size_t size = strlen(goods[i].text);
         for (size_t at = 0; at < size; at++) {
-            for (size_t c = 0; c < sizeof odd; c++) { /* the NUL cuts it off */
+            for (size_t c = 0; c < sizeof odd; c++) { /* a NUL byte ends the text */
                 struct dibs__url url;
                 struct dibs__error error = {DIBS_OK, ""};
                 memcpy(text, goods[i].text, size + 1);

@@ -33,7 +33,7 @@ static void flush_and_disconnect(server *s)
 }
 
 /* By the same server, the next renewal finds it gone, whether or not that was restarted before. */
-static void what_is_deleted_is_not_set_again(void **state)
+static void what_is_deleted_is_not_restored(void **state)
 {
     static void (*const accidents[])(server * s) = {delete, flush, delete_and_disconnect, flush_and_disconnect};
     fixture *f = *state;
@@ -59,7 +59,7 @@ static void what_is_deleted_is_not_set_again(void **state)
 
 /* ------------------------------------------------------------ it is released */
 
-static void what_was_unlocked_meanwhile_is_not_set_again(void **state)
+static void what_was_unlocked_meanwhile_is_not_restored(void **state)
 {
     fixture *f = *state;
 
@@ -77,7 +77,7 @@ static void what_was_unlocked_meanwhile_is_not_set_again(void **state)
 }
 
 /* Whenever the unlock comes, and whatever it says, nothing is left. */
-static void an_unlock_while_it_is_set_again(void **state)
+static void an_unlock_while_it_is_restored(void **state)
 {
     enum { ROUNDS = 20, NAMES = 20 };
     fixture *f = *state;
@@ -184,12 +184,12 @@ static void what_comes_over_an_old_connection_is_undone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_deleted_is_not_set_again),
-        TEST(what_was_unlocked_meanwhile_is_not_set_again),
-        TEST(an_unlock_while_it_is_set_again),
+        TEST(what_is_deleted_is_not_restored),
+        TEST(what_was_unlocked_meanwhile_is_not_restored),
+        TEST(an_unlock_while_it_is_restored),
         TEST(what_comes_after_the_unlock_is_undone),
         TEST(what_comes_over_an_old_connection_is_undone),
     };
 
-    return cmocka_run_group_tests_name("not set again", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("not restored", tests, NULL, NULL);
 }
