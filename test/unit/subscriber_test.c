@@ -1,5 +1,4 @@
-/* The subscriber: it subscribes, subscribes again when its connection breaks, and wakes those who wait for a
- * subscription. */
+/* The subscriber subscribes, subscribes again when its connection breaks, and wakes those who wait for that. */
 #include "support/test.h"
 #include "unit/subscriber_setup.h"
 

@@ -349,5 +349,5 @@ int main(void)
         TEST(a_thread_that_ends_with_a_fair_lease_leaves_it_to_the_next),
     };
 
-    return cmocka_run_group_tests_name("cell fair", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("acquire fair", tests, NULL, NULL);
 }

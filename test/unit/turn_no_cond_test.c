@@ -165,5 +165,5 @@ int main(void)
         TEST(cells_without_all_their_mutexes_are_none),
     };
 
-    return cmocka_run_group_tests_name("cell no cond", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("turn no cond", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* A lease is handed over to a waiter that is about to leave: its time is over, or the runtime shuts down. */
 #include "support/test.h"
-#include "unit/cell_handover_setup.h"
+#include "unit/handover_setup.h"
 
 /* The lease is reserved for the first waiter, whose time ends before its thread runs. */
 static void who_runs_out_of_time_as_the_lease_waits_for_it_has_it(void **state)

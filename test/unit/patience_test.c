@@ -1,9 +1,8 @@
-/* A store that does not answer: an acquire rides the outage out for outage_ms, and what waiting cannot mend comes back
- * at once. */
+/* An outage of the store: an acquire rides it out for outage_ms. What waiting cannot mend comes back at once. */
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/wait.h"
-#include "unit/cell_setup.h"
+#include "unit/turn_setup.h"
 
 static void an_outage_is_ridden_out_until_the_store_answers(void **state)
 {

@@ -1,6 +1,6 @@
 /* A runtime that hands leases over, and what its store was asked: shared by the tests of handing over. */
-#ifndef DIBS_TEST_CELL_HANDOVER_SETUP_H
-#define DIBS_TEST_CELL_HANDOVER_SETUP_H
+#ifndef DIBS_TEST_HANDOVER_SETUP_H
+#define DIBS_TEST_HANDOVER_SETUP_H
 
 #include "support/actor.h"
 #include "support/fixture.h"

@@ -433,5 +433,5 @@ int main(void)
         TEST(who_comes_later_to_wait_without_replicas_has_patience_left),
     };
 
-    return cmocka_run_group_tests_name("cell outage queue", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("patience queue", tests, NULL, NULL);
 }

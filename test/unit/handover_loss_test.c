@@ -1,6 +1,6 @@
 /* A lease that is lost while it is handed over: which of the two threads is told, and who gets the lock next. */
 #include "support/test.h"
-#include "unit/cell_handover_setup.h"
+#include "unit/handover_setup.h"
 
 static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
 {

@@ -1,6 +1,6 @@
-/* A crowd of threads that wait for one name: shared by the cell tests. */
-#ifndef DIBS_TEST_CELL_SETUP_H
-#define DIBS_TEST_CELL_SETUP_H
+/* A crowd of threads that wait for one name: shared by the tests of the turn, the asker and an outage. */
+#ifndef DIBS_TEST_TURN_SETUP_H
+#define DIBS_TEST_TURN_SETUP_H
 
 #include "support/actor.h"
 #include "support/stage.h"

@@ -199,5 +199,5 @@ int main(void)
         cmocka_unit_test(pushes_to_a_crowd),
     };
 
-    return cmocka_run_group_tests_name("cell crowd", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("turn crowd", tests, NULL, NULL);
 }

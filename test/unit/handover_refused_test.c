@@ -1,6 +1,6 @@
 /* Leases that are not handed over: the waiter then gets one of its own from the store. */
 #include "support/test.h"
-#include "unit/cell_handover_setup.h"
+#include "unit/handover_setup.h"
 
 struct call_with {
     dibs_runtime *rt;

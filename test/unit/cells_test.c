@@ -1,0 +1,150 @@
+/* The cells alone: how they come and go, and a lease that is lost before its cell hears of that. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/asker.h"
+#include "core/handover.h"
+#include "support/test.h"
+#include "support/wait.h"
+#include "unit/turn_setup.h"
+
+static const struct dibs__leaving told_nothing = {.learned = DIBS__LEARNED_NOTHING};
+
+struct alone {
+    struct moved_clock *clock;
+    struct dibs__cells *cells;
+    atomic_bool closing;
+    atomic_int status; /* of the waiter; -1: it still waits */
+    struct dibs__turn turn;
+    struct dibs__outage outage;
+    atomic_uint_fast64_t contended;
+};
+
+static void wait_alone(void *arg)
+{
+    struct alone *alone = arg;
+
+    alone->turn = (struct dibs__turn){
+        .name = "a",
+        .name_size = 1,
+        .deadline = DIBS__NEVER,
+        .patience = DIBS__NEVER,
+        .contended = &alone->contended,
+        .outage = &alone->outage,
+    };
+    atomic_store(&alone->status, (int)dibs__turn_take(alone->cells, &alone->turn));
+}
+
+static bool waiter_is_back(void *arg)
+{
+    return atomic_load(&((struct alone *)arg)->status) >= 0;
+}
+
+/*
+ * The scheduler may find a lease lost before the cell is told of its grant, because the process was stopped there. The
+ * cell then is told of the end first, and finds nothing to end. The waiter must get the turn all the same.
+ */
+static void a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting(void **state)
+{
+    stage *s = *state;
+    struct alone alone = {.clock = &s->clock, .status = -1};
+    struct dibs__turn turn = {.name = "a", .name_size = 1};
+    struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
+    actor *waiter = actor_start();
+
+    alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
+    assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+    dibs__asker_begin(turn.cell, lease);
+    actor_begin(waiter, wait_alone, &alone);
+    stage_await_waiting(s, 1);
+    dibs__lease_lose(lease);
+    atomic_store(&lease->loss_told, true);
+    dibs__handover_end(alone.cells, lease, NULL);
+    dibs__turn_granted(turn.cell, lease);
+    bool woken = wait_until(waiter_is_back, &alone, 5000);
+    atomic_store(&alone.closing, true); /* so that the waiter ends in any case */
+    dibs__cells_wake_all(alone.cells);
+    actor_finish(waiter);
+    actor_end(waiter);
+    if (atomic_load(&alone.status) == DIBS_OK)
+        dibs__turn_give_up(alone.cells, alone.turn.cell, NULL, &told_nothing);
+    dibs__cells_free(alone.cells);
+    dibs__lease_unref(lease);
+    assert_true(woken);
+}
+
+/*
+ * A lease is lost, but the cell was not told: the next thread to come finds that, and a thread that waited before gets
+ * the turn. When the end is told later, it no longer concerns the cell.
+ */
+static void a_lost_lease_that_nobody_told_of_keeps_nobody_waiting(void **state)
+{
+    stage *s = *state;
+
+    for (int waits = 0; waits < 2; waits++) {
+        struct alone alone = {.clock = &s->clock, .status = -1};
+        struct dibs__turn turn = {.name = "a", .name_size = 1, .one_try = true, .outage = &alone.outage};
+        struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
+        actor *waiter = waits ? actor_start() : NULL;
+        alone.cells = dibs__cells_new(&s->clock.clock, &alone.closing, 0);
+        atomic_store(&lease->deadline, moved_clock_now(&s->clock) + MS(100));
+        assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        dibs__asker_begin(turn.cell, lease);
+        dibs__turn_granted(turn.cell, lease);
+        if (waits) {
+            actor_begin(waiter, wait_alone, &alone);
+            stage_await_waiting(s, 1);
+        }
+        moved_clock_advance(&s->clock, MS(100) - 1);
+        assert_status(DIBS_BUSY, dibs__turn_take(alone.cells, &turn));
+        moved_clock_advance(&s->clock, 1);
+        assert_status(waits ? DIBS_TIMEOUT : DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        if (waits)
+            actor_finish(waiter);
+        assert_false(dibs__handover_end(alone.cells, lease, NULL));
+        assert_status(DIBS_TIMEOUT, dibs__turn_take(alone.cells, &turn));
+        dibs__turn_give_up(alone.cells, waits ? alone.turn.cell : turn.cell, NULL, &told_nothing);
+        assert_status(DIBS_OK, dibs__turn_take(alone.cells, &turn));
+        dibs__turn_give_up(alone.cells, turn.cell, NULL, &told_nothing);
+        actor_end(waiter);
+        dibs__cells_free(alone.cells);
+        dibs__lease_unref(lease);
+    }
+}
+
+static void cells_come_and_go_with_their_names(void **state)
+{
+    enum { NAMES = 20000 };
+    stage *s = *state;
+    atomic_bool closing = false;
+    struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
+    struct dibs__cell **all = calloc(NAMES, sizeof(struct dibs__cell *));
+    char name[16];
+
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < NAMES; i++) {
+            struct dibs__turn turn = {
+                .name = name, .name_size = (size_t)snprintf(name, sizeof name, "%u", i), .one_try = true};
+            assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
+            all[i] = turn.cell;
+            assert_status(DIBS_TIMEOUT, dibs__turn_take(cells, &turn));
+        }
+        for (unsigned i = 0; i < NAMES; i++) /* in another order than they came */
+            dibs__turn_give_up(cells, all[(i * 7919) % NAMES], NULL, &told_nothing);
+    }
+    dibs__cells_free(cells);
+    free(all);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting),
+        TEST(a_lost_lease_that_nobody_told_of_keeps_nobody_waiting),
+        TEST(cells_come_and_go_with_their_names),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

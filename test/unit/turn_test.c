@@ -1,0 +1,246 @@
+/* The turn: which thread of the process may ask the store, who gets the lock next, and when a wait ends. */
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+#include "unit/turn_setup.h"
+
+/* --------------------------------------------------------------- how it ends */
+
+static void one_try_is_busy_and_asks_nobody_where_the_process_holds_it(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_BUSY, actor_lock(other, s->rt, "a", 0));
+    assert_int_equal(acquires(s), 1);
+    assert_int_equal(stats_of(s->rt).busy, 1);
+    assert_int_equal(stats_of(s->rt).contended, 0);
+    actor_end(other);
+}
+
+static void one_try_is_busy_where_another_process_holds_it(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_int_equal(acquires(s), 1);
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+/* Where this process holds it, and where another does. */
+static void a_wait_ends_at_its_limit_and_not_before(void **state)
+{
+    static const int64_t limits[] = {1, 10, 999, 5000, 3600000};
+    stage *s = *state;
+    actor *other = actor_start();
+    const dibs_lock_options a_day = {.lease_ms = 86400000};
+
+    stage_open(s, LEASE);
+    for (int by_another = 0; by_another < 2; by_another++) {
+        if (by_another)
+            faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+        else
+            assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &a_day));
+        for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+            int64_t start = moved_clock_now(&s->clock);
+            actor_begin_lock(other, s->rt, by_another ? "b" : "a", limits[i]);
+            stage_await_waiting(s, 1);
+            moved_clock_set(&s->clock, start + MS(limits[i]) - 1);
+            stage_await_waiting(s, 1);
+            assert_true(actor_busy(other));
+            moved_clock_advance(&s->clock, 1);
+            assert_status(DIBS_TIMEOUT, actor_result(other));
+        }
+    }
+    assert_int_equal(stats_of(s->rt).timed_out, 2 * sizeof limits / sizeof limits[0]);
+    assert_int_equal(stats_of(s->rt).leases, 1);
+    actor_end(other);
+}
+
+static void for_ever_is_longer_than_a_year(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(INT64_C(366) * 86400000));
+    stage_await_waiting(s, 1);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    moved_clock_advance(&s->clock, MS(1000));
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+/* --------------------------------------------------------------------- order */
+
+static void local_waiters_get_it_in_the_order_in_which_they_came(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    begin_crowd(s, crowd, 0, FOREVER);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    for (size_t i = 0; i < CROWD; i++) {
+        assert_status(DIBS_OK, actor_result(crowd[i]));
+        stage_await_waiting(s, CROWD - 1 - i);
+        for (size_t later = i + 1; later < CROWD; later++)
+            assert_true(actor_busy(crowd[later]));
+        assert_status(DIBS_OK, actor_unlock(crowd[i], s->rt, "a"));
+    }
+    assert_int_equal(stats_of(s->rt).contended, CROWD);
+    end_crowd(crowd);
+}
+
+static void who_gives_up_leaves_the_order_of_the_others_alone(void **state)
+{
+    static const int64_t waits[] = {5000, FOREVER, 5000, FOREVER, 5000};
+    enum { COUNT = sizeof waits / sizeof waits[0] };
+    stage *s = *state;
+    actor *crowd[COUNT];
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    for (size_t i = 0; i < COUNT; i++) {
+        crowd[i] = actor_start();
+        actor_begin_lock(crowd[i], s->rt, "a", waits[i]);
+        stage_await_waiting(s, i + 1);
+    }
+    moved_clock_advance(&s->clock, MS(5000));
+    for (size_t i = 0; i < COUNT; i += 2)
+        assert_status(DIBS_TIMEOUT, actor_result(crowd[i]));
+    stage_await_waiting(s, 2);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(crowd[1]));
+    assert_status(DIBS_BUSY, actor_lock(crowd[0], s->rt, "a", 0));
+    assert_status(DIBS_OK, actor_unlock(crowd[1], s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(crowd[3]));
+    assert_status(DIBS_OK, actor_unlock(crowd[3], s->rt, "a"));
+    for (size_t i = 0; i < COUNT; i++)
+        actor_end(crowd[i]);
+}
+
+static void one_thread_at_a_time_asks_for_a_name(void **state)
+{
+    stage *s = *state;
+    actor *crowd[CROWD];
+
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY,
+                   FOR_EVER); /* the store answers that the lock is taken, ask again in a second */
+    begin_crowd(s, crowd, 0, 10500);
+    assert_int_equal(acquires(s), 1);
+    for (unsigned second = 1; second <= 10; second++) {
+        moved_clock_advance(&s->clock, MS(1000));
+        stage_await_waiting(s, CROWD);
+        assert_int_equal(acquires(s), second + 1);
+    }
+    moved_clock_advance(&s->clock, MS(500));
+    for (size_t i = 0; i < CROWD; i++)
+        assert_status(DIBS_TIMEOUT, actor_result(crowd[i]));
+    assert_int_equal(s->faults.inside_most, 1);
+    end_crowd(crowd);
+}
+
+static void other_names_do_not_wait_for_it(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start();
+
+    stage_open(s, LEASE);
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(asker, s->rt, "a", FOREVER);
+    faults_await_blocked(&s->faults);
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "b"));
+    faults_unblock_acquires(&s->faults);
+    assert_status(DIBS_OK, actor_result(asker));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "b"));
+    assert_int_equal(acquires(s), 2);
+    actor_end(asker);
+}
+
+/* -------------------------------------------------------------------- stress */
+
+#define THREADS 8
+#define ROUNDS 2000
+
+struct contest {
+    dibs_runtime *rt;
+    const char *name;
+    uint64_t fence; /* of the last holder; guarded by the lock of dibs that is tested */
+    unsigned inside, done;
+    atomic_uint errors;
+};
+
+static void contend(void *arg)
+{
+    struct contest *contest = arg;
+    dibs_hold hold;
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        dibs_status status = dibs_timedlock(contest->rt, contest->name, i % 3 ? LIMIT_MS : i % 2);
+        if (status == DIBS_BUSY || status == DIBS_TIMEOUT)
+            continue;
+        bool good = status == DIBS_OK && contest->inside++ == 0;
+        good = good && dibs_hold_of(contest->rt, contest->name, &hold) == DIBS_OK && hold.fence > contest->fence;
+        contest->fence = hold.fence;
+        contest->done++;
+        contest->inside--;
+        good = dibs_unlock(contest->rt, contest->name) == DIBS_OK && good;
+        if (!good)
+            atomic_fetch_add(&contest->errors, 1);
+    }
+}
+
+/* On the real clock: threads exclude each other, and each fence is larger than the one before. */
+static void threads_exclude_each_other(void **state)
+{
+    const char *url = "mem:contest";
+    const dibs_config config = {.urls = &url, .url_count = 1};
+    struct contest one = {.name = "a"};
+    actor *actors[THREADS];
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&one.rt, &config));
+    for (int i = 0; i < THREADS; i++) {
+        actors[i] = actor_start();
+        actor_begin(actors[i], contend, &one);
+    }
+    for (int i = 0; i < THREADS; i++)
+        actor_end(actors[i]);
+    assert_int_equal(atomic_load(&one.errors), 0);
+    assert_true(one.done > 0);
+    assert_int_equal(stats_of(one.rt).acquired, one.done);
+    assert_int_equal(stats_of(one.rt).holds, 0);
+    assert_int_equal(stats_of(one.rt).leases, 0);
+    dibs_close(one.rt);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(one_try_is_busy_and_asks_nobody_where_the_process_holds_it),
+        TEST(one_try_is_busy_where_another_process_holds_it),
+        TEST(a_wait_ends_at_its_limit_and_not_before),
+        TEST(for_ever_is_longer_than_a_year),
+        TEST(local_waiters_get_it_in_the_order_in_which_they_came),
+        TEST(who_gives_up_leaves_the_order_of_the_others_alone),
+        TEST(one_thread_at_a_time_asks_for_a_name),
+        TEST(other_names_do_not_wait_for_it),
+        cmocka_unit_test(threads_exclude_each_other),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
