@@ -4,7 +4,7 @@
 # make bench      builds and runs the benchmarks
 # make fuzz       the parsers under libFuzzer, each for FUZZ_SECONDS=60; needs clang
 # make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
-# make analysis   clang-tidy, cppcheck and clang-format
+# make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
 # make valgrind   the unit tests, and those of ONLY="word...", under valgrind
 # make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those
 # make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
