@@ -36,14 +36,14 @@ bool dibs__channel_look(struct dibs__channel *channel)
     struct dibs__error error;
 
     channel_mutex_lock(&channel->mutex);
-    if (dibs__link_stands(channel) && !channel->reading && !channel->writing &&
+    if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
         dibs__link_look(channel->link) == DIBS__SIGHT_END) {
         dibs__error_set(&error, DIBS_UNAVAILABLE, "the connection to %s broke: the server closed it",
                         channel->endpoint->url.shown);
         dibs__channel_break(channel, &error);
     }
     dibs__flight_call_finished(channel);
-    bool standing = dibs__link_stands(channel);
+    bool standing = dibs__channel_has_link(channel);
     channel_mutex_unlock(&channel->mutex);
     return standing;
 }
@@ -52,7 +52,7 @@ bool dibs__channel_look(struct dibs__channel *channel)
 
 static void take_view(const struct dibs__channel *channel, struct dibs__link_view *view) DIBS__REQUIRES(channel_mutex)
 {
-    DIBS__REQUIRE(dibs__link_stands(channel));
+    DIBS__REQUIRE(dibs__channel_has_link(channel));
     view->id = channel->link->id;
     view->server_ahead_us = channel->link->server_ahead_us;
     view->serial = channel->serial;
@@ -80,7 +80,7 @@ dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, 
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view)
 {
     channel_mutex_lock(&channel->mutex);
-    bool standing = dibs__link_stands(channel);
+    bool standing = dibs__channel_has_link(channel);
     if (standing)
         take_view(channel, view);
     channel_mutex_unlock(&channel->mutex);
@@ -107,7 +107,7 @@ void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int
 static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dibs__request *request,
                       const struct dibs__command *command, struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
-    if (!dibs__link_stands(channel) || channel->serial != serial) {
+    if (!dibs__channel_has_link(channel) || channel->serial != serial) {
         dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke", channel->endpoint->url.shown);
         return false;
     }
@@ -132,7 +132,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
     bool sent = append_to(channel, serial, request, command, error);
     if (sent)
         dibs__channel_flush(channel, deadline);
-    bool tell = dibs__has_unsent(channel) && !channel->writing;
+    bool tell = dibs__channel_has_unsent(channel) && !channel->writing;
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (tell)
@@ -214,7 +214,7 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
     int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
     bool tell = false;
 
-    while (!request->done && dibs__link_stands(channel) && dibs__channel_has_something(channel)) {
+    while (!request->done && dibs__channel_has_link(channel) && dibs__channel_has_something(channel)) {
         if (!channel->reading)
             tell = dibs__channel_read(channel, 0);
         else if (dibs__now(channel->clock) < until)

@@ -29,7 +29,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
     size_t before = channel->out.used;
 
     channel_mutex_held(&channel->mutex);
-    DIBS__REQUIRE(dibs__link_stands(channel) && !request->done);
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !request->done);
     if (!dibs__buffer_command(&channel->out, command->count, command->words, command->sizes))
         return false;
     request->begin = channel->queued;

@@ -11,7 +11,7 @@ extern struct dibs__mutex_class writing_role, reading_role;
 static void take_writing(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
     DIBS__ACQUIRES(writing_role) DIBS__UNANALYSED
 {
-    DIBS__REQUIRE(dibs__link_stands(channel) && !channel->writing);
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !channel->writing);
     channel->writing = true;
 }
 
@@ -25,7 +25,7 @@ static void leave_writing(struct dibs__channel *channel) DIBS__REQUIRES(channel_
 static void take_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
     DIBS__ACQUIRES(reading_role) DIBS__UNANALYSED
 {
-    DIBS__REQUIRE(dibs__link_stands(channel) && !channel->reading);
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !channel->reading);
     channel->reading = true;
 }
 
@@ -55,7 +55,7 @@ static void drop_link(struct dibs__channel *channel) DIBS__REQUIRES(channel_mute
 void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error *why)
 {
     channel_mutex_held(&channel->mutex);
-    if (!dibs__link_stands(channel))
+    if (!dibs__channel_has_link(channel))
         return;
     uint64_t sent = channel->in_send ? channel->handed_out : channel->handed_out - channel->sending.used;
     channel->broken = true;
@@ -97,7 +97,7 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
     struct dibs__error error;
     bool late = false;
 
-    while (!late && !channel->broken && dibs__has_unsent(channel)) {
+    while (!late && !channel->broken && dibs__channel_has_unsent(channel)) {
         if (channel->sending.used == 0) {
             struct dibs__buffer empty = channel->sending;
             channel->sending = channel->out;
@@ -121,7 +121,7 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
 {
     channel_mutex_held(&channel->mutex);
-    if (channel->writing || !dibs__link_stands(channel))
+    if (channel->writing || !dibs__channel_has_link(channel))
         return;
     take_writing(channel);
     write_out(channel, deadline);

@@ -82,7 +82,7 @@ dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t dea
     unsigned seen = channel->tries;
 
     channel_mutex_held(&channel->mutex);
-    while (!dibs__link_stands(channel)) {
+    while (!dibs__channel_has_link(channel)) {
         if (seen != channel->tries && channel->open_error.status != DIBS_OK) {
             *error = channel->open_error;
             return error->status;

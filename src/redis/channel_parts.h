@@ -43,8 +43,7 @@ DIBS__MUTEX_CLASS(channel_mutex);
 struct dibs__request {
     struct dibs__request *next DIBS__GUARDED_BY(channel_mutex); /* in flight, or finished */
     int64_t expires DIBS__GUARDED_BY(channel_mutex);            /* without a reply by then the link is given up */
-    uint64_t
-        begin DIBS__GUARDED_BY(channel_mutex); /* its first byte's place among all that were appended to the link */
+    uint64_t begin DIBS__GUARDED_BY(channel_mutex);  /* the place of its first byte in all bytes of the link */
     bool waited_for DIBS__GUARDED_BY(channel_mutex); /* a thread takes the reply; false: done_fn does, or nobody */
     bool away DIBS__GUARDED_BY(channel_mutex);       /* that thread does something else: nobody sleeps on cond */
     bool done DIBS__GUARDED_BY(channel_mutex);       /* no longer in flight: answered, or failed */
@@ -126,13 +125,13 @@ void dibs__flight_call_finished(struct dibs__channel *channel) DIBS__REQUIRES(ch
 
 /* --------------------------------------------------------------- channel_io.c */
 
-/* A link stands: there is one, and it is not broken. */
-static inline bool dibs__link_stands(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+/* A link stands: there is one, and it is not broken. Whoever has a role on a broken link is about to leave it. */
+static inline bool dibs__channel_has_link(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     return channel->link && !channel->broken;
 }
 
-static inline bool dibs__has_unsent(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+static inline bool dibs__channel_has_unsent(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     return channel->sending.used > 0 || channel->out.used > 0;
 }

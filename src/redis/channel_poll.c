@@ -13,7 +13,7 @@ static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__RE
 
     if (!channel->reading && !channel->writing && (channel->first || keep_open))
         want |= POLLIN;
-    if (!channel->writing && dibs__has_unsent(channel))
+    if (!channel->writing && dibs__channel_has_unsent(channel))
         want |= POLLOUT;
     return want;
 }
@@ -25,7 +25,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     channel_mutex_lock(&channel->mutex);
     if (channel->opener == DIBS__OPENER_SCHEDULER) {
         dibs__connector_interest(&channel->connector, fd, deadline);
-    } else if (dibs__link_stands(channel)) {
+    } else if (dibs__channel_has_link(channel)) {
         short want = wants(channel, keep_open);
         if (channel->first)
             *deadline = channel->first->expires;
@@ -39,7 +39,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
 
 static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex)
 {
-    return dibs__link_stands(channel) && channel->first && now >= channel->first->expires;
+    return dibs__channel_has_link(channel) && channel->first && now >= channel->first->expires;
 }
 
 /*
@@ -50,7 +50,7 @@ static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__R
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now) DIBS__REQUIRES(channel_mutex)
 {
     dibs__channel_flush(channel, 0);
-    if (dibs__link_stands(channel) && !channel->reading && !channel->writing &&
+    if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
         dibs__link_may_receive(channel->link, ready))
         dibs__channel_read(channel, 0);
     while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
@@ -68,7 +68,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
     channel->spare = !keep_open;
     if (channel->opener == DIBS__OPENER_SCHEDULER)
         dibs__channel_go_on_trying(channel, now);
-    else if (dibs__link_stands(channel))
+    else if (dibs__channel_has_link(channel))
         go_on_with_link(channel, ready, now);
     else if (is_missing(channel, keep_open) && now >= channel->connector.next_at)
         dibs__channel_begin_try(channel, now);
@@ -79,7 +79,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
 void dibs__channel_hurry(struct dibs__channel *channel)
 {
     channel_mutex_lock(&channel->mutex);
-    if (!dibs__link_stands(channel)) /* where one stands and breaks at once, the next is not made at once */
+    if (!dibs__channel_has_link(channel)) /* where one stands and breaks at once, the next is not made at once */
         channel->connector.next_at = 0;
     channel_mutex_unlock(&channel->mutex);
 }

@@ -56,15 +56,16 @@ struct dibs__link {
     struct dibs__greeting greeting;
     int64_t greeted_at; /* ours, ns, when the greeting was sent */
 
-    struct dibs__link_id id;                      /* what the answers to the greeting told: */
+    /* Told by the answers to the greeting. */
+    struct dibs__link_id id;
     bool ended_before;                            /* the link before has ended at the server, or was another server's */
     bool may_publish;                             /* to the endpoint's channel */
     bool cluster;                                 /* the server is part of a cluster */
     char replication_id[DIBS__RUN_ID + 1];        /* of the server's data; "": not known */
     char shas[DIBS__SCRIPT_COUNT][DIBS__SHA + 1]; /* "": SCRIPT LOAD was refused, so the text must be sent */
-    int64_t server_ahead_us;                      /* the server's clock minus ours, too large by one round trip at
-                                                     most; after the greeting its user guards it */
-    char in[DIBS__IN];                            /* the receiving thread's; not on the stack, which may be small */
+    int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
+                                channel's mutex once ready */
+    char in[DIBS__IN];       /* the receiving thread's; not on the stack, which may be small */
 };
 
 /*
