@@ -1,0 +1,111 @@
+/* Leases by the time at which they are due. */
+#include <stdlib.h>
+
+#include "core/heap.h"
+#include "support/test.h"
+
+#define COUNT 500
+
+static struct dibs__lease *leases[COUNT];
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++)
+        assert_non_null(leases[i] = dibs__lease_new(1, "a", 1, 8));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++)
+        dibs__lease_unref(leases[i]);
+    return 0;
+}
+
+static unsigned next(unsigned *seed)
+{
+    *seed = *seed * 1103515245u + 12345u;
+    return *seed >> 8;
+}
+
+/* What is in the heap, in the order in which it comes out: returns how much. */
+static size_t expect_order(struct dibs__heap *heap)
+{
+    int64_t last = INT64_MIN;
+    size_t count = 0;
+
+    for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); count++) {
+        assert_true(lease->upkeep.due >= last);
+        assert_true(dibs__heap_has(lease));
+        last = lease->upkeep.due;
+        dibs__heap_remove(heap, lease);
+        assert_false(dibs__heap_has(lease));
+    }
+    return count;
+}
+
+static void fill(struct dibs__heap *heap, unsigned *seed)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        leases[i]->upkeep.due = next(seed) % 1000;
+        assert_true(dibs__heap_reserve(heap));
+        dibs__heap_add(heap, leases[i]);
+    }
+}
+
+static void the_earliest_comes_first(void **state)
+{
+    struct dibs__heap heap = {0};
+    unsigned seed = 1;
+
+    (void)state;
+    assert_null(dibs__heap_first(&heap));
+    fill(&heap, &seed);
+    assert_int_equal(expect_order(&heap), COUNT);
+    dibs__heap_free(&heap);
+}
+
+/* To an earlier time and to a later one, the first and the last too. */
+static void a_lease_may_become_due_at_another_time(void **state)
+{
+    struct dibs__heap heap = {0};
+    unsigned seed = 2;
+
+    (void)state;
+    fill(&heap, &seed);
+    for (size_t i = 0; i < 4 * COUNT; i++) {
+        struct dibs__lease *lease = i % 5 ? leases[next(&seed) % COUNT] : dibs__heap_first(&heap);
+        lease->upkeep.due = next(&seed) % 1000;
+        dibs__heap_move(&heap, lease);
+    }
+    assert_int_equal(expect_order(&heap), COUNT);
+    dibs__heap_free(&heap);
+}
+
+static void any_lease_may_be_removed(void **state)
+{
+    struct dibs__heap heap = {0};
+    unsigned seed = 3;
+
+    (void)state;
+    fill(&heap, &seed);
+    for (size_t i = 0; i < COUNT; i += 3)
+        dibs__heap_remove(&heap, leases[i]);
+    assert_int_equal(expect_order(&heap), COUNT - (COUNT + 2) / 3);
+    dibs__heap_free(&heap);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_earliest_comes_first),
+        TEST(a_lease_may_become_due_at_another_time),
+        TEST(any_lease_may_be_removed),
+    };
+
+    return cmocka_run_group_tests_name("heap", tests, NULL, NULL);
+}

@@ -1,0 +1,264 @@
+/* The event loop: what ends its sleep, and that no deadline is slept over. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/scheduler.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* Something that is polled: it has work at one time. */
+struct part {
+    struct dibs__mutex mutex;
+    int64_t due;        /* guarded by mutex; DIBS__NEVER: no work */
+    unsigned attended;  /* guarded by mutex; how often attend was called */
+    unsigned done;      /* guarded by mutex; how often there was work whose time had come */
+    atomic_size_t left; /* pending */
+    const struct dibs__clock *clock;
+
+    struct dibs__scheduler *late; /* the scheduler thread's; not NULL: interest brings work for late_due after it has
+                                     looked */
+    int64_t late_due;             /* the scheduler thread's */
+};
+
+static size_t interest(void *context, struct pollfd *fds, int64_t *deadline)
+{
+    struct part *part = context;
+
+    (void)fds;
+    dibs__mutex_lock(&part->mutex);
+    *deadline = part->due;
+    if (part->late)
+        part->due = part->late_due;
+    dibs__mutex_unlock(&part->mutex);
+    if (part->late)
+        dibs__scheduler_wake_by(part->late, part->late_due);
+    part->late = NULL;
+    return 0;
+}
+
+static void attend(void *context, const struct pollfd *fds, size_t count)
+{
+    struct part *part = context;
+
+    (void)fds, (void)count;
+    dibs__mutex_lock(&part->mutex);
+    part->attended++;
+    if (part->due <= dibs__now(part->clock)) {
+        part->due = DIBS__NEVER;
+        part->done++;
+    }
+    if (atomic_load(&part->left) > 0)
+        atomic_fetch_sub(&part->left, 1);
+    dibs__mutex_unlock(&part->mutex);
+}
+
+static size_t pending(void *context)
+{
+    return atomic_load(&((struct part *)context)->left);
+}
+
+static struct dibs__scheduler *start(struct part *part, const struct dibs__clock *clock)
+{
+    struct dibs__scheduler *scheduler = dibs__scheduler_new(clock);
+    const struct dibs__polled polled = {.context = part, .interest = interest, .attend = attend, .pending = pending};
+
+    assert_non_null(scheduler);
+    *part = (struct part){.due = DIBS__NEVER, .clock = clock};
+    assert_int_equal(dibs__mutex_init(&part->mutex), 0);
+    dibs__scheduler_join(scheduler, &polled);
+    assert_true(dibs__scheduler_start(scheduler));
+    return scheduler;
+}
+
+static void end(struct dibs__scheduler *scheduler, struct part *part)
+{
+    dibs__scheduler_stop(scheduler);
+    dibs__scheduler_free(scheduler);
+    dibs__mutex_destroy(&part->mutex);
+}
+
+static void set_due(struct part *part, int64_t due)
+{
+    dibs__mutex_lock(&part->mutex);
+    part->due = due;
+    dibs__mutex_unlock(&part->mutex);
+}
+
+static unsigned read_count(struct part *part, const unsigned *count)
+{
+    dibs__mutex_lock(&part->mutex);
+    unsigned value = *count;
+    dibs__mutex_unlock(&part->mutex);
+    return value;
+}
+
+/* ----------------------------------------------------------------- by the clock */
+
+static void work_is_attended_to_at_its_time(void **state)
+{
+    struct moved_clock clock;
+    struct part part;
+
+    (void)state;
+    moved_clock_init(&clock);
+    struct dibs__scheduler *scheduler = start(&part, &clock.clock);
+    moved_clock_settle(&clock, 1);
+    int64_t due = moved_clock_now(&clock) + MS(1000);
+    set_due(&part, due);
+    dibs__scheduler_wake_by(scheduler, due);
+    moved_clock_settle(&clock, 1);
+    moved_clock_advance(&clock, MS(1000) - 1);
+    moved_clock_settle(&clock, 1);
+    assert_int_equal(read_count(&part, &part.done), 0);
+    moved_clock_advance(&clock, 1);
+    moved_clock_settle(&clock, 1);
+    assert_int_equal(read_count(&part, &part.done), 1);
+    end(scheduler, &part);
+    moved_clock_destroy(&clock);
+}
+
+/* As by another thread: interest has looked already, and the thread does not sleep yet. */
+static void work_that_comes_just_before_the_sleep_is_not_slept_over(void **state)
+{
+    struct moved_clock clock;
+    struct part part = {.due = DIBS__NEVER, .clock = &clock.clock};
+
+    (void)state;
+    moved_clock_init(&clock);
+    struct dibs__scheduler *scheduler = dibs__scheduler_new(&clock.clock);
+    assert_non_null(scheduler);
+    assert_int_equal(dibs__mutex_init(&part.mutex), 0);
+    part.late = scheduler;
+    part.late_due = moved_clock_now(&clock) + MS(1000);
+    dibs__scheduler_join(scheduler, &(struct dibs__polled){.context = &part, .interest = interest, .attend = attend});
+    assert_true(dibs__scheduler_start(scheduler));
+    moved_clock_settle(&clock, 1);
+    moved_clock_advance(&clock, MS(1000));
+    moved_clock_settle(&clock, 1);
+    assert_int_equal(read_count(&part, &part.done), 1);
+    end(scheduler, &part);
+    moved_clock_destroy(&clock);
+}
+
+/* Work that comes and goes again, as the lease of a thread that locks and unlocks, wakes the thread once. */
+static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
+{
+    struct moved_clock clock;
+    struct part part;
+
+    (void)state;
+    moved_clock_init(&clock);
+    struct dibs__scheduler *scheduler = start(&part, &clock.clock);
+    moved_clock_settle(&clock, 1);
+    unsigned before = read_count(&part, &part.attended);
+    for (int i = 0; i < 1000; i++) {
+        int64_t due = moved_clock_now(&clock) + MS(10000);
+        set_due(&part, due);
+        dibs__scheduler_wake_by(scheduler, due);
+        moved_clock_settle(&clock, 1);
+        set_due(&part, DIBS__NEVER);
+        moved_clock_advance(&clock, MS(1));
+    }
+    moved_clock_settle(&clock, 1);
+    assert_int_equal(read_count(&part, &part.attended), before + 1);
+    moved_clock_advance(&clock, MS(10000)); /* the wake-up that is still planned, and no further one */
+    moved_clock_settle(&clock, 1);
+    moved_clock_advance(&clock, MS(3600000));
+    moved_clock_settle(&clock, 1);
+    assert_int_equal(read_count(&part, &part.attended), before + 2);
+    end(scheduler, &part);
+    moved_clock_destroy(&clock);
+}
+
+static void draining_ends_when_nothing_is_pending_or_at_its_deadline(void **state)
+{
+    struct part part;
+    struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
+
+    (void)state;
+    dibs__scheduler_drain(scheduler, DIBS__NEVER);
+    atomic_store(&part.left, 1);
+    dibs__scheduler_drain(scheduler, DIBS__NEVER);
+    assert_int_equal(atomic_load(&part.left), 0);
+    atomic_store(&part.left, 1000000);
+    int64_t begin = now_ms();
+    dibs__scheduler_drain(scheduler, dibs__now(&dibs__system_clock) + MS(20));
+    assert_true(now_ms() - begin >= 20);
+    end(scheduler, &part);
+}
+
+/* ---------------------------------------------------------------------- the race */
+
+#define THREADS 4
+#define ROUNDS 300
+
+struct worker {
+    struct dibs__scheduler *scheduler;
+    struct part *part;
+    pthread_t thread;
+    unsigned missed;
+};
+
+struct reached {
+    struct part *part;
+    int64_t due;
+};
+
+/* The work of that time is done, or work of another thread took its place and its time. */
+static bool is_past(void *arg)
+{
+    const struct reached *reached = arg;
+
+    dibs__mutex_lock(&reached->part->mutex);
+    bool past = reached->part->due > reached->due;
+    dibs__mutex_unlock(&reached->part->mutex);
+    return past;
+}
+
+static void *bring_work(void *arg)
+{
+    struct worker *worker = arg;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        int64_t due = dibs__now(&dibs__system_clock) + (i % 3) * MS(1) / 2;
+        dibs__mutex_lock(&worker->part->mutex);
+        if (due < worker->part->due)
+            worker->part->due = due;
+        dibs__mutex_unlock(&worker->part->mutex);
+        dibs__scheduler_wake_by(worker->scheduler, due);
+        worker->missed += !wait_until(is_past, &(struct reached){worker->part, due}, LIMIT_MS);
+    }
+    return NULL;
+}
+
+static void no_deadline_is_slept_over(void **state)
+{
+    struct part part;
+    struct dibs__scheduler *scheduler = start(&part, &dibs__system_clock);
+    struct worker workers[THREADS];
+
+    (void)state;
+    for (size_t i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.scheduler = scheduler, .part = &part};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, bring_work, &workers[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        assert_int_equal(workers[i].missed, 0);
+    }
+    end(scheduler, &part);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_is_attended_to_at_its_time),
+        cmocka_unit_test(work_that_comes_just_before_the_sleep_is_not_slept_over),
+        cmocka_unit_test(work_that_comes_and_goes_does_not_wake_it_each_time),
+        cmocka_unit_test(draining_ends_when_nothing_is_pending_or_at_its_deadline),
+        cmocka_unit_test(no_deadline_is_slept_over),
+    };
+
+    return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
+}
