@@ -104,7 +104,7 @@ static uint32_t or_default(uint32_t value, uint32_t standard)
     return value ? value : standard;
 }
 
-/* The words of $DIBS_URL: a copy of the only one. */
+/* A copy of the only word of $DIBS_URL, or of the default. */
 static dibs_status url_from_environment(char **out)
 {
     static const char blanks[] = " \t\r\n";
@@ -139,7 +139,7 @@ static dibs_status find_url(char **out, const dibs_config *config)
     return *out ? DIBS_OK : dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
 }
 
-/* The program's name, with what does not print replaced. */
+/* The program's name, with bytes that do not print replaced. NULL: no memory. */
 static char *default_label(void)
 {
 #ifdef __GLIBC__

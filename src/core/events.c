@@ -1,6 +1,6 @@
 /*
- * Lock discipline: `mutex` guards the ring and is a leaf; it is not held while
- * the callback runs. The thread sleeps on `filled` until
+ * Lock discipline: `mutex` guards the ring. It is a leaf, and is not held while
+ * the callback runs. The thread of the events sleeps on `filled` until
  *     count > 0, or ending.
  */
 #include "core/events.h"
@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 
-#define RING 1024 /* events that wait for the callback */
+#define RING 1024 /* the most events that wait for the callback */
 
 struct entry {
     dibs_event_kind kind;
@@ -26,16 +26,16 @@ struct entry {
 DIBS__MUTEX_CLASS(events_mutex);
 
 struct dibs__events {
-    dibs_event_fn *callback; /* these are read-only */
-    void *arg;
-    atomic_uint_fast64_t *dropped;
-    unsigned generation;
-    pthread_t thread;
+    dibs_event_fn *callback;       /* read-only */
+    void *arg;                     /* read-only */
+    atomic_uint_fast64_t *dropped; /* read-only; what it points to is atomic */
+    unsigned generation;           /* read-only; of the process that made it */
+    pthread_t thread;              /* read-only after new; joined by stop */
     struct dibs__mutex mutex;
-    pthread_cond_t filled;
-    struct entry *ring[RING]; /* guarded by mutex */
-    size_t first, count;      /* guarded by mutex */
-    bool ending;              /* guarded by mutex */
+    pthread_cond_t filled; /* waited on with mutex */
+    struct entry *ring[RING] DIBS__GUARDED_BY(events_mutex);
+    size_t first, count DIBS__GUARDED_BY(events_mutex); /* the oldest, and how many from there on */
+    bool ending DIBS__GUARDED_BY(events_mutex);         /* no more are taken; the thread ends when none is left */
 };
 
 static void free_entry(struct entry *entry)
@@ -45,7 +45,7 @@ static void free_entry(struct entry *entry)
     free(entry);
 }
 
-/* The next entry, NULL when the queue is at its end. */
+/* The next entry; waits for it. NULL: the events are ending, and none is left. */
 static struct entry *next_entry(struct dibs__events *events)
 {
     struct entry *entry = NULL;
@@ -71,12 +71,13 @@ static void *run(void *arg)
         dibs_event event = {.kind = entry->kind, .name = entry->name, .fence = entry->fence, .detail = entry->detail};
         events->callback(&event, events->arg);
         if (dibs__fork_generation() != events->generation)
-            return NULL; /* the callback forked, and this is the child: nothing here is its own */
+            return NULL; /* the callback forked, and this is the child: nothing here belongs to it */
         free_entry(entry);
     }
     return NULL;
 }
 
+/* False: the ring is full, or the events are ending. */
 static bool put(struct dibs__events *events, struct entry *entry)
 {
     events_mutex_lock(&events->mutex);

@@ -8,14 +8,15 @@
 
 struct dibs__events;
 
-/* Starts the thread. Events that don't fit are added to *dropped. NULL: no memory or no thread. */
+/* Starts the thread. Events that do not fit are counted in *dropped. NULL: no memory or no thread. */
 struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic_uint_fast64_t *dropped);
 
-/* Calls the callback for what is queued and ends the thread; what is emitted later is dropped. NULL is fine. */
+/* Calls the callback for each queued event and ends the thread. Events that are emitted later are dropped. NULL is
+ * fine. */
 void dibs__events_stop(struct dibs__events *events);
-void dibs__events_free(struct dibs__events *events); /* stops it, if it was not; NULL is fine */
+void dibs__events_free(struct dibs__events *events); /* stops the thread, if it runs; NULL is fine */
 
-/* Any thread; never blocks on the callback. name may be NULL. Without events (NULL) it does nothing. */
+/* Any thread; never waits for the callback. name NULL: an event of the store. events NULL: does nothing. */
 void dibs__events_emit(struct dibs__events *events, dibs_event_kind kind, const char *name, uint64_t fence,
                        const char *format, ...) DIBS__PRINTF(5, 6);
 

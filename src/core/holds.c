@@ -7,24 +7,27 @@
 #include "base/hash.h"
 #include "base/once.h"
 
-#define LINEAR 8   /* up to so many holds there is no index */
-#define SMALLEST 4 /* room for so many at least, once there is one */
+#define LINEAR 8   /* a table with room for so many holds, or fewer, has no index */
+#define SMALLEST 4 /* the least room of a table that has a hold */
 #define NOTHING UINT32_MAX
 
+_Static_assert(LINEAR >= SMALLEST && LINEAR % SMALLEST == 0, "a table grows by doubling from SMALLEST");
+
 /*
- * `index` has a power of two of places, at least twice as many as there are
- * holds, and is probed linearly; each place is a number of a hold, or NOTHING.
+ * The calling thread's. The number of places in `index` is a power of two, at
+ * least twice the number of holds, so linear probing ends. Each place has the
+ * number of a hold, or NOTHING.
  */
 static _Thread_local struct table {
     struct dibs__hold *holds;
     uint32_t count, cap;
-    uint32_t *index; /* NULL: there is none */
+    uint32_t *index; /* NULL: the holds are looked through one by one */
     uint32_t index_mask;
 } table;
 
-static pthread_key_t end_key; /* its destructor runs when a thread that has holds ends */
-static void (*on_orphaned)(struct dibs__lease *lease);
-static void (*on_forgotten)(struct dibs__lease *lease);
+static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread that has holds ends */
+static void (*on_orphaned)(struct dibs__lease *lease);  /* written with the same value each time */
+static void (*on_forgotten)(struct dibs__lease *lease); /* written with the same value each time */
 
 static bool is_it(const struct dibs__hold *hold, uint64_t runtime, const char *name, size_t name_size)
 {
@@ -56,7 +59,8 @@ static uint32_t index_place_of(const struct table *t, uint32_t number)
     return place;
 }
 
-/* Knuth, The Art of Computer Programming 3, 6.4, algorithm R: what a gap would cut off moves into it. */
+/* Knuth, The Art of Computer Programming 3, 6.4, algorithm R: what probing would not find behind the gap moves into it.
+ */
 static void index_remove(struct table *t, uint32_t number)
 {
     uint32_t gap = index_place_of(t, number);
@@ -115,16 +119,17 @@ struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t n
     return NULL;
 }
 
-/* cap: a power of two, not below the count. False: no memory; the table is as good as before. */
+/* cap: a power of two, at least the count. False: no memory; the table is as good as before. */
 static bool resize(struct table *t, uint32_t cap)
 {
+    DIBS__REQUIRE(cap >= t->count && (cap & (cap - 1)) == 0);
     struct dibs__hold *holds = realloc(t->holds, cap * sizeof *holds);
 
     if (!holds)
         return false;
     t->holds = holds;
     if (cap < t->cap)
-        t->cap = cap; /* the old index, being larger, still serves */
+        t->cap = cap; /* the old index is larger, and still serves */
     if (cap > LINEAR && !make_index(t, cap))
         return false;
     if (cap <= LINEAR)
@@ -149,6 +154,8 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
     struct table *t = &table;
     struct dibs__hold *hold = &t->holds[t->count];
 
+    DIBS__REQUIRE(t->count < t->cap);
+    DIBS__REQUIRE(!dibs__holds_find(lease->runtime, lease->name, lease->name_size));
     *hold = (struct dibs__hold){
         .lease = lease,
         .runtime = lease->runtime,
@@ -163,7 +170,7 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
     return hold;
 }
 
-/* Shrinking is for thrift: where memory for it is missing, the table stays as it is. */
+/* Gives memory back. Where there is none to do that with, the table stays as it is. */
 static void shrink(struct table *t)
 {
     if (t->count == 0) {
@@ -182,6 +189,7 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
     struct dibs__lease *lease = hold->lease;
     uint32_t number = (uint32_t)(hold - t->holds), last = t->count - 1;
 
+    DIBS__REQUIRE(t->count > 0 && number < t->count);
     if (t->index) {
         index_remove(t, number);
         if (number != last)
@@ -193,7 +201,8 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
     return lease;
 }
 
-/* From the end: what a removal moves to the cursor's place lay above it, where all holds are of other runtimes. */
+/* From the end on: a removal moves the last hold to the cursor's place, and all holds above that are of other runtimes.
+ */
 struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
 {
     uint32_t at = *cursor < table.count ? *cursor : table.count;

@@ -1,7 +1,8 @@
 /*
  * What the calling thread holds: a table in thread-local storage, by runtime
- * and name. No other thread ever touches it, so it needs no lock. A few names
- * are looked through one by one; more get an index. Its memory goes with its holds.
+ * and name. No other thread ever touches the table, so it needs no lock. A few
+ * holds are looked through one by one; more of them get an index. The table's
+ * memory is freed with the last hold.
  */
 #ifndef DIBS_CORE_HOLDS_H
 #define DIBS_CORE_HOLDS_H
@@ -10,40 +11,41 @@
 
 #include "core/lease.h"
 
-struct dibs__hold {
-    struct dibs__lease *lease; /* one reference */
-    uint64_t runtime;          /* serial */
-    uint64_t hash;
-    uint64_t fence;
+struct dibs__hold {            /* the holding thread's */
+    struct dibs__lease *lease; /* with one reference; has the name */
+    uint64_t runtime;          /* its serial */
+    uint64_t hash;             /* of the name */
+    uint64_t fence;            /* of this hold: the lease may have a newer one in another thread's hands later */
     size_t name_size;
-    uint32_t count;
+    uint32_t count; /* how many unlocks end the hold; at least 1 */
 };
 
-/* NULL where the thread does not hold it. The pointer is good until the next add or remove. */
+/* NULL: the thread does not hold the name. The pointer is valid until the next add or remove. */
 struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size);
 
-/* Sees to it that the next add succeeds. False: no memory. */
+/* Makes room for one more hold. False: no memory. */
 bool dibs__holds_reserve(void);
 
-/* A hold of count 1; takes over the caller's reference. Requires a reserve before. */
+/* A new hold of count 1, which takes over the caller's reference. There must be room for it (dibs__holds_reserve). */
 struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence);
 
-/* Takes it out of the table; the reference is the caller's. */
+/* Takes the hold out of the table. Returns its lease; the reference becomes the caller's. */
 struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold);
 
 /*
- * The next hold of that runtime, NULL: there are no more. *cursor is
- * DIBS__HOLDS_ALL at the beginning; between two calls the hold that was found
- * may be removed, and nothing be added. The whole walk looks at each hold once.
+ * The next hold of that runtime; NULL: there are no more. *cursor is
+ * DIBS__HOLDS_ALL at the beginning. Between two calls the hold that was found
+ * may be removed, but none may be added. The whole walk looks at each hold once.
  */
 #define DIBS__HOLDS_ALL UINT32_MAX
 struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor);
 
 /*
- * orphaned(lease) is called, by a thread that ends, for each hold it still
- * has, and takes over the reference; so is forgotten(lease) in a forked child,
- * which holds nothing. To be set before the first hold, the same each time.
- * False: no memory, or all keys for data of threads are in use; to be called again.
+ * A thread that ends calls orphaned(lease) for each hold that it still has. A
+ * forked child, which holds nothing, calls forgotten(lease) for each. Both take
+ * over the reference. To be called before the first hold is added, and with the
+ * same functions each time. False: no memory, or all keys for data of threads
+ * are in use; then it is to be called again.
  */
 bool dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease));
 
