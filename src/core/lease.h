@@ -41,9 +41,9 @@ struct dibs__upkeep {
     bool failed;                         /* a renewal failed since the lease was confirmed last */
     bool in_flight;                      /* a request that renews the lease is on its way */
     uint32_t lease_ms;                   /* its length from the next renewal on */
-    struct dibs__lease *next, *previous; /* in that list */
+    struct dibs__lease *next, *previous; /* among all leases that threads hold */
     size_t heap_place;                   /* 1 + its place in the heap (heap.h); 0: the lease is not kept alive */
-    int64_t due;                         /* when the scheduler must look at the lease next */
+    int64_t due;                         /* when the renewals must look at the lease next */
     int64_t renew_at;                    /* when to send the next renewal */
     int64_t risk_at;                     /* when to tell that the lease is at risk */
     uint32_t cut_ms;                     /* an extension that may still arrive would cut the lease to this length;
@@ -64,22 +64,21 @@ struct dibs__lease {
     atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
     atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
 
-    /* Read-only once the lease is granted. Until then the asking thread's, but for the token. */
-    uint64_t runtime;     /* serial of the runtime */
-    uint64_t store_fence; /* of the grant */
-    int64_t granted_at;
-    uint32_t asked_ms;   /* the length that was asked for */
-    uint32_t token_size; /* room for the token; read-only */
-    uint32_t name_size;  /* without the NUL; read-only */
-    bool fixed, fair;    /* read-only */
-    char *token;         /* behind the name; guarded by the shard's mutex until the grant, read-only after it */
+    uint64_t runtime;     /* read-only; serial of the runtime */
+    uint64_t store_fence; /* of the grant; the asking thread's until the grant, then read-only */
+    int64_t granted_at;   /* the asking thread's until the grant, then read-only */
+    uint32_t asked_ms;    /* read-only; the length that was asked for */
+    uint32_t token_size;  /* read-only; room for the token */
+    uint32_t name_size;   /* read-only; without the NUL */
+    bool fixed, fair;     /* read-only */
+    char *token;          /* behind the name; guarded by the shard's mutex until the grant, then read-only */
 
-    struct dibs__asker *asker; /* NULL once the lease is granted, which is written under the shard's mutex. The asking
-                                  thread may follow it without the mutex */
+    struct dibs__asker *asker; /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,
+                                  which alone writes it, reads it without */
     struct dibs__listing listing DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__upkeep upkeep DIBS__GUARDED_BY(dibs__renewals_mutex);
 
-    char name[]; /* read-only; then the token */
+    char name[]; /* read-only; the token follows it */
 };
 
 /*
