@@ -55,13 +55,13 @@ void dibs__extension_ask(struct dibs__extension *extension, uint32_t lease_ms);
 /* The extension must have been asked for. */
 void dibs__extension_send(struct dibs__extension *extension);
 
-/* True: it is DONE now, so whoever waits for it is to be woken. Nothing happens to an extension that was not sent. */
+/* True: the extension is DONE now, and its waiting call is to be woken. One that was not sent stays as it is. */
 bool dibs__extension_answer(struct dibs__extension *extension, enum dibs__extension_answer answer, dibs_status status);
 
 /* Its call stops waiting. True: the request was not sent and will not be. */
 bool dibs__extension_leave(struct dibs__extension *extension);
 
-/* The lease is not kept alive any more. True: an extension pended, so whoever waits for it is to be woken. */
+/* The lease is not kept alive any more. True: an extension pended, and its waiting call is to be woken. */
 bool dibs__extension_lose(struct dibs__extension *extension);
 
 #endif

@@ -33,7 +33,7 @@ void dibs__patience_renew(struct dibs__patience *patience, int64_t now);
 /* The store was heard: the next pause is the first again. */
 void dibs__patience_heard(struct dibs__patience *patience);
 
-/* The outage of those who had the turn before goes on; outage_since 0: they met none. */
+/* The acquire goes on with the outage that the threads with the turn before it met; outage_since 0: they met none. */
 void dibs__patience_take_over(struct dibs__patience *patience, int64_t outage_since, int64_t now);
 
 /* An ask met an outage. True: the acquire has ridden it out for as long as it may. */

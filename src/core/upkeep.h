@@ -26,7 +26,8 @@ void dibs__upkeep_send(struct dibs__lease *lease, struct dibs__renewal *item, in
 /* The renewal could not be sent, or failed: sets when to try again. */
 void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* The request is not in flight any more. True: the lease was unproven, so who waits until it is settled must look. */
+/* The request is not in flight any more. True: the lease was unproven: threads that wait until it is settled are woken.
+ */
 bool dibs__upkeep_land(struct dibs__lease *lease, const struct dibs__renewal *item)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
