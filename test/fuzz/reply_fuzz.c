@@ -102,7 +102,7 @@ static void new_token(struct world *w, char out[24])
     snprintf(out, 24, "t%u", ++w->tokens);
 }
 
-static void begin_attempt(struct world *w)
+static void begin_bid(struct world *w)
 {
     if (w->bid.token)
         return;
@@ -110,7 +110,7 @@ static void begin_attempt(struct world *w)
     w->bid = (struct dibs__bid){.name = "a", .token = w->token, .lease_ms = LEASE_MS};
 }
 
-static void end_attempt(struct world *w, bool held)
+static void end_bid(struct world *w, bool held)
 {
     if (!w->bid.token)
         return;
@@ -125,9 +125,9 @@ static void after_ask(struct world *w, dibs_status status, const struct dibs__an
     if (status == DIBS_OK) {
         promise(!answer->spent);
         strcpy(w->held, w->bid.token);
-        end_attempt(w, true);
+        end_bid(w, true);
     } else if (answer->spent) {
-        end_attempt(w, true);
+        end_bid(w, true);
     }
 }
 
@@ -138,7 +138,7 @@ static void acquire(struct world *w, bool wait, bool fair)
 
     if (w->held[0])
         return;
-    begin_attempt(w);
+    begin_bid(w);
     int64_t began = w->puppet.time;
     w->bid.wait = wait;
     w->bid.fair = fair;
@@ -158,7 +158,7 @@ static void release(struct world *w, bool ask_again)
         return;
     release.deadline = dibs__after_ms(began, CALL_MS);
     if (ask_again) {
-        begin_attempt(w);
+        begin_bid(w);
         w->bid.wait = true;
         release.next = &w->bid;
     }
@@ -230,7 +230,7 @@ static void step(struct world *w, char what)
         acquire(w, true, true);
         break;
     case 'c':
-        end_attempt(w, false);
+        end_bid(w, false);
         break;
     case 'r':
         release(w, false);
@@ -324,7 +324,7 @@ static void close_store(struct world *w)
 {
     if (!w->store)
         return;
-    end_attempt(w, false);
+    end_bid(w, false);
     struct dibs__store *store = w->store;
     puppet_idle(&w->puppet, 20);
     w->store = NULL;

@@ -27,7 +27,7 @@ static bool is_lost(void *arg)
     return dibs_check(f->rt, "b") == DIBS_LOST;
 }
 
-/* Both are due at the same time, so they are renewed together. */
+/* Locks "a" and "b", whose renewals are due at the same time and so are sent together. */
 static void lock_both(fixture *f)
 {
     assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
@@ -62,7 +62,7 @@ static void a_key_without_rights_costs_no_other_its_lease(void **state)
     assert_true(server_wait_gone(f->server, "lock:b", LIMIT_MS));
 }
 
-/* Its keys can't be looked at meanwhile: that is not to find them gone. */
+/* A renewal that may not look at the keys has not found them gone. */
 static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
 {
     fixture *f = *state;
@@ -78,7 +78,7 @@ static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
 }
 
-/* As it would be in a cluster of one: the keys of "a" and of "b" are in different slots. */
+/* As in a cluster of one server: the keys of "a" and of "b" are in different slots. */
 static void leases_of_two_slots_are_renewed(void **state)
 {
     fixture f = {.config = {.url_count = 1}};
@@ -126,7 +126,7 @@ static void lock_many(void *arg)
     }
 }
 
-/* By two threads, which is faster, and which hold them when this returns. */
+/* Two threads take the locks, which is faster, and hold them when this returns. */
 static void hold_many(fixture *f, actor *holders[2])
 {
     struct crowd crowds[2] = {{f, 0, MANY / 2}, {f, MANY / 2, MANY / 2}};
@@ -144,14 +144,16 @@ static bool none_is_left(fixture *f)
     return server_integer(f->server, "EVAL %s 0", "return #redis.call('KEYS', 'lock:n*')") == 0;
 }
 
-/* Without a look at each key, which would take all of the server's time: what is left are fences, and the brief lock.
+/*
+ * Counts keys instead of looking at each, which would take all of the server's time. Left are the fences, and the lock
+ * with the short lease.
  */
 static bool as_few_are_left(fixture *f)
 {
     return server_integer(f->server, "DBSIZE") <= MANY + 2;
 }
 
-/* True: the short lease was there from before the burst until nothing was left of it. */
+/* True: the short lease was held from before the burst until after its end. */
 static bool outlives_a_burst(fixture *f)
 {
     const dibs_lock_options brief = {.lease_ms = SHORT_LEASE_MS};
@@ -169,7 +171,7 @@ static bool outlives_a_burst(fixture *f)
     return kept;
 }
 
-/* A machine that stands still for a moment may cost the lease by itself, but not each time. */
+/* A machine that stands still for a moment may cost the lease too, but not at each of several tries. */
 static void a_thread_that_ends_with_many_costs_no_other_its_lease(void **state)
 {
     fixture *f = *state;

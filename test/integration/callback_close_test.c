@@ -1,4 +1,4 @@
-/* An on_event that is busy while dibs_close runs: what it holds is its own until it has returned. */
+/* An on_event that is busy while dibs_close runs: the callback keeps what it holds until it has returned. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -12,10 +12,10 @@ struct callback {
     fixture *fixture;
     dibs_runtime *looker; /* another runtime, to look into the store */
     bool unlocks;
-    atomic_bool holds; /* it has taken the lock */
+    atomic_bool holds; /* the callback has acquired the lock */
     dibs_status locked, closing, checked, queried,
         unlocked; /* set by the callback; read when dibs_close has returned */
-    bool gone;    /* the store lost the lock under it */
+    bool gone;    /* the lock was gone from the store while the callback held it */
 };
 
 static bool is_closing(void *arg)

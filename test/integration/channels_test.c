@@ -15,7 +15,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* Those that stand are let be, and leave no place when they end. */
+/* Connections that stand stay, but leave no room when they end. */
 static void take_no_more_clients(fixture *f)
 {
     server_do(f->server, "CONFIG SET maxclients 1");
@@ -26,7 +26,7 @@ static void take_clients_again(fixture *f)
     server_do(f->server, "CONFIG SET maxclients 10000");
 }
 
-/* Whether they came by turns, DOWN first. */
+/* Expects that the events came by turns, DOWN first. */
 static void expect_by_turns(events *e)
 {
     dibs_event_kind due = DIBS_EVENT_STORE_DOWN;
@@ -46,7 +46,7 @@ static bool all_downs_are_over(void *arg)
     return events_count(arg, DIBS_EVENT_STORE_UP, NULL) == events_count(arg, DIBS_EVENT_STORE_DOWN, NULL);
 }
 
-/* Sooner or later each DOWN is followed by an UP. */
+/* Waits until each DOWN is followed by an UP. */
 static void expect_up_at_last(events *e)
 {
     assert_that(wait_until(all_downs_are_over, e, LIMIT_MS), "%u DOWN, %u UP",
@@ -65,7 +65,7 @@ struct crowd {
     char detail[320];
 };
 
-/* Each on a name of its own, so nothing but the store can refuse. */
+/* Each thread has a name of its own, so only the store can refuse. */
 static void *try_often(void *arg)
 {
     struct crowd *c = arg;
@@ -89,7 +89,7 @@ static void crowd_begin(struct crowd crowd[THREADS], dibs_runtime *rt)
     }
 }
 
-/* How many of the tries came through. */
+/* Ends the threads, and returns how many of their tries succeeded. */
 static unsigned crowd_end(struct crowd crowd[THREADS])
 {
     unsigned good = 0;
@@ -142,10 +142,10 @@ static bool all_are_connected(void *arg)
     fixture *f = arg;
 
     tries_that_succeed(f->rt);
-    return clients_of(f->server) == 5; /* the scheduler's too */
+    return clients_of(f->server) == 5; /* with the scheduler's connection */
 }
 
-/* Those that are missing are made as soon as there is work for them. */
+/* Missing connections are made as soon as there is work for them. */
 static void more_are_made_in_the_background_when_those_that_stand_are_busy(void **state)
 {
     fixture *f = *state;
@@ -204,7 +204,7 @@ static void a_server_that_is_restarted_under_load(void **state)
     }
 }
 
-/* Connections that nobody uses seem to stand. What stopped answers none of them. */
+/* Idle connections seem to stand, but the server has stopped and answers on none. */
 static void a_server_that_is_silent_is_down_though_idle_connections_stand(void **state)
 {
     fixture *f = *state;
@@ -230,8 +230,7 @@ static bool is_told_down(void *arg)
     return events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL) > 0;
 }
 
-/* Questions leave nothing for the scheduler's connection to do: it is asked all the same whether the server is there.
- */
+/* Queries give the scheduler's connection nothing to do; all the same, it asks whether the server is there. */
 static void a_server_that_is_silent_to_questions_is_down(void **state)
 {
     fixture *f = *state;
@@ -248,7 +247,7 @@ static void a_server_that_is_silent_to_questions_is_down(void **state)
 
 /* -------------------------------------------------- one that can't be made anew */
 
-/* Through a script server, with all shared connections; from then on no new ones can be made. */
+/* Opens a runtime through a script server, with all its shared connections. After that no new ones can be made. */
 static script_server *open_with_all(fixture *f)
 {
     script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
@@ -277,7 +276,7 @@ static void close_with_all(fixture *f, script_server *net)
     script_server_stop(net);
 }
 
-/* It may be under way still, so it is taken back, and the call asks anew over what stands. */
+/* The ask may still be under way, so it is retracted, and the call asks anew over a connection that stands. */
 static void an_ask_in_doubt_goes_on_over_another(void **state)
 {
     fixture *f = *state;
@@ -292,7 +291,7 @@ static void an_ask_in_doubt_goes_on_over_another(void **state)
     close_with_all(f, net);
 }
 
-/* An ask that waits has its place in the queue, and its next goes over another connection without giving that up. */
+/* A waiter has its place in the queue, and keeps it although its next ask goes over another connection. */
 static void a_waiter_whose_connection_is_gone_keeps_its_place(void **state)
 {
     fixture *f = *state;

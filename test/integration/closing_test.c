@@ -1,7 +1,7 @@
 /*
- * Calls that come too late: threads that use a runtime for all they are worth while another closes it, and go on with
- * it afterwards. Each call is a good one or says that the runtime is closed, or that what the thread held is lost; none
- * reads what is not there any more.
+ * Calls that come too late: threads use a runtime as hard as they can while another thread closes it, and go on
+ * afterwards. Each call succeeds, or says that the runtime is closed or that the lock is lost; none reads memory that
+ * was freed.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,11 +18,11 @@ enum { WORKERS = 6, CALLS = 30 }; /* so many calls of each before the close, and
 struct crowd {
     dibs_runtime *rt;             /* of this round: written by the test's thread, read after `round` */
     atomic_int round;             /* 0: between two of them; -1: the end */
-    atomic_bool closed;           /* dibs_close of this round has returned */
+    atomic_bool closed;           /* the dibs_close of this round has returned */
     atomic_int calls[WORKERS];    /* rounds of calls, since the round began, or was closed */
     atomic_int left;              /* workers that have left this round */
-    atomic_uint wrong;            /* a status that must not be: its bit */
-    const char *_Atomic wrong_at; /* and of which call */
+    atomic_uint wrong;            /* the bit of a status that a call must not have returned */
+    const char *_Atomic wrong_at; /* the call that returned it */
 };
 
 struct worker {
@@ -73,7 +73,8 @@ static void use_once(struct crowd *c, int number, int turn)
         JUDGE(ok, lost | none, dibs_unlock(rt, "common"));
     }
     if (turn % 3)
-        JUDGE(ok, ok | lost, dibs_unlock_all(rt)); /* else it takes its holds along, into its end or the next round */
+        JUDGE(ok, ok | lost,
+              dibs_unlock_all(rt)); /* otherwise the thread keeps its holds until its end, or into the next round */
 }
 
 static void *work(void *arg)
@@ -93,7 +94,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* All of them have called so often since the numbers were set to 0. */
+/* Whether all workers have made so many rounds of calls since the counts were set to 0. */
 static bool have_called(void *arg)
 {
     struct crowd *c = arg;
@@ -140,7 +141,7 @@ static void play_round(struct crowd *c, int round, const dibs_config *config, co
 static void close_under_a_crowd(const char *url, int rounds)
 {
     const dibs_config config = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
-    static struct crowd c; /* where a test fails, its threads go on */
+    static struct crowd c; /* static, because the threads go on where the test fails */
     static struct worker workers[WORKERS];
     pthread_t threads[WORKERS];
 

@@ -43,7 +43,7 @@ static void expect_invalid(dibs_status status)
     assert_non_null(strstr(dibs_last_error(), "hash tag"));
 }
 
-/* None of the calls about it sends anything. */
+/* Each call with that name is refused without anything being sent. */
 static void expect_refused(fixture *f, const char *name)
 {
     static const dibs_lock_options fair = {.flags = DIBS_FAIR};
@@ -111,7 +111,7 @@ static void without_a_prefix_the_name_is_the_key(void **state)
     expect_taken_and_seen(f, "{a}b");
 }
 
-/* Elsewhere there are no slots. */
+/* Without a cluster there are no slots. */
 static void a_server_without_a_cluster_takes_all_names(void **state)
 {
     fixture *f = *state;

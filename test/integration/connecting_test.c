@@ -20,7 +20,7 @@
 
 /* -------------------------------------------------------- short deadlines */
 
-/* The greeting has many replies: it takes much longer than one ask. */
+/* The delay of each reply. A greeting has many replies, so it takes much longer than an ask. */
 #define DELAY_MS 20
 #define SHORT_MS 150
 
@@ -30,8 +30,8 @@ static bool is_extended(void *arg)
 }
 
 /*
- * Its connections are all lost, once: to lose one that is just being made anew
- * would be an outage. New ones take long. "held" is held.
+ * Opens a runtime that holds "held", and breaks all its connections at once; new ones take long. None is broken while
+ * it is being made, which would be an outage.
  */
 static script_server *open_and_cut(fixture *f)
 {
@@ -65,7 +65,7 @@ static bool short_call_succeeds(void *arg)
     return dibs_timedlock(f->rt, "x", SHORT_MS) == DIBS_OK;
 }
 
-/* No one of them has the time to connect; together they do. */
+/* No single call has the time to connect, but together they have. */
 static void short_calls_get_there_at_last(void **state)
 {
     fixture *f = *state;
@@ -102,7 +102,7 @@ static bool some_calls_were_made(void *arg)
     return atomic_load(&((struct hurry *)arg)->calls) >= 2;
 }
 
-/* Its time is over, the time of others that wait for the same connection is not. */
+/* The time of one call is over, but that of others which wait for the same connection is not. */
 static void a_short_call_does_not_fail_others(void **state)
 {
     fixture *f = *state;
@@ -131,7 +131,7 @@ struct fillers {
     size_t count;
 };
 
-/* Connects until there is no more room, in the queue of somebody who does not accept. */
+/* Connects to a socket that accepts nobody, until its backlog has no more room. */
 static void fill(struct fillers *fillers, const struct sockaddr *address, socklen_t size, int wait_ms)
 {
     bool room = true;
@@ -226,7 +226,7 @@ static void a_backlog_that_stays_full(void **state)
 
 /* -------------------------------------------------------- silent addresses */
 
-/* The resolver of this program: each name means 127.0.0.2, and then 127.0.0.1. */
+/* Replaces the system's resolver: each name means 127.0.0.2, and then 127.0.0.1. */
 int getaddrinfo(const char *restrict name, const char *restrict port, const struct addrinfo *restrict hints,
                 struct addrinfo **restrict found)
 {
@@ -262,7 +262,7 @@ void freeaddrinfo(struct addrinfo *list)
     }
 }
 
-/* A name's first address takes packets and never answers: its queue is full. */
+/* The first address of a name never answers, because its backlog is full. */
 static void the_second_address_has_its_share(void **state)
 {
     server *s = server_start(&(server_options){.tcp = true});

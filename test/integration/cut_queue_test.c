@@ -1,6 +1,6 @@
 /*
- * Connections that are cut where others wait: in the reply to an ask that is queued, in the reply to a release that
- * somebody waits behind, in a message that tells of a grant. No lock is granted twice or stranded, no unlock is lost,
+ * Connections that are cut while others wait: in the reply to an ask that is queued, in the reply to a release for
+ * which somebody waits, in a message that tells of a grant. No lock is granted twice or stranded, no unlock is lost,
  * and no entry stays in a queue.
  */
 #include "support/actor.h"
@@ -14,15 +14,15 @@
 #define FOREVER DIBS_WAIT_FOREVER
 #define PROMISED_MS 100
 
-/* f->rt has a good connection; rt, with its threads, one that is cut. */
+/* f->rt has good connections; those of rt are cut. */
 typedef struct scene {
     fixture *f;
     script_server *net;
     dibs_runtime *rt;
-    dibs_runtime *third; /* looks whether it is really taken */
+    dibs_runtime *third; /* finds out whether the lock is really taken */
     actor *first, *second;
     uint64_t fence;  /* of the last hold */
-    delays disorder; /* from the reconnect until all was in order */
+    delays disorder; /* how long it took from the reconnect until all was in order */
 } scene;
 
 static scene scene_open(fixture *f, uint32_t handoff_ms)
@@ -48,12 +48,12 @@ static void scene_close(scene *s)
     script_server_stop(s->net);
 }
 
-/* All is as it should be now; `since`: it could not be before. */
+/* Notes that all is in order now, which it could not be before `since`. */
 static void note_time(scene *s, int64_t since)
 {
     int64_t back = script_server_back_at(s->net);
 
-    if (back != 0) /* else it needed no new connection so far */
+    if (back != 0) /* otherwise no new connection has been needed so far */
         delays_note(&s->disorder, now_ms() - (back > since ? back : since), PROMISED_MS);
 }
 
@@ -76,7 +76,7 @@ static void expect_nothing_left(scene *s)
     queue_assert_gone(s->f->server, "cut");
 }
 
-/* The actor has got it, alone and later than all before; it gives it back. */
+/* Expects that the actor has got the lock, alone and with a larger fence than all before; then releases it. */
 static void expect_held_by(scene *s, actor *a, dibs_runtime *rt)
 {
     dibs_hold hold;
@@ -92,7 +92,7 @@ static void expect_held_by(scene *s, actor *a, dibs_runtime *rt)
 
 typedef void cut_function(scene *s, script_rule rule);
 
-/* In every byte of the reply, up to the whole of it; and before and after the command was done. */
+/* Cuts at every byte of the reply, up to the whole of it, and also before and after the command is done. */
 static void cut_everywhere(scene *s, cut_function *cut)
 {
     size_t count = 0;
@@ -115,7 +115,7 @@ static void lock_directly(scene *s)
     s->fence = fence_of(s->f->rt, "cut");
 }
 
-/* Its ask is cut while another holds the lock; it waits on, in one place. */
+/* The ask of a waiter is cut while another holds the lock: the waiter waits on, in one place. */
 static void cut_the_ask_of_one_that_waits(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
@@ -140,7 +140,7 @@ static void an_ask_that_queues_cut_at_any_byte(void **state)
     scene_close(&s);
 }
 
-/* The same, and it gives up before the lock is free: its entry goes. */
+/* As above, but the waiter gives up before the lock is free: its entry is removed. */
 static void cut_the_ask_of_one_that_gives_up(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
@@ -177,7 +177,7 @@ static void lock_fairly(void *arg)
         print_error("%s\n", dibs_last_error()); /* what follows fails */
 }
 
-/* A fair one keeps the place that its first ask got, before one that came later. */
+/* A fair waiter keeps the place that its first ask got, before a waiter that came later. */
 static void cut_the_ask_of_a_fair_one(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
@@ -212,7 +212,7 @@ static void a_fair_ask_cut_at_any_byte(void **state)
 
 /* ----------------------------------------------------- a release that others wait behind */
 
-/* An unlock whose answer got lost may have been done or not; never is it said to have come too late. */
+/* An unlock whose answer got lost may have been done or not, but never says that it came too late. */
 static void unlock_and_cut(scene *s, script_rule rule)
 {
     unsigned fired = script_server_fired(s->net);
@@ -267,7 +267,7 @@ static bool is_contended(void *arg)
     return stats_of(c->rt).contended >= c->count;
 }
 
-/* One of the holder's own process waits for it. */
+/* A thread of the holder's own process waits for the lock. */
 static void begin_waiting_here(scene *s)
 {
     struct contention c = {s->rt, stats_of(s->rt).contended + 1};
@@ -296,7 +296,7 @@ static void a_release_that_asks_again_cut_at_any_byte(void **state)
     scene_close(&s);
 }
 
-/* The same, and another process waits already: it comes first. */
+/* As above, but another process waits already, and comes first. */
 static void cut_the_requeue_behind_another(scene *s, script_rule rule)
 {
     actor *elsewhere = actor_start();
@@ -326,7 +326,7 @@ static void a_release_that_asks_behind_another_cut_at_any_byte(void **state)
 
 /* ----------------------------------------------------------------- a message */
 
-/* It waits in the queue and listens. */
+/* A thread of another process waits in the queue and listens. */
 static void begin_waiting_there(scene *s)
 {
     lock_directly(s);
@@ -335,7 +335,7 @@ static void begin_waiting_there(scene *s)
     queue_await_listening(s->f->server, queue_at(s->f->server, "cut", 0).channel);
 }
 
-/* It does not hear of its grant; as it listens again, it asks. */
+/* The waiter does not hear of its grant; when it listens again, it asks. */
 static void a_message_cut_at_any_byte(void **state)
 {
     scene s = scene_open(*state, 0);
@@ -359,7 +359,7 @@ static void a_message_cut_at_any_byte(void **state)
     scene_close(&s);
 }
 
-/* All connections break while a grant is on its way, so it can't ask on the old one either. */
+/* All connections break while a grant is on its way, so the waiter cannot ask over the old one either. */
 static void everything_breaks_while_a_grant_is_on_its_way(void **state)
 {
     scene s = scene_open(*state, 0);
@@ -377,7 +377,7 @@ static void everything_breaks_while_a_grant_is_on_its_way(void **state)
     scene_close(&s);
 }
 
-/* Who gave up while its grant was on its way, and then hears of it, or of a part: it is given back. */
+/* A waiter gave up while its grant was on its way, and then hears of it, or of a part: the grant is given back. */
 static void a_grant_that_nobody_waits_for_any_more(void **state)
 {
     scene s = scene_open(*state, 0);
@@ -395,7 +395,7 @@ static void a_grant_that_nobody_waits_for_any_more(void **state)
         if (count % 20)
             script_server_cut_push(s.net, count);
         script_server_hold_pushes(s.net, false);
-        if (status == DIBS_OK) /* it asked once more, at the end of its time */
+        if (status == DIBS_OK) /* the waiter asked once more, at the end of its time */
             assert_status(DIBS_OK, actor_unlock(s.first, s.rt, "cut"));
         else
             assert_status(DIBS_TIMEOUT, status);

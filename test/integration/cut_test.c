@@ -16,14 +16,14 @@ static bool nobody_holds_or_waits(void *arg)
 
 #define PROMISED_MS 100
 
-/* From the reconnect, or from when the call ended if that was later, until nothing was left. */
+/* How long something was left, counted from the reconnect, or from the end of the call where that was later. */
 static delays stranded;
 
 static void expect_nothing_left(fixture *f, script_server *net, int64_t ended)
 {
     int64_t back;
 
-    /* Its lease would not end before the test does. */
+    /* The lease would not end before the test does, so it must be released. */
     assert_that(wait_until(nobody_holds_or_waits, f->rt, LIMIT_MS), "something is left");
     back = script_server_back_at(net);
     if (back != 0)
@@ -102,7 +102,7 @@ static void cut_everywhere(fixture *f, cut_function *cut)
     assert_true(count > 5);
     for (script_action action = SCRIPT_CLOSE_BEFORE; action <= SCRIPT_CLOSE_AFTER; action++)
         cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = action});
-    /* Nor once more on the new connection. */
+    /* A second break, on the new connection, changes nothing. */
     cut(f, rt, net, (script_rule){.match = "lock:cut", .action = SCRIPT_CLOSE_AFTER});
     cut(f, rt, net, (script_rule){.match = "lock:cut", .action = SCRIPT_CLOSE_BEFORE});
     delays_expect_few_late(&stranded, "nothing was left after the reconnect");

@@ -1,4 +1,4 @@
-/* What a lock is for: never two inside, whoever they are and however they came in. */
+/* What a lock is for: never are two inside, whichever threads they are and in whatever way they got in. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum {
     PROCESSES = 8,
     THREADS = 8,
-    ACQUIRES = 250, /* of each thread: 2,000 of each process, 16,000 in all */
+    ACQUIRES = 250, /* by each thread: 2,000 by each process, 16,000 in all */
     NAMES = 5,
     KILLS = 12,
     PROCESS_LIMIT_MS = 240000

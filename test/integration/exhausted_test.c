@@ -1,6 +1,6 @@
 /*
- * A process that has no descriptor left, or gets no thread: what can't be done says so and leaves nothing, what needs
- * none goes on, and when there are some again, all is well.
+ * A process that has no descriptor left, or gets no thread: a call that needs one says so and leaves nothing, the
+ * others go on, and when there are some again, all is well.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 static atomic_int thread_to_fail; /* counted from now, 0: none */
 
-/* In front of the C library's, and of the sanitizers'. */
+/* Replaces the function of the C library, and that of the sanitizers. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
 {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -41,7 +41,7 @@ static void a_thread_that_can_not_be_had(void **state)
 {
     fixture *f = *state;
 
-    fixture_open(f, 0); /* what the C library keeps, it has then */
+    fixture_open(f, 0); /* so that the C library has allocated what it keeps */
     dibs_close(f->rt);
     server_do(f->server, "PING");
     struct self before = self_now();
@@ -91,7 +91,7 @@ enum { DESCRIPTORS_MAX = 256 };
 static int taken[DESCRIPTORS_MAX];
 static size_t taken_count;
 
-/* Takes all that are left, but for `left`. False: others could be had still. */
+/* Takes all descriptors but `left`. False: there are more than it can take. */
 static bool take_descriptors_but(size_t left)
 {
     int fd;
@@ -131,7 +131,7 @@ static int teardown(void **state)
     return fixture_teardown(state);
 }
 
-/* With one more each time, until there are enough. */
+/* Each time one more is left, until there are enough. */
 static void none_left_to_open(void **state)
 {
     fixture *f = *state;
@@ -154,7 +154,7 @@ static void none_left_to_open(void **state)
         assert_status(DIBS_NO_MEMORY, status);
         assert_null(rt);
         assert_that(strstr(dibs_last_error(), "descriptor"), "%s", dibs_last_error());
-        for (size_t i = 0; i < left; i++) /* it gave back what it had */
+        for (size_t i = 0; i < left; i++) /* the failed call gave back what it had */
             taken[taken_count++] = dup(0);
         assert_int_equal(dup(0), -1);
         give_descriptors_back();
@@ -162,7 +162,7 @@ static void none_left_to_open(void **state)
     }
     print_message("# opened with %zu\n", left);
     assert_in_range(left, 2, 10);
-    /* What it has is enough for the rest. */
+    /* The connections that stand are enough for the rest. */
     expect_works(f, f->rt, "x");
     give_descriptors_back();
     expect_works(f, f->rt, "x");
@@ -218,7 +218,7 @@ static void none_left_to_connect_again(void **state)
     assert_int_equal(stats_of(f->rt).lost, 0);
 }
 
-/* Without a connection for the scheduler a lock is lost in time, not hung on to. */
+/* Without a connection for the scheduler, a lock counts as lost in time. */
 static void none_left_to_renew(void **state)
 {
     fixture *f = *state;
@@ -233,7 +233,7 @@ static void none_left_to_renew(void **state)
     assert_true(wait_until(works, f->rt, LIMIT_MS));
 }
 
-/* Nobody can tell it: it asks now and then, and gets the lock. */
+/* Nobody can tell the waiter of a grant: it asks now and then, and gets the lock. */
 static void expect_polling(fixture *f, process *holder, actor *waiter)
 {
     uint64_t granted = stats_of(f->rt).granted;
@@ -269,7 +269,10 @@ static void expect_push(fixture *f, process *holder, actor *waiter)
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
 }
 
-/* At its first wait, and when the subscription breaks under a waiter. As soon as there are some again it listens. */
+/*
+ * No descriptor for a subscription, at the first wait and when the subscription of a waiter breaks. As soon as there
+ * are some again, the waiter listens.
+ */
 static void none_left_to_subscribe(void **state)
 {
     fixture *f = *state;
@@ -323,7 +326,7 @@ static void child_works(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
 }
 
-/* What makes the runtime anew in the child fails, and is tried again by the next call. */
+/* Making the runtime anew in the child fails, and the next call tries again. */
 static void child_gets_no_thread(dibs_runtime *rt)
 {
     int before = descriptors();
@@ -367,7 +370,7 @@ static void no_thread_in_a_child(void **state)
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 
-/* With one more each time, until there are enough. */
+/* Each time one more is left, until there are enough. */
 static void child_has_no_descriptor(dibs_runtime *rt)
 {
     dibs_status status = DIBS_NO_MEMORY;

@@ -1,4 +1,4 @@
-/* A process that ends while its threads lock, wait and renew: it comes to its end, and what it held with its lease. */
+/* A process that ends while its threads lock, wait and renew: it does end, and its locks end with their leases. */
 #include <stdio.h>
 
 #include "support/fixture.h"
@@ -25,7 +25,7 @@ static void end_in_each_way(void **state)
         p = process_start((const char *const[]){program_path("leaver"), f->server->url, how, cycles, NULL});
         assert_int_equal(process_wait(p, LIMIT_MS), 0);
         process_free(p);
-        /* Nobody is left who listens, as soon as the server has noticed: the waiter is passed over. */
+        /* As soon as the server has noticed, nobody listens any more: the waiter is passed over. */
         if (queue_find(f->server, "held", 0, &entry))
             queue_await_deaf(f->server, entry.channel);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));

@@ -49,7 +49,7 @@ static void member_unlocks(process *team, int member)
     process_write(team, "unlock %d x", member);
 }
 
-/* Nobody but that one may have it now. */
+/* Expects that only this member gets the lock now. */
 static void expect_next(process *const *teams, size_t next, int member)
 {
     expect_done(process_read(teams[next]), member);
@@ -100,7 +100,7 @@ static bool all_contend(void *arg)
     return stats_of(c->rt).contended >= c->count;
 }
 
-/* However many they are, they wait among themselves, and one of them in the store. */
+/* However many there are, the plain waiters of a process wait among themselves, and one of them in the store. */
 static void plain_waiters_of_a_process_are_one_entry(void **state)
 {
     fixture *f = *state;
@@ -146,7 +146,9 @@ static void unlock(void *arg)
     dibs_unlock(arg, "x");
 }
 
-/* The lock is the head's before anybody else can ask for it, also in the process that lets go of it. */
+/*
+ * The head of the queue has the lock before any other thread can ask for it, even one of the process that released it.
+ */
 static void nobody_comes_before_the_head(void **state)
 {
     fixture *f = *state;
@@ -174,7 +176,7 @@ static void nobody_comes_before_the_head(void **state)
     dibs_close(second);
 }
 
-/* The holder's thread, a plain one behind the fair one of the same process: it is not handed on past it. */
+/* A plain waiter stands behind a fair one of the same process: the lease is not handed over past the fair one. */
 static void a_plain_waiter_comes_behind_a_fair_one(void **state)
 {
     fixture *f = *state;
@@ -203,7 +205,7 @@ static void a_plain_waiter_comes_behind_a_fair_one(void **state)
     actor_end(fairly);
 }
 
-/* The key went by its end, not by a release: who asks next serves the head, and who waits finds out by itself. */
+/* The key expired instead of being released: the next ask serves the head, and a waiter finds out by itself. */
 static void nobody_comes_before_it_when_a_lease_ends(void **state)
 {
     static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE, .lease_ms = SAFE_LEASE_MS};
@@ -219,7 +221,7 @@ static void nobody_comes_before_it_when_a_lease_ends(void **state)
         queue_await(f->server, "x", 1);
         if (i == 1)
             server_do(f->server, "DEL lock:x");
-        do { /* as one who hopes to come between */
+        do { /* as a thread would that hopes to get in between */
             dibs_runtime *newcomer = open_runtime(f->server, LONG_LEASE_MS);
             status = dibs_trylock(newcomer, "x");
             dibs_close(newcomer);
@@ -263,7 +265,7 @@ static void a_fair_waiter_that_died_is_passed_over(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-/* Out of its time in the middle of the queue: it leaves, the others keep their order. */
+/* A waiter in the middle of the queue runs out of time and leaves: the others keep their order. */
 static void a_fair_waiter_that_gave_up_leaves(void **state)
 {
     fixture *f = *state;

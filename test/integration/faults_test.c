@@ -1,4 +1,7 @@
-/* What a store can answer but what it should: the right status, in time, and nothing left behind. */
+/*
+ * Everything that a store may answer instead of what it should: each call has the right status, in time, and leaves
+ * nothing behind.
+ */
 #include <string.h>
 
 #include "support/actor.h"
@@ -7,7 +10,10 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* Opening must fail so, in bounded time; where word is given the error has it. */
+/*
+ * Expects that dibs_open fails with that status in bounded time, and that the detail contains `word`, unless that is
+ * NULL.
+ */
 static void expect_no_open(dibs_status expected, const char *url, const char *word)
 {
     int64_t begin = now_ms();
@@ -50,7 +56,7 @@ static const struct stranger {
     const char *what;
     script_options options;
     dibs_status status;
-    dibs_status or_status; /* where the contract allows either */
+    dibs_status or_status; /* another status that is allowed, too */
     const char *word;
 } strangers[] = {
     {"HTTP",
@@ -133,7 +139,7 @@ static void wrong_credentials(void **state)
     server_stop(s);
 }
 
-/* A password for a server that has none, or a database that it doesn't have. */
+/* A password for a server that has none, or a database that the server does not have. */
 static void unwanted_credentials(void **state)
 {
     fixture *f = *state;
@@ -270,8 +276,8 @@ static void out_of_memory_comes_back_at_once(void **state)
 }
 
 /*
- * The first answer is lost with its connection, and the second says that the
- * server takes no writes any more: what the first did is not forgotten.
+ * The first answer is lost with its connection, and the second says that the server takes no writes any more. What the
+ * first may have done must not be forgotten.
  */
 static void refuse_behind_a_lost_answer(script_server *net)
 {
@@ -300,7 +306,7 @@ static void an_ask_that_is_refused_when_it_is_sent_again(void **state)
     script_server_stop(net);
 }
 
-/* The same of the ask behind a release, for a thread that waits here. */
+/* As above, for the ask behind a release, on behalf of a thread of this process. */
 static void a_release_with_an_ask_that_is_refused_when_it_is_sent_again(void **state)
 {
     fixture *f = *state;
@@ -326,7 +332,7 @@ static void a_release_with_an_ask_that_is_refused_when_it_is_sent_again(void **s
 
 /* -------------------------------------------------- for now it can't serve */
 
-/* As a replica refuses writes: without a word about where its master is. */
+/* Lets the server refuse writes as a replica does, without saying where its master is. */
 static void demote(server *s)
 {
     server_do(s, "REPLICAOF 127.0.0.1 1");
@@ -356,7 +362,7 @@ static void a_replica_counts_as_unreachable(void **state)
         assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
         assert_status(DIBS_UNAVAILABLE, dibs_timedlock(f->rt, "x", 300));
         actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
-        pause_ms(300); /* time for it to be refused; whenever the promotion comes, it must get in */
+        pause_ms(300); /* time for the waiter to be refused; whenever the promotion comes, it must get the lock */
         assert_true(actor_busy(waiter));
         promote(f->server);
         assert_status(DIBS_OK, actor_result(waiter));

@@ -1,4 +1,4 @@
-/* The fence: larger for every later hold of a name, by whom and after what ever. */
+/* The fence: larger for every later hold of a name, by whichever thread and after whatever happened. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static void check_range(uint64_t fence)
     assert_true(fence < (uint64_t)1 << 63);
 }
 
-/* Locks, looks, unlocks: the new fence, which must be larger than the last one. */
+/* Locks and unlocks, and returns the new fence, which must be larger than the last one. */
 static uint64_t next_fence(dibs_runtime *rt, const char *name, uint64_t last)
 {
     uint64_t fence;
@@ -90,7 +90,7 @@ static void it_rises_over_runtimes_and_processes(void **state)
     dibs_close(second);
 }
 
-/* To the waiters of other processes, in whatever order they get it. */
+/* In whatever order the waiters of other processes get the lock. */
 static void it_rises_with_grants_to_waiters(void **state)
 {
     enum { AGENTS = 4 };
@@ -128,7 +128,7 @@ static void it_rises_with_handovers(void **state)
     f->config.handoff_ms = 60000;
     fixture_open(f, 0);
     assert_status(DIBS_OK, actor_lock(actors[0], f->rt, "x", 0));
-    /* More of them than the 1,023 that fit between two fences of the store. */
+    /* More hand-overs than the 1,023 that fit between two fences of the store. */
     for (int i = 0; i < 1500; i++) {
         actor *holder = actors[i % 2];
         actor *next = actors[(i + 1) % 2];
@@ -140,7 +140,7 @@ static void it_rises_with_handovers(void **state)
         fence = hold.fence;
         actor_begin_lock(next, f->rt, "x", DIBS_WAIT_FOREVER);
         if (i % 100 == 0)
-            actor_await_asleep(next); /* else whether it is there in time is left to chance */
+            actor_await_asleep(next); /* otherwise chance decides whether the waiter is there in time */
         assert_status(DIBS_OK, actor_unlock(holder, f->rt, "x"));
         assert_status(DIBS_OK, actor_result(next));
     }
@@ -179,7 +179,9 @@ static void query_shows_the_holders(void **state)
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
         fence = fence_of(f->rt, "x");
         assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
-        /* The same grant; a holder's own may be ahead by the hand-overs inside its process, which there were none of.
+        /*
+         * The fence of the same grant. A holder's own fence may be ahead by the hand-overs inside its process, of which
+         * there were none.
          */
         assert_int_equal(owner.fence / 1024, fence / 1024);
         assert_true(owner.fence <= fence);
@@ -190,7 +192,7 @@ static void query_shows_the_holders(void **state)
     }
 }
 
-/* The sidecar that holds it is not eternal, and outlives the lock by an hour. */
+/* The key of the fence expires, and outlives the lock by an hour. */
 static void its_memory_expires_but_not_soon(void **state)
 {
     fixture *f = *state;
@@ -222,7 +224,7 @@ static bool is_put_back(void *arg)
            strtoull(text, NULL, 10) == evicted->fence;
 }
 
-/* The server may evict it where memory is short: the next renewal of the lock that it belongs to puts it back. */
+/* The server may evict the key of the fence where memory is short: the next renewal of the lock writes it again. */
 static void it_is_put_back_by_the_next_renewal(void **state)
 {
     fixture *f = *state;
@@ -239,7 +241,7 @@ static void it_is_put_back_by_the_next_renewal(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* What another program wrote there is no fence, and keeps nobody from the lock. */
+/* What another program wrote into the key is no fence, and keeps nobody from the lock. */
 static void what_is_no_fence_is_as_good_as_none(void **state)
 {
     static const char *const texts[] = {"inf",  "-inf",  "nan",  "-1",  "9007199254740991",     "9007199254740992",

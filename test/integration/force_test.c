@@ -1,6 +1,6 @@
 /*
- * dibs_force_unlock: what becomes of the holder and of who waits; in a store that is out of memory, over connections
- * that went away, with the token that was shown.
+ * dibs_force_unlock: what becomes of the holder and of the waiters; in a store that is out of memory, over connections
+ * that were closed, with the token that was shown.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void begin_scene(fixture *f, process *agent, dibs_owner *owner)
     assert_status(DIBS_OK, dibs_query(f->rt, "x", owner));
 }
 
-/* The next has it at once. Whose it was learns of it by its next renewal, or when it gives it back. */
+/* The next waiter has the lock at once. The former holder learns of that by its next renewal or its unlock. */
 static void the_next_gets_it_and_the_holder_learns_of_it(void **state)
 {
     fixture *f = *state;
@@ -36,7 +36,7 @@ static void the_next_gets_it_and_the_holder_learns_of_it(void **state)
         assert_status(DIBS_NOT_HELD, dibs_force_unlock(operator, "x", queue_at(f->server, "x", 0).token));
         assert_int_equal(queue_size(f->server, "x"), 1);
         assert_status(DIBS_OK, dibs_force_unlock(operator, "x", i % 2 ? owner.token : NULL));
-        assert_status(DIBS_BUSY, dibs_trylock(operator, "x")); /* it is the next one's by now */
+        assert_status(DIBS_BUSY, dibs_trylock(operator, "x")); /* the lock is the next waiter's by now */
         assert_status(DIBS_OK, agent_result(agent));
         assert_true(agent_fence(agent, "x") > fence);
         if (i < 2) {
@@ -56,7 +56,7 @@ static void the_next_gets_it_and_the_holder_learns_of_it(void **state)
     agent_stop(agent);
 }
 
-/* Asked for twice with the token that was shown: the second time it is the next one's, who keeps it. */
+/* Forced twice with the token that was shown: the second time the lock is the next owner's, who keeps it. */
 static void a_token_ends_nobody_else(void **state)
 {
     fixture *f = *state;
@@ -94,12 +94,12 @@ static void a_store_without_memory(void **state)
     assert_false(server_has(f->server, "lock:y"));
     assert_status(DIBS_OK, dibs_query(f->rt, "x", &owner));
     assert_false(owner.held);
-    assert_true(owner.fence > 0); /* above the fence of whom it was taken from */
+    assert_true(owner.fence > 0); /* larger than the fence of the former holder */
     server_do(f->server, "CONFIG SET maxmemory 0");
     expect_works(f, f->rt, "x");
 }
 
-/* What could not even be sent is sent again. */
+/* A command that could not even be sent is sent again. */
 static void an_idle_connection_that_was_closed(void **state)
 {
     fixture *f = *state;
@@ -113,7 +113,7 @@ static void an_idle_connection_that_was_closed(void **state)
     }
 }
 
-/* Its characters that would be escaped elsewhere are as they are. */
+/* Characters of the token that would be escaped elsewhere stay as they are. */
 static void the_token_that_was_shown(void **state)
 {
     static const char *const labels[] = {"back\\slash", "\\x41", "\\", "\"quoted\"", "a b%c"};

@@ -279,7 +279,7 @@ static void child_cycles(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "own"));
 }
 
-/* At whatever moment of another thread's call: no mutex is left locked, no reply goes astray. */
+/* A fork at any moment of another thread's call leaves no mutex locked, and no reply goes astray. */
 static void fork_at_any_moment(void **state)
 {
     enum { THREADS = 4, FORKS = 40 };
@@ -343,7 +343,10 @@ static int inherited_descriptors(void)
     return count;
 }
 
-/* A waiter died, and its child lives on with what it inherited: the server must not take it for the waiter. */
+/*
+ * A waiter died, and its child lives on with the inherited descriptors: the server must not take the child for the
+ * waiter.
+ */
 static void a_child_does_not_listen_for_its_parent(void **state)
 {
     fixture *f = *state;

@@ -25,7 +25,7 @@
 
 static const dibs_lock_options fair = {.flags = DIBS_FAIR};
 
-/* x is held by another, or by a thread of the parent, or about to be. */
+/* "x" is held by another process or by a thread of the parent, or is about to be. */
 static void child_holds_nothing(dibs_runtime *rt)
 {
     CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
@@ -82,9 +82,9 @@ static bool is_among(const struct sockets *all, ino_t socket)
     return false;
 }
 
-static struct sockets librarys; /* those of the runtime */
+static struct sockets librarys; /* the sockets of the runtime */
 
-/* All that are open now and were not before. */
+/* Notes the sockets that are open now and were not before. */
 static void note_librarys_sockets(const struct sockets *before)
 {
     struct sockets after = open_sockets();
@@ -145,7 +145,7 @@ static void it_has_none_of_its_parents_sockets(void **state)
 
 /* ------------------------------------------------------------------- waiting */
 
-/* Its grant is kept back by the network, so it is on its way when the process forks. */
+/* The network keeps the grant back, so that it is on its way when the process forks. */
 static void with_a_grant_on_its_way(void **state)
 {
     fixture *f = *state;
@@ -178,7 +178,10 @@ static void with_a_grant_on_its_way(void **state)
     script_server_stop(net);
 }
 
-/* The release, and with it the push, at the moment of the fork: the message lies in a socket that both have. */
+/*
+ * The release, and with it the push, comes at the moment of the fork: the message lies in a socket that both processes
+ * have.
+ */
 static void with_a_grant_at_the_same_moment(void **state)
 {
     enum { TIMES = 30 };
@@ -224,7 +227,7 @@ static void child_waits_in_order(dibs_runtime *rt)
     dibs_close(rt); /* its entries are taken out of the queue in the background */
 }
 
-/* One waits fairly, one behind a thread of its process: their places are not the child's. */
+/* One thread waits fairly, one behind a thread of its process: their places are not the child's. */
 static void with_waiters_of_each_kind(void **state)
 {
     fixture *f = *state;
@@ -256,7 +259,7 @@ static void with_waiters_of_each_kind(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-/* The command is sent, its answer is not there: it is the parent's. */
+/* The command is sent and not answered yet: the answer is the parent's. */
 static void while_a_thread_asks(void **state)
 {
     fixture *f = *state;
@@ -290,10 +293,13 @@ static void while_a_thread_asks(void **state)
 
 static ssize_t (*real_send)(int, const void *, size_t, int); /* set before there is a second thread */
 static pthread_t test_thread;
-static atomic_bool scheduler_held; /* where it would write */
+static atomic_bool scheduler_held; /* the scheduler waits where it would send */
 static atomic_bool amid_a_command; /* the socket took a part of what it last wrote, and no more since */
 
-/* In front of the C library's. Who writes beside the test's own thread, while actors are at rest, is the scheduler. */
+/*
+ * Replaces the function of the C library. While the actors rest, a thread that sends and is not the test's own is the
+ * scheduler.
+ */
 ssize_t send(int fd, const void *bytes, size_t size, int flags)
 {
     if (pthread_equal(pthread_self(), test_thread))
@@ -342,7 +348,7 @@ static void await_renewals(dibs_runtime *rt, uint64_t more)
     assert_true(wait_until(has_renewed, &r, LIMIT_MS));
 }
 
-/* For these the server need not answer. */
+/* Makes only calls for which the server need not answer. */
 static void child_looks_only(dibs_runtime *rt)
 {
     child_has_no_socket_of_its_parent();
@@ -354,7 +360,7 @@ static void child_closes_at_once(dibs_runtime *rt)
     dibs_close(rt);
 }
 
-/* Its parent's names are taken. */
+/* Expects that the names which its parent holds are taken. */
 static void child_asks(dibs_runtime *rt)
 {
     child_has_no_socket_of_its_parent();
@@ -517,7 +523,10 @@ static void usual_descriptors(char *out, size_t size)
     process_free(p);
 }
 
-/* A program in the place of the process: it has none of its descriptors, and its waiter is passed over. */
+/*
+ * Another program replaces the process: it has none of its descriptors, and the waiter of the former process is passed
+ * over.
+ */
 static void exec_in_the_place_of_the_process(void **state)
 {
     fixture *f = *state;
@@ -544,7 +553,7 @@ static void exec_in_the_place_of_the_process(void **state)
     process_free(team);
 }
 
-/* Also after a failure the scheduler must come to its end. */
+/* The scheduler must be able to end after a failure, too. */
 static int teardown(void **state)
 {
     atomic_store(&scheduler_held, false);

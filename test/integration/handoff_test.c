@@ -20,7 +20,7 @@ typedef struct hammer {
     atomic_bool stop;
     atomic_int failed, inside;
     atomic_ullong times;
-    uint64_t last_fence; /* guarded by the lock of x itself */
+    uint64_t last_fence; /* guarded by the lock "x" itself */
     pthread_t threads[THREADS];
 } hammer;
 
@@ -91,7 +91,7 @@ static int by_size(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/* It is told within handoff_ms and a critical section; never does it wait for anything like a lease. */
+/* The waiter is granted within handoff_ms and one critical section, and never waits for as long as a lease. */
 static void a_waiter_elsewhere_is_not_starved(void **state)
 {
     enum { TIMES = 30 };
@@ -126,7 +126,7 @@ static void a_waiter_elsewhere_is_not_starved(void **state)
     agent_stop(agent);
 }
 
-/* One round trip for the lease of each 10 ms, or of 1,024 holds; not one for each hold. */
+/* One round trip for each 10 ms, or for 1,024 holds, and not one for each hold. */
 static void expect_few_commands(fixture *f, hammer *h, unsigned times)
 {
     int64_t begin;
@@ -141,7 +141,10 @@ static void expect_few_commands(fixture *f, hammer *h, unsigned times)
     await_strikes(h, times);
     hammer_stop(h);
     sent = stats_of(f->rt).store_commands - before;
-    /* where nobody waits for a moment it goes back to the store, and is asked for again: as often again at most */
+    /*
+     * where no thread waits for a moment, the lease goes back to the store and is asked for again: that may double the
+     * count
+     */
     allowed = 2 * (uint64_t)(now_ms() - begin) / HANDOFF_MS + 2 * atomic_load(&h->times) / FENCES_A_LEASE + 100;
     print_message("# %llu holds in %" PRId64 " ms with %" PRIu64 " commands, %" PRIu64 " handed on\n",
                   atomic_load(&h->times), now_ms() - begin, sent, stats_of(f->rt).handed_off);
@@ -163,7 +166,7 @@ static void few_commands_for_longer_ones(void **state)
     expect_few_commands(*state, &h, 1000);
 }
 
-/* Two processes that do so against each other, and a third that wants it now and then. */
+/* Two processes hammer on the same lock, and a third wants it now and then. */
 static void processes_take_turns(void **state)
 {
     fixture *f = *state;

@@ -10,7 +10,10 @@
 
 /* -------------------------------------------------------------------- config */
 
-/* With the fixture's server as url; a word that the error must have, or NULL: it is right. */
+/*
+ * Configurations for the fixture's server, each with a word that the detail must contain; NULL: the configuration is
+ * right.
+ */
 static const struct config_case {
     const char *what;
     dibs_config config;
@@ -146,7 +149,7 @@ static void the_prefix_makes_the_key(void **state)
     assert_status(DIBS_OK, dibs_lock(f->rt, "dibs"));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
     dibs_close(f->rt);
-    /* The same by a prefix that is the beginning of theirs. */
+    /* As above, by a prefix with which those keys begin. */
     f->config.key_prefix = "di";
     fixture_open(f, 0);
     assert_status(DIBS_INVALID, dibs_lock(f->rt, "bs:x"));
@@ -157,7 +160,7 @@ static void the_prefix_makes_the_key(void **state)
 
 /* ---------------------------------------------------------------------- URLs */
 
-/* Each is wrong in one part; the error must have one of two words. s3cr3t is every password. */
+/* Each is wrong in one part. The detail must contain one of two words, and never the password, s3cr3t. */
 static const struct url_case {
     const char *url;
     const char *word;
@@ -256,7 +259,7 @@ static void bad_urls_are_refused_by_the_part_at_fault(void **state)
     assert_true(right);
 }
 
-/* They are well formed, so that what comes is the network's answer. */
+/* These are well formed, so dibs_open fails only because of the network. */
 static void good_urls_are_not_refused(void **state)
 {
     static const char *const good[] = {"redis://127.0.0.1:1",
@@ -285,7 +288,7 @@ static void good_urls_are_not_refused(void **state)
     }
 }
 
-/* Opens url, which must reach database of s; credentials in it are right. */
+/* Expects that url reaches that database of the server; its credentials are right. */
 static void check_reaches(server *s, const char *url, int database)
 {
     dibs_runtime *rt = open_url(url, NULL);
@@ -348,7 +351,7 @@ static void several_urls_are_refused(void **state)
     assert_status(DIBS_INVALID, open_only(urls, 2, &rt));
     assert_null(rt);
     assert_true(strstr(dibs_last_error(), "url") != NULL);
-    /* For now. */
+    /* Several masters are not supported yet. */
     assert_status(DIBS_INVALID, open_only(urls, 3, &rt));
     assert_null(rt);
     assert_that(strcasestr(dibs_last_error(), "quorum") != NULL, "%s", dibs_last_error());

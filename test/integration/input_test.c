@@ -111,7 +111,7 @@ static void check_key(fixture *f, const char *name)
     assert_true(server_integer(f->server, "PTTL lock:%s", name) > 0);
 }
 
-/* All at the same time, each with a waiter: none is taken for another, none of their sidecars meet. */
+/* All are held at the same time, each with a waiter: none is taken for another, and their keys do not collide. */
 static void odd_names_are_names_like_any(void **state)
 {
     fixture *f = *state;

@@ -37,7 +37,7 @@ static void open_as_u(fixture *f, script_server *net, const char **url, uint32_t
     fixture_open(f, lease_ms);
 }
 
-/* An account that may not end its old connections: what is stuck in one arrives whenever it likes. */
+/* The account may not end its old connections: what is stuck in one may arrive at any time. */
 static void open_without_client_kill(fixture *f, script_server *net, const char **url)
 {
     server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -client +client|id +client|setname");
@@ -64,7 +64,7 @@ static void a_stuck_renewal_does_not_undo_an_extension(void **state)
     server_await_ask(f->server, asks);
     assert_true(server_integer(f->server, "PTTL lock:x") > FAR_MS);
     assert_true(hold_of(f->rt, "x").remaining_ms > FAR_MS);
-    dibs_unlock_all(f->rt); /* or it goes on in the background */
+    dibs_unlock_all(f->rt); /* otherwise the release goes on in the background */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     dibs_close(f->rt);
     f->rt = NULL;
@@ -105,7 +105,10 @@ static void release_when_long(void *arg)
     server_await_ask(by->f->server, asks);
 }
 
-/* It was sent again over the next connection, and a longer one behind it, before it arrives, in time. */
+/*
+ * The extension is sent again over the next connection, and a longer one after it, before the stuck one arrives in
+ * time.
+ */
 static void a_stuck_extension_is_reckoned_with(void **state)
 {
     fixture *f = *state;
@@ -171,7 +174,7 @@ static void an_ask_is_stuck_when_the_right_to_end_connections_is_withdrawn(void 
     script_server_stop(net);
 }
 
-/* It said that it did not know what came of it; when it arrives, the lock is somebody's who came since. */
+/* The forced unlock ended with its outcome in doubt. When it arrives, the lock belongs to somebody who came since. */
 static void a_forced_unlock_that_is_stuck_ends_nobody_who_came_since(void **state)
 {
     fixture *f = *state;
@@ -208,8 +211,8 @@ static bool has_passed(void *arg)
 }
 
 /*
- * Nobody can end the connection that it is stuck in: it carries the time after which it is nothing any more, and the
- * attempt is taken back for good only after that. However late it comes then, it leaves nothing.
+ * Nobody can end the connection in which the ask is stuck. The ask carries the time after which it is ignored, and its
+ * retraction is confirmed only after that. However late the ask arrives, it leaves nothing.
  */
 static void a_stuck_ask_leaves_nothing(void **state)
 {
@@ -221,7 +224,7 @@ static void a_stuck_ask_leaves_nothing(void **state)
     script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(f->rt, "x"));
     int64_t until = now_ms() + 2 * (int64_t)f->config.command_timeout_ms;
-    dibs_close(f->rt); /* waits for the taking back */
+    dibs_close(f->rt); /* waits for the retraction */
     f->rt = NULL;
     assert_true(wait_until(has_passed, &until, LIMIT_MS));
     long long asks = server_asks(f->server);
@@ -232,7 +235,7 @@ static void a_stuck_ask_leaves_nothing(void **state)
     script_server_stop(net);
 }
 
-/* It said 1970 when it was connected to, and says today's time since: everything seems to come too late. */
+/* The server said 1970 when it was connected to, and says today's time since: everything seems to come too late. */
 static void a_server_whose_clock_jumps_ahead(void **state)
 {
     fixture *f = *state;
@@ -341,7 +344,7 @@ static void acquire(server *s, const char *token, const char *not_after, long lo
     freeReplyObject(reply);
 }
 
-/* Which is also how an ask looks to a server whose clock has jumped ahead. */
+/* To a server whose clock has jumped ahead, each ask looks like a late one. */
 static void an_ask_has_its_time(void **state)
 {
     fixture *f = *state;
@@ -361,7 +364,10 @@ static void an_ask_has_its_time(void **state)
     acquire(s, "mine", future, answer);
     assert_int_equal(answer[0], 1);
     assert_true(answer[1] >= before);
-    /* Sent again too late by its owner: nothing is renewed. Another is told the same, and in time, that it is taken. */
+    /*
+     * An ask that its owner sends again too late renews nothing. Another bid's late ask is told the same; one in time
+     * is told that the lock is taken.
+     */
     server_do(s, "PEXPIRE lock:x 50000");
     acquire(s, "mine", past, answer);
     assert_int_equal(answer[0], -1);

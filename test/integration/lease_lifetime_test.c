@@ -1,4 +1,4 @@
-/* A lease: renewed while it is held, ended in time, and never ended in silence. */
+/* A lease: renewed while it is held, ended in time, and never lost without a word. */
 #include <stdio.h>
 #include <string.h>
 
@@ -131,7 +131,7 @@ static void a_fixed_lease_is_lost_before_the_key_is_gone(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* Seen from another client that waits for the end: when it is inside, the first one knows. */
+/* When another client gets in after the end of the lease, the first holder knows of its loss already. */
 static void the_next_one_gets_in_after_the_loss_is_known(void **state)
 {
     fixture *f = *state;
@@ -186,7 +186,7 @@ static void extend_sets_the_end_of_a_renewed_lease(void **state)
     }
     assert_int_equal(hold_of(f->rt, "x").count, 1);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-    /* It was the hold's, not the name's. */
+    /* The extension was for the hold, not for the name. */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     assert_true(server_integer(f->server, "PTTL lock:x") > SAFE_LEASE_MS);
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
@@ -277,7 +277,7 @@ static const struct accident {
     {"FLUSHALL", flush_all, false},
 };
 
-/* Found by the next renewal, sticky at any depth; after the last unlock all is as new. */
+/* The loss is found by the next renewal and stays, at any depth; after the last unlock the name can be locked again. */
 static void expect_loss(fixture *f, const struct accident *a)
 {
     uint64_t lost = stats_of(f->rt).lost;
@@ -324,7 +324,7 @@ static void a_lost_key_is_found_out_by_the_next_renewal(void **state)
     }
 }
 
-/* Before any renewal could tell: the release itself finds out, and says so. */
+/* The release itself finds the loss, before any renewal could. */
 static void unlock_finds_out_by_itself(void **state)
 {
     fixture *f = *state;
@@ -500,7 +500,7 @@ static void a_lock_released_while_the_network_is_cut_is_deleted_later(void **sta
     script_server_stop(net);
 }
 
-/* What is retracted is the old hold, by its token: never one that came after. */
+/* Only the token of the old hold is retracted, never that of a later one. */
 static void the_late_deletion_spares_a_later_hold(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,4 @@
-/* A runtime's life: opened and closed without a trace, closed on whoever is inside, and its events. */
+/* A runtime's life: opened and closed without a trace, closed while threads are inside, and its events. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,7 +127,7 @@ static void lock_fairly(void *arg)
     call->status = dibs_lock_with(call->rt, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
 }
 
-/* They have places in the store's queue, which go; so does a grant that comes at the same moment. */
+/* The waiters' places in the store's queue are given up, and so is a grant that comes at the same moment. */
 static void close_with_waiters_in_the_store(void **state)
 {
     enum { TIMES = 40 };
@@ -147,7 +147,7 @@ static void close_with_waiters_in_the_store(void **state)
         actor_begin(ordered, lock_fairly, &call);
         actor_begin_lock(plain, f->rt, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 2);
-        if (i % 4 == 0) { /* the release after the close, else about the same time */
+        if (i % 4 == 0) { /* the release comes after the close, otherwise at about the same time */
             dibs_close(f->rt);
             assert_int_equal(queue_size(f->server, "x"), 0);
             assert_status(DIBS_OK, dibs_unlock(holder, "x"));
@@ -226,7 +226,7 @@ static void two_runtimes_are_two_owners(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
-/* As soon as its threads are inside: whichever comes first, every call ends and no key is left. */
+/* Closed as soon as its threads are inside: whichever comes first, every call ends and no key is left. */
 static void lock_forever(void *arg)
 {
     dibs_runtime *rt = arg;
@@ -418,7 +418,7 @@ static void a_slow_callback_stalls_no_renewal(void **state)
     f->rt = NULL;
 }
 
-/* No more of them than the queue holds; the rest are counted, and nothing waits for room. */
+/* Not more events are told than the queue holds; the others are counted, and nothing waits for room. */
 static void events_that_do_not_fit_are_counted(void **state)
 {
     enum { MANY = 5000 };

@@ -25,14 +25,14 @@ static int setup(void **state)
     return fixture_setup(state);
 }
 
-/* From now on the nth allocation fails, of whatever thread but this. 0: none does. */
+/* From now on the nth allocation of all other threads fails. 0: none does. */
 static void fail_the(long nth)
 {
     atomic_store(&fail_at, nth);
     atomic_store(&fails_elsewhere, nth > 0);
 }
 
-/* Whether it did. */
+/* Whether that allocation failed. */
 static bool has_failed(void)
 {
     bool failed = atomic_exchange(&fails_elsewhere, false) && atomic_load(&fail_at) <= 0;
@@ -91,7 +91,7 @@ static void open_and_use(void *arg)
     dibs_close(rt);
 }
 
-/* On a thread that ends, so that what it kept for itself goes, too. */
+/* One cycle, on a thread that ends, so that the memory which the thread kept for itself is freed, too. */
 static dibs_status run_with(fixture *f, long nth, bool *failed, bool *opened)
 {
     struct run run = {.f = f};
@@ -143,7 +143,7 @@ struct waiter {
     dibs_status locked, unlocked;
 };
 
-/* Waits, uses it, lets it go. */
+/* Waits for the lock and releases it. */
 static void wait_and_use(void *arg)
 {
     struct waiter *w = arg;
@@ -164,7 +164,7 @@ struct begun {
     actor *actor;
 };
 
-/* It sleeps, or has come back already. */
+/* Whether the waiter sleeps, or has come back already. */
 static bool has_begun(void *arg)
 {
     const struct begun *b = arg;
@@ -172,7 +172,7 @@ static bool has_begun(void *arg)
     return stats_of(b->rt).contended > b->contended || !actor_busy(b->actor);
 }
 
-/* All waiters get it, one after the other; who could not wait for want of memory has said so. */
+/* All waiters get the lock, one after the other; one that could not wait has said DIBS_NO_MEMORY. */
 static bool contend(fixture *f, dibs_runtime *holder, long nth)
 {
     struct waiter waiters[WAITERS];
@@ -290,7 +290,7 @@ static void a_thousand_times_opened_and_closed(void **state)
         open_and_close(f, holder, waiter, i);
     self_assert_as(before);
     print_message("# %ld allocations more, %ld kB more\n", atomic_load(&living) - allocations, resident_kb() - kb);
-    if (CAN_FAIL) { /* each leaves its handle; and the holder may be in the midst of something */
+    if (CAN_FAIL) { /* each leaves its handle, and the holder may have something allocated for a moment */
         assert_true(atomic_load(&living) - allocations <= TIMES + 2);
         assert_true(resident_kb() - kb < 2048);
     }

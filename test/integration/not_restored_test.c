@@ -1,4 +1,7 @@
-/* The store is restarted: what was deleted, by the new server or the old, or released meanwhile is not set again. */
+/*
+ * The store is restarted: a lock that was deleted in the old server or the new one, or released meanwhile, is not
+ * restored.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,7 +35,7 @@ static void flush_and_disconnect(server *s)
     server_do(s, "CLIENT KILL TYPE normal");
 }
 
-/* By the same server, the next renewal finds it gone, whether or not that was restarted before. */
+/* The next renewal, at the same server, finds the lock gone, whether or not the server was restarted before. */
 static void what_is_deleted_is_not_restored(void **state)
 {
     static void (*const accidents[])(server * s) = {delete, flush, delete_and_disconnect, flush_and_disconnect};
@@ -76,7 +79,7 @@ static void what_was_unlocked_meanwhile_is_not_restored(void **state)
     }
 }
 
-/* Whenever the unlock comes, and whatever it says, nothing is left. */
+/* Whenever the unlock comes, and whatever it returns, nothing is left. */
 static void an_unlock_while_it_is_restored(void **state)
 {
     enum { ROUNDS = 20, NAMES = 20 };
@@ -106,7 +109,7 @@ static void an_unlock_while_it_is_restored(void **state)
 /* In renew.lua alone the lock's key comes behind the number of two keys. */
 #define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
 
-/* The request is stuck on its way and comes after the release: what is retracted comes behind it. */
+/* The restoring renewal is stuck on its way and comes after the release: the retraction comes later still. */
 static void what_comes_after_the_unlock_is_undone(void **state)
 {
     fixture *f = *state;
@@ -128,7 +131,7 @@ static void what_comes_after_the_unlock_is_undone(void **state)
     script_server_stop(net);
 }
 
-/* What TIME is to say: a while from now. So nothing seems to come too late meanwhile. */
+/* A reply to TIME that is some while ahead, so that nothing seems to come too late meanwhile. */
 static const char *time_to_come(server *s)
 {
     static char bytes[64];
@@ -151,8 +154,10 @@ static bool has_more_sets(void *arg)
     return server_calls(before->server, "set") > before->count;
 }
 
-/* Where no connection may be ended, it may also come over one that the runtime has left, and later than the answer to
- * the next. It has its time, and what is retracted comes after that. */
+/*
+ * Where no connection may be ended, a renewal may even arrive over one that the runtime has left, after the next
+ * renewal was answered. It carries its own time limit, and the retraction comes after that.
+ */
 static void what_comes_over_an_old_connection_is_undone(void **state)
 {
     fixture *f = *state;
@@ -173,7 +178,8 @@ static void what_comes_over_an_old_connection_is_undone(void **state)
     assert_false(server_has(f->server, "lock:x"));
     struct sets_at before = {f->server, server_calls(f->server, "set")};
     script_server_release(net);
-    assert_true(wait_until(has_more_sets, &before, LIMIT_MS)); /* it may be gone at once: its trace is not */
+    assert_true(wait_until(has_more_sets, &before,
+                           LIMIT_MS)); /* the key may be gone at once, but the server has counted the write */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     dibs_close(rt);
     script_server_stop(net);

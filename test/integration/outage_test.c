@@ -1,4 +1,4 @@
-/* A store that is away, or has forgotten: ridden out for as long as was said, and taken up again. */
+/* A store that is away, or has forgotten everything: the outage is ridden out for outage_ms, and then work goes on. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void a_waiting_call_rides_out_an_outage(void **state)
     assert_true(stats_of(f->rt).reconnects > 0);
 }
 
-/* The same when it waits already, for somebody else's lock. */
+/* As above, for a thread that waits for a lock already. */
 static void an_outage_in_the_middle_of_a_wait(void **state)
 {
     fixture *f = *state;
@@ -48,14 +48,14 @@ static void an_outage_in_the_middle_of_a_wait(void **state)
     pause_ms(200);
     assert_true(actor_busy(waiter));
     server_restart(f->server);
-    /* Perhaps not before the lease that it saw could have ended, had the store kept it; but then. */
+    /* Perhaps only when the lease that the waiter saw would have ended, had the store kept it; but then at once. */
     assert_status(DIBS_OK, actor_result(waiter));
     assert_true(server_has(f->server, "lock:x"));
     assert_status(DIBS_OK, actor_unlock(waiter, f->rt, "x"));
     actor_end(waiter);
 }
 
-/* Nobody holds it, and nothing is known of it: that is what both say. */
+/* Nobody holds the lock, and nothing is known of it: both calls say so. */
 static void two_tries_at_a_server_that_is_silent(void **state)
 {
     fixture *f = *state;
@@ -96,7 +96,7 @@ static void an_outage_that_lasts_ends_the_wait(void **state)
     assert_that(took >= 1500 - 1, "%" PRId64 " ms", took);
     assert_that(took <= 1500 + 2000 + SLACK_MS, "%" PRId64 " ms", took);
     assert_status(DIBS_NOT_HELD, dibs_check(f->rt, "x"));
-    /* Never past its own wait. */
+    /* The call never lasts longer than its own wait. */
     heard = now_ms();
     assert_status(DIBS_UNAVAILABLE, dibs_timedlock(f->rt, "x", 200));
     assert_true(now_ms() - heard <= 200 + 2000 + SLACK_MS);
@@ -128,7 +128,7 @@ static void one_try_is_bounded(void **state)
     assert_status(DIBS_UNAVAILABLE, dibs_extend(f->rt, "held", LONG_LEASE_MS));
     assert_status(DIBS_OK, dibs_check(f->rt, "held"));
     server_resume(f->server);
-    /* The tries were received while it stood still, and were made when it went on: they are taken back. */
+    /* The server received the asks while it stood still, and did them when it went on: they are retracted. */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
@@ -181,7 +181,7 @@ static bool has_passed(void *arg)
     return now_ms() >= *until;
 }
 
-/* A server that ends each connection as soon as it is made is not asked for another at once, however often it does. */
+/* A server that ends each connection as soon as it is made is not connected to again at once, however often it does. */
 static void an_outage_is_no_storm_of_connections(void **state)
 {
     fixture *f = *state;
@@ -221,7 +221,7 @@ static void scripts_that_were_flushed(void **state)
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_false(server_has(f->server, "lock:x"));
     }
-    /* Renewals find theirs again, too. */
+    /* Renewals find the server again, too. */
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     for (int i = 0; i < 8; i++) {
         server_do(f->server, "SCRIPT FLUSH");

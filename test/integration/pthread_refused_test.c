@@ -50,7 +50,7 @@ static bool is_refused(void)
     return atomic_load(&refuse_at) > 0 && atomic_fetch_sub(&refuse_at, 1) == 1;
 }
 
-/* The function of that name behind ours, of the same type. */
+/* The C library's function of that name, of the same type. */
 #define REAL(name)                                                                                                     \
     static __typeof__(name) *real;                                                                                     \
     if (!real)                                                                                                         \
@@ -114,7 +114,7 @@ static void expect_refused(const char *url)
 
 enum { FORK_GUARDS = 4 }; /* of holds, descriptors, stores in memory and runtimes, in that order */
 
-/* What is set up once for the process goes on from where it was refused: no handler is registered twice. */
+/* What is set up once for the process goes on where it failed before: no handler is registered twice. */
 static void without_handlers_for_forks(void **state)
 {
     dibs_runtime *rt;
@@ -122,7 +122,7 @@ static void without_handlers_for_forks(void **state)
     (void)state;
     assert_int_equal(atomic_load(&fork_guards), 0);
     for (int i = 0; i < FORK_GUARDS; i++) {
-        atomic_store(&refuse_at, 2); /* the key, or what was refused the time before, can be had */
+        atomic_store(&refuse_at, 2); /* the call that was refused the time before succeeds */
         expect_refused("mem:");
         assert_int_equal(atomic_load(&refuse_at), 0);
         assert_int_equal(atomic_load(&fork_guards), i);

@@ -48,7 +48,7 @@ static inline answer ask(server *s, const char *token, const char *number, const
     return ask_late(s, token, number, channel, "0");
 }
 
-/* The first of what release.lua says. */
+/* The first number of release.lua's reply. */
 static inline long long release(server *s, const char *token)
 {
     redisReply *reply = server_command(s, "EVAL %s 4 " KEYS " %s", dibs__script_text(DIBS__SCRIPT_release), token);
@@ -58,7 +58,7 @@ static inline long long release(server *s, const char *token)
     return code;
 }
 
-/* token NULL: of whoever holds it. */
+/* token NULL: whoever holds the lock. */
 static inline long long force(server *s, const char *token)
 {
     char owner[192];
@@ -100,7 +100,7 @@ static inline void expect_taken(answer a)
     assert_in_range(a.number, 1, 600000);
 }
 
-/* "holder" has the lock, and "dibs:a", "dibs:b" wait, each listening for itself. */
+/* "holder" has the lock; "dibs:a" and "dibs:b" wait for it, each listening to a channel of its own. */
 typedef struct scene {
     server *s;
     redisContext *a, *b;

@@ -24,7 +24,7 @@ static void a_release_grants_though_memory_is_out(void **state)
     clear_scene(&c);
 }
 
-/* No key to delete first, as where a lease ended. */
+/* There is no key to delete first, as where a lease has ended. */
 static void the_queue_is_served_though_memory_is_out(void **state)
 {
     scene c = set_scene(state);
@@ -40,7 +40,7 @@ static void the_queue_is_served_though_memory_is_out(void **state)
     clear_scene(&c);
 }
 
-/* The server dropped one of the two keys to win memory. Whoever is in the other alone is not granted by mistake. */
+/* The server evicted one of the queue's two keys. A waiter that stands in the other alone is not granted by mistake. */
 static void an_evicted_half_of_the_queue(void **state)
 {
     scene c = set_scene(state);
@@ -59,7 +59,10 @@ static void an_evicted_half_of_the_queue(void **state)
     clear_scene(&c);
 }
 
-/* Who has no right to publish can't hand it on: it is free then, and nobody who was not told has it. */
+/*
+ * A release without the right to publish cannot tell the next: the lock is free then, and no waiter has it without
+ * knowing.
+ */
 static void a_release_without_the_right_to_publish(void **state)
 {
     scene c = set_scene(state);
@@ -78,7 +81,10 @@ static void a_release_without_the_right_to_publish(void **state)
     clear_scene(&c);
 }
 
-/* Nor can an operator who has no such right: whose lock it was has lost it, and nobody has it instead. */
+/*
+ * A forced unlock without that right cannot tell the next either: the holder has lost the lock, and nobody has it
+ * instead.
+ */
 static void a_forced_unlock_without_the_right_to_publish(void **state)
 {
     fixture *f = *state;
@@ -101,7 +107,9 @@ static void a_forced_unlock_without_the_right_to_publish(void **state)
     dibs_close(weak);
 }
 
-/* Who was told by another server that somebody has the lock, which this one may not know: that one is to set it again.
+/*
+ * The asker knows from another server that the lock is held, which this one may not know: the holder must have time to
+ * restore it.
  */
 static void who_leaves_it_to_its_owner_only_enters(void **state)
 {

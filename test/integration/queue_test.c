@@ -6,7 +6,7 @@
 
 /* --------------------------------------------------------------- the scripts */
 
-/* What of the ask behind it. */
+/* Releases, and asks in the same script. Returns the answer to the ask. */
 static answer requeue(server *s, const char *token, const char *next, const char *number, const char *channel,
                       long long *released)
 {
@@ -45,7 +45,7 @@ static void the_ask_that_finds_it_taken_enters(void **state)
     assert_true(b.order == a.order + 1);
     assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 1100000);
     assert_true(server_integer(c.s, "PTTL dibs:waiters:{lock:x}") > 1100000);
-    /* Who only tries leaves nothing. */
+    /* A single try leaves nothing. */
     expect_taken(ask(c.s, "dibs:c", "1", ""));
     assert_int_equal(queue_size(c.s, "x"), 2);
     assert_int_equal(server_integer(c.s, "HLEN dibs:waiters:{lock:x}"), 2);
@@ -68,7 +68,10 @@ static void who_asks_again_keeps_its_place(void **state)
     clear_scene(&c);
 }
 
-/* By arrival at the server, whatever its clock says: each is one behind the last, also where all have left between. */
+/*
+ * The order is that of arrival, whatever the server's clock says: each entry comes behind the last, even where all
+ * others have left.
+ */
 static void the_order_is_that_of_arrival(void **state)
 {
     scene c = set_scene(state);
@@ -126,7 +129,7 @@ static void a_release_grants_the_head_and_tells_it(void **state)
     clear_scene(&c);
 }
 
-/* Also where somebody listens by a pattern, whom the same message would reach. */
+/* Also where somebody listens by a pattern that matches the channel. */
 static void who_does_not_listen_is_passed_over(void **state)
 {
     scene c = set_scene(state);
@@ -137,7 +140,7 @@ static void who_does_not_listen_is_passed_over(void **state)
     assert_int_equal(release(c.s, "holder"), 1);
     expect_owner(c.s, "dibs:b");
     expect_told(c.b, "1", fence(c.s), "dibs:b");
-    expect_told(all, "1", fence(c.s), "dibs:b"); /* and of no other */
+    expect_told(all, "1", fence(c.s), "dibs:b"); /* and nothing is told of any other */
     assert_int_equal(queue_size(c.s, "x"), 0);
     ear_close(all);
     clear_scene(&c);
@@ -177,7 +180,7 @@ static void where_nobody_lives_it_is_free(void **state)
     clear_scene(&c);
 }
 
-/* The key is gone, by its end or by an operator: whoever comes next serves the queue first. */
+/* The key is gone, by its expiry or by an operator: the next ask serves the queue first. */
 static void a_newcomer_does_not_pass_the_queue(void **state)
 {
     scene c = set_scene(state);
@@ -207,7 +210,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
     expect_fresh_lease(c.s);
     assert_int_equal(queue_size(c.s, "x"), 1);
     assert_false(ear_heard_anything(c.a));
-    /* And one that was long away and is back: its ask counts, not the time before. */
+    /* A waiter that was away for long and is back: its new ask counts, not the time before. */
     set_seen(c.s, "dibs:b", "dibs:2", 300001000);
     server_do(c.s, "DEL lock:x");
     assert_int_equal(ask(c.s, "dibs:b", "2", "dibs:2").code, 1);
@@ -215,7 +218,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
     clear_scene(&c);
 }
 
-/* A release that finds nothing to release: a lease that ended, a stranger's, one sent twice. */
+/* Releases that find nothing to release: of a lease that ended, by a stranger, sent twice. */
 static void any_release_wakes_the_queue_where_the_key_is_gone(void **state)
 {
     scene c = set_scene(state);
@@ -246,7 +249,7 @@ static void the_owner_that_asks_has_a_whole_lease(void **state)
     clear_scene(&c);
 }
 
-/* Granted while it waits, by an ask or by a push that was lost: its entry would be granted once more. */
+/* An owner's entry, after an ask or a push that was lost, would be granted once more. */
 static void a_grant_takes_its_own_entry_out(void **state)
 {
     scene c = set_scene(state);

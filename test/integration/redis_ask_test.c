@@ -13,7 +13,7 @@
 
 #define ROUNDS 5
 #define CONNECTIONS 2
-#define ASKS_WITHIN_MS 2000 /* who waits for a foreigner asks every 100 ms at the latest */
+#define ASKS_WITHIN_MS 2000 /* a waiter for a foreign lock asks every 100 ms at the latest */
 
 /* ------------------------------------------------------- what the server saw */
 
@@ -48,7 +48,7 @@ static bool read_sender(const char *line, char sender[64])
 
 /* ------------------------------------------------------------------ the scene */
 
-/* A foreigner has "x", so who waits for it asks again and again. */
+/* A foreign client has "x", so a waiter asks again and again. */
 static void open_scene(fixture *f)
 {
     server_stop(f->server);
@@ -77,7 +77,7 @@ static bool sends(fixture *f, uint64_t count, int64_t limit_ms)
     return wait_until(has_sent, &(struct commands){f->rt, count}, limit_ms);
 }
 
-/* Two calls at once. Where they go over one connection another is made in the background, for the next. */
+/* Makes two calls at once. Where both go over one connection, another is made in the background. */
 static void make_two_calls(fixture *f)
 {
     actor *actors[CONNECTIONS];
@@ -100,8 +100,8 @@ static void make_two_calls(fixture *f)
 }
 
 /*
- * While the server says nothing, another call takes the connection that an idle runtime would use; then who waits asks.
- * Where it had asked just before, and so can't again, this is done once more.
+ * While the server is silent, another call takes the connection that an idle runtime would use; then the waiter asks.
+ * Where the waiter had asked just before, this is done once more.
  */
 static void have_it_asked_beside_another_call(fixture *f, actor *other)
 {
@@ -119,7 +119,7 @@ static void have_it_asked_beside_another_call(fixture *f, actor *other)
     assert_true(asked);
 }
 
-/* Over how many connections commands with that text came until now, and how many did. */
+/* How many commands with that text have come, and over how many connections. */
 struct traffic {
     unsigned connections, commands;
 };
@@ -188,7 +188,7 @@ static void all_asks_of_a_token_go_over_one_connection(void **state)
     actor_end(other);
 }
 
-/* The first of them is the one behind the release of the thread before, on the connection of that. */
+/* The first ask is sent with the release of the thread before, over the same connection. */
 static void the_ask_behind_a_release_is_the_first_of_them(void **state)
 {
     fixture *f = *state;
@@ -201,7 +201,8 @@ static void the_ask_behind_a_release_is_the_first_of_them(void **state)
     have_connections_made(f, monitor);
     for (int i = 0; i < ROUNDS; i++) {
         assert_status(DIBS_OK, actor_lock(holder, f->rt, "x", 0));
-        server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS); /* so the ask behind it finds it taken */
+        server_do(f->server, "SET lock:x by-hand PX %d",
+                  LONG_LEASE_MS); /* so the ask behind the release finds the lock taken */
         actor_begin_lock(waiter, f->rt, "x", DIBS_WAIT_FOREVER);
         actor_await_asleep(waiter);
         traffic_of(f->server, monitor, "");
@@ -222,7 +223,10 @@ static void the_ask_behind_a_release_is_the_first_of_them(void **state)
 
 /* --------------------------------------------------------- how often it asks */
 
-/* The release and the ask of the next are one script: who waits here has the lock from that, with no ask of its own. */
+/*
+ * The release and the ask for the next thread are one script: the waiter has the lock from that, without an ask of its
+ * own.
+ */
 static void an_unlock_for_another_thread_is_one_command(void **state)
 {
     fixture *f = *state;
@@ -256,7 +260,7 @@ static bool has_passed(void *arg)
     return now_ms() >= *until;
 }
 
-/* An owner of whom it was known until when, and is not any more, is asked for no more often than any foreigner. */
+/* An owner whose lease had a known end and has none any more is asked for no more often than a foreign owner. */
 static void an_owner_that_has_no_end_any_more(void **state)
 {
     fixture *f = *state;

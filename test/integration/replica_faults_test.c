@@ -7,7 +7,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* A server of ours has no replica: a grant is never acknowledged. */
+/* The test's server has no replica, so a grant is never acknowledged, and is retracted. */
 static void expect_taken_back(fixture *f, dibs_runtime *rt, script_server *net, script_rule rule)
 {
     unsigned fired = script_server_fired(net);
@@ -30,7 +30,7 @@ static void a_connection_that_breaks_before_the_replicas_answer(void **state)
 
     fixture_open(f, 0);
     for (int i = 0; i < 2; i++) {
-        /* What became of the ask is not known at first. */
+        /* At first, the outcome of the ask is in doubt. */
         expect_taken_back(f, rt, net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
         expect_taken_back(f, rt, net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
         /* The whole grant comes, and the connection is gone when WAIT is to be sent; or when it has been. */
@@ -47,7 +47,7 @@ static void a_connection_that_breaks_before_the_replicas_answer(void **state)
     script_server_stop(net);
 }
 
-/* The same with the server itself: it stands still, then it is gone. */
+/* As above, but the server itself stands still, and then is gone. */
 static void a_server_that_dies_meanwhile(void **state)
 {
     fixture *f = *state;
@@ -93,8 +93,8 @@ static void a_taken_lock_is_busy_at_once(void **state)
 #define RIVALS 2
 
 /*
- * What one is granted, the other finds taken, for a moment: neither is that the end of its patience nor the reason why
- * it ends. Each stands for a process: they know nothing of each other.
+ * What one runtime is granted, the other finds taken for a moment. That neither restarts its patience nor is told as
+ * the reason in the end. Each runtime stands for a process.
  */
 static void rivals_without_replicas_give_up(void **state)
 {

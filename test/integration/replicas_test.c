@@ -1,6 +1,6 @@
 /*
- * min_replicas: a first acquire is acknowledged by so many replicas, or it is taken back; also one by push. And a
- * replica that is promoted.
+ * min_replicas: a first acquire is acknowledged by so many replicas, or retracted; so is a grant by push. And a replica
+ * that is promoted.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +98,8 @@ static void a_first_acquire_waits_for_its_replicas(void **state)
     stop_pair(p);
 }
 
-struct attempt {
+struct
+try {
     dibs_runtime *rt;
     char name[16];
     dibs_status status;
@@ -106,23 +107,22 @@ struct attempt {
 
 static void try_and_unlock(void *arg)
 {
-    struct attempt *attempt = arg;
+    struct try *try = arg;
 
-    attempt->status = dibs_trylock(attempt->rt, attempt->name);
-    if (attempt->status == DIBS_OK)
-        attempt->status = dibs_unlock(attempt->rt, attempt->name);
+    try->status = dibs_trylock(try->rt, try->name);
+    if (try->status == DIBS_OK)
+        try->status = dibs_unlock(try->rt, try->name);
 }
 
 /*
- * Those that wait for a replica have a connection each, and there are only so
- * many. Who comes when all are in use has the next that is given back, at once:
- * it asks in time.
+ * Threads that wait for a replica have a connection each, and there are only so many. A thread that finds all in use
+ * gets the next one that is given back, at once, and so asks in time.
  */
 static void more_threads_than_connections(void **state)
 {
     enum { CONNECTIONS = 8, THREADS = 3 * CONNECTIONS };
     struct pair p = start_pair();
-    struct attempt attempts[THREADS];
+    struct try tries[THREADS];
     actor *actors[THREADS];
     char line[32];
 
@@ -132,10 +132,10 @@ static void more_threads_than_connections(void **state)
     await_acknowledgement(p.master);
     server_pause(p.replica);
     for (int i = 0; i < THREADS; i++) {
-        attempts[i] = (struct attempt){.rt = rt};
-        snprintf(attempts[i].name, sizeof attempts[i].name, "x%d", i);
+        tries[i] = (struct try){.rt = rt};
+        snprintf(tries[i].name, sizeof tries[i].name, "x%d", i);
         actors[i] = actor_start();
-        actor_begin(actors[i], try_and_unlock, &attempts[i]);
+        actor_begin(actors[i], try_and_unlock, &tries[i]);
     }
     await_info(p.master, "clients", line);
     for (int i = 0; i < THREADS; i++)
@@ -143,7 +143,7 @@ static void more_threads_than_connections(void **state)
     server_resume(p.replica);
     for (int i = 0; i < THREADS; i++) {
         actor_end(actors[i]);
-        assert_status(DIBS_OK, attempts[i].status);
+        assert_status(DIBS_OK, tries[i].status);
     }
     dibs_close(rt);
     stop_pair(p);
@@ -172,7 +172,9 @@ static void *try_carefully(void *arg)
     return NULL;
 }
 
-/* Each call needs a connection that nobody else uses meanwhile. Where no more can be had, those that stand are shared.
+/*
+ * Each call needs a connection of its own for a while. Where no more can be made, the calls take turns on those that
+ * stand.
  */
 static void what_stands_is_waited_for_where_no_more_can_be_made(void **state)
 {
@@ -200,7 +202,7 @@ static void what_stands_is_waited_for_where_no_more_can_be_made(void **state)
     stop_pair(p);
 }
 
-/* It was granted by the release of another, who waits for no replica. */
+/* The grant was made by another's release, which waits for no replica. */
 static void a_pushed_grant_waits_for_its_replicas(void **state)
 {
     struct pair p = start_pair();
@@ -237,7 +239,7 @@ static void a_pushed_grant_waits_for_its_replicas(void **state)
     stop_pair(p);
 }
 
-/* Nobody acknowledges it: it is given back, and the next who waits gets it. */
+/* Nobody acknowledges the grant: it is given back, and the next waiter gets the lock. */
 static void a_pushed_grant_without_replicas(void **state)
 {
     fixture *f = *state;
@@ -272,8 +274,8 @@ static bool read_owner(const char *line, char token[192])
 }
 
 /*
- * What too few replicas acknowledged is taken back in the background. Who asks on asks with another token: the taking
- * back of one that it was granted since would end its lock.
+ * A grant that too few replicas acknowledged is retracted in the background. The bid asks on under another token:
+ * otherwise the retraction could end a later grant of the same bid.
  */
 static void each_grant_without_replicas_has_a_token_of_its_own(void **state)
 {
@@ -335,9 +337,8 @@ static bool has_more_time(void *arg)
 }
 
 /*
- * The replica is promoted and the address leads there, but the connections to
- * the old master stand, and it refuses: they are given up for others. What is
- * held is renewed there, or set again.
+ * The replica is promoted, and the address leads to it, but the connections to the old master, which refuses
+ * everything, still stand: they are given up. What is held is renewed in the new master, or restored there.
  */
 static void an_address_that_leads_to_the_new_master(void **state)
 {

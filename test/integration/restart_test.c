@@ -1,4 +1,4 @@
-/* The store is restarted or fails over: what is held is set again, unless another had it since. */
+/* The store is restarted or fails over: what is held is restored, unless another held it since. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static bool one_waits(void *arg)
     return dibs_query(arg, "x", &owner) == DIBS_OK && owner.waiters == 1;
 }
 
-/* By a runtime that looks on. */
+/* Waits until the store shows a waiter; asked by a runtime that only looks on. */
 static void await_waiter(dibs_runtime *rt)
 {
     assert_that(wait_until(one_waits, rt, LIMIT_MS), "nobody waits");
@@ -233,7 +233,7 @@ static void an_extension_sets_it_again_too(void **state)
 
 /* ----------------------------------------------------------------- waiters */
 
-/* It is slower than the waiter, who has the server to itself meanwhile. */
+/* The holder is slower than the waiter, which has the server to itself meanwhile. */
 static void a_waiter_leaves_it_to_its_holder(void **state)
 {
     fixture *f = *state;
@@ -255,13 +255,13 @@ static void a_waiter_leaves_it_to_its_holder(void **state)
     assert_status(DIBS_OK, agent_check(holder, "x"));
     assert_false(process_try_read(waiter));
     assert_status(DIBS_OK, agent_unlock(holder, "x"));
-    assert_status(DIBS_OK, agent_result(waiter)); /* long before the time that it saw is over */
+    assert_status(DIBS_OK, agent_result(waiter)); /* long before the lease that the waiter saw is over */
     assert_status(DIBS_OK, agent_unlock(waiter, "x"));
     agent_stop(holder);
     agent_stop(waiter);
 }
 
-/* Nobody sets it again: the waiter takes it when the time that it saw has run out, and not before. */
+/* Nobody restores the lock: the waiter gets it when the lease that it saw is over, and not before. */
 static void a_waiter_takes_it_from_a_holder_that_died(void **state)
 {
     fixture *f = *state;
@@ -348,7 +348,7 @@ static void a_stopped_process_is_told(void **state)
     agent_stop(holder);
 }
 
-/* Another client's: it raises no fence, but it is seen. */
+/* The lock of a foreign client raises no fence, but is seen. */
 static void a_foreign_owner_keeps_it(void **state)
 {
     fixture *f = *state;
@@ -514,7 +514,7 @@ static void the_fence_tells_who_was_there_since(void **state)
     server_do(s, "DEL lock:x");
 }
 
-/* The server is full: what it does have is renewed all the same. */
+/* The server is out of memory: the locks that it has are renewed all the same. */
 static void one_that_is_refused_costs_no_other(void **state)
 {
     server *s = ((fixture *)*state)->server;

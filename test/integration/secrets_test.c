@@ -10,7 +10,7 @@
 #define USER "adm1n"
 #define PASSWORD "S3cr3t-0f-ours"
 
-/* Neither it nor a part of it that would help. */
+/* Expects that the text contains neither the password nor a part of it that would help. */
 static void expect_kept(const char *text)
 {
     assert_that(!strstr(text, "S3cr") && !strstr(text, "0f-ours") && !strstr(text, USER), "%s", text);
@@ -35,7 +35,7 @@ static const char *url_of(const char *socket_url, bool user)
 
 /* ------------------------------------------------------------ a real server */
 
-/* What it does not know it repeats, with its arguments. */
+/* A server that repeats an unknown command with its arguments. */
 static void a_server_that_knows_no_auth(void **state)
 {
     server *s = server_start(&(server_options){.config = "rename-command AUTH \"\""});
@@ -53,7 +53,7 @@ static void a_server_that_knows_no_auth(void **state)
     server_stop(s);
 }
 
-/* It takes the place of one that let us in. */
+/* The server replaces one that accepted the password. */
 static void a_server_that_forgot_auth(void **state)
 {
     fixture *f = *state;
@@ -164,7 +164,7 @@ static void whatever_a_greeting_is_answered(void **state)
     server_stop(s);
 }
 
-/* The same where it has served before, and the connections are made anew. */
+/* As above, for a server that has served before, when connections are made anew. */
 static void whatever_a_later_greeting_is_answered(void **state)
 {
     server *s = server_with_account();
@@ -195,7 +195,7 @@ static void whatever_a_later_greeting_is_answered(void **state)
     server_stop(s);
 }
 
-/* Turned away before AUTH was answered, in words that hold what was sent. */
+/* The server refuses before it answers AUTH, in words that contain what was sent. */
 static void whatever_comes_before_auth_is_answered(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-/* Has an agent wait for x behind those who do already. */
+/* Starts an agent that waits for "x" behind those that wait already. */
 static process *agent_in_queue(fixture *f, uint32_t lease_ms, long long place)
 {
     process *agent = agent_start(f->server->url, lease_ms);
@@ -21,7 +21,7 @@ static process *agent_in_queue(fixture *f, uint32_t lease_ms, long long place)
     return agent;
 }
 
-/* Ends an agent that has just got the lock, or gets it now. */
+/* Waits until the agent has the lock, and ends it. */
 static void agent_has_it(fixture *f, process *agent)
 {
     assert_status(DIBS_OK, agent_result(agent));
@@ -30,7 +30,7 @@ static void agent_has_it(fixture *f, process *agent)
     agent_stop(agent);
 }
 
-/* Its first wait finds it without a subscription; from the second on there is one. */
+/* Makes the runtime subscribe, by a first wait: from the second on there is a subscription. */
 static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
 {
     actor *waiter = actor_start();
@@ -79,7 +79,7 @@ static void a_contended_lock_costs_one_command_each(void **state)
 
 /* ------------------------------------------------------ how long it lasts */
 
-/* From the ask that it names, not from the push. */
+/* The lease counts from the ask that the push names, not from the push. */
 static void a_grant_counts_from_its_ask(void **state)
 {
     enum { WAIT_MS = 1500 };
@@ -106,7 +106,7 @@ static void a_grant_counts_from_its_ask(void **state)
     agent_stop(agent);
 }
 
-/* Never longer than the store keeps it, whenever in the third between two asks it comes. */
+/* A lease never counts for longer than the store keeps it, whenever between two asks the push comes. */
 static void it_is_never_believed_in_for_too_long(void **state)
 {
     fixture *f = *state;
@@ -133,7 +133,10 @@ static void it_is_never_believed_in_for_too_long(void **state)
     agent_stop(agent);
 }
 
-/* Granted while it stands still; when it goes on its lease is over, and another holds. It reads of it, and waits on. */
+/*
+ * The waiter is granted while it stands still. When it goes on, its lease is over and another holds the lock: it reads
+ * the push, and waits on.
+ */
 static void a_push_that_is_read_after_its_lease(void **state)
 {
     fixture *f = *state;
@@ -165,7 +168,10 @@ static void publish_grant(server *s, const queue_entry *to, unsigned long long n
     assert_int_equal(server_integer(s, "PUBLISH %s %s", to->channel, text), 1);
 }
 
-/* It tells of a lease that the waiter knows to have ended: it has asked since, and was told that another holds. */
+/*
+ * The push tells of a lease that the waiter knows to be over, because it has asked since and was told that another
+ * holds the lock.
+ */
 static void a_push_for_an_older_ask(void **state)
 {
     fixture *f = *state;
@@ -185,7 +191,7 @@ static void a_push_for_an_older_ask(void **state)
     agent_has_it(f, agent);
 }
 
-/* One that nobody waits for any more: it is given back, whether it is known by a push or not. */
+/* A grant that nobody waits for any more is given back, whether a push has told of it or not. */
 static void a_push_for_a_concluded_bid(void **state)
 {
     fixture *f = *state;
@@ -271,7 +277,10 @@ static void a_waiter_that_was_killed(void **state)
     process_free(agents[1]);
 }
 
-/* Its host is gone, or stands still; its connections stand. Half of its lease after it was heard it is passed over. */
+/*
+ * The waiter's host is gone or stands still, but its connections stand. Half of its lease after its last ask, the
+ * waiter is passed over.
+ */
 static void a_waiter_that_stands_still(void **state)
 {
     fixture *f = *state;
@@ -299,7 +308,7 @@ static void a_waiter_that_stands_still(void **state)
     agent_stop(next);
 }
 
-/* Its lease, not less and not much more: they do not wait for a third of their own. */
+/* The waiters wait for the dead holder's lease, not less and not much more; not for a third of their own. */
 static void a_holder_that_was_killed(void **state)
 {
     fixture *f = *state;
@@ -329,7 +338,7 @@ static void a_holder_that_was_killed(void **state)
 
 /* ------------------------------------------------------------ who did it twice */
 
-/* Executed, and the connection was cut before it was answered: the other has it by then. */
+/* The release was executed, but its connection was cut before the answer: another has the lock by then. */
 static void a_release_that_is_sent_twice(void **state)
 {
     fixture *f = *state;
@@ -386,7 +395,7 @@ static void end_cut_waiter(fixture *f, struct cut_waiter *c)
     script_server_stop(c->net);
 }
 
-/* Has the waiter ask once more, in a way that is answered by the end of its connection. */
+/* Makes the waiter ask once more, and cuts its connection in place of an answer. */
 static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *entry)
 {
     unsigned fired = script_server_fired(c->net);
@@ -426,7 +435,7 @@ static bool has_another_token(void *arg)
     return queue_size(t->server, "x") == 1 && queue_find(t->server, "x", 0, &head) && strcmp(head.token, t->old) != 0;
 }
 
-/* What it has sent may still come: under that token it asks no more, and its entry is taken out. */
+/* What the waiter has sent may still arrive: so its token is spent, and the entry is removed. */
 static void without_the_right_to_kill_it_has_a_new_token(void **state)
 {
     fixture *f = *state;
@@ -525,7 +534,7 @@ static void query_counts_who_waits(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-/* All that is written for a queue has an end, at whatever point everybody dies. */
+/* All keys of a queue expire, at whatever point everybody dies. */
 static void a_queue_that_was_left(void **state)
 {
     fixture *f = *state;

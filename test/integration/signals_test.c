@@ -50,7 +50,7 @@ static void broken_connections_raise_no_sigpipe(void **state)
         dibs_trylock(rt, "y");
         script_server_set_down(net, false);
         assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
-        /* The outage counts from when the store was last heard. */
+        /* Waits until the store is heard again, because an outage counts from when it was heard last. */
         while (dibs_trylock(rt, "y") != DIBS_OK)
             pause_ms(5);
         assert_status(DIBS_OK, dibs_unlock(rt, "y"));
@@ -75,7 +75,7 @@ static int differs(dibs_status expected, dibs_status actual)
     return expected != actual;
 }
 
-/* Under a signal each millisecond, to this thread. */
+/* Makes all calls while this thread gets a signal each millisecond. */
 static int calls_under_signals(dibs_runtime *rt, dibs_runtime *second)
 {
     dibs_owner owner;
@@ -155,7 +155,10 @@ static void *lock_in_a_loop(void *arg)
     return NULL;
 }
 
-/* Each is hit every millisecond, while it waits here, in order, or in another process's queue, and as it is granted. */
+/*
+ * Each thread gets a signal every millisecond, while it waits in the process, fairly, or in the store's queue, and
+ * while it is granted.
+ */
 static void eintr_never_shows_to_those_who_wait(void **state)
 {
     fixture *f = *state;

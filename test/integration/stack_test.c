@@ -28,7 +28,7 @@ static size_t stack_size; /* more where the system has no thread with less */
 
 struct play {
     fixture *f;
-    dibs_runtime *other; /* another owner */
+    dibs_runtime *other; /* a runtime that owns what the other waits for */
     const char *url;
     char name[DIBS_NAME_MAX + 1];
     dibs_runtime *rt;
@@ -150,7 +150,7 @@ static dibs_status look(struct play *play)
     return dibs_force_unlock(play->rt, play->name, "nobody's");
 }
 
-/* Another has it for all of the time. */
+/* Waits for a lock that another holds all the time. */
 static dibs_status wait_in_vain(struct play *play)
 {
     GOOD(expect(DIBS_BUSY, dibs_trylock(play->rt, play->name)));
@@ -218,7 +218,7 @@ static void prepare(struct play *play, fixture *f, const char *url)
     server_do(f->server, "EXPIRE %swrong-type 600", prefix);
 }
 
-/* It waits for a thread here, or in another process; or one of them waits for what it has. */
+/* The call waits for a thread of this process, or of another; or one of them waits for the lock of the call. */
 static void wait_for_others(struct play *play, dibs_runtime *holder, act_of *wait, const char *what)
 {
     struct small_thread t;

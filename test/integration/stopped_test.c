@@ -1,5 +1,4 @@
-/* A process that is stopped for longer than a command may take, and goes on: what the server answered meanwhile counts.
- */
+/* A process is stopped for longer than a command may take, and goes on: what the server answered meanwhile counts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +36,7 @@ static bool all_have_asked(void *arg)
     return server_asks(asked->server) >= asked->count;
 }
 
-/* All of them have sent their command, none has its reply: then the process is stopped while those come. */
+/* When all threads have sent their commands and none has its reply, the process is stopped while the replies come. */
 static void stop_in_between(fixture *f, process *team, script_server *net, const char *command)
 {
     struct asked asked = {f->server, server_asks(f->server) + THREADS};
@@ -53,7 +52,7 @@ static void stop_in_between(fixture *f, process *team, script_server *net, const
     expect_ok_from_all(team);
 }
 
-/* Many threads share few connections: who does not read wakes up with its time over, beside the one who reads. */
+/* Many threads share few connections: beside the thread that reads, others wake up with their time over. */
 static void no_call_fails_and_no_connection_is_given_up(void **state)
 {
     fixture *f = *state;

@@ -46,7 +46,7 @@ static waiting start(fixture *f, const char *url)
     return w;
 }
 
-/* It gets the lock when it is free, and gives it back. */
+/* Expects that the waiter gets the lock when it is free, and ends it. */
 static void finish(waiting *w)
 {
     assert_status(DIBS_OK, dibs_unlock(w->f->rt, "x"));
@@ -65,7 +65,7 @@ static void end(waiting *w)
 
 /* ------------------------------------------------------------------ broken */
 
-/* When it stands again who waits asks again, in its old place, and is granted by push. */
+/* When the subscription stands again, the waiter asks again, in its old place, and is granted by push. */
 static void one_that_is_killed(void **state)
 {
     static const char *const kills[] = {"CLIENT KILL TYPE pubsub", "CLIENT KILL TYPE pubsub SKIPME yes"};
@@ -87,7 +87,7 @@ static void one_that_is_killed(void **state)
     end(&w);
 }
 
-/* That of the waiter; f->rt has one of its own. 0: none. */
+/* The id of the waiter's subscribed connection; f->rt has one of its own. 0: there is none. */
 static long long subscriber_id(server *s)
 {
     redisReply *reply = server_command(s, "CLIENT LIST TYPE pubsub");
@@ -118,7 +118,7 @@ static void await_another(fixture *f, long long old)
     assert_that(wait_until(is_another, &(struct subscriber){f->server, old}, LIMIT_MS), "the same subscriber");
 }
 
-/* The lock is passed on before the waiter listens again: nobody is told. */
+/* The lock is granted to the waiter before it listens again, so it is not told. */
 static void one_that_is_killed_with_the_release_behind_it(void **state)
 {
     fixture *f = *state;
@@ -151,7 +151,9 @@ static void one_that_the_server_drops_for_its_output(void **state)
 
 /* -------------------------------------------------------------------- deaf */
 
-/* The server knows of no subscriber, whatever the waiter thinks: it makes another, and is granted by push. */
+/*
+ * The server knows of no subscriber, whatever the waiter believes: the waiter subscribes anew, and is granted by push.
+ */
 static void one_that_the_server_does_not_know(void **state)
 {
     fixture *f = *state;
@@ -214,7 +216,7 @@ static void close_pair(int pair[2])
     pair[0] = pair[1] = -1;
 }
 
-/* By what the client says first: who wants to know the time will run scripts. */
+/* Decides by what the client sends first: a client that asks for the time will run scripts. */
 static int choose(struct splitter *s, const char *bytes, size_t size)
 {
     if (atomic_load(&s->together) || memmem(bytes, size, "TIME", 4))
@@ -311,7 +313,7 @@ static void *wait_deaf(void *arg)
 
 #define STORM_MS 3000
 
-/* Each waits for a name of its own, which f->rt holds, over the splitter; the waiters are to be freed of it. */
+/* Lets each waiter wait for a name of its own, which f->rt holds, through the splitter. */
 static struct deaf_waiter *begin_deaf(fixture *f, dibs_runtime *rt, unsigned count, unsigned flags)
 {
     struct deaf_waiter *waiters = calloc(count, sizeof *waiters);
@@ -363,7 +365,7 @@ static void expect_no_storm(fixture *f, unsigned count, unsigned flags)
                   commands, took);
     assert_true(subscribers <= 12 + took / 500);
     assert_true(commands <= (uint64_t)(count * took / 50 + 500));
-    assert_true(commands >= count); /* they go on asking */
+    assert_true(commands >= count); /* the waiters go on asking */
     end_deaf(f, waiters, count);
     dibs_close(rt);
     splitter_stop(&split);
@@ -380,7 +382,7 @@ static void many_waiters_that_are_subscribed_elsewhere(void **state)
     expect_no_storm(*state, 200, 0);
 }
 
-/* They can have no place in the queue without a subscription; each new one is good for one ask. */
+/* Fair waiters can have no place in the queue without a subscription; each new one is good for one ask. */
 static void fair_waiters_that_are_subscribed_elsewhere(void **state)
 {
     expect_no_storm(*state, 3, DIBS_FAIR);
@@ -391,7 +393,7 @@ static bool has_subscribed_in_vain(void *arg)
     return atomic_load(&((struct splitter *)arg)->subscribers) >= 5;
 }
 
-/* The proxy learns better: the next subscription is heard, and the waiter granted by push. */
+/* The proxy is corrected: the next subscription is heard, and the waiter is granted by push. */
 static void one_that_is_subscribed_elsewhere_at_first(void **state)
 {
     fixture *f = *state;
@@ -425,7 +427,10 @@ static void expect_denied(dibs_runtime *rt, const char *word)
     assert_that(strcasestr(dibs_last_error(), word), "%s", dibs_last_error());
 }
 
-/* All of the same account, without a right that pushes need: they poll. `word` is what DIBS_FAIR says is missing. */
+/*
+ * All use an account without a right that pushes need, so they poll. `word` is the right that the detail of a DIBS_FAIR
+ * acquire names.
+ */
 static void expect_polling(fixture *f, const char *rights, const char *word)
 {
     static char url[256];
@@ -444,7 +449,7 @@ static void expect_polling(fixture *f, const char *rights, const char *word)
 
         assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
         actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
-        server_await_ask(f->server, asks + 3); /* it goes on asking */
+        server_await_ask(f->server, asks + 3); /* the waiter goes on asking */
         assert_status(DIBS_TIMEOUT, dibs_timedlock(second, "x", 200));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_OK, actor_result(waiter));
@@ -497,7 +502,7 @@ static void with_no_more_than_it_needs(void **state)
 
 /* ----------------------------------------------------------- who can't push */
 
-/* A foreign holder tells nobody: it is asked for every 50 to 100 ms. */
+/* A foreign holder tells nobody of its release: a waiter asks every 50 to 100 ms. */
 static void a_foreign_holder_is_polled(void **state)
 {
     enum { ASKS = 20 };

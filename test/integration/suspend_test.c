@@ -35,7 +35,7 @@ static void suspend(void)
     atomic_fetch_add(&hours, 1);
 }
 
-/* How often the scheduler has gone to sleep, -1 where it is not asleep now. */
+/* How often the scheduler has gone to sleep; -1: it is awake now. */
 static long scheduler_sleeps(void)
 {
     DIR *folder = opendir("/proc/self/task");
@@ -60,7 +60,7 @@ static long scheduler_sleeps(void)
     return sleeps;
 }
 
-/* Since it was asked last. What rang for it has been seen to then. */
+/* Whether the scheduler has slept since `last`: then it has dealt with what woke it. */
 static bool scheduler_slept_on(void *last)
 {
     long sleeps = scheduler_sleeps(), before = *(long *)last;
@@ -87,7 +87,7 @@ static void the_scheduler_notices_it(void **state)
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
 }
 
-/* At once by the clock alone; and the scheduler finds it when it wakes next. */
+/* A call finds the loss at once, by the clock alone; the scheduler finds it when it wakes next. */
 static void what_was_held_is_lost(void **state)
 {
     fixture *f = *state;
@@ -106,7 +106,7 @@ static void what_was_held_is_lost(void **state)
     events_await(&f->events, DIBS_EVENT_LOST, "y");
     assert_int_equal(stats_of(f->rt).leases, 0);
     assert_status(DIBS_LOST, dibs_unlock(f->rt, "y"));
-    /* The server did not sleep: the keys are there still, until they are taken back. */
+    /* The server was not suspended: the keys are there until they are retracted. */
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     assert_true(server_wait_gone(f->server, "lock:y", LIMIT_MS));
     expect_works(f, f->rt, "x");
@@ -136,7 +136,7 @@ static void expect_whole_lease(fixture *f, actor *a, uint32_t lease_ms)
     assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
 }
 
-/* A push names an ask from before: it proves nothing any more. */
+/* A push names an ask from before the suspension, and so proves nothing any more. */
 static void who_waited_asks_again(void **state)
 {
     fixture *f = *state;
@@ -173,7 +173,7 @@ static void who_waited_asks_again(void **state)
     queue_assert_gone(f->server, "x");
 }
 
-/* A lease that is on its way from thread to thread, or left for one, is not taken over. */
+/* A lease that is being handed over, or is reserved for a waiter, is not taken over. */
 static void what_was_handed_over_is_not_believed_in(void **state)
 {
     fixture *f = *state;

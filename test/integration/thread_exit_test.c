@@ -104,7 +104,7 @@ static void a_cancel_does_not_break_into_a_wait(void **state)
     actor_begin_lock(a, f->rt, "x", DIBS_WAIT_FOREVER);
     actor_await_asleep(a);
     actor_cancel_begin(a);
-    pause_ms(100); /* for a broken library to show itself; a sound one passes whatever the time */
+    pause_ms(100); /* time for a broken library to show its fault; a sound one passes in any case */
     assert_true(actor_busy(a));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     actor_join(a);
@@ -196,7 +196,7 @@ static void it_may_end_with_a_lost_lock(void **state)
         events_await(&f->events, DIBS_EVENT_LOST, name);
         assert_status(DIBS_LOST, actor_check(a, f->rt, name));
         ways[i].ends(a);
-        /* What it lost is another's now. */
+        /* The lock that was lost belongs to another now. */
         assert_int_equal(server_integer(f->server, "EXISTS lock:%s", name), 1);
         assert_status(DIBS_BUSY, dibs_trylock(f->rt, name));
         server_do(f->server, "DEL lock:%s", name);
@@ -224,7 +224,10 @@ static void many_threads_come_and_go(void **state)
     assert_int_equal(stats_of(f->rt).orphaned, 200);
 }
 
-/* The server could not release it just then: it is asked again, though nothing else is to be done in this process. */
+/*
+ * The server could not release the lock just then: the release is sent again, although the process has nothing else to
+ * do.
+ */
 static void a_release_that_was_refused_is_tried_again(void **state)
 {
     fixture *f = *state;

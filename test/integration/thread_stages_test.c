@@ -31,7 +31,7 @@ static bool nothing_held(void *arg)
     return stats.holds == 0 && stats.leases == 0;
 }
 
-/* Nothing is held or queued; and the name can be had. */
+/* Expects that nothing is held or queued, and that the name can be locked. */
 static void expect_nothing_left(fixture *f)
 {
     assert_true(wait_until(nothing_held, f->rt, LIMIT_MS));
@@ -42,7 +42,7 @@ static void expect_nothing_left(fixture *f)
     expect_works(f, f->rt, "x");
 }
 
-/* Its call came back with the lock, and the thread ended then. */
+/* Expects that so many threads ended with a lock which their call had returned with. */
 static void expect_orphans(fixture *f, uint64_t count)
 {
     assert_int_equal(stats_of(f->rt).orphaned, count);
@@ -60,7 +60,7 @@ static bool is_contended(void *arg)
     return stats_of(c->rt).contended >= c->count;
 }
 
-/* Has it wait for x behind a thread of its own runtime. */
+/* Lets an actor wait for "x" behind a thread of its own runtime. */
 static actor *begin_waiting_here(fixture *f, int64_t wait_ms)
 {
     struct contention c = {f->rt, stats_of(f->rt).contended + 1};
@@ -71,7 +71,7 @@ static actor *begin_waiting_here(fixture *f, int64_t wait_ms)
     return a;
 }
 
-/* Has it wait for x in the store's queue. */
+/* Lets an actor wait for "x" in the store's queue. */
 static actor *begin_waiting_there(fixture *f, int64_t wait_ms)
 {
     long long before = queue_size(f->server, "x");
@@ -84,7 +84,10 @@ static actor *begin_waiting_there(fixture *f, int64_t wait_ms)
 
 /* -------------------------------------------------------------- while they wait */
 
-/* Cancelled in the process's queue: it comes out at its turn, or at the end of its time; those around it are served. */
+/*
+ * A thread is cancelled in the queue of its process: its call ends at its turn, or at the end of its time, and those
+ * around it are served.
+ */
 static void in_the_queue_of_the_process(void **state)
 {
     fixture *f = *state;
@@ -108,7 +111,7 @@ static void in_the_queue_of_the_process(void **state)
     expect_nothing_left(f);
 }
 
-/* Cancelled asleep in the store's queue: its place is its own until it comes out. */
+/* A thread is cancelled asleep in the store's queue: its place is its own until its call ends. */
 static void in_the_queue_of_the_store(void **state)
 {
     fixture *f = *state;
@@ -156,7 +159,7 @@ static void lock_fairly(void *arg)
     call->status = dibs_lock_with(call->rt, "x", FOREVER, &fair);
 }
 
-/* The same of fair ones; the one behind them in another process is told. */
+/* As above, for fair waiters; the waiter behind them in another process is granted. */
 static void in_the_queue_of_the_fair(void **state)
 {
     enum { FAIR = 3 };
@@ -192,7 +195,7 @@ static void in_the_queue_of_the_fair(void **state)
 
 /* --------------------------------------------------------------- while they ask */
 
-/* A server that stands still keeps them inside. */
+/* A server that stands still keeps the threads inside their calls. */
 static void while_they_ask(void **state)
 {
     fixture *f = *state;
@@ -214,7 +217,7 @@ static void while_they_ask(void **state)
     }
 }
 
-/* It runs out of time in there: what it asked for is taken back. */
+/* The call runs out of time: its bid is retracted. */
 static void while_they_ask_in_vain(void **state)
 {
     fixture *f = *state;
@@ -276,13 +279,13 @@ static void while_they_unlock(void **state)
 
 /* --------------------------------------------------------------- while they hold */
 
-/* A lease that came from another thread here; one waits for it here, or elsewhere. */
+/* The lease was handed over by another thread; the next waiter is of this process, or of another. */
 static void with_a_lease_that_was_handed_over(void **state)
 {
     fixture *f = *state;
     dibs_runtime *second;
 
-    f->config.handoff_ms = LONG_LEASE_MS; /* nothing but the end of a thread sends it back */
+    f->config.handoff_ms = LONG_LEASE_MS; /* only the end of a thread sends the lease back */
     fixture_open(f, LONG_LEASE_MS);
     second = open_runtime(f->server, LONG_LEASE_MS);
     for (uint64_t i = 0; i < 2 * WAYS; i++) {
@@ -315,7 +318,7 @@ static void with_a_lease_that_was_handed_over(void **state)
     dibs_close(second);
 }
 
-/* The next is another fair one, in this process or elsewhere, or a plain one. */
+/* The next waiter is another fair one, of this process or another, or a plain one. */
 static void with_a_fair_lease(void **state)
 {
     fixture *f = *state;

@@ -30,7 +30,7 @@ static void a_timed_wait_ends_in_time(void **state)
         assert_that(took <= waits[i] + 10000, "%" PRId64 " ms", took);
     }
     assert_int_equal(stats_of(f->rt).timed_out, 3);
-    /* Nothing of them is left in the queue. */
+    /* The waiters have left nothing in the queue. */
     await_no_waiters(f->rt, "x");
     assert_status(DIBS_OK, dibs_unlock(second, "x"));
     dibs_close(second);
@@ -75,7 +75,7 @@ static void one_try_does_not_wait(void **state)
     dibs_close(second);
 }
 
-/* Each waits without an end while the other holds, with a lease that would not end in time by itself. */
+/* Each waits without limit while the other holds, with a lease that would not end in time by itself. */
 static void a_release_in_another_process_wakes_it(void **state)
 {
     fixture *f = *state;
@@ -124,7 +124,7 @@ static void every_waiter_is_served(void **state)
         agent_stop(agents[i]);
 }
 
-/* A holder that died: its lease, and no more. */
+/* The wait for a holder that died lasts as long as its lease, and no longer. */
 static void a_dead_holder_costs_its_lease(void **state)
 {
     fixture *f = *state;
@@ -158,7 +158,7 @@ static void it_gets_in_when_a_foreign_key_expires(void **state)
     }
 }
 
-/* No push tells of it: it is found by asking again. */
+/* No push tells of the deletion: the waiter finds out by asking again. */
 static void it_gets_in_when_a_foreign_key_is_deleted(void **state)
 {
     fixture *f = *state;
@@ -199,9 +199,8 @@ static void expect_owner(fixture *f, const char *token)
 }
 
 /*
- * The pushes are lost on the way, though the subscription looks well. What the
- * store granted meanwhile is found by the waiter's next ask, and it is held
- * for no longer than the store keeps it.
+ * The pushes are lost on the way, though the subscription looks sound. The waiter's next ask finds what the store has
+ * granted, and the lease counts for no longer than the store keeps it.
  */
 static void a_lost_push_costs_time_and_nothing_else(void **state)
 {
@@ -220,7 +219,7 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
         actor_begin_lock(waiter, deaf, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
-        assert_int_equal(queue_size(f->server, "x"), 0); /* it has been granted, and doesn't know */
+        assert_int_equal(queue_size(f->server, "x"), 0); /* the waiter has been granted, and does not know */
         server_string(f->server, token, sizeof token, "GET lock:x");
         assert_status(DIBS_OK, actor_result(waiter));
         believed = now_ms();
@@ -237,7 +236,7 @@ static void a_lost_push_costs_time_and_nothing_else(void **state)
     script_server_stop(net);
 }
 
-/* And one whose connections break while it waits. */
+/* The waiter's connections break while it waits. */
 static void a_waiter_survives_broken_connections(void **state)
 {
     fixture *f = *state;
@@ -252,7 +251,7 @@ static void a_waiter_survives_broken_connections(void **state)
         actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         script_server_cut(net);
-        /* Whether the grant finds it subscribed again or not: it must come in. */
+        /* Whether or not the waiter is subscribed again when it is granted: it must get the lock. */
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_OK, actor_result(waiter));
         assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));

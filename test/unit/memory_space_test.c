@@ -128,15 +128,15 @@ static bool take_turn(struct member *member, int turn)
     char token[16];
     struct dibs__error error;
     struct dibs__answer answer;
-    struct dibs__bid attempt = waiting(token, 1000);
+    struct dibs__bid bid = waiting(token, 1000);
     struct dibs__release release = {.name = "a", .token = token};
 
     snprintf(token, sizeof token, "%c%d", member->letter, turn);
     atomic_store(&member->turn, turn);
-    dibs_status status = dibs__store_ask(member->store, &attempt, &answer, &error);
+    dibs_status status = dibs__store_ask(member->store, &bid, &answer, &error);
     if (status == DIBS_BUSY && turn % 4 == 0) { /* the member gives up, perhaps just when it is granted */
         atomic_store(&member->turn, 0);
-        member->store->ops->conclude(member->store, &attempt, false);
+        member->store->ops->conclude(member->store, &bid, false);
         return true;
     }
     if (status != DIBS_OK && (status != DIBS_BUSY || !wait_until(is_granted, member, LIMIT_MS)))

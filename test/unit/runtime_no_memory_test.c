@@ -61,16 +61,16 @@ static dibs_status run_through(bool *opened)
 }
 
 /* One run, on a thread that ends, so that the memory which the thread kept for itself is freed, too. */
-struct attempt {
+struct run {
     long fail_at;
     dibs_status status;
     bool opened; /* dibs_open succeeded, so the handle stays */
     bool failed; /* one allocation failed */
 };
 
-static void attempt(void *arg)
+static void run_once(void *arg)
 {
-    struct attempt *a = arg;
+    struct run *a = arg;
 
     fails_here = true;
     atomic_store(&fail_at, a->fail_at);
@@ -80,12 +80,12 @@ static void attempt(void *arg)
     fails_here = false;
 }
 
-static struct attempt try_with(long nth)
+static struct run try_with(long nth)
 {
-    struct attempt a = {.fail_at = nth};
+    struct run a = {.fail_at = nth};
     actor *thread = actor_start();
 
-    actor_begin(thread, attempt, &a);
+    actor_begin(thread, run_once, &a);
     actor_end(thread);
     return a;
 }
@@ -97,7 +97,7 @@ static void each_allocation_fails_once(void **state)
         assert_status(DIBS_OK, try_with(0).status);
     long before = atomic_load(&living);
     for (long nth = 1; nth < 10000 && CAN_FAIL; nth++) {
-        struct attempt a = try_with(nth);
+        struct run a = try_with(nth);
         if (!a.failed) {
             assert_true(nth > 100);
             break;
