@@ -93,7 +93,7 @@ static dibs_status ask_finish(struct dibs__store *store, struct dibs__bid *bid, 
     return status;
 }
 
-/* The error is filled, too, where memory is short for the ask behind it: that does not keep the lock from its end. */
+/* Where memory is short for the ask behind the release, the error is filled, but the lock is released all the same. */
 static dibs_status release_finish(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
 {
     struct memory *memory = of(store);
@@ -177,7 +177,7 @@ static dibs_status force_unlock(struct dibs__store *store, const char *name, con
     else if (lock)
         lock->token[0] = '\0';
     struct dibs__space_waiter *served =
-        dibs__space_serve_name(space, name, now); /* with a fence above that of the one who lost it */
+        dibs__space_serve_name(space, name, now); /* with a fence above that of the holder who lost the lock */
     dibs__space_mutex_unlock(&space->mutex);
     dibs__space_push(memory->space, memory->clock, name, served);
     return status;

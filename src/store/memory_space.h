@@ -69,15 +69,15 @@ static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
 
 bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token);
 
-/* NULL: nobody holds it or waits for it. A lease that is over has ended after this. */
+/* NULL: nobody holds the lock or waits for it. Ends a lease that is over. */
 struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char *name, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* NULL: no memory. A lock that is new has no owner and no queue: it has to get either, or to be dropped. */
+/* NULL: no memory. A new lock has no owner and no queue: the caller gives it either, or drops it. */
 struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, const char *name, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* True: nobody held it or waited for it, and it is no more. */
+/* True: nobody held the lock or waited for it, and it is freed. */
 bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
     DIBS__REQUIRES(dibs__space_mutex);
 
@@ -86,7 +86,7 @@ void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
 void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* An ask that waits joins the queue; one whose token is there keeps its place. False: no memory. */
+/* A bid that waits joins the queue, or keeps its place there. False: no memory. */
 bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
     DIBS__REQUIRES(dibs__space_mutex);
 
@@ -101,11 +101,11 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
 struct dibs__space_waiter *dibs__space_serve_name(struct dibs__space *space, const char *name, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* The token waits no longer, nor does it own the lock. True: it did own it. The queue has to be served after this. */
+/* The token waits no longer, nor does it own the lock. True: it was the owner. The caller is to serve the queue. */
 bool dibs__space_end(struct dibs__space *space, const char *name, const char *token, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* Under no mutex. Tells who was served; while nobody waits for the grant any more, it goes to the next. */
+/* Tells the user of the waiter that was served. A grant that nobody waits for any more goes to the next. */
 void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock, const char *name,
                       struct dibs__space_waiter *served) DIBS__EXCLUDES(dibs__space_mutex);
 

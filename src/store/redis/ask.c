@@ -86,13 +86,13 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
     struct dibs__bid *bid = asking->sending.bid;
     const struct dibs__link_view *view = &asking->call.view;
 
-    if (dibs__bid_may_be_overtaken(bid, view)) {
-        dibs__bid_spend(store, bid, answer);
+    if (dibs__redis_bid_may_be_overtaken(bid, view)) {
+        dibs__redis_bid_spend(store, bid, answer);
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not confirm that it ended the connection that broke",
                                store->endpoint.url.shown);
     }
     if (must_queue(bid) && !view->may_publish)
-        return dibs__bid_no_right(store, "PUBLISH", error);
+        return dibs__redis_bid_no_right(store, "PUBLISH", error);
     return dibs__lock_call_check_slots(store, &asking->call, error);
 }
 
@@ -114,7 +114,7 @@ static dibs_status wait_for_replicas(struct dibs__redis_store *store, struct ask
     if (count >= wanted)
         return DIBS_OK;
     dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms);
-    dibs__bid_set_back(bid);
+    dibs__redis_bid_set_back(bid);
     answer->spent = true;
     answer->unmet = count != DIBS__NO_COUNT;
     return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
@@ -192,7 +192,7 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
     if (!dibs__redis_bid_of(bid)->doubt)
         return in_time;
     if (in_time || heard >= began)
-        dibs__bid_spend(store, bid, answer);
+        dibs__redis_bid_spend(store, bid, answer);
     return false;
 }
 
@@ -276,7 +276,7 @@ static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
         asking->sending.subscription = dibs__subscriber_serial(store->subscriber);
     if (must_queue(bid) && (!asking->sending.subscription || !asking->call.view.may_publish))
         return false;
-    return !dibs__bid_may_be_overtaken(bid, &asking->call.view) &&
+    return !dibs__redis_bid_may_be_overtaken(bid, &asking->call.view) &&
            dibs__lock_call_check_slots(store, &asking->call, &unused) == DIBS_OK;
 }
 

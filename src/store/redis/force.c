@@ -20,7 +20,7 @@ static void write_force(const struct dibs__redis_store *store, struct dibs__lock
     dibs__codec_force(&call->call, not_after, target->token, target->size);
 }
 
-/* *late: nothing was done, because the server's clock is not the one that was believed. */
+/* *late: nothing was done, because the server's clock is not what we believed. */
 static dibs_status read_force(struct dibs__redis_store *store, const char *name, const struct dibs__lock_call *call,
                               const redisReply *reply, bool *late, struct dibs__error *error)
 {
@@ -58,8 +58,8 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
 }
 
 /*
- * Whoever holds the lock is found out first: a request that names no token, and
- * is stuck on its way, would end the hold of somebody who came later.
+ * The holder is found out first: a request that named no token, and was stuck on
+ * its way, would end the hold of somebody who came later.
  */
 static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
                                 int64_t deadline, struct dibs__error *error)
@@ -76,7 +76,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         struct target target = {owner.owner, owner.owner_size};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         freeReplyObject(exchange.reply);
-        if (status == DIBS_NOT_HELD && repeated && target.token) /* who holds it now came after the one meant */
+        if (status == DIBS_NOT_HELD && repeated && target.token) /* the holder now came after the one that was meant */
             status = DIBS_OK;
     } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
     if (status == DIBS_NOT_HELD)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Redis hashes what stands between the first { and the first } after it, unless that is nothing. */
+/* Redis hashes what stands between the first { and the first } behind that, if there is anything between them. */
 static bool has_hash_tag(const char *key)
 {
     const char *open = strchr(key, '{');

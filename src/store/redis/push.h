@@ -5,11 +5,12 @@
 #include "store/store.h"
 
 struct dibs__pushed {
-    struct dibs__grant grant; /* its name and token are these */
+    struct dibs__grant grant; /* its name and token point into this struct */
     char name[DIBS_NAME_MAX + 1], token[DIBS__TOKEN_MAX];
 };
 
-/* Reads the bytes of a message, with a NUL behind them. False: it is none, or not of a lock under that prefix. */
+/* Reads the bytes of a message; a NUL stands behind them. False: no such message, or the lock is not under that prefix.
+ */
 bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size);
 
 #endif

@@ -56,7 +56,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
     return status;
 }
 
-/* As it is, so that dibs_force_unlock takes it, unless it does not print or does not fit. */
+/* The token as it is, so that dibs_force_unlock takes it; escaped if it does not print or does not fit. */
 static void show_token(char *out, size_t size, const char *token, size_t token_size)
 {
     bool prints = token_size < size;

@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------ the scheduler */
 
-/* The server granted a lock. Where nobody waits for the grant any more it is given back. */
+/* The server granted a lock. If nobody here waits for the grant any more, the lock is given back. */
 static void on_push(void *context, const char *bytes, size_t size)
 {
     struct dibs__redis_store *store = context;
@@ -35,7 +35,7 @@ static void sooner(int64_t *deadline, int64_t until)
     *deadline = until < *deadline ? until : *deadline;
 }
 
-/* The subscriber comes first: what it hears, a thread waits for. */
+/* The subscriber comes first: threads wait for what it hears. */
 static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -76,7 +76,10 @@ static void try_if_idle(struct dibs__channel *channel)
         dibs__channel_submit(channel, view.serial, &(struct dibs__command){1, words, sizes}, NULL, NULL);
 }
 
-/* Connections that stand while none can be made may stand for a server that is gone without a word: it is asked. */
+/*
+ * If no connection can be made, those that stand may lead to a server that is
+ * gone without a word. A PING on each that is idle finds that out.
+ */
 static void try_idle_channels(struct dibs__redis_store *store)
 {
     try_if_idle(store->background);

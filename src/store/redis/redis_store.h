@@ -3,7 +3,7 @@
  *   redis_store.c  opening, closing, and the scheduler's part
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
- *   bid.c          what is known of a bid, and what the server says of its asks
+ *   redis_bid.c          what is known of a bid, and what the server says of its asks
  *   ask.c, release.c, query.c, force.c, renew.c: the operations of store.h
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
  *   codec.c, keys.c, push.c: the forms of what is sent and received
@@ -87,10 +87,11 @@ void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
 /* An exclusive channel that is not connected is to be, in the background, if there is one that nobody uses. */
 void dibs__redis_want_exclusive(struct dibs__redis_store *store);
 
-/* What came of a call: unless it is DIBS_UNAVAILABLE, the store was heard; if it served, it can be reached. */
+/* Notes the status of a call: unless that is DIBS_UNAVAILABLE, the server was heard; if it served, it can be reached.
+ */
 void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status);
 
-/* Whether a command may be sent once more: its connection broke, there is time, and it was not sent too often. */
+/* Whether a command may be sent again: its connection broke, there is time, and it was not sent too often. */
 bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline);
 
 /*
@@ -100,11 +101,11 @@ bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, 
  */
 int64_t dibs__redis_not_after(const struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now);
 
-/* The server took the command of that connection for one that came too late: its clock, in us. Fills the error. */
+/* The server called a command on that connection too late, and told its clock in us: notes that, fills the error. */
 dibs_status dibs__redis_late(struct dibs__redis_store *store, struct dibs__channel *channel, uint64_t serial,
                              int64_t server_us, struct dibs__error *error);
 
-/* The status of a reply that is none of those expected; verb: "acquiring". */
+/* The status of a reply that is an error, or none that the script gives. verb: "acquiring". */
 dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const char *verb, const char *name,
                                     const redisReply *reply, struct dibs__error *error);
 
@@ -156,7 +157,7 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                    struct dibs__exchange *exchange);
 
-/* -------------------------------------------------------------------- bid.c */
+/* -------------------------------------------------------------------- redis_bid.c */
 
 /* What the store notes with a bid. Lies in the memo, whatever type that has. */
 struct __attribute__((__may_alias__)) dibs__redis_bid {
@@ -197,19 +198,20 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
                                struct dibs__answer *answer, struct dibs__error *error);
 
 /*
- * The token is retracted, by the way that its last sending in doubt went, and
- * no more asked for: what may still be under way can't be waited for or followed.
+ * Nothing is asked for under the token any more, because an ask in doubt can
+ * neither be waited for nor followed. The token is retracted, by the way that
+ * the ask in doubt went.
  */
-void dibs__bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
+void dibs__redis_bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
 
 /* Sets back the bid, whose token is being retracted. What is known of the lock stays. */
-void dibs__bid_set_back(struct dibs__bid *bid);
+void dibs__redis_bid_set_back(struct dibs__bid *bid);
 
 /* Whether a sending whose outcome is unknown may still arrive after what is sent on the connection of `view`. */
-bool dibs__bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view);
+bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view);
 
 /* A right that a fair bid needs is missing: DIBS_DENIED. */
-dibs_status dibs__bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error);
+dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error);
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
 
@@ -252,7 +254,7 @@ bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_
 /* What the store notes with a lease. Lies in the memo, whatever type that has. */
 struct __attribute__((__may_alias__)) dibs__redis_lease {
     uint64_t server;       /* that confirmed the lease last; 0: not known */
-    int64_t confirmed_at;  /* when the request that it confirmed was sent */
+    int64_t confirmed_at;  /* when the request that was confirmed so was sent */
     uint64_t cut_serial;   /* an extension that was sent and never answered: of the connection that it went over; of
                               several the first */
     int64_t cut_not_after; /* the server ignores that extension after this time; of several the last */

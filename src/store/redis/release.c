@@ -9,20 +9,20 @@
 struct releasing {
     struct dibs__lock_call call;
     struct dibs__release *release;
-    struct dibs__sending next; /* of the ask behind it; bid NULL: there is none */
+    struct dibs__sending next; /* the ask behind the release; bid NULL: there is none */
     bool with_next;            /* the ask was part of the last sending */
 };
 
 /* ---------------------------------------------------------------- the sending */
 
-/* With min_replicas the next has to ask by itself: its ask needs a channel that nobody else uses. */
+/* With min_replicas the next bid's thread asks by itself: its ask needs a channel that nobody else uses. */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
 {
     struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name);
     struct dibs__bid *next = store->config.min_replicas == 0 ? release->next : NULL;
 
     release->again = false;
-    release->next_status = DIBS_BUSY; /* not asked: to be asked for at once */
+    release->next_status = DIBS_BUSY; /* the next was not asked for: it is to ask at once */
     release->next_answer = (struct dibs__answer){.again_ms = 0};
     if (!releasing)
         return NULL;
@@ -37,7 +37,7 @@ static struct releasing *new_releasing(struct dibs__redis_store *store, struct d
     return releasing;
 }
 
-/* On the connection that the call shows. error NULL: begins, and never blocks. */
+/* Sends the release on the connection that the call shows. error NULL: begins, and never blocks. */
 static dibs_status send_release(struct dibs__redis_store *store, struct releasing *releasing, struct dibs__error *error)
 {
     struct dibs__lock_call *call = &releasing->call;
@@ -107,8 +107,8 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
 /* ---------------------------------------------------------------- the channel */
 
 /*
- * On the channel of the call, again where its connection broke; the ask is not
- * sent a second time where the end of that connection does not settle it.
+ * Releases on the channel of the call, again if its connection broke. The ask
+ * is not sent again unless the end of that connection settles its outcome.
  * *connected: whether there was a connection at last.
  */
 static dibs_status release_on(struct dibs__redis_store *store, struct releasing *releasing, bool *connected,
@@ -129,8 +129,8 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
             *connected = status == DIBS_OK;
             if (status != DIBS_OK)
                 return status;
-            if (next && dibs__bid_may_be_overtaken(next, &releasing->call.view))
-                dibs__bid_spend(store, next, &release->next_answer);
+            if (next && dibs__redis_bid_may_be_overtaken(next, &releasing->call.view))
+                dibs__redis_bid_spend(store, next, &release->next_answer);
             status = send_release(store, releasing, error);
         }
         begun = false;
@@ -141,9 +141,9 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
 }
 
 /*
- * Over another channel where one can't be connected: to release twice does no
- * harm. But an ask that was sent with the release, and may be under way there,
- * is given up for good.
+ * If a channel can't be connected, the release goes over another: to release
+ * twice does no harm. But an ask that was sent with the release, and may be
+ * under way on the first channel, is given up for good.
  */
 static dibs_status release_shared(struct dibs__redis_store *store, struct releasing *releasing,
                                   struct dibs__error *error)
@@ -162,7 +162,7 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
                 dibs__now(store->config.clock) < release->deadline &&
                 dibs__redis_another_stands(store, releasing->call.channel);
         if (moves && next && dibs__redis_bid_of(next)->doubt)
-            dibs__bid_spend(store, next, &release->next_answer);
+            dibs__redis_bid_spend(store, next, &release->next_answer);
     } while (moves);
     return status;
 }
@@ -182,7 +182,7 @@ void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *r
     if (!dibs__lock_call_standing(store, &releasing->call))
         return;
     struct dibs__bid *next = releasing->next.bid;
-    if (!next || !dibs__bid_may_be_overtaken(next, &releasing->call.view))
+    if (!next || !dibs__redis_bid_may_be_overtaken(next, &releasing->call.view))
         send_release(store, releasing, NULL);
 }
 

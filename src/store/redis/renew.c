@@ -1,5 +1,5 @@
 /*
- * Renewals: many leases in one script, over the scheduler's own connection. All of
+ * Renewals: many leases in one script, over the background connection. All of
  * this runs on the scheduler's thread, which alone uses that connection.
  */
 #include <inttypes.h>
@@ -16,11 +16,11 @@
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
 
-/* A batch that is out: in one call, or, where that was refused, in one for each lease. */
+/* A batch that is out: in one call or, if the server refused that call, in one call for each lease. */
 struct renewal {
     struct dibs__redis_store *store;
     struct dibs__batch *batch;
-    size_t calls; /* that are not answered yet, and one while others may be begun */
+    size_t calls; /* not answered yet; and 1 more while further calls may be begun */
     struct dibs__error failed;
 };
 
@@ -28,8 +28,8 @@ struct renewal {
 struct renewal_call {
     struct renewal *renewal;
     size_t first, count;
-    uint64_t serial; /* of the connection that it went over */
-    uint64_t server; /* that it went to */
+    uint64_t serial; /* of the connection that the call went over */
+    uint64_t server; /* that the call went to */
     int64_t not_after;
     struct dibs__words words;
     char key_count[12];
@@ -161,7 +161,7 @@ static bool send_call(struct renewal_call *call, bool with_text)
                                 on_renewed, call);
 }
 
-/* A call that can't be sent is as one that has no answer. One that is sent may be answered before this returns. */
+/* A call that can't be sent counts as unanswered. A call that is sent may be answered before this returns. */
 static void begin_call(struct renewal *renewal, size_t first, size_t count)
 {
     struct renewal_call *call = new_call(renewal, first, count);
@@ -188,7 +188,8 @@ static void end_one(struct renewal *renewal)
     free(renewal);
 }
 
-/* One lease may be why the server refuses all of them: its key lacks a right, or is in another slot. */
+/* One lease may be why the server refuses the whole call: there is no right to its key, or the key is in another slot.
+ */
 static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 {
     renewal->batch->proof = dibs__now(renewal->store->config.clock);
@@ -249,7 +250,10 @@ static void take_renewed(const struct renewal_call *call, struct dibs__renewal *
     see_what_is_sure(call, item, view, server_us);
 }
 
-/* One lease may be refused, and is why not all have an answer. What came too late is sent again, by the new time. */
+/*
+ * One lease may be refused while the others are renewed. A renewal that came too
+ * late is sent again with a time by the clock that the server has now.
+ */
 static void take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
 {
     struct dibs__redis_store *store = call->renewal->store;

@@ -28,13 +28,13 @@ static struct dibs__retract_end confirmed(const struct dibs__retract_batch *batc
     return (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
 }
 
-/* One entry may be why the server refuses all: its keys lack a right, or are in another slot. */
+/* One entry may be why the server refuses all: there is no right to its keys, or they are in another slot. */
 static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const redisReply *reply)
 {
     return batch->count > 1 && reply->type == REDIS_REPLY_ERROR && dibs__reply_status(reply->str) != DIBS_UNAVAILABLE;
 }
 
-/* no answer: NULL */
+/* reply NULL: there is no answer. */
 static void take_answer(struct dibs__retract_batch *batch, const redisReply *reply)
 {
     bool lost_script = reply && dibs__reply_is_error(reply, "NOSCRIPT");

@@ -83,7 +83,7 @@ static void put_off(struct dibs__retractions *all, struct dibs__retraction *entr
         all->later_due = due;
 }
 
-/* Those that fall due by then become ready. */
+/* Entries that fall due by then become ready. */
 static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(retractions_mutex)
 {
     struct list later = all->later;
@@ -101,7 +101,7 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(r
     }
 }
 
-/* A new connection stands: what waited for one, or had been refused, is due. */
+/* A new connection stands: entries that waited for one, or that a server refused, are due. */
 static void make_all_due(struct dibs__retractions *all)
 {
     retractions_mutex_lock(&all->mutex);
@@ -113,7 +113,7 @@ static void make_all_due(struct dibs__retractions *all)
 
 /* ------------------------------------------------------------------- batches */
 
-/* The next entry to be sent that is not over by itself; NULL: there is none. */
+/* The next entry to be sent; drops those of which nothing can be left by now. NULL: there is none. */
 static struct dibs__retraction *next_ready(struct dibs__retractions *all, int64_t now) DIBS__REQUIRES(retractions_mutex)
 {
     while (all->ready.first && all->ready.first->ends <= now)
@@ -237,7 +237,11 @@ size_t dibs__retractions_count(struct dibs__retractions *all)
     return atomic_load(&all->count);
 }
 
-/* NULL: no memory. An ask that is on its way may begin its lease, or a place in the queue of twice that, that late. */
+/*
+ * An ask that is still on its way may arrive as late as the command timeout
+ * allows, and begin a lease then, or a place in the queue of twice that length.
+ * NULL: no memory.
+ */
 static struct dibs__retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
                                           uint32_t lease_ms, const struct dibs__route *route)
 {

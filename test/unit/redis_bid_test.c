@@ -17,7 +17,7 @@ static void what_is_known_of_the_lock_outlives_the_token(void **state)
     memo->route = 2;
     memo->doubt = malloc(sizeof *memo->doubt);
     dibs__redis_lease_of(&bid.lease)->server = 5;
-    dibs__bid_set_back(&bid);
+    dibs__redis_bid_set_back(&bid);
     assert_int_equal(memo->seen_until, 77);
     assert_int_equal(memo->seen_server, 5);
     assert_int_equal(memo->route, 0);
@@ -42,7 +42,7 @@ static void only_an_ask_in_doubt_may_be_overtaken(void **state)
         struct dibs__route route = {.serial = rows[i].doubt};
         struct dibs__link_view view = {.serial = rows[i].serial, .unended = rows[i].unended};
         dibs__redis_bid_of(&bid)->doubt = rows[i].doubt ? &route : NULL;
-        assert_int_equal(dibs__bid_may_be_overtaken(&bid, &view), rows[i].overtaken);
+        assert_int_equal(dibs__redis_bid_may_be_overtaken(&bid, &view), rows[i].overtaken);
     }
 }
 

@@ -22,7 +22,7 @@ static void forget_doubt(struct dibs__redis_bid *memo)
     memo->doubt = NULL;
 }
 
-void dibs__bid_set_back(struct dibs__bid *bid)
+void dibs__redis_bid_set_back(struct dibs__bid *bid)
 {
     struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
 
@@ -38,17 +38,17 @@ static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, con
                      struct dibs__answer *answer)
 {
     dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, route);
-    dibs__bid_set_back(bid);
+    dibs__redis_bid_set_back(bid);
     answer->spent = true;
 }
 
-void dibs__bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
+void dibs__redis_bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
 {
     DIBS__REQUIRE(dibs__redis_bid_of(bid)->doubt);
     spend_by(store, bid, dibs__redis_bid_of(bid)->doubt, answer);
 }
 
-bool dibs__bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view)
+bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view)
 {
     const struct dibs__route *route = dibs__redis_bid_of(bid)->doubt;
 
@@ -83,7 +83,7 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool 
         forget_doubt(memo);
         bid->in_store = false;
     } else {
-        dibs__bid_set_back(bid);
+        dibs__redis_bid_set_back(bid);
     }
 }
 
@@ -118,7 +118,7 @@ static int64_t earlier(int64_t pause_ms, int64_t remaining_ms)
     return remaining_ms >= 0 && remaining_ms < pause_ms ? remaining_ms + 1 : pause_ms;
 }
 
-dibs_status dibs__bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)
+dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_DENIED, "%s: DIBS_FAIR needs the right to %s", store->endpoint.url.shown, to);
 }
@@ -146,7 +146,7 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
         return DIBS_BUSY;
     bid->in_store = true;
     if (!reply->listeners_known)
-        return bid->fair ? dibs__bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
+        return bid->fair ? dibs__redis_bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
     if (reply->listeners == 0)
         dibs__subscriber_distrust(store->subscriber, sending->subscription);
     else if (dibs__subscriber_confirm(store->subscriber, sending->subscription) && reply->by_dibs)
