@@ -8,7 +8,8 @@ struct dibs__turn;
 
 /* A thread that waits for a name; on its stack. */
 struct dibs__waiter {
-    struct dibs__waiter *next, *previous DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex); /* in which the thread waits; NULL: in none */
     bool called DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread has what its turn says */
     dibs_status answer DIBS__GUARDED_BY(dibs__shard_mutex);        /* what the thread is to return; DIBS_OK: none yet */
@@ -18,7 +19,8 @@ struct dibs__waiter {
 };
 
 struct dibs__queue {
-    struct dibs__waiter *first, *last DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__waiter *first DIBS__GUARDED_BY(dibs__shard_mutex);
+    struct dibs__waiter *last DIBS__GUARDED_BY(dibs__shard_mutex);
 };
 
 /* The waiter becomes the last. It must stand in no queue. */

@@ -116,7 +116,7 @@ static void attend(struct dibs__scheduler *s, const size_t counts[DIBS__POLLED_M
 static void *run(void *arg)
 {
     struct dibs__scheduler *s = arg;
-    size_t counts[DIBS__POLLED_MAX];
+    size_t counts[DIBS__POLLED_MAX] = {0};
     int64_t until;
 
     while (!atomic_load(&s->ending)) {

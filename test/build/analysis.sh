@@ -35,7 +35,7 @@ keeps_to_its_mutexes() {
 checks() {
     # shellcheck disable=SC2086
     cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,style,performance,portability --inline-suppr \
-        --suppressions-list="$tmp/suppressions" --error-exitcode=1 -D_GNU_SOURCE $includes "$@"
+        --suppressions-list="$tmp/suppressions" --error-exitcode=1 -D_GNU_SOURCE -DDIBS_CHECKED $includes "$@"
 }
 
 # Versions of clang-format differ about tables of initializers, which the tests are full of: these are checked by the
