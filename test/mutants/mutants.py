@@ -15,9 +15,7 @@ in strings and tables, and it knows no Lua.
 
 import argparse
 import json
-import multiprocessing
 import os
-import queue
 import random
 import re
 import shutil
@@ -214,7 +212,8 @@ def draw(tree, args, jobs):
                     drawn.append((len(drawn) + 1, slip, text, made[0]))
     finally:
         lua.close()
-    print(f"{len(found)} slips can be made; {len(drawn)} drawn, {refused} refused by the compiler or without effect")
+    print(f"{len(found)} slips can be made; {len(drawn)} drawn, {refused} refused by the compiler or without effect",
+          flush=True)
     return drawn
 
 
@@ -257,8 +256,8 @@ def programs_for(slip, known):
 class Worker:
     """Tries one slip after the other."""
 
-    def __init__(self, tree, known, sound, number):
-        self.tree, self.known, self.sound = tree, known, sound
+    def __init__(self, tree, known, number):
+        self.tree, self.known = tree, known
         self.folder = os.path.join(tree.work, f"w{number}")
 
     def linked(self, program, objects, target):
@@ -301,11 +300,13 @@ class Worker:
 
     def is_sound(self, program):
         """Whether it passes without a slip: found out when it first notices something; one failure is forgiven."""
-        if program not in self.sound:
+        note = os.path.join(self.tree.work, "sound", program)
+        if not os.path.exists(note):
             folder = os.path.join(self.tree.path, self.tree.plain)
             path = os.path.join(folder, "test", program)
-            self.sound[program] = any(self.run(program, folder, path).said == programs.PASSED for _ in range(2))
-        return self.sound[program]
+            good = any(self.run(program, folder, path).said == programs.PASSED for _ in range(2))
+            programs.write(note, "yes" if good else "no")
+        return programs.read(note) == "yes"
 
     def notices(self, program):
         """How the program notices the slip; None where it does not."""
@@ -338,45 +339,21 @@ class Worker:
         return (SURVIVED if chosen else UNREACHED), "", "", len(chosen)
 
 
-def work(tree, known, sound, number, todo, results):
-    programs.become_reaper()
-    worker = Worker(tree, known, sound, number)
-    while True:
-        try:
-            index, slip, objects = todo.get_nowait()
-        except queue.Empty:
-            break
-        begin = time.monotonic()
-        results.put((index, *worker.try_slip(slip, list(objects.values())), time.monotonic() - begin))
-    shutil.rmtree(worker.folder, ignore_errors=True)
-
-
 def try_all(tree, known, drawn, jobs, tell):
     """Calls tell for each as it is known."""
-    context = multiprocessing.get_context("fork")
-    manager = context.Manager()
-    todo, results, sound = manager.Queue(), manager.Queue(), manager.dict()
-    for index, slip, _, objects in drawn:
-        todo.put((index, slip, objects))
-    workers = [context.Process(target=work, args=(tree, known, sound, i, todo, results), daemon=True)
-               for i in range(jobs)]
-    for worker in workers:
-        worker.start()
-    left = len(drawn)
-    while left and (any(worker.is_alive() for worker in workers) or not results.empty()):
-        try:
-            tell(*results.get(timeout=5))
-            left -= 1
-        except queue.Empty:
-            pass
-    for worker in workers:
-        worker.join()
-    unsound = sorted(name for name, good in sound.items() if not good)
-    manager.shutdown()
+    notes = os.path.join(tree.work, "sound")
+    shutil.rmtree(notes, ignore_errors=True)
+
+    def work(one, number):
+        index, slip, _, objects = one
+        begin = time.monotonic()
+        return (index, *Worker(tree, known, number).try_slip(slip, list(objects.values())), time.monotonic() - begin)
+
+    programs.spread(jobs, work, drawn, lambda result: tell(*result))
+    unsound = [name for folder, _, names in os.walk(notes) for name in names
+               if programs.read(os.path.join(folder, name)) == "no"]
     if unsound:
-        print(f'left out, because they fail without a slip: {" ".join(unsound)}')
-    if left:
-        programs.die(f"{left} slips were not tried")
+        print(f'left out, because they fail without a slip: {" ".join(sorted(unsound))}')
 
 
 # -------------------------------------------------------------------- report

@@ -57,6 +57,41 @@ def digest(*parts):
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+# ----------------------------------------------------------- many at a time
+
+
+def spread(jobs, work, todo, tell):
+    """Calls work(job, number of the process) for each job in one of several processes, and tell(result) here.
+
+    Must not be called while there are other threads: a fork would copy the locks that they hold.
+    """
+    context = multiprocessing.get_context("fork")
+    taken, results = context.Value("i", 0), context.SimpleQueue()
+
+    def main(number):
+        become_reaper()
+        while True:
+            with taken.get_lock():
+                place = taken.value
+                taken.value += 1
+            if place >= len(todo):
+                break
+            results.put(work(todo[place], number))
+
+    sys.stdout.flush()
+    workers = [context.Process(target=main, args=(i,), daemon=True) for i in range(min(jobs, len(todo)))]
+    for worker in workers:
+        worker.start()
+    for left in range(len(todo), 0, -1):
+        while results.empty() and any(worker.is_alive() for worker in workers):
+            time.sleep(0.05)
+        if results.empty():
+            die(f"the processes ended with {left} jobs left")
+        tell(results.get())
+    for worker in workers:
+        worker.join()
+
+
 # ---------------------------------------------------------- running a program
 
 
@@ -112,7 +147,7 @@ def limits():
 class Outcome(NamedTuple):
     said: str
     seconds: float
-    failed: str  # the first test that failed, or ""
+    failed: str  # the first test that failed, or what was said last
 
 
 def watch(program, output, deadline, patient):
@@ -140,7 +175,8 @@ def run_program(argv, cwd, environment, limit, patient=False):
         end_children()
         shutil.rmtree(home, ignore_errors=True)
     first = re.search(r"^\[  FAILED  \] (\w+)$", text, re.M) or re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M)
-    return Outcome(said, time.monotonic() - begin, first.group(1) if first else "")
+    words = first.group(1) if first else (text.split("\n")[-2:] or [""])[0][:100]
+    return Outcome(said, time.monotonic() - begin, "" if said == PASSED else words)
 
 
 def environment_of(tree, folder, **more):
@@ -290,17 +326,15 @@ class Known(NamedTuple):
     lines: dict  # file: the lines that it runs
 
 
-def count_one(job):
-    """Runs one program of the build that counts; job: tree's path, its build, the work folder, the program, bin."""
-    tree, build, work, program, bin_folder = job
-    become_reaper()
-    folder = tempfile.mkdtemp(dir=work)
-    depth = len([part for part in tree.split("/") if part])
-    log = os.path.join(folder, "log")
-    environment = environment_of(tree, os.path.join(tree, build), GCOV_PREFIX=folder, GCOV_PREFIX_STRIP=str(depth),
-                                 MUTANTS_LOG=log, PATH=f'{bin_folder}:{os.environ["PATH"]}')
-    outcome = run_program([os.path.join(tree, build, "test", program)], tree, environment, 300, patient=True)
-    lines = lines_of_c(tree, folder)
+def count_one(tree, bin_folder, program):
+    """Runs one program of the build that counts, with a redis-server of that folder."""
+    folder = tempfile.mkdtemp(dir=tree.work)
+    depth = len([part for part in tree.path.split("/") if part])
+    log, build = os.path.join(folder, "log"), os.path.join(tree.path, tree.counting)
+    environment = environment_of(tree.path, build, GCOV_PREFIX=folder, GCOV_PREFIX_STRIP=str(depth), MUTANTS_LOG=log,
+                                 PATH=f'{bin_folder}:{os.environ["PATH"]}')
+    outcome = run_program([os.path.join(build, "test", program)], tree.path, environment, 300, patient=True)
+    lines = lines_of_c(tree.path, folder)
     if os.path.exists(log):
         with open(log, errors="replace") as file:
             for name, number in set(re.findall(r"mutants (\S+):(\d+) ", file.read())):
@@ -334,10 +368,12 @@ def count_lines(tree, jobs):
     keys = {program: tree.key(program) for program in tree.programs()}
     wanted = [program for program in keys if program not in known or known[program].key != keys[program]]
     bin_folder = tree.true_server()
-    todo = [(tree.path, tree.counting, tree.work, program, bin_folder) for program in wanted]
-    with multiprocessing.Pool(jobs, maxtasksperchild=1) as pool:
-        for program, outcome, lines in pool.imap_unordered(count_one, todo, chunksize=1):
-            print(f"  lines of {program}: {outcome.said} in {outcome.seconds:.1f} s {outcome.failed}", flush=True)
-            known[program] = Known(keys[program], outcome.seconds, lines)
-            write(path, json.dumps({name: value._asdict() for name, value in known.items()}))
+
+    def tell(result):
+        program, outcome, lines = result
+        print(f"  lines of {program}: {outcome.said} in {outcome.seconds:.1f} s {outcome.failed}", flush=True)
+        known[program] = Known(keys[program], outcome.seconds, lines)
+        write(path, json.dumps({name: value._asdict() for name, value in known.items()}))
+
+    spread(jobs, lambda program, _: count_one(tree, bin_folder, program), wanted, tell)
     return {program: known[program] for program in keys}
