@@ -27,6 +27,57 @@ static void assert_flags(int fd)
     assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
+/* What came of a pipe and a socket that were asked for while no handlers for forks could be registered. */
+static struct {
+    int pipe, pipe_errno, socket, socket_errno;
+} refused;
+
+#if defined(__GLIBC__) && !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
+#define CAN_REFUSE 1
+static bool refuses;
+
+/* The C library links this one into each program. */
+extern int __register_atfork(void (*before)(void), void (*in_parent)(void), void (*in_child)(void), void *object);
+
+int pthread_atfork(void (*before)(void), void (*in_parent)(void), void (*in_child)(void))
+{
+    return refuses ? ENOMEM : __register_atfork(before, in_parent, in_child, NULL);
+}
+#else
+#define CAN_REFUSE 0
+static bool refuses;
+#endif
+
+/* Handlers are registered once, with the first descriptor: what comes of a refusal is found out before all tests. */
+static int ask_while_handlers_are_refused(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    if (!CAN_REFUSE)
+        return 0;
+    refuses = true;
+    errno = 0;
+    refused.pipe = dibs__fd_pipe(ends);
+    refused.pipe_errno = errno;
+    errno = 0;
+    refused.socket = dibs__fd_socket(AF_UNIX);
+    refused.socket_errno = errno;
+    refuses = false;
+    return 0;
+}
+
+static void nothing_is_opened_where_a_fork_would_not_be_noticed(void **state)
+{
+    (void)state;
+    if (!CAN_REFUSE)
+        return;
+    assert_int_equal(refused.pipe, -1);
+    assert_int_equal(refused.pipe_errno, ENOMEM);
+    assert_int_equal(refused.socket, -1);
+    assert_int_equal(refused.socket_errno, ENOMEM);
+}
+
 static void descriptors_do_not_block_and_close_on_exec(void **state)
 {
     int ends[2], sock = dibs__fd_socket(AF_UNIX);
@@ -291,6 +342,7 @@ static void the_hash_is_fnv_1a_with_its_halves_folded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_opened_where_a_fork_would_not_be_noticed),
         cmocka_unit_test(descriptors_do_not_block_and_close_on_exec),
         cmocka_unit_test(only_its_own_are_closed),
         cmocka_unit_test(an_impossible_socket_is_an_error),
@@ -305,5 +357,5 @@ int main(void)
         cmocka_unit_test(the_hash_is_fnv_1a_with_its_halves_folded),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, ask_while_handlers_are_refused, NULL);
 }
