@@ -1,5 +1,4 @@
-/* A lease that is to be asked for, with the bid that stands for it in the store: made before the first ask, given up.
- */
+/* A lease that is not granted yet, with its bid: how both are made before the first ask, and dropped ungranted. */
 #ifndef DIBS_CORE_BID_H
 #define DIBS_CORE_BID_H
 

@@ -34,8 +34,9 @@ struct dibs__events {
     struct dibs__mutex mutex;
     pthread_cond_t filled; /* waited on with mutex */
     struct entry *ring[RING] DIBS__GUARDED_BY(events_mutex);
-    size_t first, count DIBS__GUARDED_BY(events_mutex); /* the oldest, and how many from there on */
-    bool ending DIBS__GUARDED_BY(events_mutex);         /* no more are taken; the thread ends when none is left */
+    size_t first DIBS__GUARDED_BY(events_mutex); /* the oldest */
+    size_t count DIBS__GUARDED_BY(events_mutex); /* how many from the oldest on */
+    bool ending DIBS__GUARDED_BY(events_mutex);  /* no more are taken; the thread ends when none is left */
 };
 
 static void free_entry(struct entry *entry)

@@ -12,7 +12,8 @@
  *     SENT            not answered, or done but not sure to last   ASKED
  *     LEFT            answered                                     DONE
  *     LEFT            not answered                                 NONE
- *     any but NONE    the lease is not kept alive any more         DONE, with DIBS_LOST
+ *     ASKED, SENT,    the lease is not kept alive any more         DONE, with DIBS_LOST
+ *     LEFT
  */
 #ifndef DIBS_CORE_EXTENSION_H
 #define DIBS_CORE_EXTENSION_H

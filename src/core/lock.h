@@ -13,7 +13,7 @@
 #include "core/holds.h"
 #include "core/runtime.h"
 
-/* ---------------------------------------------- what a call does that is no re-entry, or fails */
+/* ------------------------------------------------ first, last, and what fails: not inline */
 
 /* The thread does not hold the lock: acquires it. options NULL: the defaults. */
 dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,

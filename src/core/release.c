@@ -44,7 +44,7 @@ static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__le
     return next;
 }
 
-/* Passes what the store answered for the next waiter on to it. Ends the turn or hold of this thread. */
+/* The lease is over. The next waiter learns what the store answered for it, or begins a bid of its own. */
 static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
                       const struct dibs__release *release)
 {
