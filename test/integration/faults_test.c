@@ -405,6 +405,22 @@ static void passing_refusals_are_ridden_out(void **state)
     script_server_stop(net);
 }
 
+/* The refusal is an answer: the release goes on in the background, and the caller is told at once. */
+static void a_release_that_is_refused_is_not_sent_again(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+
+    assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+    script_server_add(
+        net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_REPLACE, .bytes = passing_refusals[0]});
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
 static void lasting_refusals_come_back_at_once(void **state)
 {
     static const struct {
@@ -457,6 +473,7 @@ int main(void)
         TEST(a_release_with_an_ask_that_is_refused_when_it_is_sent_again),
         TEST(a_replica_counts_as_unreachable),
         TEST(passing_refusals_are_ridden_out),
+        TEST(a_release_that_is_refused_is_not_sent_again),
         TEST(lasting_refusals_come_back_at_once),
     };
 

@@ -86,9 +86,12 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
     return said.released ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-/* Waits for the reply of what was sent. *unknown: the release may have been done all the same. */
+/*
+ * Waits for the reply of what was sent. *unknown: the release may have been
+ * done all the same. *decided: so that sending it again would not help.
+ */
 static dibs_status take_answer(struct dibs__redis_store *store, struct releasing *releasing, bool *unknown,
-                               struct dibs__error *error)
+                               bool *decided, struct dibs__error *error)
 {
     struct dibs__release *release = releasing->release;
     struct dibs__exchange exchange = {.deadline = release->deadline, .error = error};
@@ -97,7 +100,8 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     *unknown = exchange.unknown;
     if (exchange.unknown && releasing->with_next)
         dibs__sending_doubt(store, &releasing->next, &releasing->call, &release->next_answer);
-    if (status != DIBS_OK)
+    *decided = status == DIBS_OK;
+    if (!*decided)
         return status;
     status = read_reply(store, releasing, exchange.reply, error);
     freeReplyObject(exchange.reply);
@@ -116,7 +120,7 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
 {
     struct dibs__release *release = releasing->release;
     struct dibs__bid *next = releasing->next.bid;
-    bool begun = releasing->call.request != NULL, unknown = false;
+    bool begun = releasing->call.request != NULL, unknown = false, decided = false;
     dibs_status status = DIBS_OK;
     int resends = 0;
 
@@ -135,8 +139,8 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
         }
         begun = false;
         if (status == DIBS_OK)
-            status = take_answer(store, releasing, &unknown, error);
-    } while (dibs__redis_once_more(store, status, &resends, release->deadline));
+            status = take_answer(store, releasing, &unknown, &decided, error);
+    } while (!decided && dibs__redis_once_more(store, status, &resends, release->deadline));
     return status;
 }
 
