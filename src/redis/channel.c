@@ -117,6 +117,12 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
     return false;
 }
 
+/* Whether nobody sends what the socket did not take. True: the scheduler is to be told to. */
+static bool leaves_unsent(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return dibs__channel_has_unsent(channel) && !channel->writing;
+}
+
 struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t serial,
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error)
@@ -132,7 +138,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
     bool sent = append_to(channel, serial, request, command, error);
     if (sent)
         dibs__channel_flush(channel, deadline);
-    bool tell = dibs__channel_has_unsent(channel) && !channel->writing;
+    bool tell = leaves_unsent(channel);
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (tell)
@@ -254,6 +260,7 @@ bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *re
         request->away = true;
         tell = stop_waiting(channel) || tell;
     }
+    tell = leaves_unsent(channel) || tell;
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (tell)
@@ -284,6 +291,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
         *reply = request->reply;
     else
         tell = abandon(channel, request) || tell;
+    tell = leaves_unsent(channel) || tell;
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (tell)

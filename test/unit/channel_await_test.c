@@ -112,13 +112,90 @@ static void who_awaits_in_vain_passes_the_reading_on(void **state)
     assert_true(wait_echo(r, left, "left"));
 }
 
+struct awaiter {
+    struct rig *r;
+    struct dibs__request *request;
+    int64_t until;
+    bool came;
+};
+
+static void *run_awaiter(void *arg)
+{
+    struct awaiter *a = arg;
+
+    a->came = dibs__channel_await(a->r->channel, a->request, a->until);
+    return NULL;
+}
+
+/* A thread that leaves while the socket is full leaves the rest of its command to the scheduler. */
+static void what_was_not_sent_is_left_to_the_scheduler(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    char *large = test_malloc(LARGE + 1);
+    struct dibs__error error;
+    pthread_t thread;
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    uint64_t serial = open_now(r);
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    struct awaiter awaiter = {.r = r, .request = begin_echo(r, serial, large, &error), .until = after(r, 10)};
+    assert_int_equal(pthread_create(&thread, NULL, run_awaiter, &awaiter), 0);
+    moved_clock_settle(&r->clock, 1); /* the thread has the writing role: the scheduler need not wait for the socket */
+    attend(r, false);
+    unsigned before = atomic_load(&r->unattended);
+    moved_clock_advance(&r->clock, MS(10));
+    pthread_join(thread, NULL);
+    assert_false(awaiter.came);
+    assert_int_equal(atomic_load(&r->unattended), before + 1);
+    fake_redis_deafen(r->fake, false);
+    assert_true(wait_echo(r, awaiter.request, "long"));
+    test_free(large);
+}
+
+/* The same where the thread gives its command up, and another thread, whose command comes behind it, reads. */
+static void what_was_not_sent_is_not_forgotten_by_who_gives_up(void **state)
+{
+    enum { LARGE = 4 << 20 };
+    struct rig *r = *state;
+    char *large = test_malloc(LARGE + 1);
+    uint64_t serial = open_now(r);
+
+    memset(large, 'y', LARGE);
+    large[LARGE] = 0;
+    struct caller first = {.r = r, .text = large, .serial = serial, .deadline = after(r, 10)};
+    struct caller last = {.r = r, .text = "last", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
+    fake_redis_answer(r->fake, "ECHO yyyy", "$4\r\nlong\r\n");
+    fake_redis_deafen(r->fake, true);
+    begin(&first);
+    moved_clock_settle(&r->clock, 1);
+    begin(&last);
+    moved_clock_settle(&r->clock, 2);
+    unsigned before = atomic_load(&r->unattended);
+    moved_clock_advance(&r->clock, MS(10));
+    expect_unknown(&first, DIBS_UNAVAILABLE);
+    assert_true(atomic_load(&r->unattended) > before);
+    fake_redis_deafen(r->fake, false);
+    while (fake_redis_count(r->fake, "ECHO last") == 0)
+        attend(r, false);
+    pthread_join(last.thread, NULL);
+    assert_true(last.right);
+    test_free(large);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_awaited_stays_to_be_waited_for),        TEST(a_reply_that_lies_in_the_socket_is_taken),
-        TEST(the_end_of_the_connection_is_worth_coming_for), TEST(a_request_that_is_left_keeps_nobody_from_reading),
+        TEST(what_is_awaited_stays_to_be_waited_for),
+        TEST(a_reply_that_lies_in_the_socket_is_taken),
+        TEST(the_end_of_the_connection_is_worth_coming_for),
+        TEST(a_request_that_is_left_keeps_nobody_from_reading),
         TEST(who_awaits_in_vain_passes_the_reading_on),
+        TEST(what_was_not_sent_is_left_to_the_scheduler),
+        TEST(what_was_not_sent_is_not_forgotten_by_who_gives_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
