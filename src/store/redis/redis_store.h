@@ -3,7 +3,7 @@
  *   redis_store.c  opening, closing, and the scheduler's part
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
- *   redis_bid.c          what is known of a bid, and what the server says of its asks
+ *   redis_bid.c    what is known of a bid, and what the server says of its asks
  *   ask.c, release.c, query.c, force.c, renew.c: the operations of store.h
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
  *   codec.c, keys.c, push.c: the forms of what is sent and received
@@ -157,7 +157,7 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                    struct dibs__exchange *exchange);
 
-/* -------------------------------------------------------------------- redis_bid.c */
+/* ------------------------------------------------------------- redis_bid.c */
 
 /* What the store notes with a bid. Lies in the memo, whatever type that has. */
 struct __attribute__((__may_alias__)) dibs__redis_bid {
