@@ -21,7 +21,9 @@
  *           it sends again where a connection broke, moves to another, reads
  *           the reply and retracts. A reply that has come is taken also past
  *           the deadline, so a store that hangs does not cost the caller the
- *           replies of the others. The outcome is final when finish returns.
+ *           replies of the others. (With min_replicas the replicas are waited
+ *           for here, which takes time before the deadline.) The outcome is
+ *           final when finish returns.
  * What was begun must be finished: once, by one thread, before anything else is
  * done with the same struct, and before the store is closed. Until then the
  * struct stays where it is; of its fields only the deadline may be changed.
@@ -193,7 +195,9 @@ struct dibs__store_ops {
     /*
      * Waits for the reply of what was begun, at most until `until` (any time
      * that is over: looks whether the reply has come). True: finish will not
-     * wait for it. False: there is none so far, or nothing was sent.
+     * wait for it. False: there is none so far. False comes before `until` where
+     * nothing was sent, or where the store waits no longer for the reply: it is
+     * no reason to call again, but to finish.
      */
     bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
 

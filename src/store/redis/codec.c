@@ -10,9 +10,11 @@
 /* How many arguments the longest of the scripts about one lock takes: requeue.lua. */
 #define ACQUIRE_ARGUMENTS 6
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
+#define ACQUIRE_NUMBERS 3 /* of those arguments, which the call keeps as text */
 
 _Static_assert(DIBS__KEYS <= DIBS__CALL_KEYS, "the keys of a lock fit into a call");
 _Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS, "the arguments of every script fit into a call");
+_Static_assert(ACQUIRE_NUMBERS <= DIBS__CALL_NUMBERS, "and so do the numbers among them");
 
 /* ------------------------------------------------- acquire.lua, requeue.lua */
 
