@@ -1,7 +1,7 @@
 /*
  * Lock discipline: the faults' `mutex` is a leaf; the store in memory and the
- * listener are called without it. `kept` is touched by the schedulers only, but
- * for the flag that says whether to keep, so answers are told by their thread.
+ * listener are called without it. Only the schedulers' threads keep and tell
+ * answers; any thread says whether to keep them.
  */
 #include "support/faulty_store.h"
 
@@ -9,22 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/test.h"
-#include "support/wait.h"
-
 /* An answer to a batch that is held back. */
 struct kept {
     struct kept *next;
     struct dibs__store *store; /* whose scheduler is to tell the answer */
     struct dibs__batch *batch;
     struct dibs__error error;
-};
-
-struct unconfirmed {
-    struct unconfirmed *next;
-    struct dibs__store *inner;
-    char token[DIBS__TOKEN_MAX];
-    char name[DIBS_NAME_MAX + 1];
 };
 
 struct faulty_store {
@@ -37,21 +27,9 @@ struct faulty_store {
     void *done_context;
 };
 
-static struct faults *current;
-
 static struct faulty_store *of(struct dibs__store *store)
 {
     return (struct faulty_store *)store;
-}
-
-/* Requires mutex. The status that this call is to have. */
-static dibs_status use(struct fault *fault)
-{
-    if (fault->left == 0)
-        return DIBS_OK;
-    if (fault->left != FOR_EVER)
-        fault->left--;
-    return fault->status;
 }
 
 static dibs_status refuse(struct dibs__error *error, dibs_status status)
@@ -73,7 +51,7 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
         pthread_cond_wait(&faults->unblocked, &faults->mutex);
     }
     faults->one_goes = false;
-    dibs_status status = use(&faults->acquire);
+    dibs_status status = faults_use(&faults->acquire);
     pthread_mutex_unlock(&faults->mutex);
     return status;
 }
@@ -133,20 +111,6 @@ static dibs_status ask_finish(struct dibs__store *base, struct dibs__bid *bid, s
     return status;
 }
 
-/* Requires mutex. */
-static void keep_unconfirmed(struct faulty_store *store, const char *name, const char *token)
-{
-    struct unconfirmed *entry = calloc(1, sizeof *entry);
-
-    if (!entry)
-        abort();
-    entry->inner = store->inner;
-    snprintf(entry->name, sizeof entry->name, "%s", name);
-    snprintf(entry->token, sizeof entry->token, "%s", token);
-    entry->next = store->faults->unconfirmed;
-    store->faults->unconfirmed = entry;
-}
-
 /* What is to become of a release, and of the ask behind it. */
 struct plan {
     dibs_status status, next;
@@ -163,14 +127,14 @@ static struct plan plan_release(struct faulty_store *store, const struct dibs__r
     struct faults *faults = store->faults;
 
     pthread_mutex_lock(&faults->mutex);
-    struct plan plan = {.status = use(&faults->release), .sent_twice = faults->released_again};
+    struct plan plan = {.status = faults_use(&faults->release), .sent_twice = faults->released_again};
     faults->releases++;
     if (release->next) {
         faults->acquires++;
-        plan.next = is_refusal(plan.status) ? plan.status : use(&faults->acquire);
+        plan.next = is_refusal(plan.status) ? plan.status : faults_use(&faults->acquire);
     }
     if (is_refusal(plan.status))
-        keep_unconfirmed(store, release->name, release->token);
+        faults_keep_unconfirmed(faults, store->inner, release->name, release->token);
     pthread_mutex_unlock(&faults->mutex);
     return plan;
 }
@@ -345,7 +309,7 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
 
     pthread_mutex_lock(&store->faults->mutex);
     record(store->faults, batch);
-    dibs_status status = use(&store->faults->renewal);
+    dibs_status status = faults_use(&store->faults->renewal);
     pthread_mutex_unlock(&store->faults->mutex);
     if (status == DIBS_OK) {
         store->done = batch->done;
@@ -411,14 +375,7 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
 
 static size_t unconfirmed(struct dibs__store *base)
 {
-    struct faults *faults = of(base)->faults;
-    size_t count = 0;
-
-    pthread_mutex_lock(&faults->mutex);
-    for (struct unconfirmed *at = faults->unconfirmed; at; at = at->next)
-        count += at->inner == of(base)->inner;
-    pthread_mutex_unlock(&faults->mutex);
-    return count;
+    return faults_unconfirmed(of(base)->faults, of(base)->inner);
 }
 
 /* By the contract of stores, batches that are under way end without an answer. */
@@ -466,7 +423,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
 
     if (!store)
         abort();
-    store->faults = current;
+    store->faults = faults_current();
     store->listener = config->listener;
     inner.listener = (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
@@ -476,131 +433,4 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     store->store = (struct dibs__store){&ops, store->inner->fd_max};
     *out = &store->store;
     return DIBS_OK;
-}
-
-/* ----------------------------------------------------------------- the test */
-
-void faults_init(struct faults *faults, const struct dibs__clock *clock)
-{
-    memset(faults, 0, sizeof *faults);
-    pthread_mutex_init(&faults->mutex, NULL);
-    pthread_cond_init(&faults->unblocked, NULL);
-    faults->clock = clock;
-    faults->kept_end = &faults->kept;
-    current = faults;
-}
-
-void faults_destroy(struct faults *faults)
-{
-    current = NULL;
-    pthread_cond_destroy(&faults->unblocked);
-    pthread_mutex_destroy(&faults->mutex);
-}
-
-static void set_fault(struct faults *faults, struct fault *fault, dibs_status status, unsigned count)
-{
-    pthread_mutex_lock(&faults->mutex);
-    *fault = (struct fault){status, status == DIBS_OK ? 0 : count};
-    pthread_mutex_unlock(&faults->mutex);
-}
-
-void faults_acquire(struct faults *faults, dibs_status status, unsigned count)
-{
-    set_fault(faults, &faults->acquire, status, count);
-}
-
-void faults_release(struct faults *faults, dibs_status status, unsigned count)
-{
-    set_fault(faults, &faults->release, status, count);
-}
-
-void faults_renewal(struct faults *faults, dibs_status status, unsigned count)
-{
-    set_fault(faults, &faults->renewal, status, count);
-}
-
-void faults_renewal_gone(struct faults *faults, const char *name)
-{
-    pthread_mutex_lock(&faults->mutex);
-    snprintf(faults->gone, sizeof faults->gone, "%s", name);
-    pthread_mutex_unlock(&faults->mutex);
-}
-
-void faults_set(struct faults *faults, bool *flag, bool value)
-{
-    pthread_mutex_lock(&faults->mutex);
-    *flag = value;
-    pthread_mutex_unlock(&faults->mutex);
-}
-
-void faults_hold_renewals(struct faults *faults)
-{
-    faults_set(faults, &faults->held_back, true);
-}
-
-void faults_let_renewals_go(struct faults *faults)
-{
-    faults_set(faults, &faults->held_back, false);
-}
-
-void faults_block_acquires(struct faults *faults)
-{
-    pthread_mutex_lock(&faults->mutex);
-    faults->blocked = true;
-    faults->blocking = false;
-    pthread_mutex_unlock(&faults->mutex);
-}
-
-static bool one_is_blocked(void *arg)
-{
-    struct faults *faults = arg;
-
-    pthread_mutex_lock(&faults->mutex);
-    bool blocking = faults->blocking;
-    pthread_mutex_unlock(&faults->mutex);
-    return blocking;
-}
-
-void faults_await_blocked(struct faults *faults)
-{
-    assert_that(wait_until(one_is_blocked, faults, LIMIT_MS), "nobody asks the store");
-}
-
-void faults_let_one_go(struct faults *faults)
-{
-    pthread_mutex_lock(&faults->mutex);
-    faults->one_goes = true;
-    faults->blocking = false;
-    pthread_cond_broadcast(&faults->unblocked);
-    pthread_mutex_unlock(&faults->mutex);
-}
-
-void faults_unblock_acquires(struct faults *faults)
-{
-    pthread_mutex_lock(&faults->mutex);
-    faults->blocked = false;
-    pthread_cond_broadcast(&faults->unblocked);
-    pthread_mutex_unlock(&faults->mutex);
-}
-
-void faults_confirm(struct faults *faults)
-{
-    pthread_mutex_lock(&faults->mutex);
-    struct unconfirmed *list = faults->unconfirmed;
-    faults->unconfirmed = NULL;
-    pthread_mutex_unlock(&faults->mutex);
-    while (list) {
-        struct unconfirmed *next = list->next;
-        list->inner->ops->retract(list->inner, list->name, list->token, DIBS__LEASE_MAX_MS);
-        free(list);
-        list = next;
-    }
-}
-
-unsigned faults_count(struct faults *faults, const unsigned *counter)
-{
-    pthread_mutex_lock(&faults->mutex);
-    unsigned count = *counter;
-    pthread_mutex_unlock(&faults->mutex);
-    return count;
 }

@@ -1,0 +1,233 @@
+/*
+ * The contract of all stores (src/store/store.h), as its tests share it: the
+ * table of the stores, and the servers and seats of a case. Each case runs
+ * against every store. A store that is new gets a line in `kinds`.
+ */
+#ifndef DIBS_TEST_STORE_SETUP_H
+#define DIBS_TEST_STORE_SETUP_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/seat.h"
+#include "support/server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE_MS LONG_LEASE_MS
+#define SEATS 3
+
+/* --------------------------------------------------------------- the stores */
+
+enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA };
+
+static const struct kind {
+    const char *name;
+    enum where where;
+    uint32_t min_replicas;
+} kinds[] = {
+    {"memory", IN_MEMORY, 0},
+    {"Redis over TCP", ON_TCP, 0},
+    {"Redis over a Unix socket", ON_UNIX_SOCKET, 0},
+    {"Redis with a replica", WITH_REPLICA, 1},
+};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+struct world;
+typedef void test_case(struct world *w);
+
+/* What a case has: up to three seats at the first of two servers, or at both. */
+struct world {
+    const struct kind *kind;
+    test_case *run;
+    server *servers[2], *replicas[2];
+    struct seat seats[SEATS];
+    size_t count; /* of the seats that are open */
+    unsigned tokens;
+    char token[16][32];
+};
+
+static inline bool has_replica(void *arg)
+{
+    redisReply *reply = server_command(arg, "INFO replication");
+    bool online = strstr(reply->str, "state=online") != NULL;
+
+    freeReplyObject(reply);
+    return online;
+}
+
+static inline void start_servers(struct world *w, size_t count)
+{
+    const server_options options = {.tcp = w->kind->where != ON_UNIX_SOCKET, .config = "repl-diskless-sync-delay 0"};
+
+    for (size_t i = 0; i < count && w->kind->where != IN_MEMORY; i++) {
+        if (w->servers[i])
+            continue;
+        w->servers[i] = server_start(&options);
+        if (w->kind->where != WITH_REPLICA)
+            continue;
+        w->replicas[i] = server_start(&options);
+        server_do(w->replicas[i], "REPLICAOF 127.0.0.1 %d", w->servers[i]->port);
+        assert_true(wait_until(has_replica, w->servers[i], LIMIT_MS));
+    }
+}
+
+static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__store_config config)
+{
+    char url[64];
+
+    start_servers(w, at + 1);
+    snprintf(url, sizeof url, "mem:store%zu", at);
+    config.url = w->servers[at] ? w->servers[at]->url : url;
+    config.min_replicas = w->kind->min_replicas;
+    config.replica_timeout_ms = LIMIT_MS / 4;
+    assert_true(w->count < SEATS);
+    seat_open(&w->seats[w->count], &config);
+    return &w->seats[w->count++];
+}
+
+static inline struct seat *sit(struct world *w, size_t at)
+{
+    return sit_with(w, at, (struct dibs__store_config){.connect_later = false});
+}
+
+static inline void stand_up(struct world *w)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        seat_await_confirmed(&w->seats[i]);
+        seat_close(&w->seats[i]);
+    }
+    w->count = 0;
+}
+
+/* ----------------------------------------------------------------- the calls */
+
+static const char *new_token(struct world *w)
+{
+    char *token = w->token[w->tokens % 16];
+
+    snprintf(token, sizeof w->token[0], "dibs:test:%u", w->tokens++);
+    return token;
+}
+
+static inline struct dibs__bid bid_for(struct world *w, const char *name, bool wait)
+{
+    return (struct dibs__bid){
+        .name = name, .token = new_token(w), .lease_ms = LEASE_MS, .wait = wait, .deadline = seat_deadline()};
+}
+
+static inline dibs_status ask(struct seat *seat, struct dibs__bid *bid, struct dibs__answer *answer)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    uint64_t number = bid->number;
+
+    bid->deadline = seat_deadline();
+    dibs_status status = dibs__store_ask(seat->store, bid, answer, &error);
+    assert_that(status == DIBS_OK || status == DIBS_BUSY, "an ask: %s", error.detail);
+    assert_false(answer->spent);
+    assert_int_equal(bid->number, number + 1);
+    return status;
+}
+
+/* A lock that is free, granted; returns the fence. */
+static inline uint64_t get(struct seat *seat, struct dibs__bid *bid)
+{
+    struct dibs__answer answer;
+
+    assert_status(DIBS_OK, ask(seat, bid, &answer));
+    seat->store->ops->conclude(seat->store, bid, true);
+    assert_true(answer.fence > 0);
+    return answer.fence;
+}
+
+static inline dibs_status release(struct seat *seat, const char *name, const char *token)
+{
+    struct dibs__error error;
+    struct dibs__release end = {.name = name, .token = token, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+
+    return dibs__store_release(seat->store, &end, &error);
+}
+
+static inline dibs_owner look(struct seat *seat, const char *name)
+{
+    struct dibs__error error;
+    struct dibs__query query = {.name = name, .deadline = seat_deadline()};
+    dibs_owner owner;
+
+    memset(&owner, 0, sizeof owner);
+    assert_status(DIBS_OK, dibs__store_query(seat->store, &query, &owner, &error));
+    return owner;
+}
+
+/* ----------------------------------------------------------------- the table */
+
+struct store_case {
+    const char *name;
+    test_case *run;
+};
+
+#define CASE(name)                                                                                                     \
+    {                                                                                                                  \
+#name, name                                                                                                    \
+    }
+#define CASES_MAX 32
+
+/* One case at one store. */
+struct run {
+    const struct kind *kind;
+    const struct store_case *run_case;
+};
+
+static inline int setup(void **state)
+{
+    struct world *w = calloc(1, sizeof *w);
+    const struct run *run = *state;
+
+    assert_non_null(w);
+    w->kind = run->kind;
+    w->run = run->run_case->run;
+    *state = w;
+    return 0;
+}
+
+static inline void run_case(void **state)
+{
+    struct world *w = *state;
+
+    w->run(w);
+}
+
+static inline int teardown(void **state)
+{
+    struct world *w = *state;
+
+    stand_up(w);
+    for (int i = 0; i < 2; i++) {
+        if (w->servers[i])
+            server_assert_no_locks(w->servers[i]);
+        server_stop(w->replicas[i]);
+        server_stop(w->servers[i]);
+    }
+    free(w);
+    return 0;
+}
+
+/* Runs each case against every store; returns what main is to return. */
+static inline int run_cases(const struct store_case *cases, size_t count)
+{
+    static struct CMUnitTest tests[KINDS * CASES_MAX];
+    static char names[KINDS * CASES_MAX][128];
+    static struct run runs[KINDS * CASES_MAX];
+
+    if (count > CASES_MAX)
+        abort();
+    for (size_t i = 0; i < KINDS * count; i++) {
+        runs[i] = (struct run){&kinds[i / count], &cases[i % count]};
+        snprintf(names[i], sizeof names[i], "%s: %s", runs[i].kind->name, runs[i].run_case->name);
+        tests[i] = (struct CMUnitTest){names[i], run_case, setup, teardown, &runs[i]};
+    }
+    return _cmocka_run_group_tests("tests", tests, KINDS * count, NULL, NULL);
+}
+
+#endif
