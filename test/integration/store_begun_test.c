@@ -67,11 +67,13 @@ static void what_is_awaited_is_finished_past_its_deadline(struct world *w)
     assert_status(DIBS_OK, ops->ask_finish(seat->store, &bid, &answer, &error));
     ops->conclude(seat->store, &bid, true);
     struct dibs__release end = {.name = "x", .token = bid.token, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    end.again = true; /* to be set by the store */
     ops->release_begin(seat->store, &end);
     assert_true(ops->await(seat->store, &end.begun, seat_deadline()));
     assert_true(ops->await(seat->store, &end.begun, 0));
     end.deadline = 0;
     assert_status(DIBS_OK, ops->release_finish(seat->store, &end, &error));
+    assert_false(end.again);
 }
 
 /* Threads on the same connections are not held up by what another has begun and does not wait for. */

@@ -5,9 +5,10 @@ them fails: first the unit tests named after the file, then the other unit tests
 quickest first. N slips are drawn by the seed from all there are. Drawn again is what the compiler refuses or warns of
 (the project takes no warnings), and what changes no object code at -O2 or the same as a slip before.
 
-A slip is noticed where a program fails a test twice, crashes, or needs five times its time and ten seconds; a program
-that also fails without the slip is left out. What survives is listed, and "not reached" where no program runs its line.
-A survivor that no caller can tell from the original stands in equivalent.txt, with the reason, and is not counted.
+A slip is noticed where a program fails a test twice, crashes, needs five times its time and ten seconds, or loses
+memory in a unit test; a program that also fails without the slip is left out. What survives is listed, and "not
+reached" where no program runs its line. A survivor that no caller can tell from the original stands in equivalent.txt,
+with the reason, and is not counted.
 
 universalmutator was tried as the source of slips. Of what it makes of C sources here a third compiles, much of it lies
 in strings and tables, and it knows no Lua.
@@ -32,6 +33,7 @@ import slips
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LEAST = 90  # percent
+LEAKS = "-fsanitize=leak"
 NOTICED, SURVIVED, UNREACHED, EQUIVALENT = "noticed", "survived", "not reached", "equivalent"
 
 
@@ -260,7 +262,7 @@ class Worker:
         self.tree, self.known = tree, known
         self.folder = os.path.join(tree.work, f"w{number}")
 
-    def linked(self, program, objects, target):
+    def linked(self, program, objects, target, *flags):
         """Links a program, with the objects of the slip in front of the library."""
         words, out, skip = self.tree.link[program], [], False
         source = next(word for word in words if word.endswith(".c"))
@@ -274,7 +276,7 @@ class Worker:
             else:
                 out += list(objects) + [word] if word.endswith(".a") else [word]
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        done = subprocess.run(out + ["-o", target], cwd=self.tree.path, capture_output=True, text=True)
+        done = subprocess.run([*out, *flags, "-o", target], cwd=self.tree.path, capture_output=True, text=True)
         return done.returncode == 0
 
     def object_of(self, program, source, words):
@@ -298,12 +300,15 @@ class Worker:
         limit = 5 * self.known[program].seconds + 10
         return programs.run_program([path], self.tree.path, programs.environment_of(self.tree.path, folder), limit)
 
-    def is_sound(self, program):
+    def is_sound(self, program, *flags):
         """Whether it passes without a slip: found out when it first notices something; one failure is forgiven."""
-        note = os.path.join(self.tree.work, "sound", program)
+        note = os.path.join(self.tree.work, "sound", program + "".join(flags))
         if not os.path.exists(note):
             folder = os.path.join(self.tree.path, self.tree.plain)
             path = os.path.join(folder, "test", program)
+            if flags:
+                path = os.path.join(self.folder, "sound")
+                self.linked(program, [], path, *flags)
             good = any(self.run(program, folder, path).said == programs.PASSED for _ in range(2))
             programs.write(note, "yes" if good else "no")
         return programs.read(note) == "yes"
@@ -322,6 +327,12 @@ class Worker:
                 return None
         return f"{first.said} {first.failed}".strip()
 
+    def leaks(self, program, objects):
+        """Whether memory is lost in a unit test that passes, as the suite's round with AddressSanitizer would notice."""
+        path = os.path.join(self.folder, "test", program)
+        return (self.linked(program, objects, path, LEAKS) and
+                self.run(program, self.folder, path).failed == programs.LEAKS and self.is_sound(program, LEAKS))
+
     def try_slip(self, slip, objects):
         """(verdict, the program that noticed it, how, how many were run)"""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -336,6 +347,9 @@ class Worker:
             how = self.notices(program)
             if how:
                 return NOTICED, program, how, count
+        for program in chosen:
+            if program.startswith("unit/") and self.leaks(program, objects):
+                return NOTICED, program, "lost memory", len(chosen)
         return (SURVIVED if chosen else UNREACHED), "", "", len(chosen)
 
 

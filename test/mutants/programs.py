@@ -22,6 +22,7 @@ CHECKED = "-DDIBS_CHECKED -DLIMIT_MS=10000"  # preconditions; less patience with
 PLAIN = "-O1"
 COUNTING = "-O0 --coverage -fprofile-update=atomic -DTEST_COUNTS_LINES"
 FAILED = b"[  FAILED  ]"  # what cmocka says at once
+LEAKS = "LeakSanitizer: detected memory leaks"
 PASSED, FAILS, CRASHED, STUCK = "passed", "failed", "crashed", "came to no end"
 
 
@@ -175,7 +176,7 @@ def run_program(argv, cwd, environment, limit, patient=False):
         end_children()
         shutil.rmtree(home, ignore_errors=True)
     first = re.search(r"^\[  FAILED  \] (\w+)$", text, re.M) or re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M)
-    words = first.group(1) if first else (text.split("\n")[-2:] or [""])[0][:100]
+    words = LEAKS if LEAKS in text else first.group(1) if first else (text.split("\n")[-2:] or [""])[0][:100]
     return Outcome(said, time.monotonic() - begin, "" if said == PASSED else words)
 
 

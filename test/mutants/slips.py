@@ -128,16 +128,22 @@ class Maker:
         if value > 0:
             self.add_token(i, f"{value - 1}{match.group(2)}", "one less")
 
+    def is_constant_text(self, first, last):
+        return first == last and self.tokens[first].kind == "text" and self.path.endswith(".c")
+
     def add_swaps(self, i):
         """The arguments of the call whose bracket opens at i, each pair of neighbours changed for one another."""
         if self.pairs.get(i, i) <= i + 1:
             return
         parts = split_at_commas(self.tokens, self.pairs, i + 1, self.pairs[i] - 1)
-        if self.tokens[i - 1].text in ("call", "pcall"):
+        name = self.tokens[i - 1].text
+        if name in ("call", "pcall"):
             parts = parts[1:]  # the name of a command among its arguments is no small slip
+        elif name in ("strcmp", "strncmp", "memcmp"):
+            parts = parts[1:] if len(parts) > 2 else []  # equal is equal
         for (a, b), (c, d) in zip(parts, parts[1:]):
             left, right = self.piece(a, b), self.piece(c, d)
-            if shown(left) != shown(right):
+            if shown(left) != shown(right) and self.is_constant_text(a, b) == self.is_constant_text(c, d):
                 between = self.text[self.tokens[b].end:self.tokens[c].start]
                 self.add(self.tokens[a].start, self.tokens[d].end, right + between + left, "arguments swapped")
 

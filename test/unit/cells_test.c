@@ -136,6 +136,25 @@ static void cells_come_and_go_with_their_names(void **state)
     free(all);
 }
 
+/* Whatever stands in the struct before. */
+static void a_turn_that_is_free_follows_no_outage(void **state)
+{
+    stage *s = *state;
+    atomic_bool closing = false;
+    struct dibs__cells *cells = dibs__cells_new(&s->clock.clock, &closing, 0);
+    struct dibs__lease *other = dibs__lease_new(1, "b", 1, DIBS__TOKEN_MAX);
+    struct dibs__turn turn = {
+        .name = "a", .name_size = 1, .outage_since = 77, .kind = DIBS__TURN_HANDED, .lease = other};
+
+    assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
+    assert_int_equal(turn.outage_since, 0);
+    assert_int_equal(turn.kind, DIBS__TURN_TO_ASK);
+    assert_null(turn.lease);
+    dibs__turn_give_up(cells, turn.cell, NULL, &told_nothing);
+    dibs__lease_unref(other);
+    dibs__cells_free(cells);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -144,6 +163,7 @@ int main(void)
         TEST(a_lease_that_was_lost_before_the_cell_heard_of_it_keeps_nobody_waiting),
         TEST(a_lost_lease_that_nobody_told_of_keeps_nobody_waiting),
         TEST(cells_come_and_go_with_their_names),
+        TEST(a_turn_that_is_free_follows_no_outage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,8 +40,10 @@ int getaddrinfo(const char *restrict name, const char *restrict port, const stru
     return 0;
 }
 
+/* What becomes of an empty list is not said by POSIX, and not the same everywhere. */
 void freeaddrinfo(struct addrinfo *list)
 {
+    assert_non_null(list);
     while (list) {
         struct addrinfo *next = list->ai_next;
 

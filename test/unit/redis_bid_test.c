@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
+#include "support/fake_redis.h"
+#include "support/seat.h"
 #include "support/test.h"
 
 /* The owner that was seen still has its time: the bid under its new token must leave the lock to it. */
@@ -46,11 +49,76 @@ static void only_an_ask_in_doubt_may_be_overtaken(void **state)
     }
 }
 
+/* Asks go on under the token only where the next connection of the same channel can prove the end of this one. */
+static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
+{
+    static const struct {
+        size_t channel;
+        bool may_kill, spent;
+    } rows[] = {{0, true, false}, {0, false, true}, {DIBS__SHARED, true, true}, {DIBS__SHARED, false, true}};
+    fake_redis *fake = fake_redis_start(false);
+    struct seat seat;
+
+    (void)state;
+    seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .min_replicas = 1});
+    struct dibs__redis_store *store = dibs__redis_of(seat.store);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a");
+    assert_non_null(call);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};
+        struct dibs__sending sending = {.bid = &bid, .not_after = 9};
+        struct dibs__answer answer = {.spent = false};
+        call->channel = rows[i].channel;
+        call->view.serial = 3;
+        call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = rows[i].may_kill};
+        dibs__sending_doubt(store, &sending, call, &answer);
+        assert_int_equal(answer.spent, rows[i].spent);
+        struct dibs__route *doubt = dibs__redis_bid_of(&bid)->doubt;
+        assert_int_equal(doubt == NULL, rows[i].spent);
+        assert_true(!doubt || (doubt->channel == store->channels[0] && doubt->serial == 3 && doubt->not_after == 9));
+        free(doubt);
+    }
+    free(call);
+    seat_close(&seat);
+    fake_redis_stop(fake);
+}
+
+/* What a server says of an ask whose lock is another's, and that does not queue. */
+static void an_answer_settles_the_asks_before_it(void **state)
+{
+    static const struct {
+        bool in_store, doubt, known;
+    } rows[] = {{false, false, false}, {true, false, true}, {false, true, true}, {true, true, true}};
+    redisReply numbers[] = {{.type = REDIS_REPLY_INTEGER, .integer = DIBS__ASK_TAKEN},
+                            {.type = REDIS_REPLY_INTEGER, .integer = 500},
+                            {.type = REDIS_REPLY_INTEGER, .integer = 0}};
+    redisReply *elements[] = {&numbers[0], &numbers[1], &numbers[2]};
+    const redisReply taken = {.type = REDIS_REPLY_ARRAY, .elements = 3, .element = elements};
+    struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000, .in_store = rows[i].in_store};
+        struct dibs__sending sending = {.bid = &bid};
+        struct dibs__lock_call call = {.channel = 0};
+        struct dibs__answer answer = {.fence = 0};
+        struct dibs__error error;
+        bool decided = false;
+        dibs__redis_bid_of(&bid)->doubt = rows[i].doubt ? calloc(1, sizeof(struct dibs__route)) : NULL;
+        assert_status(DIBS_BUSY, dibs__sending_read(&store, &sending, &call, &taken, &decided, &answer, &error));
+        assert_true(decided);
+        assert_int_equal(bid.in_store, rows[i].known);
+        assert_null(dibs__redis_bid_of(&bid)->doubt);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_known_of_the_lock_outlives_the_token),
         cmocka_unit_test(only_an_ask_in_doubt_may_be_overtaken),
+        cmocka_unit_test(a_doubt_that_cannot_be_settled_spends_the_token),
+        cmocka_unit_test(an_answer_settles_the_asks_before_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,6 +167,7 @@ static void all_addresses_fail(void **state)
     r->endpoint.address_count = 2;
     assert_null(try_connect(r, NULL));
     assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
+    assert_that(strncmp(r->error.detail, "can't connect to 127.0.0.1:", 27) == 0, "%s", r->error.detail);
     assert_int_equal(r->endpoint.failures, 1);
     assert_int_equal(r->endpoint.address_count, 0); /* the name is to be resolved again */
     close(keeper);

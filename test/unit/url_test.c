@@ -87,6 +87,8 @@ static const struct {
     {"redis://h%20x", "host"},
     {"redis://[::1", "["},
     {"redis://[h]", "IPv6"},
+    {"redis://[fe80::1%a b]", "IPv6"},
+    {"redis://[fe80::1%a\x7f]", "IPv6"},
     {"redis://[]", "host"},
     {"redis://[::1]x", "port"},
     {"redis://h:", "port"},
