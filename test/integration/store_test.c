@@ -253,6 +253,40 @@ static void the_ask_behind_a_release_comes_behind_who_waits(struct world *w)
     assert_status(DIBS_OK, release(other, "x", waiter.token));
 }
 
+/* Returns once the store tells the seat of grants. */
+static void have_it_listen(struct world *w, struct seat *seat, struct seat *other)
+{
+    struct dibs__bid owner = bid_for(w, "y", false), waiter = bid_for(w, "y", true);
+
+    get(other, &owner);
+    queue_up(seat, &waiter);
+    assert_status(DIBS_OK, release(other, "y", owner.token));
+    expect_grant(w, seat, 1, &waiter);
+    seat->store->ops->conclude(seat->store, &waiter, true);
+    assert_status(DIBS_OK, release(seat, "y", waiter.token));
+}
+
+static void the_ask_behind_a_release_is_told_of_its_grant(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid owner = bid_for(w, "x", false), waiter = bid_for(w, "x", true), next = bid_for(w, "x", true);
+    struct dibs__answer answer;
+
+    if (w->kind->min_replicas > 0)
+        return;
+    have_it_listen(w, seat, other);
+    get(seat, &owner);
+    queue_up(other, &waiter);
+    assert_status(DIBS_BUSY, requeue(seat, owner.token, &next, &answer));
+    assert_true(next.in_store);
+    expect_grant(w, other, 1, &waiter);
+    other->store->ops->conclude(other->store, &waiter, true);
+    assert_status(DIBS_OK, release(other, "x", waiter.token));
+    expect_grant(w, seat, 2, &next);
+    seat->store->ops->conclude(seat->store, &next, true);
+    assert_status(DIBS_OK, release(seat, "x", next.token));
+}
+
 static void fences_grow_whoever_asks(struct world *w)
 {
     uint64_t last = 0;
@@ -306,6 +340,7 @@ int main(void)
         CASE(a_grant_that_nobody_wants_is_given_back),
         CASE(the_ask_behind_a_release),
         CASE(the_ask_behind_a_release_comes_behind_who_waits),
+        CASE(the_ask_behind_a_release_is_told_of_its_grant),
         CASE(fences_grow_whoever_asks),
         CASE(a_bid_that_is_concluded_leaves_nothing),
     };
