@@ -29,6 +29,7 @@ struct faults {
     const struct dibs__clock *clock;
     struct fault acquire, release, renewal;
     bool unanswered;        /* asks are done, but their answers get lost */
+    bool spends;            /* an ask that is refused spends its token */
     bool released_again;    /* a release answers that it was sent twice and found nothing */
     bool unmet;             /* asks are done and retracted, because no replica acknowledged them */
     bool late_proof;        /* an answer comes when the lease that it grants is over already */

@@ -56,13 +56,26 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
     return status;
 }
 
+/* The token of a bid that the store in memory knows nothing of is spent. */
+static void spend(struct dibs__bid *bid, struct dibs__answer *answer)
+{
+    bid->number = 0;
+    bid->proof = 0;
+    answer->spent = true;
+}
+
 /* The answer to an ask that is refused, and not done. */
 static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, struct dibs__answer *answer,
                               dibs_status status, struct dibs__error *error)
 {
+    pthread_mutex_lock(&faults->mutex);
+    bool spends = faults->spends;
+    pthread_mutex_unlock(&faults->mutex);
     bid->number++;
     bid->proof = dibs__now(faults->clock);
     *answer = (struct dibs__answer){.again_ms = status == DIBS_BUSY ? 1000 : 0};
+    if (status != DIBS_BUSY && spends)
+        spend(bid, answer);
     if (status != DIBS_BUSY)
         return refuse(error, status);
     bid->in_store = bid->in_store || bid->wait;

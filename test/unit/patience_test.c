@@ -76,6 +76,24 @@ static void an_outage_is_ridden_out_for_outage_ms(void **state)
     actor_end(other);
 }
 
+/* Each ask goes out under a new token. What the store sets back with a spent one is not taken for a suspend. */
+static void an_outage_that_spends_every_token_lasts_no_longer(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    s->settings.outage_ms = 1000;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, FOR_EVER);
+    faults_set(&s->faults, &s->faults.spends, true);
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    int64_t time = ride(s, other, 1);
+    assert_status(DIBS_UNAVAILABLE, actor_result(other));
+    assert_that(time >= MS(1000) && time <= MS(1200), "%ld ns", (long)time);
+    actor_end(other);
+}
+
 static void the_outage_counts_from_when_the_store_was_heard_last(void **state)
 {
     stage *s = *state;
@@ -229,6 +247,7 @@ int main(void)
         TEST(an_outage_is_ridden_out_until_the_store_answers),
         TEST(one_try_does_not_ride_out_anything),
         TEST(an_outage_is_ridden_out_for_outage_ms),
+        TEST(an_outage_that_spends_every_token_lasts_no_longer),
         TEST(the_outage_counts_from_when_the_store_was_heard_last),
         TEST(all_who_waited_out_an_outage_give_up_together),
         TEST(who_gives_up_with_another_does_not_ask_before),
