@@ -1,0 +1,218 @@
+/* A connector: a try has its time and ends with that, and each failure makes the pause before the next try longer. */
+#include "redis/connector.h"
+
+#include "support/test.h"
+#include "unit/link_setup.h"
+
+#define LONG_MS 60000 /* the time of a try that is not to be given up */
+
+/* A connector for the rig's endpoint whose tries have so much time. */
+static struct dibs__connector connector_for(struct rig *r, uint32_t timeout_ms)
+{
+    struct dibs__connector connector;
+
+    dibs__connector_init(&connector, &r->endpoint, DIBS__LINK_COMMANDS, timeout_ms);
+    return connector;
+}
+
+static int64_t now(void)
+{
+    return dibs__now(&dibs__system_clock);
+}
+
+static void begin(struct rig *r, struct dibs__connector *connector)
+{
+    static const struct dibs__link_id none = {0};
+
+    assert_status(DIBS_OK, dibs__connector_begin(connector, &none, now(), &r->error));
+    assert_false(dibs__connector_is_ready(connector));
+    assert_null(dibs__connector_take(connector));
+}
+
+/* Takes the link, which answers for itself, and frees it. */
+static void expect_link(struct dibs__connector *connector)
+{
+    assert_true(dibs__connector_is_ready(connector));
+    struct dibs__link *link = dibs__connector_take(connector);
+    assert_true(link && link->state == DIBS__LINK_READY);
+    assert_false(dibs__connector_is_ready(connector));
+    assert_null(dibs__connector_take(connector));
+    dibs__link_free(link);
+}
+
+/* Steps, as poll(2) allows, until the try has ended or the link is ready. */
+static dibs_status step_to_the_end(struct rig *r, struct dibs__connector *connector)
+{
+    dibs_status status = DIBS_OK;
+
+    while (status == DIBS_OK && !dibs__connector_is_ready(connector)) {
+        struct pollfd fd;
+        int64_t deadline;
+        dibs__connector_interest(connector, &fd, &deadline);
+        assert_true(fd.fd >= 0 && deadline <= connector->until);
+        assert_int_equal(poll(&fd, 1, LIMIT_MS), 1);
+        status = dibs__connector_step(connector, now(), &r->error);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------- one try */
+
+static void a_try_that_is_stepped_makes_a_link(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+
+    for (int i = 0; i < 2; i++) {
+        begin(r, &connector);
+        assert_status(DIBS_OK, step_to_the_end(r, &connector));
+        expect_link(&connector);
+    }
+    assert_int_equal(fake_redis_accepted(r->fake), 2);
+    dibs__connector_free(&connector);
+}
+
+/* A caller whose time is over leaves the try as it is; another goes on with the same one. */
+static void a_deadline_does_not_end_a_try(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+
+    fake_redis_hold(r->fake, true);
+    begin(r, &connector);
+    assert_int_equal(dibs__connector_finish(&connector, &dibs__system_clock, 0, &r->error), DIBS_TIMEOUT);
+    assert_non_null(connector.link);
+    fake_redis_hold(r->fake, false);
+    assert_status(DIBS_OK, dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error));
+    expect_link(&connector);
+    assert_int_equal(fake_redis_accepted(r->fake), 1);
+    dibs__connector_free(&connector);
+}
+
+static void expect_given_up(struct rig *r, const struct dibs__connector *connector)
+{
+    assert_int_equal(r->error.status, DIBS_UNAVAILABLE);
+    assert_true(r->error.detail[0]);
+    assert_null(connector->link);
+}
+
+/* The time is over when the clock says so, whatever poll(2) waits for. */
+static void a_try_that_is_stepped_is_given_up_in_time(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+
+    fake_redis_hold(r->fake, true);
+    begin(r, &connector);
+    assert_status(DIBS_OK, dibs__connector_step(&connector, connector.until - 1, &r->error));
+    assert_non_null(connector.link);
+    assert_int_equal(dibs__connector_step(&connector, connector.until, &r->error), DIBS_UNAVAILABLE);
+    expect_given_up(r, &connector);
+    fake_redis_hold(r->fake, false);
+    begin(r, &connector);
+    assert_status(DIBS_OK, step_to_the_end(r, &connector));
+    expect_link(&connector);
+    dibs__connector_free(&connector);
+}
+
+static void a_try_that_is_waited_for_is_given_up_in_time(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, 50);
+
+    fake_redis_hold(r->fake, true);
+    begin(r, &connector);
+    assert_int_equal(dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error), DIBS_UNAVAILABLE);
+    assert_true(now() >= connector.until);
+    expect_given_up(r, &connector);
+    dibs__connector_free(&connector);
+}
+
+/* A link that is ready is not given up for its time, which may have passed on a slow machine. */
+static void a_link_that_is_ready_has_all_the_time(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+
+    begin(r, &connector);
+    assert_status(DIBS_OK, step_to_the_end(r, &connector));
+    assert_status(DIBS_OK, dibs__connector_step(&connector, connector.until, &r->error));
+    expect_link(&connector);
+    dibs__connector_free(&connector);
+}
+
+static void a_try_that_is_refused_has_ended(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+    static const struct dibs__link_id none = {0};
+
+    fake_redis_refuse(r->fake, true);
+    for (int i = 0; i < 2; i++) { /* stepped, then waited for */
+        dibs_status status = dibs__connector_begin(&connector, &none, now(), &r->error);
+        if (status == DIBS_OK)
+            status = i == 0 ? step_to_the_end(r, &connector)
+                            : dibs__connector_finish(&connector, &dibs__system_clock, DIBS__NEVER, &r->error);
+        assert_int_equal(status, DIBS_UNAVAILABLE);
+        expect_given_up(r, &connector);
+    }
+    use_url(r, "unix:///nowhere/redis.sock");
+    assert_int_equal(dibs__connector_begin(&connector, &none, now(), &r->error), DIBS_UNAVAILABLE);
+    expect_given_up(r, &connector);
+    dibs__connector_free(&connector);
+}
+
+static void a_connector_is_freed_with_its_try(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+
+    begin(r, &connector);
+    dibs__connector_free(&connector);
+    assert_null(connector.link);
+}
+
+/* ---------------------------------------------------------------- the next try */
+
+#define FAILED_AT (1000 * DIBS__NS_PER_MS)
+#define MADE_AT (2000 * DIBS__NS_PER_MS)
+
+/* How long after `at` the next try is due, in ms. */
+static int64_t pause_of(const struct dibs__connector *connector, int64_t at)
+{
+    return (connector->next_at - at) / DIBS__NS_PER_MS;
+}
+
+static void each_failure_puts_the_next_try_off_for_longer(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__connector connector = connector_for(r, LONG_MS);
+    static const int64_t most[] = {10, 20, 40, 80, 160, 320, 500, 500};
+
+    assert_int_equal(connector.next_at, 0);
+    for (int round = 0; round < 2; round++) { /* a success has them begin anew */
+        for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
+            dibs__connector_failed(&connector, FAILED_AT, DIBS__RECONNECT_LAST_MS);
+            assert_in_range(pause_of(&connector, FAILED_AT), most[i] / 2, most[i]);
+        }
+        dibs__connector_failed(&connector, FAILED_AT, 100);
+        assert_in_range(pause_of(&connector, FAILED_AT), 50, 100);
+        dibs__connector_succeeded(&connector, MADE_AT);
+        assert_int_equal(pause_of(&connector, MADE_AT), DIBS__RECONNECT_FIRST_MS);
+    }
+    dibs__connector_free(&connector);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_try_that_is_stepped_makes_a_link),        TEST(a_deadline_does_not_end_a_try),
+        TEST(a_try_that_is_stepped_is_given_up_in_time), TEST(a_try_that_is_waited_for_is_given_up_in_time),
+        TEST(a_link_that_is_ready_has_all_the_time),     TEST(a_try_that_is_refused_has_ended),
+        TEST(a_connector_is_freed_with_its_try),         TEST(each_failure_puts_the_next_try_off_for_longer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
