@@ -59,19 +59,18 @@ int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t
     const char *words[] = {"WAIT", replicas, timeout};
     size_t sizes[] = {4, 0, 0};
     struct dibs__error unused;
-    redisReply *reply;
-    bool unknown;
+    struct dibs__exchange exchange = {.deadline = deadline, .error = &unused};
     int64_t count = 0;
 
     sizes[1] = (size_t)snprintf(replicas, sizeof replicas, "%" PRIu32, wanted);
     sizes[2] = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, timeout_ms);
     struct dibs__request *request =
         dibs__channel_send(channel, serial, &(struct dibs__command){3, words, sizes}, deadline, &unused);
-    if (!request || dibs__channel_wait(channel, request, deadline, &reply, &unknown, &unused) != DIBS_OK)
+    if (!request || dibs__channel_wait(channel, request, &exchange) != DIBS_OK)
         return DIBS__NO_COUNT;
-    if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0)
-        count = reply->integer;
-    freeReplyObject(reply);
+    if (exchange.reply->type == REDIS_REPLY_INTEGER && exchange.reply->integer > 0)
+        count = exchange.reply->integer;
+    freeReplyObject(exchange.reply);
     return count;
 }
 
@@ -92,23 +91,16 @@ struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__cha
     return send_call(call, channel, view, false, deadline, error);
 }
 
-static dibs_status wait_for_reply(struct dibs__channel *channel, struct dibs__request *request,
-                                  struct dibs__exchange *exchange)
-{
-    return dibs__channel_wait(channel, request, exchange->deadline, &exchange->reply, &exchange->unknown,
-                              exchange->error);
-}
-
 dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *channel,
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange)
 {
-    dibs_status status = wait_for_reply(channel, request, exchange);
+    dibs_status status = dibs__channel_wait(channel, request, exchange);
 
     if (status != DIBS_OK || !dibs__reply_is_error(exchange->reply, "NOSCRIPT"))
         return status;
     freeReplyObject(exchange->reply);
     exchange->unknown = false;
     request = send_call(call, channel, view, true, exchange->deadline, exchange->error);
-    return request ? wait_for_reply(channel, request, exchange) : exchange->error->status;
+    return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
 }

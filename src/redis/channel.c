@@ -268,12 +268,14 @@ bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *re
     return done;
 }
 
-dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
-                               redisReply **reply, bool *unknown, struct dibs__error *error)
+dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request,
+                               struct dibs__exchange *exchange)
 {
+    struct dibs__error *error = exchange->error;
+    int64_t deadline = exchange->deadline;
     bool tell = false, done;
 
-    *reply = NULL;
+    exchange->reply = NULL;
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for);
     if (request->done && !request->reply && request->error != error)
@@ -286,9 +288,9 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
     if (!request->done && dibs__now(channel->clock) >= request->expires)
         dibs__channel_time_out(channel);
     done = request->done;
-    *unknown = done ? request->unknown : true;
+    exchange->unknown = done ? request->unknown : true;
     if (done)
-        *reply = request->reply;
+        exchange->reply = request->reply;
     else
         tell = abandon(channel, request) || tell;
     tell = leaves_unsent(channel) || tell;
@@ -300,7 +302,7 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", channel->endpoint->url.shown);
     request->reply = NULL;
     dibs__request_free(request);
-    return *reply ? DIBS_OK : error->status;
+    return exchange->reply ? DIBS_OK : error->status;
 }
 
 /* ----------------------------------------------------------------- lifecycle */

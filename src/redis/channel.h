@@ -20,10 +20,10 @@ struct dibs__command {
     const size_t *sizes;
 };
 
-/* One command and its reply, for the thread that waits for that. */
+/* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {
-    int64_t deadline;
-    redisReply *reply;         /* set with DIBS_OK: the caller's (freeReplyObject) */
+    int64_t deadline;          /* of the wait */
+    redisReply *reply;         /* set with DIBS_OK: the caller's (freeReplyObject); otherwise NULL */
     bool unknown;              /* set otherwise: the server may have got the command */
     struct dibs__error *error; /* filled otherwise */
 };
@@ -122,17 +122,15 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
 bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until);
 
 /*
- * Waits for the reply and frees the request. DIBS_OK: *reply is the caller's
- * (freeReplyObject). Otherwise the error is filled, and *unknown says whether
- * the server may have got the command.
+ * Waits for the reply and frees the request. DIBS_OK, or why there is no reply.
  *
  * If the deadline comes before the end of the command timeout, the connection
  * stays as it is. At the end of the command timeout the connection is given up,
  * unless the reply has come by then: after the process was stopped for a while,
  * the reply lies in the socket.
  */
-dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
-                               redisReply **reply, bool *unknown, struct dibs__error *error);
+dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request,
+                               struct dibs__exchange *exchange);
 
 /*
  * The scheduler's: sends a command and returns; never blocks. done is called

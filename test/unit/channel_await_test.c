@@ -41,7 +41,7 @@ static void a_reply_that_lies_in_the_socket_is_taken(void **state)
 
     await_bytes(r);
     moved_clock_advance(&r->clock, MS(COMMAND_MS + 1)); /* a command of its own would have timed out */
-    assert_status(DIBS_OK, dibs__channel_wait(r->channel, request, 0, &reply, &unknown, &error));
+    assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
     assert_string_equal(reply->str, "there");
     freeReplyObject(reply);
     assert_true(stands(r));
@@ -60,8 +60,7 @@ static void the_end_of_the_connection_is_worth_coming_for(void **state)
     fake_redis_await(r->fake, "ECHO lost", 1);
     fake_redis_cut(r->fake);
     assert_true(dibs__channel_await(r->channel, request, after(r, COMMAND_MS / 2)));
-    assert_status(DIBS_UNAVAILABLE,
-                  dibs__channel_wait(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
+    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &why));
     assert_true(unknown);
     assert_true(why.detail[0]);
 }

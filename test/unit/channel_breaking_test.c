@@ -70,10 +70,9 @@ static void what_was_not_handed_to_the_socket_is_known_not_to_have_run(void **st
     assert_true(r->unattended > 0); /* somebody is to write the rest */
     fake_redis_cut(r->fake);
     unknown = true;
-    assert_status(DIBS_UNAVAILABLE,
-                  dibs__channel_wait(r->channel, second, after(r, 1), &reply, &unknown, &second_error));
+    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, second, after(r, 1), &reply, &unknown, &second_error));
     assert_false(unknown);
-    assert_status(DIBS_UNAVAILABLE, dibs__channel_wait(r->channel, first, after(r, 1), &reply, &unknown, &first_error));
+    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, first, after(r, 1), &reply, &unknown, &first_error));
     assert_true(unknown);
     test_free(large);
 }

@@ -30,7 +30,7 @@ static void a_reply_is_taken_when_only_the_callers_time_is_over(void **state)
     struct dibs__request *request = send_echo(r, serial, "short", &error);
     assert_non_null(request);
     await_bytes(r);
-    assert_status(DIBS_OK, dibs__channel_wait(r->channel, request, 0, &reply, &unknown, &error));
+    assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
     assert_string_equal(reply->str, "short");
     freeReplyObject(reply);
 }

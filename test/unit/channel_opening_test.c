@@ -216,7 +216,7 @@ static void who_comes_while_a_broken_connection_is_in_use(void **state)
     if (request) {
         redisReply *reply;
         bool unknown;
-        assert_status(DIBS_UNAVAILABLE, dibs__channel_wait(r->channel, request, deadline, &reply, &unknown, &error));
+        assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, deadline, &reply, &unknown, &error));
     }
     dibs__channel_free(r->channel);
     r->channel = NULL;

@@ -128,6 +128,18 @@ static inline struct dibs__request *send_echo(struct rig *r, uint64_t serial, co
     return dibs__channel_send(r->channel, serial, echo_of(&echo, text), moved_clock_now(&r->clock), error);
 }
 
+/* dibs__channel_wait, with its results apart. */
+static inline dibs_status wait_for(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline,
+                                   redisReply **reply, bool *unknown, struct dibs__error *error)
+{
+    struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+    dibs_status status = dibs__channel_wait(channel, request, &exchange);
+
+    *reply = exchange.reply;
+    *unknown = exchange.unknown;
+    return status;
+}
+
 /* Waits for the reply to the request. True: it is that text. From any thread. */
 static inline bool wait_echo(struct rig *r, struct dibs__request *request, const char *text)
 {
@@ -135,7 +147,7 @@ static inline bool wait_echo(struct rig *r, struct dibs__request *request, const
     redisReply *reply;
     bool unknown;
 
-    if (dibs__channel_wait(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error) != DIBS_OK)
+    if (wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error) != DIBS_OK)
         return false;
     bool right = reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
     freeReplyObject(reply);
@@ -168,8 +180,8 @@ static inline void *run_caller(void *arg)
     struct dibs__request *request = send_echo(c->r, c->serial, c->text, &c->error);
     redisReply *reply = NULL;
 
-    c->status = request ? dibs__channel_wait(c->r->channel, request, c->deadline, &reply, &c->unknown, &c->error)
-                        : c->error.status;
+    c->status =
+        request ? wait_for(c->r->channel, request, c->deadline, &reply, &c->unknown, &c->error) : c->error.status;
     c->right = reply && reply->str && strcmp(reply->str, c->text) == 0;
     if (reply)
         freeReplyObject(reply);

@@ -123,7 +123,7 @@ static void a_late_reply_is_not_given_to_the_next(void **state)
     assert_non_null(request);
     fake_redis_await(r->fake, "ECHO late", 1);
     assert_status(DIBS_UNAVAILABLE,
-                  dibs__channel_wait(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
+                  wait_for(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
     assert_true(unknown);
     assert_null(reply);
     assert_true(r->unattended > 0);
@@ -146,7 +146,7 @@ static void the_scheduler_reads_what_nobody_waits_for(void **state)
     struct dibs__request *request = send_echo(r, serial, "left", &error);
     assert_non_null(request);
     assert_status(DIBS_UNAVAILABLE,
-                  dibs__channel_wait(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
+                  wait_for(r->channel, request, moved_clock_now(&r->clock), &reply, &unknown, &error));
     fake_redis_hold(r->fake, false);
     attend_until_idle(r);
     assert_true(stands(r));
