@@ -1,0 +1,82 @@
+/* The names of a core: the host in its tokens, which administrators read. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/test.h"
+
+#define HOST_MOST 56 /* a longer name is cut */
+
+/* Replaces the system's name of this host. NULL: there is none. */
+static const char *host;
+
+/* A name that does not fit is cut, and without its NUL, as POSIX allows. */
+int gethostname(char *name, size_t size)
+{
+    if (!host) {
+        errno = EPERM;
+        return -1;
+    }
+    memcpy(name, host, strlen(host) < size ? strlen(host) + 1 : size);
+    return 0;
+}
+
+/* Expects that the tokens of a new runtime name the host so: dibs:LABEL:HOST:... */
+static void expect_host(const char *expected)
+{
+    const dibs_config config = {.urls = (const char *const[]){"mem:"}, .url_count = 1, .label = "core"};
+    char beginning[128];
+    dibs_runtime *rt;
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_query(rt, "a", &owner));
+    snprintf(beginning, sizeof beginning, "dibs:core:%s:%ld:", expected, (long)getpid());
+    assert_that(strncmp(owner.token, beginning, strlen(beginning)) == 0, "%s is not of %s", owner.token, beginning);
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(rt);
+}
+
+static void tokens_name_the_host(void **state)
+{
+    (void)state;
+    host = "box.example";
+    expect_host("box.example");
+    host = NULL;
+    expect_host("localhost");
+}
+
+static void what_would_not_be_one_word_is_replaced(void **state)
+{
+    (void)state;
+    host = "a b:c\x7f"
+           "d!~";
+    expect_host("a-b-c-d!~");
+}
+
+static void a_long_name_is_cut(void **state)
+{
+    static char name[HOST_MOST + 20];
+
+    (void)state;
+    host = name;
+    for (size_t size = HOST_MOST - 1; size < sizeof name; size++) {
+        char expected[HOST_MOST + 1] = "";
+        memset(name, 'h', size);
+        memset(expected, 'h', size < HOST_MOST ? size : HOST_MOST);
+        expect_host(expected);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_name_the_host),
+        cmocka_unit_test(what_would_not_be_one_word_is_replaced),
+        cmocka_unit_test(a_long_name_is_cut),
+    };
+
+    return cmocka_run_group_tests_name("core", tests, NULL, NULL);
+}
