@@ -47,7 +47,14 @@ static void put_all(struct dibs__tokens *tokens)
     for (size_t i = 0; i < COUNT; i++) {
         assert_null(find(tokens, "token", i));
         dibs__tokens_put(tokens, leases[i]);
+        expect_a_bucket_for_each(tokens);
     }
+}
+
+/* Otherwise a search takes longer the more tokens there are. */
+static void expect_a_bucket_for_each(const struct dibs__tokens *tokens)
+{
+    assert_true(tokens->count <= (tokens->many ? tokens->many_count : DIBS__TOKENS_FEW));
 }
 
 /* In another order than they came. */
@@ -58,6 +65,7 @@ static void take_all_out(struct dibs__tokens *tokens)
         assert_ptr_equal(find(tokens, "token", number), leases[number]);
         dibs__tokens_take_out(tokens, leases[number]);
         assert_null(find(tokens, "token", number));
+        expect_a_bucket_for_each(tokens);
     }
 }
 
