@@ -1,8 +1,9 @@
-/* The connections of a store on Redis: which of them count as another one that stands. */
+/* The connections of a store on Redis: which of them count as another one that stands, and when none does. */
 #include "store/redis/redis_store.h"
 #include "support/fake_redis.h"
 #include "support/seat.h"
 #include "support/test.h"
+#include "support/wait.h"
 
 struct scene {
     fake_redis *fake;
@@ -64,11 +65,81 @@ static void only_channels_of_its_kind_count(void **state)
     assert_true(dibs__redis_another_stands(scene->store, last));
 }
 
+/* --------------------------------------------------------------- reachability */
+
+static void ignore(void *context)
+{
+    (void)context;
+}
+
+static void count_changes(void *context, bool up, const char *detail)
+{
+    unsigned *changes = context;
+
+    assert_non_null(detail);
+    changes[up]++;
+}
+
+/* A channel that failed before connects again after a pause. */
+static bool connects(void *arg)
+{
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    return dibs__channel_open(arg, seat_deadline(), &view, &error) == DIBS_OK;
+}
+
+static void connect_later(struct dibs__channel *channel)
+{
+    assert_true(wait_until(connects, channel, LIMIT_MS));
+}
+
+/* Without a scheduler: nobody looks at a connection that stands, until another cannot be made. */
+static void a_connection_that_ended_unseen_does_not_stand(void **state)
+{
+    static struct dibs__counters counters;
+    unsigned changes[2] = {0, 0};
+    fake_redis *fake = fake_redis_start(false);
+    const struct dibs__store_config config = {
+        .url = fake_redis_url(fake),
+        .key_prefix = "",
+        .client_name = "test",
+        .runtime_id = "test",
+        .connect_timeout_ms = LIMIT_MS,
+        .command_timeout_ms = LIMIT_MS,
+        .clock = &dibs__system_clock,
+        .listener = {changes, ignore, NULL, ignore, ignore, count_changes},
+        .counters = &counters,
+    };
+    struct dibs__store *store;
+    struct dibs__link_view view;
+    struct dibs__error error;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs__store_open(&store, &config, &error));
+    struct dibs__channel **channels = dibs__redis_of(store)->channels;
+    fake_redis_refuse(fake, true);
+    assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[1], seat_deadline(), &view, &error));
+    assert_int_equal(changes[false], 0); /* the first connection stands */
+    fake_redis_cut(fake);
+    assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[2], seat_deadline(), &view, &error));
+    assert_int_equal(changes[false], 1);
+    assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[3], seat_deadline(), &view, &error));
+    assert_int_equal(changes[false], 1);
+    fake_redis_refuse(fake, false);
+    assert_int_equal(changes[true], 0);
+    connect_later(channels[0]);
+    assert_int_equal(changes[true], 1);
+    store->ops->close(store);
+    fake_redis_stop(fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_shared_channel_is_no_other_than_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
+        cmocka_unit_test(a_connection_that_ended_unseen_does_not_stand),
     };
 
     return cmocka_run_group_tests_name("redis_channels", tests, NULL, NULL);

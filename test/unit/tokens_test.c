@@ -42,6 +42,12 @@ static struct dibs__lease *find(const struct dibs__tokens *tokens, const char *k
     return dibs__tokens_find(tokens, token);
 }
 
+/* Otherwise a search takes longer the more tokens there are. */
+static void expect_a_bucket_for_each(const struct dibs__tokens *tokens)
+{
+    assert_true(tokens->count <= (tokens->many ? tokens->many_count : DIBS__TOKENS_FEW));
+}
+
 static void put_all(struct dibs__tokens *tokens)
 {
     for (size_t i = 0; i < COUNT; i++) {
@@ -49,12 +55,6 @@ static void put_all(struct dibs__tokens *tokens)
         dibs__tokens_put(tokens, leases[i]);
         expect_a_bucket_for_each(tokens);
     }
-}
-
-/* Otherwise a search takes longer the more tokens there are. */
-static void expect_a_bucket_for_each(const struct dibs__tokens *tokens)
-{
-    assert_true(tokens->count <= (tokens->many ? tokens->many_count : DIBS__TOKENS_FEW));
 }
 
 /* In another order than they came. */
