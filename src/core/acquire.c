@@ -20,7 +20,7 @@
 /* One call that wants a lock which its thread does not hold. The calling thread's. */
 struct acquire {
     struct dibs__core *core;
-    const struct dibs__request *request;
+    const struct dibs__wish *wish;
     const char *name;
     size_t name_size;
     struct dibs__cell *cell;
@@ -57,7 +57,7 @@ static dibs_status taken(struct acquire *acquire)
     if (acquire->limit == 0)
         return dibs__error_set(acquire->error, DIBS_BUSY, "somebody else holds %s", quoted);
     return dibs__error_set(acquire->error, DIBS_TIMEOUT, "somebody else held %s for all of %" PRId64 " ms", quoted,
-                           acquire->request->wait_ms);
+                           acquire->wish->wait_ms);
 }
 
 /* The wait ended sooner than the time that the store has to answer, so it may be reachable. */
@@ -68,7 +68,7 @@ static dibs_status out_of_time(struct acquire *acquire)
     acquire->learned = DIBS__LEARNED_NOTHING;
     return dibs__error_set(acquire->error, DIBS_TIMEOUT,
                            "the store had not answered for %s when %" PRId64 " ms had passed",
-                           dibs__quote(quoted, acquire->name), acquire->request->wait_ms);
+                           dibs__quote(quoted, acquire->name), acquire->wish->wait_ms);
 }
 
 /* One try waited for all the time that the store has to answer; the thread that asked has had no answer either. */
@@ -164,7 +164,7 @@ static dibs_status take_grant(struct acquire *acquire, const struct dibs__answer
     core->store->ops->conclude(core->store, bid_of(acquire), false);
     dibs__bid_renew_token(core, acquire->cell, acquire->lease);
     return dibs__error_set(acquire->error, DIBS_UNAVAILABLE, "the grant came when its lease of %u ms had ended",
-                           acquire->request->lease_ms);
+                           acquire->wish->lease_ms);
 }
 
 /* A grant by push holds if it names the last ask, and its lease still lasts. Otherwise the store is to be asked. */
@@ -272,8 +272,8 @@ static dibs_status ask_patiently(struct acquire *acquire)
 
 static struct dibs__lease *new_bid(const struct acquire *acquire)
 {
-    return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->request->lease_ms,
-                         acquire->request->flags);
+    return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->wish->lease_ms,
+                         acquire->wish->flags);
 }
 
 /* --------------------------------------------------------- in turn, or fairly */
@@ -374,8 +374,8 @@ static dibs_status take_turn(struct acquire *acquire)
     struct dibs__turn turn = {
         .name = acquire->name,
         .name_size = acquire->name_size,
-        .lease_ms = acquire->request->lease_ms,
-        .fixed = acquire->request->flags & DIBS_FIXED_LEASE,
+        .lease_ms = acquire->wish->lease_ms,
+        .fixed = acquire->wish->flags & DIBS_FIXED_LEASE,
         .one_try = acquire->limit == 0,
         .deadline = acquire->limit > 0 ? acquire->limit : acquire->try_until,
         .patience = dibs__patience_until(&acquire->patience),
@@ -407,14 +407,14 @@ static void count_outcome(struct dibs__core *core, dibs_status status)
     }
 }
 
-dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size,
-                          const struct dibs__request *request, struct dibs__error *error)
+dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
+                          struct dibs__error *error)
 {
-    int64_t now = dibs__core_now(core), wait_ms = request->wait_ms;
+    int64_t now = dibs__core_now(core), wait_ms = wish->wait_ms;
     struct dibs__outage outage;
     struct acquire acquire = {
         .core = core,
-        .request = request,
+        .wish = wish,
         .name = name,
         .name_size = name_size,
         .limit = wait_ms < 0    ? DIBS__NEVER
@@ -424,11 +424,11 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
         .error = error,
     };
 
-    DIBS__REQUIRE(request->lease_ms > 0 && wait_ms >= DIBS_WAIT_FOREVER);
+    DIBS__REQUIRE(wish->lease_ms > 0 && wait_ms >= DIBS_WAIT_FOREVER);
     dibs__patience_begin(&acquire.patience, core, &outage, now);
     if (!dibs__holds_reserve())
         return no_memory(&acquire);
-    dibs_status status = request->flags & DIBS_FAIR ? ask_fairly(&acquire) : take_turn(&acquire);
+    dibs_status status = wish->flags & DIBS_FAIR ? ask_fairly(&acquire) : take_turn(&acquire);
     count_outcome(core, status);
     if (status == DIBS_OK)
         dibs__holds_add(acquire.lease, dibs__lease_fence(acquire.lease));

@@ -5,14 +5,14 @@
 #include "core/core.h"
 
 /* What a call asks for, its arguments checked and defaults filled in. */
-struct dibs__request {
+struct dibs__wish {
     int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
     uint32_t lease_ms; /* not 0 */
     uint32_t flags;    /* DIBS_FAIR, DIBS_FIXED_LEASE */
 };
 
 /* As dibs_lock_with, for a name that the thread does not hold; within a visit. The error is filled on failure alone. */
-dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size,
-                          const struct dibs__request *request, struct dibs__error *error);
+dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
+                          struct dibs__error *error);
 
 #endif

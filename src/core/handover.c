@@ -18,7 +18,7 @@ static bool may_be_handed(const struct dibs__cells *cells, const struct dibs__le
 }
 
 /* The first waiter gets the lease if it has waited for long; otherwise the first thread that comes may take it. */
-static void hand_on(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__waiter *first = cell->waiters.first;
 
@@ -45,7 +45,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
         *next = (struct dibs__wanted){turn->lease_ms, turn->fixed};
         parting = DIBS__PART_REQUEUE;
         if (may_be_handed(cells, lease, now) && dibs__turn_fits(lease, turn)) {
-            hand_on(cell, now);
+            hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
     }

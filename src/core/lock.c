@@ -40,12 +40,12 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
-    const struct dibs__request request = {
+    const struct dibs__wish wish = {
         .wait_ms = wait_ms,
         .lease_ms = options && options->lease_ms ? options->lease_ms : runtime->settings.lease_ms,
         .flags = options ? options->flags : 0,
     };
-    status = dibs__acquire(visit.core, name, name_size, &request, error);
+    status = dibs__acquire(visit.core, name, name_size, &wish, error);
     dibs__visit_end(&visit);
     return status;
 }
