@@ -2,7 +2,7 @@
 # Runs the unit and the integration tests and prints which part of the lines of src/core, src/store and src/redis they
 # reached, by file and by folder. Fails where a folder has less than DIBS_COVERAGE_LEAST=90 %, or a test failed.
 #
-#   coverage.sh [--report]    with --report only of the runs that were before
+#   coverage.sh [--report]    --report: runs nothing, and reports on the runs before
 #
 # The lines that were not reached are marked ##### in build/coverage/lines/FOLDER-FILE.c.gcov.
 set -u
@@ -20,7 +20,7 @@ fi
 rm -rf "$lines"
 mkdir -p "$lines"
 
-# One line for each source: its name, the lines that were run, the lines there are.
+# Prints one line for each source: its name, how many lines were run, how many there are.
 count_lines() {
     find "$build/obj/src/core" "$build/obj/src/store" "$build/obj/src/redis" -name '*.o' | sort | while read -r object; do
         name=${object#"$build"/obj/}
@@ -44,7 +44,7 @@ count_lines | awk -v least="${DIBS_COVERAGE_LEAST:-90}" '
         folder = $1
         sub("/[^/]*$", "", folder)
         show($1, $2, $3)
-        bad = bad || !$3 # nothing is known of it
+        bad = bad || !$3 # no line of the folder is known
         run[folder] += $2
         all[folder] += $3
     }

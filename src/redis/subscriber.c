@@ -2,7 +2,7 @@
  * Lock discipline
  *
  * The link and what drives it belong to the scheduler's thread alone, so
- * messages are read and handed on without a lock. Other threads share atomics
+ * messages are read and passed on without a lock. Other threads share atomics
  * with that thread:
  *
  *     wanted      set by any thread, for good.

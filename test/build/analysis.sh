@@ -1,5 +1,5 @@
-# What the analysers say of the sources: nothing. Their configuration, with a reason for each thing that they are not
-# to look for: .clang-tidy, .cppcheck, .clang-format.
+# The analysers find nothing in the sources. What they are not to look for, and why, stands in .clang-tidy and
+# .cppcheck; the format in .clang-format.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1
@@ -12,7 +12,7 @@ sources() {
     find "$@" -name '*.c' | sort
 }
 
-# clang-tidy counts what it left out on standard error.
+# On standard error clang-tidy only counts the warnings that it suppressed.
 tidies() {
     # shellcheck disable=SC2086
     sources "$@" | xargs -P "$jobs" -n 1 sh -c '
@@ -40,8 +40,8 @@ checks() {
         --suppressions-list="$tmp/suppressions" --error-exitcode=1 -D_GNU_SOURCE -DDIBS_CHECKED $includes "$@"
 }
 
-# Versions of clang-format differ about tables of initializers, which the tests are full of: these are checked by the
-# version that they were formatted with.
+# Versions of clang-format differ about tables of initializers, of which the tests are full: the tests are checked only
+# by the version that they were formatted with.
 formatted() {
     folders='include src demo bench test/support/common'
     case $(clang-format --version) in *' version 14.'*) folders="$folders test" ;; esac

@@ -5,14 +5,14 @@
 #   src/core/lease.c, core/lease.c      a file or folder, from the top or from src; may hold a *
 #   core/lease.c:dibs__lease_lose()     a function, and the file that defines it
 #   dibs_lock()                         a function
-#   some_name, struct x, enum x         a word of the sources, as each with a _ in it is expected to be
+#   some_name, struct x, enum x         a word of the sources; every word with a _ is expected to be one
 # or anything else, which is not looked at.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1
 documents="README.md doc/*.md"
 
-# Spans between backticks, outside of blocks of code; none goes over the end of a line.
+# The spans between backticks, outside of blocks of code. No span goes over the end of a line.
 spans() {
     awk '/^```/ { inside = !inside; next }
          !inside { n = split($0, part, "`"); for (i = 2; i <= n; i += 2) print part[i] }' "$@" | sort -u
@@ -46,7 +46,7 @@ is_function() {
     fi
 }
 
-# What of the spans on standard input is not there.
+# Prints those of the spans on standard input that are not there.
 missing() {
     while read -r span; do
         case $span in
@@ -77,7 +77,7 @@ links_lead_somewhere() {
     [ ! -s "$tmp/broken" ] || { cat "$tmp/broken" && false; }
 }
 
-# "rules 20 and 21", "invariant 2": a number a line.
+# Prints the numbers in "rules 20 and 21" or "invariant 2", one a line.
 numbers() {
     grep -rohiwE "$1s? [0-9]+((,| and| to| or) [0-9]+)*" src test include doc README.md | grep -oE '[0-9]+' | sort -nu
 }
@@ -111,7 +111,7 @@ rules_are_numbered_without_a_gap() {
     rules | awk '$1 != NR { print "rule " NR " is missing"; bad = 1 } END { exit bad || NR == 0 }'
 }
 
-# Each rule but one that is not built tells of an accident, and names a test that shows it.
+# Each rule tells of an accident and names a test that shows it, unless the rule is not built yet.
 rules_have_a_test() {
     find test -name '*.c' -exec sed -n 's/^static void \([a-z0-9_]*\)(void \*\*state)$/\1/p' {} + | sort -u >"$tmp/tests"
     grep '^| [0-9]* |' doc/PROTOCOL.md | grep -v 'Not built' | while IFS='|' read -r _ number _ accident shown _; do
@@ -135,7 +135,7 @@ mutexes_are_in_the_lock_order() {
     sed -n 's/^| `\([a-z_]*_mutex\)` |.*/\1/p' doc/ARCHITECTURE.md | sort | diff "$tmp/mutexes" -
 }
 
-# Each of these is found; the others are there, or not looked at.
+# What the first line names is not there, and is found missing; what the second names is there, or not looked at.
 notices_what_is_not_there() {
     cat >"$tmp/false.md" <<'END'
 A `src/core/gone.c`, `core/lease.c:no_such_function()`, `no_such_function()`, `struct no_such`, `no_such_test_anywhere`.

@@ -11,7 +11,7 @@ edges() {
     done)
 }
 
-# Each of these prints what breaks the rule, and fails where there is something.
+# Each function prints what breaks its rule, and fails where something does.
 
 has_one_direction() {
     edges "$1" | awk '
@@ -22,7 +22,7 @@ has_one_direction() {
         END { exit bad || !NR }'
 }
 
-# A file that is not found below the folder would be none that the other rules know.
+# An include that is not found below the folder would escape the other rules.
 names_files_from_the_top() {
     (cd "$1" && grep -rn '^ *# *include *"' --include='*.[ch]' .) | sed 's/^\.\///' | awk -F '"' -v top="$1" '
         $2 != "dibs.h" && system("test -f \"" top "/" $2 "\"") != 0 { print $0; bad = 1 }
@@ -41,7 +41,7 @@ hides_hiredis() {
         END { exit bad || !NR }'
 }
 
-# Takes away, again and again, each header that includes none of those which are left: a circle stays.
+# Removes each header that includes no other that is left, again and again: what stays is a circle.
 has_no_circle() {
     edges "$1" | awk '
         $1 ~ /\.h$/ { includes[$1] = includes[$1] " " $2; left[$1] = 1 }

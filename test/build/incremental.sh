@@ -1,4 +1,4 @@
-# The build itself, in a copy of the sources: it does what is needed, once, and writes where it should.
+# The build, in a copy of the sources: it does what is needed once, and writes where it should.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 copy=$tmp/copy
@@ -24,7 +24,7 @@ nothing_twice() {
     build | grep 'Nothing to be done'
 }
 
-# rebuilds FILE RESULT: a change of the one makes the other anew, and then there is nothing to be done.
+# rebuilds FILE RESULT: after a change of FILE, make builds RESULT anew, and a second make does nothing.
 rebuilds() {
     touch "$copy/$1"
     if build -q; then return 1; fi

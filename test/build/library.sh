@@ -21,7 +21,7 @@ includes_three_headers() {
     printf '<stdbool.h>\n<stddef.h>\n<stdint.h>\n' | diff - "$tmp/includes"
 }
 
-# The functions of the header are the only list there is.
+# The functions that the header declares are all that the library exports.
 public_functions() {
     sed -n 's/^DIBS_API [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' "$header" | sort
 }

@@ -1,5 +1,5 @@
-# A program that loads the library, uses it in a thread, and lets go of it before that thread ends: as a plug-in of a
-# server is. The thread has a function of the library to run at its end.
+# A program loads the library, uses it in a thread, and unloads it before that thread ends, as a server does with a
+# plug-in. The thread runs a function of the library at its end.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

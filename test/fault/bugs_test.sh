@@ -1,2 +1,2 @@
-# The seeded bugs still fit the sources; whether they are noticed takes longer: "make bugs".
+# The seeded bugs still fit the sources. Whether the tests notice them takes longer to find out: "make bugs".
 exec sh "$DIBS_TOP/test/fault/bugs/run" --check

@@ -70,18 +70,18 @@ class Loss(NamedTuple):
     end: int
     name: int | None  # None: of all names
     certain: bool  # every lock held at begin is gone for good; else some may be
-    since: int = 0  # of locks that were asked for before, that is not certain either
+    since: int = 0  # the loss of locks that were asked for before then is not certain either
 
 
 class Burst(NamedTuple):
-    """A process held very many locks, and let go of all of them at once, between begin and end; it lived longer."""
+    """Between begin and end a process released all of very many locks at once. The process lived before and after."""
 
     process: int
     born: int
     begin: int
-    end: int  # when the last was gone from the store
+    end: int  # when the last lock was gone from the store
     died: int
-    waits: list  # (begin, end, ns): so long the scheduler of its runtime, and the server, waited for a processor then
+    waits: list  # (begin, end, ns): for ns in all, its runtime's scheduler and the server waited for a processor
 
 
 class Circumstances(NamedTuple):
@@ -105,7 +105,7 @@ def claim_end(hold):
 
 
 def sure_end(hold):
-    """Until when its lease was sure to last, unless it was let go of before; 0: that is not known."""
+    """Until when the hold's lease was sure to last, or until its unlock if that came before; 0: that is not known."""
     return min(hold.sure_until, hold.left or sys.maxsize)
 
 
@@ -137,7 +137,7 @@ class NameCheck:
         self.asks = collections.defaultdict(list)  # when each process was asking
         for hold in holds:
             self.asks[self.process(hold)].append((hold.asked, hold.returned or hold.died or sys.maxsize))
-        # A lease that threads of a process hand on has one fence of the store; it is as old as its first hold.
+        # A lease that is handed over within a process has one fence of the store; it is as old as its first hold.
         self.root, self.granted_at, self.dated = {}, {}, {}
         for hold in self.granted:
             lease = hold.fence >> 10
@@ -151,8 +151,9 @@ class NameCheck:
 
     def date(self, hold):
         """
-        When its lease was granted, by the fence: the server's time in microseconds, unless the clock went back. None:
-        that is not known, or the fence is no such time, as its process asked for nothing then.
+        When the hold's lease was granted, according to its fence, which is the server's time in microseconds unless the
+        clock went back. None: that is not known, or the fence can't be that time, because the process asked for nothing
+        then.
         """
         if self.about.wall_ns is None:
             return None
@@ -162,15 +163,15 @@ class NameCheck:
 
     def grant_time(self, hold):
         """
-        The earliest and the latest time at which the server can have granted it: between ask and return, or as the
-        fence tells more exactly.
+        The earliest and the latest time at which the server can have granted the hold's lease: between ask and return,
+        or nearer, where the fence tells the time.
         """
         lease = hold.fence >> 10
         told = self.dated[lease]
         return (self.root[lease], self.granted_at[lease]) if told is None else (told - 5 * MS, told + 5 * MS)
 
     def granted_by(self, hold):
-        """The latest time at which it can have been granted; one that a thread handed on: by its return."""
+        """The latest time at which the hold can have begun; for a lease that was handed over, its return."""
         return hold.returned if hold.fence & 1023 else min(hold.returned, self.grant_time(hold)[1])
 
     def excuse(self, older, newer):
@@ -183,10 +184,10 @@ class NameCheck:
 
     def came_late(self, later, earlier):
         """
-        Whether the lease of the hold that began later, with a smaller fence, may yet be the older of the two: granted
-        before the other's, and then lost by the server. Its process may hand it on still, or read of its grant only
-        now (doc/GUARANTEES.md, data lost, 4). The other exception there, fences that were lost while the clock was
-        set back, is never planned and not excused.
+        Whether the hold that began later, with a smaller fence, may have the older lease of the two: one that was
+        granted before the other's, and then lost by the server. Its process may still hand that lease over, or read the
+        grant only now (doc/GUARANTEES.md, data lost, 4). The other exception there, fences that were lost while the
+        clock was set back, is never planned and not excused.
         """
         if self.about.wall_ns is not None and self.dated[later.fence >> 10] is None:
             return False
@@ -210,9 +211,9 @@ class NameCheck:
     # ------------------------------------------------------ 1, 2 and 4: pairs
 
     def suspects(self):
-        """Pairs (a, b) where b was granted later, by the log, and a held on after that, or a has the larger fence."""
+        """Pairs (a, b) where by the log b was granted after a, and a still held then, or has the larger fence."""
         ordered = sorted(self.granted, key=lambda h: (self.granted_at[h.fence >> 10], h.returned))
-        earliest, smallest = [sys.maxsize], [sys.maxsize]  # of all from the last one on
+        earliest, smallest = [sys.maxsize], [sys.maxsize]  # of all holds behind the place in `ordered`
         for hold in reversed(ordered):
             earliest.append(min(earliest[-1], self.granted_by(hold)))
             smallest.append(min(smallest[-1], hold.fence))
@@ -226,7 +227,7 @@ class NameCheck:
 
     @staticmethod
     def claims(hold):
-        """Till when it is sure to have held; 0: never."""
+        """Until when the hold is sure to have been valid; 0: at no time."""
         end = claim_end(hold)
         return end if end >= hold.returned else 0
 
@@ -258,8 +259,8 @@ class NameCheck:
 
     def check_bound(self, hold, loss):
         """
-        The old holder knows within a third of its lease (as it was extended) plus the command timeout after the server's loss, or after its
-        process read of the grant, if that was later still.
+        The old holder learns of the server's loss within a third of its lease (of the longest that it was extended to)
+        plus the command timeout. That time begins when its process read of the grant, if that was after the loss.
         """
         since = max(loss.end, self.granted_at[hold.fence >> 10])
         late = hold.last_ok - since
@@ -285,8 +286,8 @@ class NameCheck:
 
     def count_outlived(self):
         """
-        Holders whose lock was there after a restart that forgot it, or nearly: it was set again, or their unlock would
-        have found it lost. (Soon after the restart it may be one that had been sent before, and says OK all the same.)
+        Counts the holders whose lease was restored after a restart that forgot it: otherwise their unlock would have
+        found it lost. An unlock that says OK soon after the restart does not count: it may have been sent before.
         """
         for loss in self.losses:
             for hold in self.granted if loss.kind in FORGETTING else []:
@@ -333,7 +334,7 @@ class NameCheck:
     # ------------------------------------------- 4, without waiting for another
 
     def check_absent(self):
-        """Nobody may say that it holds a lock after the store was seen without its key."""
+        """No holder may say that it holds a lock after the store was seen without the lock's key."""
         absent = [(s[0], s[1]) for s in self.about.samples if s[2] is not None and not s[2][self.name]]
         for hold in self.granted:
             i = bisect.bisect_right(absent, (hold.returned, 0))
@@ -388,8 +389,8 @@ class NameCheck:
 
     def asks_every(self, waiter):
         """
-        Each third of whose lease (ms) it asks again: one thread of a process asks for those behind it too, with a
-        lease of its own.
+        The lease (ms) that decides how often the store is asked for the waiter, which is every third of it: the longest
+        that a waiting thread of its process wants, because the one that asks may ask for those behind it too.
         """
         until = waiter.returned or waiter.died or sys.maxsize
         return max(
@@ -401,7 +402,10 @@ class NameCheck:
         )
 
     def is_asleep_since(self, waiter, since):
-        """It asks nobody while a thread of its own process holds the lock: till that one knows that it does not."""
+        """
+        From when on the waiter should ask: not while a thread of its own process holds the lock, or does not know yet
+        that the lease is lost.
+        """
         process = self.process(waiter)
         before = [hold for hold in self.granted if hold.returned <= since and self.process(hold) == process]
         return max([since] + [hold.told_lost or hold.left_end or hold.died for hold in before])
@@ -422,7 +426,7 @@ class NameCheck:
                     self.check_sleeper(waiter, *undisturbed)
 
     def check_sleeper(self, waiter, since, till):
-        """It asks again each third of its lease; that it was told of a free lock saves time."""
+        """The waiter has to ask again within a third of its lease, even if it is not told that the lock is free."""
         slept, usual = till - since, self.asks_every(waiter) * MS / 3
         self.report.count("ms of them beside a free lock", slept // MS)
         self.report.worst("a waiter slept beside a free lock for", slept, waiter, since, till)
@@ -448,7 +452,7 @@ class Report:
         self.counts[what] += by
 
     def worst(self, what, ns, hold, begin, end):
-        """The longest time of that kind, and what was about it."""
+        """Keeps the longest time of that kind, and what happened around it."""
         if ns > self.worsts.get(what, (0, []))[0]:
             lines = [f"phase {hold.phase} name {hold.name}, {text_of(hold)}"]
             lines += [f"slow machine for {self.stalled(begin, end) / MS:.0f} ms"] + self.acts_near(begin, end)
@@ -458,8 +462,9 @@ class Report:
 
     def aftermath(self, act):
         """
-        Clients find out by a command that times out, and try to connect after pauses of at most what the fault lasted,
-        or half a second. Where the server forgot, waiters leave a name to its holder for the time they saw it had.
+        How long clients may take to recover from the fault. They notice it by a command that times out, and then try to
+        connect after pauses of at most half a second, or what the fault lasted. Where the server forgot, waiters leave
+        the name to its holder until the end of the lease that they saw.
         """
         ms = self.about.timeout_ms + self.about.slack_ms + min(500, (act.end - act.begin) // MS)
         return (ms + (self.about.lease_ms if act.kind in FORGETTING else 0)) * MS
@@ -479,7 +484,7 @@ class Report:
             yield begin, end
 
     def waited(self, burst, begin, end):
-        """How long what keeps a lease alive was not let run then, at most: the machine had other things to do."""
+        """How long at most the threads and the server that keep a lease alive had to wait for a processor then."""
         waits = sum(ns for b, e, ns in burst.waits if overlaps_in_time(b, e, begin, end))
         return waits + self.stalled(begin, end)
 
@@ -499,8 +504,8 @@ class Report:
 
     def check_left(self, keys, step_ms):
         """
-        At the end of the run, by key what it has to live (ms). Fences may be left, for an hour and what the clock was
-        stepped.
+        At the end of the run: keys has the remaining time (ms) of each key. Only fences may be left, for an hour plus
+        the step of the clock.
         """
         for key, left in keys.items():
             if not key.startswith("dibs:fence"):
@@ -510,8 +515,8 @@ class Report:
 
     def check_stretched(self, keys, passed_ms, step_ms, longest_ms):
         """
-        Which keys live on because the server's clock was set back by that step within the time that has passed. What
-        else has longer to live than the longest lease, or twice that for a queue, is a failure.
+        Which keys live on because the server's clock was set back by step_ms within the last passed_ms. Any other key
+        with longer to live than the longest lease, or than twice that for a queue, is a failure.
         """
         stretched = []
         for key, left in keys.items():
@@ -547,7 +552,7 @@ class Report:
             self.check_burst(burst, holds)
 
     def check_burst(self, burst, holds):
-        """Those that its process has beside it: nothing disturbs them, so none of them may be lost."""
+        """The locks that the burst's process holds beside the burst: nothing disturbs them, so none may be lost."""
         for hold in holds:
             own = hold.slot // self.about.threads == burst.process and burst.born <= hold.asked <= burst.died
             if not own or hold.status != judge.OK or hold.flags & judge.FIXED:
@@ -591,7 +596,7 @@ class Report:
         if hold.extended_ms > hold.lease_ms:
             self.count("leases extended")
         if hold.fence & 1023:
-            self.count("grants handed on in a process")
+            self.count("grants handed over in a process")
         if hold.told_lost:
             self.count("losses told")
         if hold.died:
@@ -602,7 +607,7 @@ class Report:
                 self.worst("an unlock took", hold.left_end - hold.left, hold, hold.left, hold.left_end)
 
     def count_handovers(self, by_name):
-        """Grants to another process that had asked while the holder before held: where two could have been inside."""
+        """Counts the grants to a process that had asked while another held: two could have been inside."""
         for some in by_name.values():
             granted = sorted((h for h in some if h.status == judge.OK and h.left_end), key=lambda h: h.returned)
             for before, after in zip(granted, granted[1:]):

@@ -30,8 +30,8 @@ def case(rule, *broken):
     return add
 
 
-def fence_of(ms, handed_on=0):
-    return int((START + ms) * 1000) << 10 | handed_on
+def fence_of(ms, handed_over=0):
+    return int((START + ms) * 1000) << 10 | handed_over
 
 
 class History:
@@ -48,7 +48,7 @@ class History:
         return int((START + ms) * MS)
 
     def ask(self, slot, asked, returned, status=judges.TIMEOUT, **more):
-        """An acquire that was not granted; returned None: its process was killed."""
+        """An acquire that was not granted; returned None: its process was killed meanwhile."""
         fields = dict.fromkeys(judges.Hold._fields, 0)
         fields.update(state=judges.DONE, phase=1, lease_ms=LEASE, wait_ms=-1, status=status, asked=self.ns(asked))
         fields["returned"] = self.ns(returned) if returned is not None else 0
@@ -56,7 +56,7 @@ class History:
         self.records.append(judges.Hold(**fields))
 
     def hold(self, slot, asked, returned, till, granted=None, fence=None, writes=True, **more):
-        """A hold that says it is one, and writes, from its return on; granted: when the store did it."""
+        """A hold that checks OK and writes from its return on; granted: when the store granted the lease."""
         fields = {
             "fence": fence if fence is not None else fence_of(returned if granted is None else granted),
             "first_ok_end": self.ns(returned + 0.5),
@@ -226,14 +226,14 @@ def writes_of_the_old_holder_are_taken_after_one_of_the_new(h):
 
 @case(2)
 def a_grant_that_was_read_late(h):
-    """Granted, lost, granted to another, and only then did the first read of its own."""
+    """The lease is granted, lost and granted to another; only then does the first read of its grant."""
     h.hold(2, 0, 60, 200, granted=10, writes=False, rejected=2, told_lost=h.ns(200), unlock_status=judges.LOST)
     h.lose("flushall", 20, 21)
     h.hold(0, 5, 40, 300)
 
 
 @case(2)
-def a_lease_that_was_handed_on_after_its_loss(h):
+def a_lease_that_was_handed_over_after_its_loss(h):
     h.hold(0, 0, 1, 30)
     h.hold(1, 5, 60, 200, fence=fence_of(1, 1), writes=False, rejected=2, told_lost=h.ns(200))
     h.lose("flushall", 20, 21)
@@ -241,7 +241,7 @@ def a_lease_that_was_handed_on_after_its_loss(h):
 
 
 @case(2, 2)
-def a_lease_that_was_handed_on_for_too_long_after_its_loss(h):
+def a_lease_that_was_handed_over_for_too_long_after_its_loss(h):
     h.hold(0, 0, 1, 30)
     h.hold(1, 5, 60, 800, fence=fence_of(1, 1), writes=False, rejected=2)
     h.lose("flushall", 20, 21)
@@ -280,7 +280,7 @@ def the_fence_falls_in_a_process(h):
 
 @case(3, 3)
 def the_fence_falls_after_a_loss(h):
-    """It asked only when the other had been granted: no late news can explain it."""
+    """The second asked after the first had been granted, so no grant that was read late explains the fall."""
     h.hold(0, 0, 1, 50)
     h.lose("flushall", 52, 53)
     h.hold(2, 60, 61, 90, fence=fence_of(-5000))
@@ -572,7 +572,7 @@ def ends_unasked(h):
 
 
 def lost_beside_a_burst(h, waits=(), **more):
-    """Process 1 lets go of very many locks from 300 to 800; its lease is lost at 700."""
+    """Process 1 releases very many locks from 300 to 800; another lease of its own is lost at 700."""
     waits = [(h.ns(b), h.ns(e), ms * MS) for b, e, ms in waits]
     h.bursts.append(Burst(1, h.ns(0), h.ns(300), h.ns(800), h.ns(2000), waits))
     slot, asked = more.pop("slot", 2), more.pop("asked", 100)
@@ -634,7 +634,7 @@ def a_lock_is_left_of_a_burst(h):
 
 
 def run(build, broken):
-    """Lines about what is not as it should be."""
+    """Returns lines about what is not as it should be."""
     history = History()
     history.expected = {}
     build(history)

@@ -1,3 +1,3 @@
-# The checker itself: histories made by hand that keep each promise of the fault rig, and such that break it.
+# The checker is given histories made by hand, some that keep each promise of the fault rig and some that break it.
 set -u
 exec python3 -B "$DIBS_TOP/test/fault/checker_test.py"

@@ -1,21 +1,22 @@
 """Which faults, when, on what: all of it drawn from the seed, so that the same seed plans the same faults.
 
 A run is a row of phases, each with names of its own. In a phase of class 1 the server keeps its state whatever happens;
-in one of class 2 it loses some of it. Processes are stopped, killed and restarted in both. In a phase of bursts nothing
-is harmed: processes let go of very many locks at once. In a phase of extensions many leases are extended, and what is
-sent for them is stuck.
+in a phase of class 2 the server loses some of its state. Processes are stopped, killed and restarted in both. In a
+phase of bursts nothing is harmed: processes release very many locks at once. In a phase of extensions many leases are
+extended, and what is sent for them is held back.
 """
 
 import random
 from typing import NamedTuple
 
-CALM = 2.5  # at the end of a phase no fault begins: waiters must come on
+CALM = 2.5  # seconds at the end of a phase in which no fault begins, so that all waiters get the lock
 KEPT, LOST = 1, 2
-STRETCHES = 2  # percent of the holds that are extended to a short and then to a long lease: they last long
+STRETCHES = 2  # percent of the holds that are extended to a short and then to a long lease: few, as such holds are long
 EXTENSION_STRETCHES = 12
 EXTENSION_SECONDS = 8.0
-BURST_SECONDS = 2.0  # at least: a phase of bursts lasts until they are over
-# ms: worker/hold.c extends a lease to a short one and then to a long one of these; "stuck" knows extensions by them.
+BURST_SECONDS = 2.0  # at least: the phase lasts until its bursts are over
+# ms, as words of commands: worker/hold.c extends a lease to one of the short and then to one of the long; "stuck"
+# recognizes extensions by them.
 SHORT_LEASES = ("211", "307", "401")
 LONG_LEASES = ("2411", "2707", "2903")
 
@@ -23,8 +24,9 @@ LONG_LEASES = ("2411", "2707", "2903")
 class Kind(NamedTuple):
     track: str  # faults of one track come one after the other
     loses: bool = False  # the server loses locks
-    disturbs: bool = False  # while it acts, and shortly after, asks fail: a waiter may be asleep beside a free lock
-    # (lost pushes are no reason for that)
+    # While such a fault acts, and shortly after, asks fail: then a waiter may be asleep beside a free lock. Pushes that
+    # are lost are no reason for that.
+    disturbs: bool = False
 
 
 KINDS = {
@@ -103,7 +105,7 @@ def draw_length(rng, kind):
         return round(rng.uniform(0.05, 0.5), 3)
     if kind in ("clock_forward", "clock_back"):
         return round(rng.uniform(0.8, 1.5), 3)
-    # Some end within a command's time, some outlast a lease.
+    # Some faults are shorter than a command's timeout, some longer than a lease.
     return round(rng.choice([rng.uniform(0.05, 0.4), rng.uniform(0.3, 1.0), rng.uniform(0.9, 1.8)]), 3)
 
 
@@ -115,8 +117,8 @@ def draw_params(rng, kind, size):
     if kind not in KINDS or KINDS[kind].track != "network" or kind == "refuse":
         return {"writes_only": rng.random() < 0.5} if kind == "client_pause" else {}
     if kind == "stuck":
-        # It comes after what is sent again, and still within the time of a command.
-        named = rng.random() < 0.8  # those can end no old connection; where there are none, nothing is stuck
+        # What is held back arrives after what is sent again, and still within a command's timeout.
+        named = rng.random() < 0.8  # only workers that can't end an old connection
         until = LONG_LEASES if rng.random() < 0.8 else ()
         ms = rng.choice([100, 150, 200, 250, 280])
         return {"share": 1, "salt": 0, "ms": 280 if until else ms, "words": SHORT_LEASES, "named": named, "until": until}
@@ -129,7 +131,7 @@ def draw_params(rng, kind, size):
         params["rate"] = rng.choice([2000, 10000, 50000])
     elif kind == "cut_after":
         params["bytes"] = rng.randrange(1, 40)
-        params["share"] = max(params["share"], 0.5)  # few connections hear something in that time
+        params["share"] = max(params["share"], 0.5)  # only a few connections receive something in that time
     elif kind == "cut":
         params["reset"] = rng.random() < 0.5
     return params
@@ -149,7 +151,8 @@ class Bag:
 
 
 PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "clock": (0.5, 1.0), "process": (0.02, 0.5)}
-OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}  # what it takes beside its length
+# seconds that the rig takes for such a fault, beside the fault's length
+OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
 
 KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
 
@@ -161,7 +164,7 @@ def plan_track(rng, bag, track, seconds, size, slower=1):
         kind = bag.draw()
         length = min(draw_length(rng, kind), max(0.1, seconds - CALM + 0.5 - at))
         faults.append(Fault(round(at, 3), kind, length, draw_params(rng, kind, size)))
-        # Processes are harmed several at a time.
+        # Several processes are harmed at a time.
         at += (0 if track == "process" else length + OVERHEAD.get(kind, 0)) + rng.uniform(least, most)
     return faults
 
@@ -169,7 +172,7 @@ def plan_track(rng, bag, track, seconds, size, slower=1):
 def make(seed, seconds, size, only=None):
     """
     The phases of a run of about so many seconds, and for each minute one more of extensions and one of bursts. only: the
-    kinds of faults to choose from, each of which comes then, however short the run is; None: all.
+    kinds of faults to choose from, and then each of them comes, however short the run is; None: all kinds.
     """
     kinds = [kind for kind in KINDS if only is None or kind in only]
     phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
@@ -188,7 +191,7 @@ def make_extensions(rng, number, size):
 
 
 def make_bursts(rng, number, size):
-    """What is held by threads that end, and what by a runtime that is closed."""
+    """Two bursts: the locks are released because their threads end, or because their runtime is closed."""
     ways = ["threads", "close"]
     rng.shuffle(ways)
     faults = [Fault(0.3, "burst", 0.0, {"how": how, "holds": size.holds}) for how in ways]
@@ -217,7 +220,7 @@ def make_harmful(seed, seconds, size, kinds):
             lossy += 1
         faults = []
         for track in tracks:
-            # Holders are to live long enough to be asked what they know of a loss.
+            # Processes are harmed less often, so that holders live long enough to notice the loss.
             slower = 4 if loses and track == "process" else 1
             if bags[track].kinds:
                 faults += plan_track(rng, bags[track], track, length, size, slower)

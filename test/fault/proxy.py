@@ -1,4 +1,4 @@
-"""A proxy between the workers and Redis that harms what passes.
+"""A proxy between the workers and Redis, which harms what passes.
 
 Run by the rig as a process of its own. Prints the port it listens on; reads orders from its standard input, one JSON
 object a line, and answers each with a line, a number; ends with its standard input.
@@ -14,15 +14,15 @@ object a line, and answers each with a line, a number; ends with its standard in
         half_close, "way": up|down          ends that way: its receiver is told that no more comes
         cut_after, "bytes": N               closes each after N bytes of the next piece to the client that is longer
         stuck, "ms": N, "words": [..], "named": B, "until": [..]
-                                            a piece to the server that holds one of these words of a command is held
-                                            back for so long, while its client is told that the connection is over;
-                                            one at a time, so that what the client sends again comes through; named:
-                                            only from clients that said AUTH; until: or shortly after a piece about the
-                                            same lock went by that holds one of those words
-    {"do": "calm"}                          ends what acts, not what is held back; the answer: how many connections
-                                            cut_after closed, or stuck
+                                            a piece to the server that contains one of these words of a command is held
+                                            back for N ms, and its client is told that the connection is over. One piece
+                                            at a time, so that what the client sends again comes through. named: only
+                                            from clients that said AUTH. until: the piece may pass earlier, shortly
+                                            after another about the same lock that contains one of those words
+    {"do": "calm"}                          ends what harms; what is held back stays so. The answer: how many
+                                            connections "cut_after" closed, or from how many "stuck" held a piece back
 
-What a client sent before it went away is delivered still, as a network would.
+What a client sent before it went away is still delivered, as it would be by a network.
 """
 
 import collections
@@ -38,7 +38,7 @@ import zlib
 
 PIECE = 65536
 BACKLOG = 1 << 20
-SHORTLY = 0.01  # after what was sent behind it, it comes
+SHORTLY = 0.01  # seconds by which what was held back passes after the piece that it waited for
 LOCK = re.compile(rb"lock:\w+:\w+")
 
 
@@ -59,12 +59,12 @@ class Flow:
         self.cut_after = -1
 
     def hold_back(self, until):
-        """What was read comes then; nothing more is read."""
+        """What was read passes at that time; nothing more is read."""
         self.queue = collections.deque((until, data) for _, data in self.queue)
         self.ended = True
 
     def discard(self):
-        """Nothing comes out of it any more."""
+        """Nothing passes any more."""
         self.queue.clear()
         self.queued = 0
         self.dropping = True
@@ -119,7 +119,7 @@ class Connection:
         self.up, self.down = Flow(client, server), Flow(server, client)
         self.flows = {client: self.up, server: self.down}
         self.watched = {}
-        self.sticks = False  # while "stuck" acts on it
+        self.sticks = False  # a piece of this connection is to be held back
         self.named = False  # its client said AUTH
 
     def flow_to(self, end):

@@ -4,8 +4,9 @@
                    [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE] [--tap] [--plan]
 
 The seed decides which faults come when, and on what (--plan prints them and ends). Leases are long where the server
-loses state, so that a holder that does not notice it is found out before its own deadline tells it. Exit status: 0: all
-promises were kept; 1: one was broken; 2: the rig itself failed; 3: too little was done for that to mean something.
+loses state, so that a holder that does not notice the loss is found out before its own deadline passes. Exit status: 0:
+all promises were kept; 1: one was broken; 2: the rig itself failed; 3: too little happened for the result to mean
+something.
 """
 
 import argparse
@@ -38,11 +39,11 @@ TIMEOUT_MS = 300  # connect and command timeout of the workers
 SLACK_MS = 150
 EXIT_SECONDS = 20
 STEP_SECONDS = 60
-STRETCHED_MS = 3000  # worker/hold.c extends no lease to more
+STRETCHED_MS = 3000  # the longest lease that worker/hold.c extends to
 BURST_SECONDS = 120  # within which a burst is over, whatever the machine
-GONE_SECONDS = 10  # within which its locks are gone, once all is let go of
-ACCOUNT_OF = {1: "no-kill", 2: "no-id", 5: "no-kill", 6: "no-info"}  # of one in two workers, by index; then from 0 again
-PENDING = object()  # of a fault that finishes itself
+GONE_SECONDS = 10  # within which a burst's locks are gone from the store, once all were released
+ACCOUNT_OF = {1: "no-kill", 2: "no-id", 5: "no-kill", 6: "no-info"}  # by the worker's index modulo 8
+PENDING = object()  # returned by a fault that calls finish by itself
 LONG_RUN = 60  # seconds in which each rule is sure to have something to check
 SIDECARS = ("fence", "queue", "waiters")
 now = time.monotonic_ns
@@ -64,13 +65,13 @@ class Pulse(threading.Thread):
 
 
 class Sampler(threading.Thread):
-    """Looks which locks' keys are there, on a connection of its own; and now and then for keys that never expire."""
+    """Looks which locks' keys are there, and now and then for keys that never expire, on a connection of its own."""
 
     def __init__(self, rig):
         super().__init__(daemon=True)
         self.rig, self.samples, self.client, self.path = rig, [], None, None
         self.eternal = set()
-        self.error = None  # what ended the thread: it never should
+        self.error = None  # what ended the thread, which should never end
 
     def run(self):
         try:
@@ -111,7 +112,7 @@ class Sampler(threading.Thread):
 class Waits(threading.Thread):
     """
     Notes how long the scheduler of a burst's runtime, and the server, waited for a processor, as the kernel counts it.
-    Where it does not, nothing is noted, and only what the pulse sees tells that the machine was slow.
+    Where the kernel does not count that, nothing is noted, and only the pulse tells that the machine was slow.
     """
 
     def __init__(self, rig):
@@ -172,8 +173,8 @@ class ProxyProcess:
 
 class Worker:
     """
-    A worker process and its successors, in one place of the judge's file. more: what else its command line says; such a
-    one reaches the server directly.
+    A worker process and its successors, in one place of the judge's file. more: further arguments; a worker that has
+    some connects to the server directly.
     """
 
     def __init__(self, rig, index, more=()):
@@ -224,7 +225,7 @@ class Worker:
             return log.read()[-6000:]
 
     def reap(self):
-        """Whether it has ended; an end that the rig did not ask for is a failure."""
+        """Whether the worker has ended; an end that the rig did not ask for is a failure."""
         if self.state in ("dead", "stopped"):
             return self.state == "dead"
         code = self.process.poll()
@@ -241,7 +242,7 @@ class Worker:
 
 
 def find_launcher(worker):
-    """What to put in front of it: ThreadSanitizer does not bear with the most random addresses of newer kernels."""
+    """What to put in front of the worker: ThreadSanitizer fails with the address randomness of newer kernels."""
     for launcher in ([], ["setarch", os.uname().machine, "-R"]):
         if subprocess.run(launcher + [worker], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 5:
             return launcher
@@ -249,7 +250,7 @@ def find_launcher(worker):
 
 
 def set_sanitizers():
-    """A report of theirs ends the worker, with a status that the rig takes for a failure."""
+    """A sanitizer's report ends the worker, with a status that the rig takes for a failure."""
     for name, more in (("ASAN", "detect_leaks=1:detect_stack_use_after_return=1"), ("UBSAN", "print_stacktrace=1"),
                        ("TSAN", "second_deadlock_stack=1")):
         os.environ.setdefault(name + "_OPTIONS", f"halt_on_error=1:exitcode=99:{more}")
@@ -311,7 +312,7 @@ class Rig:
         self.at(now() + int(seconds * 1e9), act, *arguments)
 
     def tend(self):
-        """What is always to be done."""
+        """Does what is always to be done."""
         if now() - self.collected_at > 100 * MS:
             self.collected_at = now()
             self.holds += self.judge.take()
@@ -330,7 +331,7 @@ class Rig:
             worker.start()
 
     def run_until(self, when):
-        """Timers and tending, till a time, or till a condition holds: that is then true."""
+        """Runs the timers and tends, until a time has come, or until a condition is true."""
         condition = when if callable(when) else lambda: now() >= when
         while not condition():
             self.tend()
@@ -355,7 +356,7 @@ class Rig:
     # ------------------------------------------------------------------ faults
 
     def begin(self, fault):
-        """Where the one before it in its track still acts, because the machine was slow, it waits for its end."""
+        """Begins a fault when the fault before it in its track has ended, which a slow machine may delay."""
         track = plans.KINDS[fault.kind].track
         if track == "process":
             return self.act(fault)
@@ -389,8 +390,8 @@ class Rig:
     def lose(self, fault, begin, end=None, name=None, certain=True, since=0):
         self.losses.append(Loss(fault.kind, begin, end or now(), name, certain, since))
 
-    # The methods below begin a fault and return what ends it; None: there was nothing to do it to. What ends it returns
-    # False where it turned out to have done nothing.
+    # Each method do_KIND begins a fault and returns a function that ends it; None: there was nothing to harm. That
+    # function returns False where the fault turned out to have harmed nothing.
 
     def do_network(self, fault):
         kind, params = fault.kind, dict(fault.params)
@@ -481,7 +482,7 @@ class Rig:
         return lambda: None
 
     def harm_key(self, fault, command, *arguments):
-        """The name whose lock was there to be harmed: the planned one or the next; None: there is no lock."""
+        """Harms the lock of the planned name, or of the next that has one; returns the name; None: there is no lock."""
         for i in range(self.options.names):
             name = (fault.params["name"] + i) % self.options.names
             if self.server.call(command, f"lock:p{self.phase_number}:n{name}", *arguments):
@@ -500,7 +501,7 @@ class Rig:
         name = self.harm_key(fault, "PEXPIRE", ms)
         if name is None:
             return None
-        # A renewal may come before its end.
+        # A renewal may come before the key expires.
         self.lose(fault, begin, end=now() + (ms + 50) * MS, name=name, certain=False)
         return lambda: None
 
@@ -536,7 +537,7 @@ class Rig:
         return switch
 
     def step_clock_forward(self, fault, seconds):
-        """Every key that expires within the step is gone: not those that a step back lets live longer."""
+        """Every key that would have expired within the step is gone, unless a step back had prolonged it."""
         begin = now()
         self.clock.set(seconds)
         self.lose(fault, begin, end=now() + 20 * MS, since=self.stepped_back)
@@ -554,7 +555,7 @@ class Rig:
         return lambda: self.step_clock_forward(fault, 0)
 
     def victim(self, fault):
-        """The worker of that number, or the next, that runs and has such a role now; else one that runs."""
+        """The first running worker, from the planned number on, with the planned role; else the first that runs."""
         count = len(self.workers)
         order = [self.workers[(fault.params["worker"] + i) % count] for i in range(count)]
         running = [worker for worker in order if worker.state == "running"]
@@ -600,8 +601,8 @@ class Rig:
         worker.ask_exit()
         return lambda: None
 
-    # A burst: a process of its own, with locks of its own beside those of the phase. It is asked to end when these are
-    # gone from the store.
+    # A burst has a process of its own, with locks of its own beside those of the phase. The process is asked to end
+    # when its own locks are gone from the store.
 
     def do_burst(self, fault):
         self.judge.clear_burst()
@@ -612,7 +613,7 @@ class Rig:
         return PENDING
 
     def tend_burst(self, fault, begin):
-        """Till it has let go of all."""
+        """Waits until the burst's process has released all its locks."""
         ended = self.burst_worker.reap()
         if not ended and self.judge.burst().state != judges.BURST_ENDED and now() < begin + BURST_SECONDS * 1000 * MS:
             self.after(0.02, self.tend_burst, fault, begin)
@@ -622,7 +623,7 @@ class Rig:
         self.tend_gone(fault, begin, now())
 
     def tend_gone(self, fault, begin, since):
-        """Till nothing of it is left in the store."""
+        """Waits until nothing of the burst is left in the store."""
         fences, left = self.found_of_burst()
         if left and now() < since + GONE_SECONDS * 1000 * MS:
             self.after(0.02, self.tend_gone, fault, begin, since)
@@ -635,7 +636,7 @@ class Rig:
         self.after(0.5, self.end_burst, fault, begin, now())
 
     def found_of_burst(self):
-        """The keys of fences, which live an hour, and others."""
+        """The keys that the burst left: those of fences, which live an hour, and the others."""
         found = [key.decode() for key in self.scan(f"*lock:b{self.options.processes}:*")]
         fences = [key for key in found if key.startswith("dibs:fence")]
         return fences, [key for key in found if not key.startswith("dibs:fence")]
@@ -656,7 +657,7 @@ class Rig:
         self.finish(fault, begin, lambda: burst.taken >= fault.params["holds"] * 0.9)
 
     def planned_roles(self):
-        """Those of processes to be signalled, where it was planned often enough that some must have been found."""
+        """The roles that were planned often enough that a process with that role must have been found and signalled."""
         roles = collections.Counter(fault.params.get("role") for phase in self.phases for fault in phase.faults)
         return [role for role in ("holder", "waiter") if roles[role] >= 5]
 
@@ -683,14 +684,14 @@ class Rig:
         return self.options.long_lease if phase.loses else self.options.lease
 
     def longest_lease(self, phase):
-        """Workers draw from half of the usual one to half as much again, and extend some."""
+        """Workers draw a lease from 0.5 to 1.5 times the usual one, and extend some leases."""
         return max(self.usual_lease(phase) * 3 // 2, STRETCHED_MS)
 
     def is_idle(self):
         return not any(self.judge.slot_phase(slot) for slot in range(self.judge.slots))
 
     def drain(self, phase):
-        """Till all have left the names of the phase. Nothing harms them: a call that does not return is stuck."""
+        """Waits until all workers have left the phase's names. No fault acts: a call that does not return is stuck."""
         self.judge.set_phase(0)
         if not self.wait_for(self.is_idle, 8) and is_clock_stepped(phase):
             self.delete_stretched(phase)
@@ -706,7 +707,7 @@ class Rig:
         self.holds += self.judge.take()
 
     def delete_stretched(self, phase):
-        """What dead workers left, and a step back of the clock lets live a minute longer."""
+        """Deletes the keys of dead workers that live a minute longer because the clock was set back."""
         keys, passed = self.leftovers(), (now() - self.began) // MS
         step, longest = STEP_SECONDS * 1000, self.longest_lease(phase)
         for key in self.report.check_stretched(keys, passed, step, longest):
@@ -761,7 +762,7 @@ class Rig:
     # --------------------------------------------------------------------- end
 
     def scan(self, pattern="*"):
-        """Every key of the server that is of such a form."""
+        """Every key of the server that matches the pattern."""
         found, cursor = set(), "0"
         while True:
             cursor, some = self.server.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
@@ -775,11 +776,11 @@ class Rig:
         return {key.decode(): self.server.call("PTTL", key) for key in self.scan()}
 
     def leftovers(self):
-        """Without fences, which live an hour: what is to be gone a while after the last worker."""
+        """The keys that are to be gone a while after the last worker: all but the fences, which live an hour."""
         return {key: left for key, left in self.keys().items() if not key.startswith("dibs:fence")}
 
     def end_workers(self):
-        """In the midst of their work: half of them are asked to end; when these are gone, the others are killed."""
+        """Ends the workers while they work: every second one is asked to end; then the others are killed."""
         phase = plans.Phase(len(self.phases) + 1, False, 1.0, [])
         self.enter(phase)
         self.run_until(now() + 1000 * MS)
@@ -837,7 +838,7 @@ def check_worth(rig):
     forgot = sum(rig.fired.get(kind, 0) for kind in checker.FORGETTING)
     outlived = sum(counts[f"holders that outlived a {kind}"] for kind in checker.FORGETTING)
     harmed = counts["overlaps, class 2"] + counts["holders whose lock the server lost"]
-    # One time alone there may be nobody who extends a lease.
+    # "stuck" may find no extension: then nothing is held back. That does not happen four times.
     missing = [f"no {kind}" for kind, times in rig.planned.items() if not rig.fired.get(kind)
                and times >= (4 if kind == "stuck" else 1)]
     missing += [f"no {role} was signalled" for role in rig.planned_roles() if not rig.signals[role]]
@@ -853,14 +854,14 @@ def check_worth(rig):
     if rig.options.seconds >= LONG_RUN:
         demands += [
             (counts["old holders timed"] or not lost, "no holder was timed whose lock the server had lost"),
-            # One in two restarts or so: a newcomer may be faster than the holder.
+            # After about every second restart, a newcomer gets the lock before the holder has restored its lease.
             (outlived or forgot < 12, "no holder outlived a restart that forgot"),
         ]
     return missing + [text for is_met, text in demands if not is_met]
 
 
 def check_planned_by_seed(options):
-    """Whether the same seed plans the same in another process, and the next one something else."""
+    """Whether the same seed plans the same faults in another process, and the next seed other faults."""
     words = [sys.executable, "-B", __file__, "--worker", "-", "--shim", "-", "--plan"]
 
     def plan_of(seed):

@@ -11,8 +11,8 @@ import subprocess
 import time
 
 
-# What an account may not do that dibs can do without: it is then less sure that an old connection is over. (Which
-# parts of a command it may use is said as a server before Redis 7 understands it.)
+# Accounts without a right that dibs can do without: then dibs is less sure that an old connection has ended. (The
+# subcommands that an account may use are written as servers before Redis 7 understand them.)
 ACCOUNTS = {
     "no-kill": "-client +client|id +client|setname",
     "no-id": "-client +client|kill +client|setname",
@@ -116,14 +116,14 @@ class Server:
         os.mkdir(folder)
 
     def start(self, persistent=False):
-        """Returns when it answers. What it had on the disk is gone unless persistent."""
+        """Returns when the server answers. What it had on the disk is gone unless persistent."""
         if not persistent:
             for entry in os.listdir(self.folder):
                 if entry.startswith(("appendonly", "dump")):
                     whole = os.path.join(self.folder, entry)
                     shutil.rmtree(whole) if os.path.isdir(whole) else os.remove(whole)
         for tries in range(5):
-            self.port = free_port()  # for a replica; another program may take it before the server does
+            self.port = free_port()  # for replication; another program may take the port before the server does
             try:
                 self.launch(persistent)
                 return
@@ -148,7 +148,7 @@ class Server:
         self.await_answer()
 
     def accounts(self):
-        """Beside the one that may do all; a server before Redis 6 has no other."""
+        """The accounts beside the one that may do all; none before Redis 6."""
         return list(ACCOUNTS) if self.version >= (6, 0) else []
 
     def await_answer(self, seconds=15):

@@ -1,4 +1,4 @@
-# The corpora of the fuzz targets, once more: no input that ever broke something does so again. See run for new ones.
+# Runs the corpora of the fuzz targets: no input that ever broke something does so again. See run for how to find more.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

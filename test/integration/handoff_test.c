@@ -146,7 +146,7 @@ static void expect_few_commands(fixture *f, hammer *h, unsigned times)
      * count
      */
     allowed = 2 * (uint64_t)(now_ms() - begin) / HANDOFF_MS + 2 * atomic_load(&h->times) / FENCES_A_LEASE + 100;
-    print_message("# %llu holds in %" PRId64 " ms with %" PRIu64 " commands, %" PRIu64 " handed on\n",
+    print_message("# %llu holds in %" PRId64 " ms with %" PRIu64 " commands, %" PRIu64 " handed over\n",
                   atomic_load(&h->times), now_ms() - begin, sent, stats_of(f->rt).handed_off);
     assert_that(sent <= allowed, "%" PRIu64 " commands, not %" PRIu64, sent, allowed);
     assert_true(stats_of(f->rt).handed_off > times / 2);

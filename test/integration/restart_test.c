@@ -478,10 +478,10 @@ static void a_replica_that_was_promoted_gets_what_it_lacks(void **state)
 /* ------------------------------------------------------ the script by itself */
 
 /* One lock of renew.lua, as another server is asked for it: its answer. */
-static long long renew(server *s, const char *fence, const char *heal)
+static long long renew(server *s, const char *fence, const char *restore_by)
 {
     redisReply *reply = server_command(s, "EVAL %s 2 lock:x " FENCE " mine 100000 %s %s %s",
-                                       dibs__script_text(DIBS__SCRIPT_renew), fence, "", heal);
+                                       dibs__script_text(DIBS__SCRIPT_renew), fence, "", restore_by);
     long long result = reply->element[0]->integer;
 
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);

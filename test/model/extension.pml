@@ -7,12 +7,12 @@
  *   extension sets the lease to its length, unless its time (NOT_AFTER from its sending) is over.
  *   The connection of a request may break: before the request ran, so that it may still run while its time is not over,
  *   or be lost; or after it ran. The holder can't tell these apart, and goes on over another connection.
- *   What the holder believes counts from the sending of the request that was answered. At the sending of an extension
- *   its deadline moves to what this leaves, if that is earlier.
+ *   The holder believes that it holds until a deadline, which an answer moves: the length counts from the sending of
+ *   the request. The sending of an extension moves the deadline to what the extension leaves, if that is earlier.
  *
  * The rule that is shown
- *   Until an extension that was never answered can no longer arrive, no answer moves the deadline past what that
- *   extension would leave. It can no longer arrive once the server answers with a time that is past its own.
+ *   As long as an extension that was never answered may arrive, no answer moves the deadline past what that one would
+ *   leave. It can no longer arrive once the server answers with a time that is past the extension's own.
  *
  * What is not modelled
  *   Accounts that may end the old connection (nothing of it arrives later then), other holders (whoever believes that it
@@ -22,11 +22,11 @@
  * Property
  *   OWNED  who believes that it holds is the owner of K, and K lives at least as long as the belief.
  *
- * Faults, each of which breaks it (-DFAULT_...)
+ * Faults, each of which breaks that property (-DFAULT_...)
  *   NO_BOUND     the rule is left out. The short extension is stuck, is sent again and answered, a long one is
  *                answered; then the stuck one arrives.
- *   NO_TIME      an extension has no time after which it does nothing, and the rule trusts that it has.
- *   NOT_EARLIER  sending an extension does not move the deadline. It runs, and its answer is lost.
+ *   NO_TIME      an extension has no time after which it does nothing, though the rule takes it to have one.
+ *   NOT_EARLIER  the sending of an extension does not move the deadline. The extension runs, and its answer is lost.
  *
  * Switches: FAULT_..., and REACH=event: an error where the event happens, to see that it does.
  */
@@ -93,7 +93,7 @@ inline send(extension, ms) {
 #endif
 }
 
-/* Nothing mends a key that is gone. */
+/* A key that is gone stays gone. */
 inline execute() {
     request.state = ran;
     request.freed = (bound > 0 && !in_time(bound_age));
@@ -147,7 +147,7 @@ inline take_answer() {
     request.length = 0
 }
 
-/* Its connection is cut off. The holder takes every such extension for one that may still arrive. */
+/* The request's connection breaks. The holder takes every extension that was not answered for one that may arrive. */
 inline cut_off() {
     if
     :: request.extends ->

@@ -1,5 +1,5 @@
-# The model of extensions that are stuck on their way (extension.pml): it is sound, each fault breaks it, and what it
-# speaks of does happen in it. A search that finds nothing must have been complete.
+# The model of extensions that are stuck on their way (extension.pml): it is sound, each fault breaks it, and each of
+# its events does happen. A search that finds nothing must have been complete.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 model=$DIBS_TOP/test/model/extension.pml

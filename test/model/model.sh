@@ -1,11 +1,11 @@
-# The model of the queue (queue.pml): it is sound, each fault breaks it for its own reason, and what it speaks of
-# does happen in it. A search that finds nothing must have been complete.
+# The model of the queue (queue.pml): it is sound, each fault breaks it for its own reason, and each of its events does
+# happen. A search that finds nothing must have been complete.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 model=$DIBS_TOP/test/model/queue.pml
 
-# search FOLDER SWITCHES CFLAGS OPTION...: what pan says, in FOLDER/log. Without partial order reduction, which finds
-# nothing to leave out here.
+# search FOLDER SWITCHES CFLAGS OPTION...: what pan says, in FOLDER/log. Without partial order reduction, which
+# could leave nothing out here.
 search() {
     folder=$1 switches=$2 cflags=$3
     shift 3
@@ -20,7 +20,7 @@ search() {
     grep -E 'pan:1|error|states, stored|memory usage' log
 }
 
-# complete FOLDER KIND: no error, and nothing was left out; KIND of error was looked for.
+# complete FOLDER KIND: that KIND of error was looked for, none was found, and the search left nothing out.
 complete() {
     grep -q ', errors: 0$' "$1/log"
     grep -Eq "^[[:space:]]*$2[[:space:]]*\\+" "$1/log"

@@ -6,55 +6,58 @@
  *   client's newest ask and how long ago that ask came. A script is one step. A grant by release, or by an ask that
  *   finds K gone, goes to the head of the queue that can be served: one with a subscriber and an ask younger than
  *   half a lease.
- *   CLIENTS clients, each with one bid (one token) at a time, bid after bid. An ask is three steps: sent,
- *   run in the store, its reply read. Its connection may break before it ran (it may run late all the same, but
- *   before the one sent after it, as a new connection first ends the old one) or before its reply was read; then it
- *   is sent again. Pushes are delivered in any order, at any time, or never. A waiter may give up and a holder
- *   release at any time.
- *   A client may die at any time, and the server may learn of that at any time or never; when nothing of it is left
- *   in the store, another comes in its place.
- *   Another party, with any library: takes a free K without looking at the queue, lets go of it with or without
- *   serving the queue, or lets it expire.
+ *   CLIENTS clients, each with one bid (one token) at a time, bid after bid. An ask is three steps: it is sent, it
+ *   runs in the store, its reply is read. The connection may break before the ask ran or before its reply was read;
+ *   then the client asks again. An ask whose connection broke may still run, but only before the client's next ask
+ *   runs, because a new connection first ends the old one. Pushes are delivered in any order, at any time, or never.
+ *   A waiter may give up and a holder release at any time.
+ *   A client may die at any time, and the server may learn of the death at any time or never. When nothing of the
+ *   dead client is left in the store, another client comes in its place.
+ *   Another party, with any library: takes a free K without looking at the queue, lets go of K with or without
+ *   serving the queue, or lets K expire.
  *
  * What is not modelled
  *   Renewal, the fence, a refused PUBLISH, a restart or failover of the store, a quorum, hand-over inside a process,
  *   a forced unlock, clocks that drift (so the margin is 0), and a server that does not allow CLIENT KILL (asks then
- *   carry a time after which they do nothing). Ask numbers are only ever compared with the newest, so a bit stands
- *   for them.
+ *   carry a time after which they do nothing). The number of an ask is only ever compared with the newest, so one
+ *   bit stands for it.
  *
  * Time
  *   One clock in ticks; a lease is LEASE of them. All times are ages that stop at the largest that matters, so the
  *   states are finite. Without PROMPT everybody is as slow as can be: a tick may come between any two steps, so a
- *   client may be stopped anywhere for any time. A wait has a bound only where clients are in time: with PROMPT=0 a
- *   live client has done all it has to before each tick, with PROMPT=1 before one of any two in a row.
+ *   client may be stopped anywhere for any time. Waits have a bound only with PROMPT: a live client does what it has
+ *   to do before the next tick (PROMPT=0), or before the next but one (PROMPT=1).
  *
  * Properties
- *   EXCLUSION  no two clients believe that they hold, their deadlines not passed.
- *   OWNED      who believes so is the owner of K, and K lives at least as long as the belief.
- *   FINISHED   a token that was released or retracted is never granted again; who was granted is not in the queue.
- *   WAKE_UP    (PROMPT) a live client does not wait while K is gone, or is its own and it has not heard, for longer
- *              than it takes to ask again.
+ *   EXCLUSION  no two clients hold at the same time, each as it believes: a client believes so until its deadline.
+ *   OWNED      a client that believes that it holds is the owner of K, and K lives at least as long as the belief.
+ *   FINISHED   a token that was released or retracted is never granted again; the owner is not in the queue.
+ *   WAKE_UP    (PROMPT) where K is gone, or is granted to a live client that has not heard of it, that client waits no
+ *              longer than until its next ask.
  *   heard      (LTL, LIVENESS and PROMPT, weak fairness) a live client that goes on waiting holds in the end, though
  *              nobody else need come; trouble (a death, a break, a lost push, a head skipped, a waiter that gives up,
  *              the other party) comes TROUBLES times.
- *   Nobody is stuck: no end state but those where all is done. With ONCE each client makes one bid, so that there
- *   is an end; with TROUBLES nobody is saved by giving up or dying.
+ *   No client is stuck: the only end states are those where all is done. With ONCE each client makes one bid, so that
+ *   there is an end; with TROUBLES, a client that is stuck can't always give up or die.
  *
  * Faults, each of which breaks the property behind it (-DFAULT_...)
- *   NON_ATOMIC_POP  EXCLUSION  other scripts may run between a release's choice of the head and its grant and pop. It
- *                              frees K and chooses B; meanwhile A's ask gets K, as B's subscriber is broken just then;
- *                              then K is overwritten with B, and B is told.
- *   UNNAMED_PUSH    EXCLUSION  a push does not name its ask. A is granted, does not read it, its lease ends, B holds; A
- *                              asks again, then reads the old push and counts its lease from the new ask.
+ *   NON_ATOMIC_POP  EXCLUSION  other scripts may run between a release's choice of the head and its grant and pop. The
+ *                              release frees K and chooses B; meanwhile A's ask gets K, as B's subscriber is broken
+ *                              just then; then the release overwrites K with B, and B is told.
+ *   UNNAMED_PUSH    EXCLUSION  a push does not name its ask. A is granted K by push, but does not read the push; A's
+ *                              lease ends, and B holds; A asks again, then reads the old push and counts its lease
+ *                              from the new ask.
  *   ENTRY_KEPT      FINISHED   an ask that is granted leaves its entry in the queue. A queues, asks again, is granted
- *                              by reply, lets go, and K goes to that entry: to a token that is over. (A release that
- *                              takes out its entry once more, as dibs's does, hides it; here it trusts the grant.)
+ *                              by reply, lets go, and K goes to that entry: to a token that is over. (The release of
+ *                              dibs removes the entry once more, which would hide the fault; the release here does
+ *                              not.)
  *   NO_REASK        WAKE_UP    waiters trust pushes alone. The holder dies, or lets go with a library that pushes
  *                              nothing, or a push is lost: nobody comes who would serve the queue. It breaks `heard`
  *                              too, and leaves a waiter stuck.
  *
- * Switches: CLIENTS, LEASE, PROMPT, ONCE, LIVENESS, TROUBLES (without it as often as can be), FAULT_..., PROPERTY=...
- * (that one only), and REACH=event: an error where the event happens, to see that it does.
+ * Switches: CLIENTS, LEASE, PROMPT, ONCE, LIVENESS, TROUBLES (without it, trouble comes any number of times),
+ * FAULT_..., PROPERTY=... (checks that one only), and REACH=event: an error where the event happens, to show that it
+ * does.
  */
 
 #define EXCLUSION 1
@@ -117,8 +120,8 @@ byte troubles = TROUBLES;
 
 mtype:phase = { idle, waiting, holding, releasing, retracting, dead, done };
 
-/* Of the newest ask: nothing is under way; it is; it is, but its reply will not come; its reply is (two kinds); its
- * reply was lost. */
+/* What is under way of the newest ask. none: nothing; sent: the ask; cut: the ask, whose reply will not come; taken and
+ * granted: the reply, which says so; lost: nothing, for the reply was lost. */
 mtype:call = { none, sent, cut, taken, granted, lost };
 
 typedef Client {
@@ -129,8 +132,8 @@ typedef Client {
     bool pushed;  /* a push is under way that names the newest ask */
     bool old;     /* a push is under way that names an older one */
     bool gone;    /* the server knows that this dead one's subscription ended */
-    bool overdue; /* PROMPT: what it has to do has waited for a tick */
-    byte asleep;  /* PROMPT: ticks that it has waited while K was gone, or its own and it had not heard */
+    bool overdue; /* PROMPT: what the client has to do has waited for a tick */
+    byte asleep;  /* PROMPT: ticks that the client has waited while K was gone, or was its own unheard */
 };
 
 typedef Entry {
@@ -228,7 +231,7 @@ inline find_head(found) {
     }
 }
 
-/* K is gone: the first that can be served, or NOBODY. An asker can. */
+/* K is gone: chooses the first in the queue that can be served, or NOBODY. A client that is asking can be. */
 inline choose(me) {
     do
     :: true ->
@@ -323,7 +326,7 @@ inline end_ask(me, names_newest) {
     fi
 }
 
-/* It need not look for an entry of the owner: the grant took that out (FINISHED). */
+/* The owner has no entry to remove: the grant removed it (FINISHED). */
 inline begin_release(me) {
     if
     :: K == me -> free()
@@ -346,7 +349,7 @@ inline end_release() {
 
 #define my client[me]
 
-/* Ages begin before the sending; what names the ask before this one names an older one now. */
+/* The age counts from before the sending. A push that named the newest ask names an older one from here on. */
 inline send_ask() {
     my.late = (my.call == cut);
     my.call = sent;
@@ -369,10 +372,10 @@ inline hold() {
 #ifdef PROMPT
 #define LOST lost
 #else
-#define LOST none /* it may ask again at any time anyway */
+#define LOST none /* a client may ask again at any time anyway */
 #endif
 
-/* An ask whose reply will not come may have run, or may yet. */
+/* The connection breaks, so the reply will not come. An ask that has not run may still run. */
 inline cut_call() {
     if
     :: my.call == sent -> my.call = cut
@@ -406,7 +409,7 @@ inline clear() {
 #define names_older(c)  (client[c].old)
 #endif
 
-/* When a waiter asks again: a third of a lease after its last ask at the latest, and where its connection broke. */
+/* When a waiter asks again: where its connection broke, and at the latest a third of a lease after its last ask. */
 #define broken(c)   (client[c].call == cut || client[c].call == lost)
 #define calls(c)    (client[c].call != none && !broken(c))
 #ifdef FAULT_NO_REASK
@@ -421,7 +424,7 @@ inline clear() {
 #endif
 #endif
 
-/* With bids that take no time, time might stand still for ever. */
+/* Were there bids that take no time, time might stand still for ever. */
 #ifdef LIVENESS
 #define RESTED (my.age > 0)
 #define ages(c) (client[c].phase == waiting || client[c].phase == holding || client[c].phase == idle)
@@ -431,19 +434,19 @@ inline clear() {
 #endif
 
 #ifdef ONCE
-#define END_OF_ATTEMPT done
+#define END_OF_BID done
 #else
-#define END_OF_ATTEMPT idle
+#define END_OF_BID idle
 #endif
 
-proctype Attempts(byte me) {
+proctype Bids(byte me) {
     byte head = NOBODY;
     mtype:call answer = none;
 
     do
     :: atomic { my.phase == idle && RESTED -> my.phase = waiting; send_ask() }
 #ifdef LIVENESS
-    :: atomic { my.phase == idle -> my.age = 0; my.phase = done } /* nobody need come whose ask would serve the queue */
+    :: atomic { my.phase == idle -> my.age = 0; my.phase = done } /* so that no other ask need serve the queue */
 #endif
 
     /* An ask runs, in time or late. */
@@ -521,7 +524,7 @@ proctype Attempts(byte me) {
         leave_call()
     }
 
-    /* Holding; a lease that was lost is let go of, too. */
+    /* Holding; a lease that was lost is released, too. */
     :: atomic {
         my.phase == holding ->
         if
@@ -532,7 +535,7 @@ proctype Attempts(byte me) {
         leave_call()
     }
 
-    /* It is sent till it was answered, and ends what may yet run. */
+    /* A release or retraction is sent until answered. Its connection first ended the one of an ask that may run. */
     :: atomic {
         (my.phase == retracting || my.phase == releasing) ->
         if
@@ -541,7 +544,7 @@ proctype Attempts(byte me) {
         fi;
         my.call = none;
         my.late = false;
-        my.phase = END_OF_ATTEMPT;
+        my.phase = END_OF_BID;
         begin_release(me);
         GAP
         end_release()
@@ -612,7 +615,7 @@ proctype Other_party() {
 #define in_time(c) (!due(c) || !client[c].overdue)
 #endif
 
-/* A tick that would change nothing is none, so that who waits for nothing is stuck, and is found out. */
+/* A tick that would change nothing does not come, so a client that waits in vain is stuck in an end state. */
 #define grows(c) \
     ((ages(c) && client[c].age < LEASE) || \
      (entry[c].place > 0 && entry[c].seen < HALF))
@@ -673,10 +676,10 @@ proctype Clock() {
 
 init {
     atomic {
-        run Attempts(0);
-        run Attempts(1);
+        run Bids(0);
+        run Bids(1);
 #if CLIENTS == 3
-        run Attempts(2);
+        run Bids(2);
 #endif
         run Other_party();
         run Clock()

@@ -29,7 +29,7 @@ deps_links() (
     "$compiler" "$@" -o "$folder/probe" "$folder/probe.$suffix" >/dev/null 2>&1
 )
 
-# The first python3 of the PATH need not be the one that the system's packages are for.
+# The first python3 in the PATH may not be the one for which the system has packages.
 deps_python_has() {
     for python in python3 /usr/bin/python3 /usr/local/bin/python3; do
         "$python" -c "import $1" >/dev/null 2>&1 && return 0
@@ -99,7 +99,7 @@ deps_packages() {
 
         apk:compiler | apk:gcc) echo gcc musl-dev ;;
         apk:c++) echo g++ musl-dev ;;
-        apk:sanitizers) ;; # musl's gcc has none
+        apk:sanitizers) ;; # gcc has no sanitizers with musl
         apk:pkg-config) echo pkgconf ;;
         apk:hiredis) echo hiredis-dev ;;
         apk:cmocka) echo cmocka-dev ;;
@@ -115,14 +115,14 @@ deps_packages() {
         pacman:redis-py) echo python python-redis ;;
         pacman:clang-tidy | pacman:clang-format) echo clang ;;
 
-        brew:compiler | brew:gcc | brew:clang | brew:c++ | brew:sanitizers | brew:nm | brew:redis-py) ;; # not brew's
+        brew:compiler | brew:gcc | brew:clang | brew:c++ | brew:sanitizers | brew:nm | brew:redis-py) ;; # not from brew
         brew:pkg-config) echo pkgconf ;;
         brew:redis-server) echo redis ;;
 
         brew:clang-tidy) echo llvm ;;
-        brew:valgrind) ;; # it knows no macOS of today
+        brew:valgrind) ;; # does not run on current versions of macOS
 
-        dnf:spin | apk:spin | pacman:spin) ;; # they have none: it is built from its sources
+        dnf:spin | apk:spin | pacman:spin) ;; # no package: spin is built from its sources
 
         *:nm) echo binutils ;;
         *:timeout) echo coreutils ;;
@@ -182,7 +182,7 @@ deps_install_quietly() (
     exit 1
 )
 
-# deps_install_first MANAGER PACKAGE|PACKAGE...: the first of some that can be installed.
+# deps_install_first MANAGER PACKAGE|PACKAGE...: installs the first of them that can be installed.
 deps_install_first() (
     manager=$1 IFS='|'
     log=$(mktemp) || exit 1

@@ -1,10 +1,10 @@
-# Runs one test program (or one sh script that prints TAP) and leaves what came of it in a folder.
+# Runs one test program (or one sh script that prints TAP) and leaves its result in a folder.
 #
 #   run_one.sh VARIANT PROGRAM NAME FOLDER    with DIBS_BUILD and DIBS_TOP set, DIBS_LAUNCH in front of the program
 #
 # FOLDER gets `output`, and at last `result`: a line "PASSED FAILED" and the line to print. The program has
-# DIBS_TEST_SECONDS (300) to end; what it leaves running is ended. FOLDER/pid is there while it runs: a TERM to that
-# process ends the program and all it started.
+# DIBS_TEST_SECONDS (300) to end; processes that it leaves behind are ended. FOLDER/pid is there while the program runs:
+# a TERM to that process ends the program and all that it started.
 set -u
 
 variant=$1 program=$2 name=$3 folder=$4
@@ -32,7 +32,7 @@ stop() {
 }
 trap stop HUP INT TERM
 
-exec 2>>"$folder/output" # where the shell says how a program died
+exec 2>>"$folder/output" # the shell says there how a program died
 echo $$ >"$folder/pid"
 start=$(now_ms)
 case $program in

@@ -1,7 +1,7 @@
-# For test scripts: results as TAP, and a temporary folder, $tmp, that is gone at the end. To be read with `.`.
+# For test scripts: results as TAP, and a temporary folder, $tmp, which is removed at the end. To be read with `.`.
 #
 #   tap_plan N
-#   tap NAME COMMAND...    one result: ok where the command returns 0; what it printed is shown where it does not
+#   tap NAME COMMAND...    one result: ok if the command returns 0; otherwise what the command printed is shown
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -14,8 +14,8 @@ tap_plan() {
     echo "1..$1"
 }
 
-# The command runs in a shell of its own with -e: its first command that fails ends it
-# (but for one behind !, which needs an `if`).
+# The command runs in a shell of its own with -e: the first command in it that fails ends the shell, except a command
+# behind !, which needs an `if`.
 tap() {
     tap_name=$1
     shift
@@ -37,7 +37,7 @@ tap_end() {
     exit "$tap_failed"
 }
 
-# copy_sources FOLDER: what a release holds, without what was built, for a script that changes or builds it.
+# copy_sources FOLDER: copies the sources, without what was built, for a script that changes or builds them.
 copy_sources() {
     mkdir -p "$1"
     for entry in Makefile README.md include src demo test bench; do

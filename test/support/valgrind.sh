@@ -1,5 +1,5 @@
-# Runs a test program under memcheck: valgrind.sh [timeout -k N SECONDS] PROGRAM... The servers and helpers that it
-# starts run as they are. sh scripts do, too.
+# Runs a test program under memcheck: valgrind.sh [timeout -k N SECONDS] PROGRAM... sh scripts, and the
+# servers and helpers that a program starts, run without it.
 set -u
 
 case $* in

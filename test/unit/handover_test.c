@@ -344,7 +344,7 @@ static void expect_all_kinds_of_outcomes(dibs_runtime *rt, uint64_t *acquired)
 
     *acquired += stats.acquired;
     assert_that(stats.handed_off > 0 && stats.granted > 0 && stats.timed_out > 0 && stats.busy > 0,
-                "%lu handed on, %lu granted, %lu out of time, %lu busy", (unsigned long)stats.handed_off,
+                "%lu handed over, %lu granted, %lu out of time, %lu busy", (unsigned long)stats.handed_off,
                 (unsigned long)stats.granted, (unsigned long)stats.timed_out, (unsigned long)stats.busy);
     assert_int_equal(stats.holds, 0);
     assert_int_equal(stats.leases, 0);

@@ -104,7 +104,7 @@ static void it_ends_its_predecessor_before_it_subscribes(void **state)
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) < fake_redis_place(r->fake, "SUBSCRIBE", 2));
 }
 
-/* Attempts between that came to nothing do not hide it. */
+/* The tries that failed since then do not make the subscriber forget it. */
 static void the_predecessor_of_a_failed_try_is_ended_too(void **state)
 {
     struct rig *r = *state;

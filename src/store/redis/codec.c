@@ -127,7 +127,7 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
     return dibs__reply_integer(reply, count, server_us) && reply->elements == count + 1;
 }
 
-/* 1: done; 2: set again; 0: no longer the token's; less: too late, and the server's time with its sign turned round. */
+/* 1: done; 2: restored; 0: no longer the token's; less: too late, and the server's time with its sign turned round. */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
     int64_t result;
