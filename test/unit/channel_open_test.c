@@ -336,5 +336,5 @@ int main(void)
         TEST(a_try_that_fails_is_told_to_all_who_wait_for_it),
     };
 
-    return cmocka_run_group_tests_name("channel_opening", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("channel_open", tests, NULL, NULL);
 }

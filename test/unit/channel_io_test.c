@@ -1,4 +1,4 @@
-/* The end of a channel's connection: what ends it, and what those are told who wait for replies. */
+/* How a channel sends and receives, and what ends its connection: what those are told who wait for replies. */
 #include "support/test.h"
 #include "unit/channel_setup.h"
 
@@ -318,5 +318,5 @@ int main(void)
         TEST(a_server_that_has_become_a_replica_is_left),
     };
 
-    return cmocka_run_group_tests_name("channel_breaking", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("channel_io", tests, NULL, NULL);
 }
