@@ -111,7 +111,7 @@ class Compiler:
         """Compiles the text as if it were the source; returns the object's bytes, None where it is refused."""
         words, skip = [], False
         for word in self.tree.compile[source]:
-            if skip or word in ("-MMD", "-MP", "-c", source) or (final and word == "-DDIBS_CHECKED"):
+            if skip or word in ("-MMD", "-MP", "-c", source) or (final and word in programs.NOT_FINAL):
                 skip = False
             elif word in ("-o", "-MF", "-MT"):
                 skip = True

@@ -20,7 +20,9 @@ from typing import NamedTuple
 COPIED = ("Makefile", "include", "src", "test", "demo", "bench")
 CHECKED = "-DDIBS_CHECKED -DLIMIT_MS=10000"  # preconditions; less patience with what does not happen
 PLAIN = "-O1"
+PATTERN = "-ftrivial-auto-var-init=pattern"  # what has no value yet has an odd one; gcc 12, clang 8
 COUNTING = "-O0 --coverage -fprofile-update=atomic -DTEST_COUNTS_LINES"
+NOT_FINAL = ("-DDIBS_CHECKED", PATTERN)  # is not in the library that is shipped
 FAILED = b"[  FAILED  ]"  # what cmocka says at once
 LEAKS = "LeakSanitizer: detected memory leaks"
 PASSED, FAILS, CRASHED, STUCK = "passed", "failed", "crashed", "came to no end"
@@ -40,6 +42,12 @@ def need_tools():
                 if shutil.which("pkg-config") and subprocess.run(["pkg-config", "--exists", name]).returncode]
     if missing:
         die(f'missing: {" ".join(missing)}; "sh test/run" installs what the tests need, gcov comes with gcc')
+
+
+def compiles_with(flag):
+    done = subprocess.run([os.environ.get("CC", "cc"), "-Werror", flag, "-fsyntax-only", "-x", "c", "-"],
+                          input="int main(void) { return 0; }\n", text=True, capture_output=True)
+    return done.returncode == 0
 
 
 def read(path):
@@ -197,6 +205,7 @@ class Tree:
         self.path = os.path.join(self.work, "tree")
         self.copy(top)
         self.plain, self.counting = "build/plain", "build/counting"
+        self.flags = f"{PLAIN} {PATTERN}" if compiles_with(PATTERN) else PLAIN
         self.compile, self.link = {}, {}  # of each source, each program: the command
 
     def copy(self, top):
@@ -242,10 +251,10 @@ class Tree:
         return done.stdout
 
     def build(self):
-        self.make(self.plain, PLAIN, "", "-s", "lib", "tests")
+        self.make(self.plain, self.flags, "", "-s", "lib", "tests")
         self.count_lines_of_lua()
         self.make(self.counting, COUNTING, "--coverage", "-s", "lib", "tests")
-        self.read_commands(self.make(self.plain, PLAIN, "", "-n", "-B", "lib", "tests"))
+        self.read_commands(self.make(self.plain, self.flags, "", "-n", "-B", "lib", "tests"))
 
     def read_commands(self, said):
         for line in said.replace("\\\n", " ").splitlines():

@@ -85,6 +85,29 @@ static void drop_all(uint64_t runtime)
     }
 }
 
+static void a_walk_looks_at_each_hold_once(void **state)
+{
+    static const struct {
+        uint64_t runtime;
+        const char *name;
+    } added[] = {{1, "a"}, {2, "a"}, {1, "b"}, {1, "c"}, {3, "a"}};
+    struct dibs__hold *seen[8], *hold;
+    uint32_t cursor = DIBS__HOLDS_ALL;
+    size_t count = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof added / sizeof added[0]; i++)
+        add(added[i].runtime, added[i].name);
+    while (count < 8 && (hold = dibs__holds_next(1, &cursor)))
+        seen[count++] = hold;
+    assert_int_equal(count, 3);
+    assert_ptr_equal(seen[0], find(1, "c"));
+    assert_ptr_equal(seen[1], find(1, "b"));
+    assert_ptr_equal(seen[2], find(1, "a"));
+    for (uint64_t runtime = 1; runtime <= 3; runtime++)
+        drop_all(runtime);
+}
+
 /* ------------------------------------------------------------------ a model */
 
 static unsigned next_random(unsigned *seed)
@@ -285,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hold_is_found_by_runtime_and_name),
+        cmocka_unit_test(a_walk_looks_at_each_hold_once),
         cmocka_unit_test(it_agrees_with_a_model_in_random_order),
         cmocka_unit_test(ten_thousand_holds_come_and_go),
 #ifdef CAN_MEASURE_MEMORY
