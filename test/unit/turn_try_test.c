@@ -390,5 +390,5 @@ int main(void)
         TEST(a_wait_that_ends_while_nothing_is_known_says_so),
     };
 
-    return cmocka_run_group_tests_name("asker try", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("turn_try", tests, NULL, NULL);
 }
