@@ -163,10 +163,12 @@ static void down_and_up_are_told(void **state)
     server_kill(f->server);
     down = events_await(&f->events, DIBS_EVENT_STORE_DOWN, NULL);
     assert_string_equal(down.name, "");
+    assert_true(down.detail[0] && !strstr(down.detail, "answers again"));
     assert_int_equal(down.fence, 0);
     server_restart(f->server);
     up = events_await(&f->events, DIBS_EVENT_STORE_UP, NULL);
     assert_string_equal(up.name, "");
+    assert_that(strstr(up.detail, " answers again"), "%s", up.detail);
     assert_true(events_find(&f->events, DIBS_EVENT_STORE_DOWN, NULL) <
                 events_find(&f->events, DIBS_EVENT_STORE_UP, NULL));
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_DOWN, NULL), 1);

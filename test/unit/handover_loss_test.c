@@ -25,7 +25,9 @@ static void a_loss_after_the_hand_over_is_the_new_holders(void **state)
     assert_status(DIBS_LOST, actor_unlock(first, s->rt, "a"));
     assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 1);
-    assert_int_equal(events_await(&s->events, DIBS_EVENT_LOST, "a").fence, fence);
+    recorded_event lost = events_await(&s->events, DIBS_EVENT_LOST, "a");
+    assert_int_equal(lost.fence, fence);
+    assert_string_equal(lost.detail, "the lease ended under its holder: its key is no longer in the store");
     assert_status(DIBS_OK, actor_check(second, s->rt, "a"));
     actor_end(first);
     unlock_and_end(second, s->rt);

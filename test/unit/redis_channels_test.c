@@ -135,12 +135,29 @@ static void a_connection_that_ended_unseen_does_not_stand(void **state)
     fake_redis_stop(fake);
 }
 
+/* Sent three times at most, and only where the connection broke and there is time. */
+static void a_command_is_sent_again_twice(void **state)
+{
+    struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
+    int resends = 0;
+
+    (void)state;
+    assert_true(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
+    assert_true(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
+    assert_false(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
+    resends = 0;
+    assert_false(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, 0));
+    assert_false(dibs__redis_once_more(&store, DIBS_OK, &resends, DIBS__NEVER));
+    assert_false(dibs__redis_once_more(&store, DIBS_STORE_ERROR, &resends, DIBS__NEVER));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_shared_channel_is_no_other_than_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
         cmocka_unit_test(a_connection_that_ended_unseen_does_not_stand),
+        cmocka_unit_test(a_command_is_sent_again_twice),
     };
 
     return cmocka_run_group_tests_name("redis_channels", tests, NULL, NULL);

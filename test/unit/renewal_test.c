@@ -145,7 +145,7 @@ static void a_fixed_lease_is_never_renewed_and_ends_on_time(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     stage_advance(s, 1);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
-    events_await(&s->events, DIBS_EVENT_LOST, "a");
+    assert_string_equal(events_await(&s->events, DIBS_EVENT_LOST, "a").detail, "the lease ended under its holder");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_AT_RISK, NULL), 0);
     assert_int_equal(renewals(s), 0);
 }
