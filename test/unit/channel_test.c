@@ -1,6 +1,6 @@
 /* A channel: each caller gets the reply to its own command, and what is submitted is answered once and in order. */
 #include "support/test.h"
-#include "unit/channel_setup.h"
+#include "unit/channel_crowd.h"
 
 /* ------------------------------------------------------------------- helpers */
 
@@ -26,58 +26,19 @@ static void attend_until_idle(struct rig *r)
 
 enum { THREADS = 16, ROUNDS = 200 };
 
-struct crowd {
-    struct rig *r;
-    uint64_t serial;
-    unsigned number, right;
-    atomic_uint *at_work; /* how many threads are at work still */
-};
-
-static void *run_crowd(void *arg)
-{
-    struct crowd *c = arg;
-    char text[32];
-
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        snprintf(text, sizeof text, "%u-%u", c->number, i);
-        c->right += echoes(c->r, c->serial, text);
-    }
-    atomic_fetch_sub(c->at_work, 1);
-    return NULL;
-}
-
-/* With `scheduler`, the scheduler reads and writes as well, whenever no thread does. */
-static void let_many_threads_echo(struct rig *r, bool scheduler)
-{
-    struct crowd crowd[THREADS];
-    pthread_t threads[THREADS];
-    uint64_t serial = open_now(r);
-    atomic_uint at_work = THREADS;
-
-    for (unsigned i = 0; i < THREADS; i++) {
-        crowd[i] = (struct crowd){r, serial, i, 0, &at_work};
-        assert_int_equal(pthread_create(&threads[i], NULL, run_crowd, &crowd[i]), 0);
-    }
-    while (scheduler && atomic_load(&at_work) > 0)
-        dibs__channel_attend(r->channel, false, POLLIN | POLLOUT, moved_clock_now(&r->clock));
-    for (unsigned i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
-    for (unsigned i = 0; i < THREADS; i++)
-        assert_that(crowd[i].right == ROUNDS, "%u of thread %u", crowd[i].right, i);
-    assert_int_equal(fake_redis_accepted(r->fake), 1);
-    assert_int_equal(dibs__channel_load(r->channel), 0);
-    assert_int_equal(r->opened, 1);
-    assert_int_equal(r->reopened, 0);
-}
-
 static void each_of_many_threads_gets_its_own_replies(void **state)
 {
-    let_many_threads_echo(*state, false);
+    let_threads_echo(*state, THREADS, ROUNDS, "", NULL);
+}
+
+static void read_and_write(struct rig *r)
+{
+    dibs__channel_attend(r->channel, false, POLLIN | POLLOUT, moved_clock_now(&r->clock));
 }
 
 static void the_scheduler_reads_beside_many_threads(void **state)
 {
-    let_many_threads_echo(*state, true);
+    let_threads_echo(*state, THREADS, ROUNDS, "", read_and_write);
 }
 
 static void a_reader_that_leaves_early_passes_the_reading_on(void **state)

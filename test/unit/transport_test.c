@@ -1,7 +1,7 @@
 /* The seam below a link: channels work on a transport that behaves as an SSL object does. */
 #include "support/odd_transport.h"
 #include "support/test.h"
-#include "unit/channel_setup.h"
+#include "unit/channel_crowd.h"
 
 static int setup_odd(void **state)
 {
@@ -14,46 +14,15 @@ static int setup_odd(void **state)
 
 enum { THREADS = 4, ROUNDS = 50 };
 
-struct crowd {
-    struct rig *r;
-    uint64_t serial;
-    unsigned number, right;
-    atomic_uint *at_work; /* how many of all threads still are */
-};
-
-static void *run_crowd(void *arg)
+static void attend_kept_open(struct rig *r)
 {
-    struct crowd *c = arg;
-    char text[64];
-
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        snprintf(text, sizeof text, "a text that takes more than one piece: %u-%u", c->number, i);
-        c->right += echoes(c->r, c->serial, text);
-    }
-    atomic_fetch_sub(c->at_work, 1);
-    return NULL;
+    attend(r, true);
 }
 
 /* The scheduler sends what the transport did not take at once. */
 static void threads_get_their_replies(void **state)
 {
-    struct rig *r = *state;
-    struct crowd crowd[THREADS];
-    pthread_t threads[THREADS];
-    uint64_t serial = open_now(r);
-    atomic_uint at_work = THREADS;
-
-    for (unsigned i = 0; i < THREADS; i++) {
-        crowd[i] = (struct crowd){r, serial, i, 0, &at_work};
-        assert_int_equal(pthread_create(&threads[i], NULL, run_crowd, &crowd[i]), 0);
-    }
-    while (atomic_load(&at_work) > 0)
-        attend(r, true);
-    for (unsigned i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
-    for (unsigned i = 0; i < THREADS; i++)
-        assert_that(crowd[i].right == ROUNDS, "%u of thread %u", crowd[i].right, i);
-    assert_int_equal(fake_redis_accepted(r->fake), 1);
+    let_threads_echo(*state, THREADS, ROUNDS, "a text that takes more than one piece: ", attend_kept_open);
 }
 
 static void the_scheduler_connects_and_gets_its_replies(void **state)
