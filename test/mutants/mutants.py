@@ -296,9 +296,10 @@ class Worker:
             programs.write(path + ".key", key)
         return path
 
-    def run(self, program, folder, path):
+    def run(self, program, folder, path, sanitized=False):
+        environment = programs.environment_of(self.tree.path, folder)
         limit = 5 * self.known[program].seconds + 10
-        return programs.run_program([path], self.tree.path, programs.environment_of(self.tree.path, folder), limit)
+        return programs.run_program([path], self.tree.path, environment, limit, sanitized=sanitized)
 
     def is_sound(self, program, *flags):
         """Whether it passes without a slip: found out when it first notices something; one failure is forgiven."""
@@ -309,7 +310,8 @@ class Worker:
             if flags:
                 path = os.path.join(self.folder, "sound")
                 self.linked(program, [], path, *flags)
-            good = any(self.run(program, folder, path).said == programs.PASSED for _ in range(2))
+            tries = (self.run(program, folder, path, bool(flags)) for _ in range(2))
+            good = any(outcome.said == programs.PASSED for outcome in tries)
             programs.write(note, "yes" if good else "no")
         return programs.read(note) == "yes"
 
@@ -328,10 +330,10 @@ class Worker:
         return f"{first.said} {first.failed}".strip()
 
     def leaks(self, program, objects):
-        """Whether memory is lost in a unit test that passes, as the suite's round with AddressSanitizer would notice."""
+        """Whether memory is lost in a unit test that passes: AddressSanitizer would notice that."""
         path = os.path.join(self.folder, "test", program)
         return (self.linked(program, objects, path, LEAKS) and
-                self.run(program, self.folder, path).failed == programs.LEAKS and self.is_sound(program, LEAKS))
+                self.run(program, self.folder, path, True).failed == programs.LEAKS and self.is_sound(program, LEAKS))
 
     def try_slip(self, slip, objects):
         """(verdict, the program that noticed it, how, how many were run)"""

@@ -148,8 +148,12 @@ def end_children():
         time.sleep(0.01)
 
 
-def limits():
+def limit_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 28, 1 << 28))
+
+
+def limit_all():
+    limit_files()
     resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
 
 
@@ -170,21 +174,26 @@ def watch(program, output, deadline, patient):
     return STUCK
 
 
-def run_program(argv, cwd, environment, limit, patient=False):
-    """Runs it until it ends, a test of it fails (unless patient), or limit seconds are over."""
+def run_program(argv, cwd, environment, limit, patient=False, sanitized=False):
+    """Runs it until it ends, a test of it fails (unless patient), or limit seconds are over.
+
+    A sanitizer reserves more addresses than a program without one may have here.
+    """
     home = tempfile.mkdtemp(prefix="dm-", dir="/tmp")
     begin = time.monotonic()
     try:
         with open(os.path.join(home, "output"), "w+b") as output:
             program = subprocess.Popen(argv, cwd=cwd, env={**environment, "TMPDIR": home}, stdin=subprocess.DEVNULL,
-                                       stdout=output, stderr=output, start_new_session=True, preexec_fn=limits)
+                                       stdout=output, stderr=output, start_new_session=True,
+                                       preexec_fn=limit_files if sanitized else limit_all)
             said = watch(program, output, begin + limit, patient)
             text = os.pread(output.fileno(), 1 << 22, 0).decode(errors="replace")
     finally:
         end_children()
         shutil.rmtree(home, ignore_errors=True)
     first = re.search(r"^\[  FAILED  \] (\w+)$", text, re.M) or re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M)
-    words = LEAKS if LEAKS in text else first.group(1) if first else (text.split("\n")[-2:] or [""])[0][:100]
+    last = (text.split("\n")[-2:] or [""])[0][:100]
+    words = LEAKS if LEAKS in text else first.group(1) if first else last
     return Outcome(said, time.monotonic() - begin, "" if said == PASSED else words)
 
 
@@ -306,7 +315,8 @@ class Tree:
 
     def key(self, program):
         """Changes whenever what is known of a program may have changed."""
-        names = [*self.files("src"), *self.files("include"), *self.files("test/support"), "Makefile", f"test/{program}.c"]
+        folders = [self.files(folder) for folder in ("src", "include", "test/support")]
+        names = [*sum(folders, []), "Makefile", f"test/{program}.c"]
         return digest(*[name + self.text(name) for name in names])
 
 
