@@ -57,9 +57,10 @@ def read(path):
 
 def write(path, text):
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".new", "w", encoding="utf-8") as file:
+    new = f"{path}.{os.getpid()}"  # two processes may write the same
+    with open(new, "w", encoding="utf-8") as file:
         file.write(text)
-    os.replace(path + ".new", path)
+    os.replace(new, path)
 
 
 def digest(*parts):
@@ -191,7 +192,7 @@ def run_program(argv, cwd, environment, limit, patient=False, sanitized=False):
     finally:
         end_children()
         shutil.rmtree(home, ignore_errors=True)
-    first = re.search(r"^\[  FAILED  \] (\w+)$", text, re.M) or re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M)
+    first = re.search(r"^\[  FAILED  \] (.+)$", text, re.M) or re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M)
     last = (text.split("\n")[-2:] or [""])[0][:100]
     words = LEAKS if LEAKS in text else first.group(1) if first else last
     return Outcome(said, time.monotonic() - begin, "" if said == PASSED else words)
