@@ -338,21 +338,27 @@ class Worker:
     def try_slip(self, slip, objects):
         """(verdict, the program that noticed it, how, how many were run)"""
         shutil.rmtree(self.folder, ignore_errors=True)
-        chosen, helpers = programs_for(slip, self.known), False
-        for count, program in enumerate(chosen, 1):
-            if not helpers and not program.startswith("unit/"):
-                helpers = True
-                for helper in (name for name in self.tree.link if name.startswith("prog/")):
-                    self.linked(helper, objects, os.path.join(self.folder, "test", helper))
+        chosen = programs_for(slip, self.known)
+        unit = [program for program in chosen if program.startswith("unit/")]
+        found = self.first_that_notices(unit, objects)
+        if not found:
+            found = next(((program, "lost memory") for program in unit if self.leaks(program, objects)), None)
+        if not found and len(chosen) > len(unit):
+            for helper in (name for name in self.tree.link if name.startswith("prog/")):
+                self.linked(helper, objects, os.path.join(self.folder, "test", helper))
+            found = self.first_that_notices(chosen[len(unit):], objects)
+        verdict = NOTICED if found else SURVIVED if chosen else UNREACHED
+        return (verdict, *(found or ("", "")), len(chosen))
+
+    def first_that_notices(self, chosen, objects):
+        """(the program, how), or None."""
+        for program in chosen:
             if not self.linked(program, objects, os.path.join(self.folder, "test", program)):
-                return NOTICED, program, "does not link", count
+                return program, "does not link"
             how = self.notices(program)
             if how:
-                return NOTICED, program, how, count
-        for program in chosen:
-            if program.startswith("unit/") and self.leaks(program, objects):
-                return NOTICED, program, "lost memory", len(chosen)
-        return (SURVIVED if chosen else UNREACHED), "", "", len(chosen)
+                return program, how
+        return None
 
 
 def try_all(tree, known, drawn, jobs, tell):
