@@ -221,13 +221,13 @@ def draw(tree, args, jobs):
 
 def again(tree, args, results):
     """The survivors of the last run with this seed, as the sources are now."""
-    wanted = {(r["path"], r["before"], r["after"]): r["number"] for r in results
+    wanted = {(r["path"], r["function"], r["before"], r["after"]): r["number"] for r in results
               if r["verdict"] in (SURVIVED, UNREACHED)}
     lua = Lua()
     compiler, out = Compiler(tree, lua), []
     for slip, text in all_slips(tree, args.only):
         before, after = slips.before_and_after(text, slip)
-        number = wanted.pop((slip.path, before, after), None)
+        number = wanted.pop((slip.path, slip.function, before, after), None)
         if number:
             made = compiler.make(slip, text, os.path.join(tree.work, "slips", f"again-{number}"))
             if made:
