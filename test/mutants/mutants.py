@@ -48,7 +48,7 @@ def all_slips(tree, words):
 
 
 def equivalents():
-    """The judged ones: (file, the original, the slip) of each entry. See the head of equivalent.txt."""
+    """The judged ones: (file and function, the original, the slip) of each entry. See the head of equivalent.txt."""
     out, path = {}, os.path.join(HERE, "equivalent.txt")
     for entry in re.split(r"\n\s*\n", programs.read(path)) if os.path.exists(path) else []:
         lines = [line for line in entry.splitlines() if not line.startswith("#")]
@@ -58,6 +58,10 @@ def equivalents():
             programs.die(f"equivalent.txt: not an entry: {entry}")
         out[lines[0], lines[1][2:], lines[2][2:]] = " ".join(line.strip() for line in lines[3:])
     return out
+
+
+def place_of(slip):
+    return f"{slip.path} {slip.function}".rstrip()
 
 
 # ----------------------------------------------------------------- compiling
@@ -430,7 +434,7 @@ def main():
         before, after = slips.before_and_after(text, slip)
         rows[index] = {"number": index, "path": slip.path, "line": slips.line_of(text, slip.start),
                        "function": slip.function, "kind": slip.kind, "before": before, "after": after,
-                       "verdict": EQUIVALENT if (slip.path, before, after) in judged else ""}
+                       "verdict": EQUIVALENT if (place_of(slip), before, after) in judged else ""}
 
     def tell(index, verdict, program, how, count, seconds):
         row = rows[index]

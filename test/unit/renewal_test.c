@@ -1,4 +1,6 @@
 /* Renewal: what is renewed, exactly when, and in how many batches. */
+#include "core/holds.h"
+#include "core/runtime.h"
 #include "support/fixture.h"
 #include "support/test.h"
 #include "unit/renewal_setup.h"
@@ -133,6 +135,22 @@ static void the_earliest_is_renewed_first(void **state)
     }
 }
 
+/* What may have to be retracted later lasts as long as the longest extension. */
+static void the_longest_extension_is_known(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    const struct dibs__lease *lease = dibs__holds_find(s->rt->serial, "a", 1)->lease;
+    assert_int_equal(dibs__lease_longest_ms(lease), LEASE);
+    for (uint32_t times = 3; times > 1; times--) {
+        assert_status(DIBS_OK, dibs_extend(s->rt, "a", times * LEASE));
+        assert_int_equal(dibs__lease_longest_ms(lease), 3 * LEASE);
+    }
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
 /* --------------------------------------------------------------------- fixed */
 
 static void a_fixed_lease_is_never_renewed_and_ends_on_time(void **state)
@@ -182,6 +200,7 @@ int main(void)
         TEST(many_leases_are_renewed_once_a_period_in_few_batches),
         TEST(six_that_are_due_make_six),
         TEST(the_earliest_is_renewed_first),
+        TEST(the_longest_extension_is_known),
         TEST(a_fixed_lease_is_never_renewed_and_ends_on_time),
         TEST(after_hours_of_suspend_everything_is_lost_and_nothing_renewed),
     };
