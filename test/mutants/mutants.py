@@ -229,14 +229,15 @@ def again(tree, args, results):
               if r["verdict"] in (SURVIVED, UNREACHED)}
     lua = Lua()
     compiler, out = Compiler(tree, lua), []
-    for slip, text in all_slips(tree, args.only):
-        before, after = slips.before_and_after(text, slip)
-        number = wanted.pop((slip.path, slip.function, before, after), None)
-        if number:
-            made = compiler.make(slip, text, os.path.join(tree.work, "slips", f"again-{number}"))
+    try:
+        for slip, text in all_slips(tree, args.only):
+            before, after = slips.before_and_after(text, slip)
+            number = wanted.pop((slip.path, slip.function, before, after), None)
+            made = number and compiler.make(slip, text, os.path.join(tree.work, "slips", f"again-{number}"))
             if made:
                 out.append((number, slip, text, made[0]))
-    lua.close()
+    finally:
+        lua.close()
     return sorted(out)
 
 
