@@ -1,7 +1,5 @@
 #include "core/owner.h"
 
-#include <string.h>
-
 dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__error *error)
 {
     struct dibs__visit visit;
@@ -14,8 +12,6 @@ dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owne
     dibs__visit_end(&visit);
     if (status == DIBS_OK)
         out->fence *= DIBS__FENCE_STEPS;
-    else
-        memset(out, 0, sizeof *out);
     return status;
 }
 

@@ -187,7 +187,7 @@ struct dibs__store_ops {
     void (*release_begin)(struct dibs__store *store, struct dibs__release *release);
     dibs_status (*release_finish)(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error);
 
-    /* As dibs_query; the fence of the owner is the store's. *owner is all zero before. */
+    /* As dibs_query; the fence of the owner is the store's. *owner is all zero before, and remains so on failure. */
     void (*query_begin)(struct dibs__store *store, struct dibs__query *query);
     dibs_status (*query_finish)(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
                                 struct dibs__error *error);

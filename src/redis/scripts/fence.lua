@@ -12,10 +12,15 @@ local function last_fence(F)
   return last and last >= 0 and last < 2^53 - 1 and math.floor(last) or 0
 end
 
--- The next fence: larger than the last, and larger than any before a restart that forgot the last. The key lives an hour
--- longer than it is used, in case the server's clock is set back in that time.
+-- How long F lives, in ms: an hour at least, in case the server's clock is set back in that time. (Also MEMORY_MS in
+-- store/redis/renew.c.)
+local function fence_life(lease)
+  return math.max(3600000, 2 * lease)
+end
+
+-- The next fence: larger than the last, and larger than any before a restart that forgot the last.
 local function new_fence(F, now, lease)
   local fence = math.max(now, last_fence(F) + 1)
-  redis.call('SET', F, string.format('%.0f', fence), 'PX', math.max(3600000, 2 * lease))
+  redis.call('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease))
   return fence
 end

@@ -40,7 +40,7 @@ local function set_again(K, F, token, lease, fence, heal)
   if last > tonumber(fence) then
     return 0
   end
-  local set = redis.pcall('SET', F, fence, 'PX', math.max(3600000, 2 * lease))
+  local set = redis.pcall('SET', F, fence, 'PX', fence_life(lease))
   if not set.err then
     set = redis.pcall('SET', K, token, 'PX', lease)
   end
@@ -56,7 +56,7 @@ for i = 1, #KEYS / 2 do
   if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
     results[i] = owner
   elseif owner == token then
-    local life = math.max(3600000, 2 * lease)
+    local life = fence_life(lease)
     results[i] = set_lease(K, lease, set)
     if redis.call('PEXPIRE', F, life) == 0 then
       redis.call('SET', F, fence, 'PX', life)

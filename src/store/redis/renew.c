@@ -11,7 +11,7 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
-#define MEMORY_MS 3500000 /* a server knows the fence of a lock for an hour at least: less what its clock is off */
+#define MEMORY_MS 3500000 /* a server knows a fence for an hour at least (fence.lua): less what its clock is off */
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
