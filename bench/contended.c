@@ -2,7 +2,8 @@
  * What a lock costs that others want as well, against plain hiredis in the same run, and whether the bounds hold.
  *
  *   handover    from the call of dibs_unlock in one process to the return of dibs_lock in another that sleeps, against
- *               a PING round trip; for reference an EVALSHA, and the usual way: release and PUBLISH, then SET NX PX
+ *               the floor: a minimal script that releases, grants and publishes to a waiter that blocks in recv(2); for
+ *               reference PING, an EVALSHA, and the usual way: release and PUBLISH, then SET NX PX
  *   threads     64 threads of one process on one name, against the same build with DIBS_NO_HANDOFF; for reference the
  *               pairs of SET NX PX + Lua release that one connection makes alone
  *   shares      4 processes of 8 threads on one name: what share of the acquires each process gets
