@@ -1,16 +1,22 @@
 #include "support/bench.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "support/common/cleanup.h"
 #include "support/common/redis_connect.h"
 #include "support/team.h"
 
-enum { STACK = 128 * 1024 };
+enum { STACK = 128 * 1024, PORT_TRIES = 3 };
 
 struct private_redis bench_server;
-static pid_t starter; /* read-only once started */
+const char *bench_url;
+static char tcp_url[32]; /* read-only once started */
+static pid_t starter;    /* read-only once started */
 
 /* ------------------------------------------------------------------ server */
 
@@ -24,26 +30,74 @@ static void clean(void *unused)
     private_redis_stop(&bench_server);
 }
 
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        cleanup_fail("no port is free");
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+/* False: perhaps another program took the port first. */
+static bool start_server(void)
+{
+    char config[64];
+    int port = free_port();
+
+    snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\n", port);
+    snprintf(tcp_url, sizeof tcp_url, "redis://127.0.0.1:%d", port);
+    return private_redis_start_with(&bench_server, config);
+}
+
 void bench_start(void)
 {
     starter = getpid();
     cleanup_install(clean, NULL);
-    if (!private_redis_start(&bench_server))
-        cleanup_exit(2);
+    for (int i = 1; !start_server(); i++)
+        if (i == PORT_TRIES)
+            cleanup_exit(2);
+    bench_use(BENCH_UNIX);
+}
+
+void bench_use(enum bench_transport transport)
+{
+    bench_use_url(transport == BENCH_TCP ? tcp_url : bench_server.url);
+}
+
+void bench_use_url(const char *url)
+{
+    bench_url = url;
+}
+
+const char *bench_transport_name(enum bench_transport transport)
+{
+    return transport == BENCH_TCP ? "TCP" : "Unix socket";
 }
 
 dibs_runtime *bench_open(uint32_t handoff_ms)
 {
-    const char *urls[] = {bench_server.url};
+    return bench_open_with((dibs_config){.handoff_ms = handoff_ms});
+}
+
+dibs_runtime *bench_open_with(dibs_config config)
+{
     dibs_runtime *runtime;
 
-    must(dibs_open(&runtime, &(dibs_config){.urls = urls, .url_count = 1, .handoff_ms = handoff_ms}));
+    config.urls = &bench_url;
+    config.url_count = 1;
+    must(dibs_open(&runtime, &config));
     return runtime;
 }
 
 redisContext *bench_connect(void)
 {
-    redisContext *redis = redis_connect(bench_server.url);
+    redisContext *redis = redis_connect(bench_url);
 
     if (!redis)
         cleanup_exit(2);

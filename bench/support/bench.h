@@ -9,15 +9,29 @@
 
 #include "support/common/private_redis.h"
 
-extern struct private_redis bench_server; /* read-only once started */
+enum bench_transport { BENCH_UNIX, BENCH_TCP, BENCH_TRANSPORTS };
 
-/* Starts the server, which ends with the program, however that ends. To be called before any thread is started. */
+extern struct private_redis bench_server; /* read-only once started */
+extern const char *bench_url;             /* what bench_open and bench_connect connect to; changed by bench_use alone */
+
+/*
+ * Starts the server, which ends with the program, however that ends. The server listens on its Unix socket, which
+ * bench_url names at first, and on a port of 127.0.0.1. To be called before any thread is started.
+ */
 void bench_start(void);
 
-/* A runtime on the server, the caller's to close. handoff_ms as in dibs_config. */
+/* Chooses what bench_url is. To be called while no other thread runs. */
+void bench_use(enum bench_transport transport);
+void bench_use_url(const char *url); /* which must remain */
+const char *bench_transport_name(enum bench_transport transport);
+
+/* A runtime on bench_url, the caller's to close. handoff_ms as in dibs_config. */
 dibs_runtime *bench_open(uint32_t handoff_ms);
 
-/* A plain connection to the server, to be given to redisFree. */
+/* The same with that configuration, but for its URL. */
+dibs_runtime *bench_open_with(dibs_config config);
+
+/* A plain connection to bench_url, to be given to redisFree. */
 redisContext *bench_connect(void);
 
 /* The next reply of such a connection, the caller's to free. An error reply ends the program. */

@@ -10,10 +10,11 @@
 #include "support/common/redis_process.h"
 #include "support/common/timing.h"
 
-enum { MOST = 16, AWAIT_US = 200, REAP_US = 50000 };
+enum { MOST = 16, HELPERS = 64, AWAIT_US = 200, REAP_US = 50000 };
 
-static atomic_int members[MOST]; /* process ids; 0: none, or it has ended */
-static atomic_bool killing;      /* set by team_kill: the children that it kills need not be reported */
+static atomic_int members[MOST];    /* process ids; 0: none, or it has ended */
+static atomic_int helpers[HELPERS]; /* likewise */
+static atomic_bool killing;         /* set by team_kill: the children that it kills need not be reported */
 
 void *team_memory(size_t size)
 {
@@ -36,14 +37,20 @@ void team_meet(atomic_uint *arrived, unsigned count)
     team_await(arrived, count);
 }
 
-void team_kill(void)
+static void kill_all(atomic_int *pids, unsigned count)
 {
-    atomic_store(&killing, true);
-    for (unsigned i = 0; i < MOST; i++) {
-        pid_t pid = atomic_load(&members[i]);
+    for (unsigned i = 0; i < count; i++) {
+        pid_t pid = atomic_load(&pids[i]);
         if (pid > 0)
             kill(pid, SIGKILL);
     }
+}
+
+void team_kill(void)
+{
+    atomic_store(&killing, true);
+    kill_all(members, MOST);
+    kill_all(helpers, HELPERS);
 }
 
 static pid_t start(unsigned number, void (*work)(unsigned number, void *memory), void *memory)
@@ -104,9 +111,37 @@ bool team_run(unsigned size, void (*work)(unsigned number, void *memory), void *
             fprintf(stderr, "not ended after %u s\n", limit_s);
             failed = true;
         }
-        if (failed)
-            team_kill();
+        if (failed) {
+            atomic_store(&killing, true);
+            kill_all(members, MOST);
+        }
         pause_us(REAP_US);
     }
     return !failed;
+}
+
+int helper_start(unsigned number, void (*work)(unsigned number, void *memory), void *memory)
+{
+    unsigned place = 0;
+
+    while (place < HELPERS && atomic_load(&helpers[place]) != 0)
+        place++;
+    fflush(stdout); /* or the child would say it again */
+    pid_t pid = place < HELPERS ? start(number, work, memory) : -1;
+    if (pid < 0)
+        cleanup_fail("no process could be started");
+    atomic_store(&helpers[place], pid);
+    return pid;
+}
+
+void helper_stop(int pid)
+{
+    int status;
+
+    for (unsigned i = 0; i < HELPERS; i++)
+        if (atomic_load(&helpers[i]) == pid) {
+            kill(pid, SIGKILL);
+            waitpid(pid, &status, 0);
+            atomic_store(&helpers[i], 0);
+        }
 }

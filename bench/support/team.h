@@ -23,7 +23,14 @@ void team_await(const atomic_uint *value, unsigned least);
 /* In the children: adds one to *arrived and waits until so many have. */
 void team_meet(atomic_uint *arrived, unsigned count);
 
-/* Kills the children that still run. From any thread. */
+/*
+ * Starts a child beside the teams, which does work(number, memory) until helper_stop kills it. What fails ends the
+ * program. Returns its process id.
+ */
+int helper_start(unsigned number, void (*work)(unsigned number, void *memory), void *memory);
+void helper_stop(int pid);
+
+/* Kills the children that still run, helpers as well. From any thread. */
 void team_kill(void);
 
 #endif

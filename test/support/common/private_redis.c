@@ -72,10 +72,15 @@ static bool make_folder(struct private_redis *redis)
 
 bool private_redis_start(struct private_redis *redis)
 {
+    return private_redis_start_with(redis, "");
+}
+
+bool private_redis_start_with(struct private_redis *redis, const char *config)
+{
     memset(redis, 0, sizeof *redis);
     if (!make_folder(redis))
         return false;
-    redis->pid = redis_launch(redis->folder, "");
+    redis->pid = redis_launch(redis->folder, config);
     if (redis->pid < 0)
         redis->pid = 0;
     else if (wait_until_up(redis))

@@ -19,6 +19,9 @@ struct private_redis {
  */
 bool private_redis_start(struct private_redis *redis);
 
+/* The same with those lines of configuration besides. */
+bool private_redis_start_with(struct private_redis *redis, const char *config);
+
 /* Ends the server and removes its folder. Does nothing where none was started, or the second time. */
 void private_redis_stop(struct private_redis *redis);
 

@@ -1,0 +1,323 @@
+/*
+ * What a lock costs that nobody else wants: lock and unlock through the store, against plain hiredis, which takes it by
+ * SET NX PX and releases it by a Lua script, on a connection for each thread.
+ *
+ *   pair        one thread: alone, beside busy loops, and with a delay on the wire
+ *   threads     1 to 256 threads of one process, each with a name of its own
+ *
+ * Every side runs in a process of its own, with all that it needs: so what the process uses is what the side costs.
+ */
+#include <dibs.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/bench.h"
+#include "support/common/cleanup.h"
+#include "support/common/timing.h"
+#include "support/loops.h"
+#include "support/options.h"
+#include "support/pair.h"
+#include "support/rounds.h"
+#include "support/target.h"
+#include "support/team.h"
+#include "support/usage.h"
+
+enum { THREADS_MOST = 1024, LINE = 64, WARM_UP_LEAST_MS = 20, POLL_US = 500, LOOPS = 2 };
+
+/* ----------------------------------------------------------------- one side */
+
+enum { TIME, RATE, CLIENT, SERVER, SWITCHES, CONNECTIONS, TURNS, FIGURES };
+
+static const struct figure figures[FIGURES] = {
+    [TIME] = {"time of a pair", "us"},
+    [RATE] = {"pairs a second", ""},
+    [CLIENT] = {"client CPU of a pair", "us"},
+    [SERVER] = {"server CPU of a pair", "us"},
+    [SWITCHES] = {"context switches of a pair", ""},
+    [CONNECTIONS] = {"connections", ""},
+    [TURNS] = {"turns of the busy loops", "M/s"},
+};
+
+struct condition {
+    unsigned threads;
+    const struct loops *loops; /* NULL: none */
+};
+
+struct worker {
+    _Alignas(LINE) atomic_ulong pairs; /* made so far; written by the worker alone */
+    enum pair_kind kind;
+    dibs_runtime *runtime;
+    unsigned number;
+    pthread_t thread;
+};
+
+static atomic_uint ready; /* workers that may begin */
+static atomic_bool over;
+
+static void *make_pairs(void *arg)
+{
+    struct worker *worker = arg;
+    struct pair pair;
+
+    pair_open(&pair, worker->kind, worker->runtime, worker->number);
+    atomic_fetch_add(&ready, 1);
+    while (!atomic_load_explicit(&over, memory_order_relaxed)) {
+        pair_run(&pair);
+        atomic_store_explicit(&worker->pairs, pair.count, memory_order_relaxed);
+    }
+    pair_close(&pair);
+    return NULL;
+}
+
+static double pairs_of(const struct worker *workers, unsigned count)
+{
+    unsigned long pairs = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        pairs += atomic_load_explicit(&workers[i].pairs, memory_order_relaxed);
+    return (double)pairs;
+}
+
+/* Watches the workers for one round. */
+static void watch(const struct condition *condition, const struct worker *workers, double out[])
+{
+    unsigned warm_up_ms = bench_options.round_ms / 4;
+
+    while (atomic_load(&ready) < condition->threads)
+        pause_us(POLL_US);
+    pause_us(UINT64_C(1000) * (warm_up_ms > WARM_UP_LEAST_MS ? warm_up_ms : WARM_UP_LEAST_MS));
+    double turns = condition->loops ? loops_turns(condition->loops) : NAN;
+    double before = pairs_of(workers, condition->threads);
+    struct usage start = usage_now();
+    pause_us(UINT64_C(1000) * bench_options.round_ms);
+    double pairs = pairs_of(workers, condition->threads) - before;
+    struct usage used = usage_between(start, usage_now());
+    out[TURNS] = condition->loops ? (loops_turns(condition->loops) - turns) / used.wall_ns * 1e3 : NAN;
+    if (pairs == 0)
+        return;
+    out[TIME] = used.wall_ns / 1e3 / pairs * condition->threads;
+    out[RATE] = pairs / used.wall_ns * 1e9;
+    out[CLIENT] = used.client_ns / 1e3 / pairs;
+    out[SERVER] = used.server_ns / 1e3 / pairs;
+    out[SWITCHES] = used.switches / pairs;
+    out[CONNECTIONS] = usage_connections();
+}
+
+static void measure(enum pair_kind kind, const struct condition *condition, double out[])
+{
+    static struct worker workers[THREADS_MOST];
+    dibs_runtime *runtime = pair_runtime(kind);
+
+    for (unsigned i = 0; i < condition->threads; i++) {
+        workers[i].kind = kind;
+        workers[i].runtime = runtime;
+        workers[i].number = i;
+        workers[i].thread = bench_thread(make_pairs, &workers[i]);
+    }
+    watch(condition, workers, out);
+    atomic_store(&over, true);
+    for (unsigned i = 0; i < condition->threads; i++)
+        pthread_join(workers[i].thread, NULL);
+    dibs_close(runtime);
+}
+
+static void measure_plain(const void *condition, double out[])
+{
+    measure(PAIR_PLAIN, condition, out);
+}
+
+static void measure_dibs(const void *condition, double out[])
+{
+    measure(PAIR_DIBS, condition, out);
+}
+
+static void measure_sleeping(const void *condition, double out[])
+{
+    measure(PAIR_SLEEPING, condition, out);
+}
+
+/* Nobody locks: what the busy loops do then. */
+static void measure_nobody(const void *condition, double out[])
+{
+    struct condition nobody = *(const struct condition *)condition;
+
+    nobody.threads = 0;
+    watch(&nobody, NULL, out);
+}
+
+enum { PLAIN, DIBS, SLEEPING, NOBODY };
+
+static const struct side sides[] = {{"plain hiredis", measure_plain},
+                                    {"dibs", measure_dibs},
+                                    {"dibs without polling", measure_sleeping},
+                                    {"nobody", measure_nobody}};
+
+/* -------------------------------------------------------------------- cells */
+
+static bool failed;
+
+/* Whether there are figures. */
+static bool run_cell(struct grid *grid, const char *table, enum bench_transport transport, const char *cell,
+                     const struct condition *condition)
+{
+    *grid = (struct grid){.table = table,
+                          .transport = bench_transport_name(transport),
+                          .cell = cell,
+                          .figures = FIGURES,
+                          .figure = figures};
+    target_of(table, grid->transport, cell);
+    if (!rounds_run(grid, sides, condition->loops ? NOBODY + 1 : SLEEPING + 1, condition)) {
+        failed = true;
+        return false;
+    }
+    grid_show(grid);
+    return true;
+}
+
+static double ratio(const struct grid *grid, unsigned figure)
+{
+    return grid_ratio(grid, DIBS, figure, PLAIN).median;
+}
+
+static void alone(enum bench_transport transport)
+{
+    static struct grid grid;
+
+    if (!run_cell(&grid, "pair", transport, "alone", &(struct condition){.threads = 1}))
+        return;
+    at_most("time of a pair", ratio(&grid, TIME), 0.65, "x");
+    at_most("client CPU", ratio(&grid, CLIENT), 1.3, "x");
+}
+
+static void beside_loops(enum bench_transport transport, unsigned count)
+{
+    static struct grid grid;
+    struct loops *loops = loops_start(count);
+    char cell[64];
+
+    snprintf(cell, sizeof cell, "beside %u busy loops", count);
+    if (run_cell(&grid, "pair", transport, cell, &(struct condition){.threads = 1, .loops = loops})) {
+        at_most("time of a pair", ratio(&grid, TIME), 1.05, "x");
+        at_least("turns of the busy loops", ratio(&grid, TURNS), 0.98, "x");
+    }
+    loops_stop(loops);
+}
+
+/* What a number of threads is to reach: pairs a second on the Unix socket and on TCP, over plain hiredis. */
+static double wanted(unsigned threads, enum bench_transport transport)
+{
+    if (threads < 2)
+        return 0; /* the table "pair" has the target */
+    if (threads < 16)
+        return 1.0;
+    if (threads < 64)
+        return transport == BENCH_TCP ? 1.2 : 1.1;
+    return transport == BENCH_TCP ? 1.4 : 1.1;
+}
+
+static void threads(enum bench_transport transport, unsigned count)
+{
+    static struct grid grid;
+    char cell[32];
+
+    snprintf(cell, sizeof cell, "%u thread%s", count, count == 1 ? "" : "s");
+    if (!run_cell(&grid, "threads", transport, cell, &(struct condition){.threads = count}))
+        return;
+    if (wanted(count, transport) > 0) {
+        at_least("pairs a second", ratio(&grid, RATE), wanted(count, transport), "x");
+        at_most("client CPU", ratio(&grid, CLIENT), 1.0, "x");
+    }
+    at_most("server CPU", ratio(&grid, SERVER), 2, "x");
+    at_most("connections", grid_value(&grid, DIBS, CONNECTIONS).high, 5, "");
+}
+
+/* ------------------------------------------------------------------ program */
+
+static unsigned chosen[32], choices; /* numbers of threads; none: those of the tables */
+static bool with_loops, only_pair, only_threads;
+static unsigned loop_count = LOOPS;
+
+static int usage(FILE *out, int status)
+{
+    fputs("Usage: pairs [pair|threads] [OPTION...]\n"
+          "Measures locks that nobody else wants against plain hiredis, on a server of its own.\n\n"
+          "  pair, threads         only that table\n"
+          "  --threads N[,N...]    only with so many threads, without the table \"pair\"\n"
+          "  --loops N             only one thread beside so many busy loops\n" BENCH_OPTIONS_USAGE,
+          out);
+    return status;
+}
+
+static bool read_threads(char *list)
+{
+    for (char *word = strtok(list, ","); word; word = strtok(NULL, ","))
+        if (choices == sizeof chosen / sizeof *chosen || !bench_number(word, 1, THREADS_MOST, &chosen[choices++]))
+            return false;
+    return choices > 0;
+}
+
+static bool take(int option, char *argument)
+{
+    if (option == 't')
+        return read_threads(argument);
+    if (option != 'l')
+        return bench_option(option, argument);
+    with_loops = true;
+    return bench_number(argument, 1, LOOPS_MOST, &loop_count);
+}
+
+static void read_options(int argc, char **argv)
+{
+    static const struct option options[] = {
+        BENCH_OPTIONS, {"threads", required_argument, NULL, 't'}, {"loops", required_argument, NULL, 'l'}, {0}};
+
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option == 'h')
+            exit(usage(stdout, 0));
+        if (!take(option, optarg))
+            exit(usage(stderr, 2));
+    }
+    for (; optind < argc; optind++) {
+        bool pair = strcmp(argv[optind], "pair") == 0;
+        if (!pair && strcmp(argv[optind], "threads") != 0)
+            exit(usage(stderr, 2));
+        only_pair = only_pair || pair;
+        only_threads = only_threads || !pair;
+    }
+}
+
+static void run_tables(enum bench_transport transport)
+{
+    static const unsigned table[] = {1, 2, 4, 16, 64, 256};
+
+    if (!only_threads) {
+        alone(transport);
+        beside_loops(transport, loop_count);
+    }
+    for (size_t i = 0; !only_pair && i < sizeof table / sizeof *table; i++)
+        threads(transport, table[i]);
+}
+
+int main(int argc, char **argv)
+{
+    read_options(argc, argv);
+    bench_start();
+    for (enum bench_transport transport = 0; transport < BENCH_TRANSPORTS; transport++) {
+        if (!bench_options.transport[transport])
+            continue;
+        bench_use(transport);
+        for (unsigned i = 0; i < choices; i++)
+            threads(transport, chosen[i]);
+        if (with_loops)
+            beside_loops(transport, loop_count);
+        if (!choices && !with_loops)
+            run_tables(transport);
+    }
+    cleanup_exit(failed ? 1 : 0);
+}

@@ -1,0 +1,117 @@
+#include "support/grid.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char header[] = "transport,cell,side,figure,unit,rounds,median,low_quartile,high_quartile,"
+                             "ratio,ratio_low_quartile,ratio_high_quartile";
+
+/* ------------------------------------------------------------------ spreads */
+
+struct spread spread_of(const double *values, size_t count)
+{
+    double sorted[OPTIONS_ROUNDS_MOST];
+    size_t known = 0;
+
+    for (size_t i = 0; i < count && known < OPTIONS_ROUNDS_MOST; i++)
+        if (!isnan(values[i]))
+            sorted[known++] = values[i];
+    if (known == 0)
+        return (struct spread){NAN, NAN, NAN};
+    double middle = median(sorted, known); /* sorts */
+    return (struct spread){sorted[known / 4], middle, sorted[known - 1 - known / 4]};
+}
+
+struct spread grid_value(const struct grid *grid, unsigned side, unsigned figure)
+{
+    return spread_of(grid->value[side][figure], grid->rounds);
+}
+
+struct spread grid_ratio(const struct grid *grid, unsigned side, unsigned figure, unsigned to)
+{
+    double ratios[OPTIONS_ROUNDS_MOST];
+
+    for (unsigned round = 0; round < grid->rounds; round++) {
+        double base = grid->value[to][figure][round];
+        ratios[round] = base > 0 ? grid->value[side][figure][round] / base : NAN;
+    }
+    return spread_of(ratios, grid->rounds);
+}
+
+/* ----------------------------------------------------------------- printing */
+
+/* About four digits of a number that may be large or small; in a buffer of 16 bytes. */
+static const char *brief(char *out, double number)
+{
+    double size = fabs(number);
+
+    if (isnan(number))
+        return strcpy(out, "-");
+    snprintf(out, 16, "%.*f", size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3, number);
+    return out;
+}
+
+static void print_value(const struct grid *grid, unsigned side, unsigned figure)
+{
+    struct spread value = grid_value(grid, side, figure), ratio = grid_ratio(grid, side, figure, 0);
+    char text[3][16];
+
+    printf(" %9s", brief(text[0], value.median));
+    if (side == 0 && isnan(value.median))
+        printf(" %-18s", "");
+    else if (side == 0)
+        printf(" (%7s..%-7s)", brief(text[1], value.low), brief(text[2], value.high));
+    else if (isnan(ratio.median))
+        printf(" %-20s", "");
+    else
+        printf(" %5.2fx (%4.2f..%4.2f)", ratio.median, ratio.low, ratio.high);
+}
+
+static void print_sides(const struct grid *grid)
+{
+    printf("  %-30s", "");
+    for (unsigned side = 0; side < grid->sides; side++)
+        printf(" %9s %-*s", "", side == 0 ? 18 : 20, grid->side[side]);
+    putchar('\n');
+}
+
+static void write_csv(const struct grid *grid)
+{
+    FILE *file = bench_csv(grid->table, header);
+
+    for (unsigned side = 0; file && side < grid->sides; side++)
+        for (unsigned figure = 0; figure < grid->figures; figure++) {
+            struct spread value = grid_value(grid, side, figure), ratio = grid_ratio(grid, side, figure, 0);
+            if (isnan(value.median))
+                continue;
+            fprintf(file, "%s,%s,%s,%s,%s,%u,%.6g,%.6g,%.6g,", grid->transport, grid->cell, grid->side[side],
+                    grid->figure[figure].name, grid->figure[figure].unit, grid->rounds, value.median, value.low,
+                    value.high);
+            if (isnan(ratio.median))
+                fprintf(file, ",,\n");
+            else
+                fprintf(file, "%.4g,%.4g,%.4g\n", ratio.median, ratio.low, ratio.high);
+        }
+    if (file)
+        fclose(file);
+}
+
+void grid_show(const struct grid *grid)
+{
+    char title[64];
+
+    printf("%s, %s\n", grid->cell, grid->transport);
+    print_sides(grid);
+    for (unsigned figure = 0; figure < grid->figures; figure++) {
+        const char *unit = grid->figure[figure].unit;
+        if (isnan(grid_value(grid, 0, figure).median) && isnan(grid_value(grid, 1, figure).median))
+            continue;
+        snprintf(title, sizeof title, "%s%s%s", grid->figure[figure].name, *unit ? ", " : "", unit);
+        printf("  %-30s", title);
+        for (unsigned side = 0; side < grid->sides; side++)
+            print_value(grid, side, figure);
+        putchar('\n');
+    }
+    write_csv(grid);
+    fflush(stdout);
+}

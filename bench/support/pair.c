@@ -1,0 +1,50 @@
+#include "support/pair.h"
+
+#include <stdio.h>
+
+#include "support/common/cleanup.h"
+
+const char *const pair_kind_name[] = {"plain hiredis", "dibs", "dibs without polling"};
+
+dibs_runtime *pair_runtime(enum pair_kind kind)
+{
+#if defined(DIBS_NO_SPIN)
+    if (kind == PAIR_SLEEPING)
+        return bench_open_with((dibs_config){.spin_us = DIBS_NO_SPIN});
+#endif
+    return kind == PAIR_PLAIN ? NULL : bench_open(0);
+}
+
+void pair_open(struct pair *pair, enum pair_kind kind, dibs_runtime *runtime, unsigned number)
+{
+    *pair = (struct pair){.kind = kind, .runtime = runtime, .number = number};
+    snprintf(pair->name, sizeof pair->name, "pair:%u", number);
+    if (kind == PAIR_PLAIN)
+        plain_open(&pair->plain);
+}
+
+void pair_close(struct pair *pair)
+{
+    if (pair->kind == PAIR_PLAIN)
+        plain_close(&pair->plain);
+}
+
+static void run_plain(struct pair *pair)
+{
+    snprintf(pair->token, sizeof pair->token, "%u:%lu", pair->number, pair->count);
+    if (!plain_lock(&pair->plain, pair->name, pair->token))
+        cleanup_fail("the lock %s of plain hiredis is not free", pair->name);
+    if (!plain_unlock(&pair->plain, pair->name, pair->token))
+        cleanup_fail("the lock %s of plain hiredis was lost", pair->name);
+}
+
+void pair_run(struct pair *pair)
+{
+    pair->count++;
+    if (pair->kind == PAIR_PLAIN) {
+        run_plain(pair);
+        return;
+    }
+    must(dibs_lock(pair->runtime, pair->name));
+    must(dibs_unlock(pair->runtime, pair->name));
+}

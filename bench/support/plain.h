@@ -1,0 +1,26 @@
+/* The lock that a user would write with hiredis: SET NX PX, and a Lua script that compares and deletes, by its SHA-1.
+ */
+#ifndef BENCH_PLAIN_H
+#define BENCH_PLAIN_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+
+enum { PLAIN_LEASE_MS = 30000 };
+
+struct plain {
+    redisContext *redis;
+    char release[48]; /* SHA-1 */
+};
+
+/* Connects to bench_url and loads the script. What fails ends the program. */
+void plain_open(struct plain *plain);
+void plain_close(struct plain *plain);
+
+/* One try. Whether the lock was free. */
+bool plain_lock(struct plain *plain, const char *key, const char *token);
+
+/* Whether the token still held the lock. */
+bool plain_unlock(struct plain *plain, const char *key, const char *token);
+
+#endif
