@@ -137,10 +137,12 @@ static void measure_dibs(const void *condition, double out[])
     measure(PAIR_DIBS, condition, out);
 }
 
+#if defined(DIBS_NO_SPIN)
 static void measure_sleeping(const void *condition, double out[])
 {
     measure(PAIR_SLEEPING, condition, out);
 }
+#endif
 
 /* Nobody locks: what the busy loops do then. */
 static void measure_nobody(const void *condition, double out[])
@@ -151,12 +153,16 @@ static void measure_nobody(const void *condition, double out[])
     watch(&nobody, NULL, out);
 }
 
-enum { PLAIN, DIBS, SLEEPING, NOBODY };
+enum { PLAIN, DIBS };
 
 static const struct side sides[] = {{"plain hiredis", measure_plain},
                                     {"dibs", measure_dibs},
+#if defined(DIBS_NO_SPIN)
                                     {"dibs without polling", measure_sleeping},
+#endif
                                     {"nobody", measure_nobody}};
+
+enum { SIDES = sizeof sides / sizeof *sides };
 
 /* -------------------------------------------------------------------- cells */
 
@@ -172,7 +178,7 @@ static bool run_cell(struct grid *grid, const char *table, enum bench_transport 
                           .figures = FIGURES,
                           .figure = figures};
     target_of(table, grid->transport, cell);
-    if (!rounds_run(grid, sides, condition->loops ? NOBODY + 1 : SLEEPING + 1, condition)) {
+    if (!rounds_run(grid, sides, condition->loops ? SIDES : SIDES - 1, condition)) {
         failed = true;
         return false;
     }
