@@ -20,6 +20,7 @@
 #include "support/bench.h"
 #include "support/common/cleanup.h"
 #include "support/common/timing.h"
+#include "support/delay.h"
 #include "support/loops.h"
 #include "support/options.h"
 #include "support/pair.h"
@@ -28,7 +29,7 @@
 #include "support/team.h"
 #include "support/usage.h"
 
-enum { THREADS_MOST = 1024, LINE = 64, WARM_UP_LEAST_MS = 20, POLL_US = 500, LOOPS = 2 };
+enum { THREADS_MOST = 1024, LINE = 64, WARM_UP_LEAST_MS = 20, POLL_US = 500, LOOPS = 2, DELAY_US = 1000 };
 
 /* ----------------------------------------------------------------- one side */
 
@@ -153,7 +154,7 @@ static void measure_nobody(const void *condition, double out[])
     watch(&nobody, NULL, out);
 }
 
-enum { PLAIN, DIBS };
+enum { PLAIN, DIBS, SLEEPING };
 
 static const struct side sides[] = {{"plain hiredis", measure_plain},
                                     {"dibs", measure_dibs},
@@ -215,6 +216,23 @@ static void beside_loops(enum bench_transport transport, unsigned count)
     loops_stop(loops);
 }
 
+/* So late is a reply; half of the delay lies on the way of the command. */
+static void over_long_wire(enum bench_transport transport, unsigned delay_us)
+{
+    static struct grid grid;
+    char cell[64];
+
+    snprintf(cell, sizeof cell, "with %u us on the wire", delay_us);
+    delay_start(transport, delay_us / 2);
+    if (run_cell(&grid, "pair", transport, cell, &(struct condition){.threads = 1})) {
+        at_most("time of a pair", ratio(&grid, TIME), 1.02, "x");
+#if defined(DIBS_NO_SPIN)
+        at_most("client CPU over that without polling", grid_ratio(&grid, DIBS, CLIENT, SLEEPING).median, 1.1, "x");
+#endif
+    }
+    delay_stop(transport);
+}
+
 /* What a number of threads is to reach: pairs a second on the Unix socket and on TCP, over plain hiredis. */
 static double wanted(unsigned threads, enum bench_transport transport)
 {
@@ -246,8 +264,8 @@ static void threads(enum bench_transport transport, unsigned count)
 /* ------------------------------------------------------------------ program */
 
 static unsigned chosen[32], choices; /* numbers of threads; none: those of the tables */
-static bool with_loops, only_pair, only_threads;
-static unsigned loop_count = LOOPS;
+static bool with_loops, with_delay, only_pair, only_threads;
+static unsigned loop_count = LOOPS, delay_us = DELAY_US;
 
 static int usage(FILE *out, int status)
 {
@@ -255,7 +273,8 @@ static int usage(FILE *out, int status)
           "Measures locks that nobody else wants against plain hiredis, on a server of its own.\n\n"
           "  pair, threads         only that table\n"
           "  --threads N[,N...]    only with so many threads, without the table \"pair\"\n"
-          "  --loops N             only one thread beside so many busy loops\n" BENCH_OPTIONS_USAGE,
+          "  --loops N             only one thread beside so many busy loops\n"
+          "  --delay-us N          only one thread, whose replies are so late\n" BENCH_OPTIONS_USAGE,
           out);
     return status;
 }
@@ -272,6 +291,10 @@ static bool take(int option, char *argument)
 {
     if (option == 't')
         return read_threads(argument);
+    if (option == 'd') {
+        with_delay = true;
+        return bench_number(argument, 1, 1000000, &delay_us);
+    }
     if (option != 'l')
         return bench_option(option, argument);
     with_loops = true;
@@ -280,8 +303,11 @@ static bool take(int option, char *argument)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option options[] = {
-        BENCH_OPTIONS, {"threads", required_argument, NULL, 't'}, {"loops", required_argument, NULL, 'l'}, {0}};
+    static const struct option options[] = {BENCH_OPTIONS,
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"loops", required_argument, NULL, 'l'},
+                                            {"delay-us", required_argument, NULL, 'd'},
+                                            {0}};
 
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'h')
@@ -305,6 +331,7 @@ static void run_tables(enum bench_transport transport)
     if (!only_threads) {
         alone(transport);
         beside_loops(transport, loop_count);
+        over_long_wire(transport, delay_us);
     }
     for (size_t i = 0; !only_pair && i < sizeof table / sizeof *table; i++)
         threads(transport, table[i]);
@@ -322,7 +349,9 @@ int main(int argc, char **argv)
             threads(transport, chosen[i]);
         if (with_loops)
             beside_loops(transport, loop_count);
-        if (!choices && !with_loops)
+        if (with_delay)
+            over_long_wire(transport, delay_us);
+        if (!choices && !with_loops && !with_delay)
             run_tables(transport);
     }
     cleanup_exit(failed ? 1 : 0);

@@ -15,6 +15,7 @@ enum { STACK = 128 * 1024, PORT_TRIES = 3 };
 
 struct private_redis bench_server;
 const char *bench_url;
+int bench_tcp_port;
 static char tcp_url[32]; /* read-only once started */
 static pid_t starter;    /* read-only once started */
 
@@ -48,10 +49,10 @@ static int free_port(void)
 static bool start_server(void)
 {
     char config[64];
-    int port = free_port();
 
-    snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\n", port);
-    snprintf(tcp_url, sizeof tcp_url, "redis://127.0.0.1:%d", port);
+    bench_tcp_port = free_port();
+    snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\n", bench_tcp_port);
+    snprintf(tcp_url, sizeof tcp_url, "redis://127.0.0.1:%d", bench_tcp_port);
     return private_redis_start_with(&bench_server, config);
 }
 

@@ -12,6 +12,7 @@
 enum bench_transport { BENCH_UNIX, BENCH_TCP, BENCH_TRANSPORTS };
 
 extern struct private_redis bench_server; /* read-only once started */
+extern int bench_tcp_port;                /* on 127.0.0.1; read-only once started */
 extern const char *bench_url;             /* what bench_open and bench_connect connect to; changed by bench_use alone */
 
 /*

@@ -21,7 +21,7 @@ static bool judge(const char *what, double figure, const char *relation, double 
     const char *verdict = isnan(figure) ? "not measured" : met ? "met" : "MISSED";
     FILE *file = bench_csv("targets", "table,transport,cell,what,figure,unit,relation,bound,verdict");
 
-    printf("  target: %-44s %9.2f%s, %s %g%s: %s\n", what, figure, unit, relation, bound, unit, verdict);
+    printf("  target: %-44s %9.3f%s, %s %g%s: %s\n", what, figure, unit, relation, bound, unit, verdict);
     if (file) {
         fprintf(file, "%s,%s,%s,%s,%.4g,%s,%s,%g,%s\n", context.table, context.transport, context.cell, what, figure,
                 unit, relation, bound, verdict);
