@@ -97,7 +97,7 @@ LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
 # What demos, benchmarks and tests have in common: how to start a server, to leave in order, clocks, plain locks.
 COMMON        := $(call objects,$(wildcard test/support/common/*.c))
 BENCH_OBJECTS := $(call objects,$(wildcard bench/support/*.c))
-CONTENDED     := $(call objects,$(wildcard bench/contended/*.c))
+BENCH_PARTS   := $(call objects,$(wildcard bench/contended/*.c bench/calls/*.c))
 TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
 DEMOS         := $(call programs,demo,demo)
@@ -120,7 +120,7 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
-$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(CONTENDED) $(TEST_OBJECTS) \
+$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                       $(FAULT_OBJECTS))
 endif
 
@@ -151,7 +151,7 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(COMMON) $(DEMOS) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
-$(BENCH_OBJECTS) $(CONTENDED) $(BENCHES): PRIVATE := -Ibench -Itest
+$(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 $(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
 
@@ -165,7 +165,7 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 
 $(BUILD)/flags $(BUILD)/objects: ;
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(CONTENDED) $(TEST_OBJECTS) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
 -include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) \
                                           $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
@@ -186,7 +186,9 @@ $(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STAT
                               | $(need_hiredis)
 	$(link)
 
-$(BUILD)/bench/contended: $(CONTENDED)
+# The parts of a benchmark stand in a folder of its name.
+$(BUILD)/bench/contended: $(filter $(OBJ)/bench/contended/%,$(BENCH_PARTS))
+$(BUILD)/bench/calls: $(filter $(OBJ)/bench/calls/%,$(BENCH_PARTS))
 
 $(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
                               | $(need_hiredis) $(need_cmocka)

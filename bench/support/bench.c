@@ -66,6 +66,12 @@ void bench_start(void)
     bench_use(BENCH_UNIX);
 }
 
+void bench_join(const char *url)
+{
+    cleanup_install(clean, NULL);
+    bench_use_url(url);
+}
+
 void bench_use(enum bench_transport transport)
 {
     bench_use_url(transport == BENCH_TCP ? tcp_url : bench_server.url);

@@ -21,6 +21,9 @@ extern const char *bench_url;             /* what bench_open and bench_connect c
  */
 void bench_start(void);
 
+/* The same for a program that a benchmark has started: the server is the benchmark's. */
+void bench_join(const char *url);
+
 /* Chooses what bench_url is. To be called while no other thread runs. */
 void bench_use(enum bench_transport transport);
 void bench_use_url(const char *url); /* which must remain */

@@ -96,6 +96,15 @@ static void write_csv(const struct grid *grid)
         fclose(file);
 }
 
+static bool is_measured(const struct grid *grid, unsigned figure)
+{
+    bool measured = false;
+
+    for (unsigned side = 0; side < grid->sides; side++)
+        measured = measured || !isnan(grid_value(grid, side, figure).median);
+    return measured;
+}
+
 void grid_show(const struct grid *grid)
 {
     char title[64];
@@ -104,7 +113,7 @@ void grid_show(const struct grid *grid)
     print_sides(grid);
     for (unsigned figure = 0; figure < grid->figures; figure++) {
         const char *unit = grid->figure[figure].unit;
-        if (isnan(grid_value(grid, 0, figure).median) && isnan(grid_value(grid, 1, figure).median))
+        if (!is_measured(grid, figure))
             continue;
         snprintf(title, sizeof title, "%s%s%s", grid->figure[figure].name, *unit ? ", " : "", unit);
         printf("  %-30s", title);
