@@ -14,7 +14,7 @@ static dibs_status check_options(int64_t wait_ms, const dibs_lock_options *optio
     return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
 }
 
-dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms, const dibs_lock_options *options)
+static dibs_status lock(dibs_runtime *rt, const char *name, int64_t wait_ms, const dibs_lock_options *options)
 {
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
@@ -22,6 +22,13 @@ dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms, 
     if (size == 0 || check_options(wait_ms, options) != DIBS_OK)
         return DIBS_INVALID;
     return dibs__return(dibs__lock(rt, name, size, wait_ms, options, &error), &error);
+}
+
+dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms, const dibs_lock_options *options)
+{
+    if (rt && name && wait_ms >= DIBS_WAIT_FOREVER && !options && dibs__lock_last_used(rt, name))
+        return DIBS_OK;
+    return lock(rt, name, wait_ms, options);
 }
 
 dibs_status dibs_lock(dibs_runtime *rt, const char *name)
@@ -39,12 +46,17 @@ dibs_status dibs_timedlock(dibs_runtime *rt, const char *name, int64_t wait_ms)
     return dibs_lock_with(rt, name, wait_ms, NULL);
 }
 
-dibs_status dibs_unlock(dibs_runtime *rt, const char *name)
+static dibs_status unlock(dibs_runtime *rt, const char *name)
 {
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
 
     return size == 0 ? DIBS_INVALID : dibs__return(dibs__unlock(rt, name, size, &error), &error);
+}
+
+dibs_status dibs_unlock(dibs_runtime *rt, const char *name)
+{
+    return rt && name && dibs__unlock_last_used(rt, name) ? DIBS_OK : unlock(rt, name);
 }
 
 dibs_status dibs_unlock_all(dibs_runtime *rt)
@@ -66,12 +78,17 @@ dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t lease_ms)
     return dibs__return(dibs__extend(rt, name, size, lease_ms, &error), &error);
 }
 
-dibs_status dibs_check(dibs_runtime *rt, const char *name)
+static dibs_status check(dibs_runtime *rt, const char *name)
 {
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
 
     return size == 0 ? DIBS_INVALID : dibs__return(dibs__check(rt, name, size, &error), &error);
+}
+
+dibs_status dibs_check(dibs_runtime *rt, const char *name)
+{
+    return rt && name && dibs__check_last_used(rt, name) ? DIBS_OK : check(rt, name);
 }
 
 dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out)

@@ -4,14 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/once.h"
 
-#define LINEAR 8   /* a table with room for so many holds, or fewer, has no index */
-#define SMALLEST 4 /* the least room of a table that has a hold */
+#define LINEAR 8 /* a table with room for so many holds, or fewer, has no index */
+#define FEW 4    /* so many holds need no memory but the thread-local storage */
 #define NOTHING UINT32_MAX
 
-_Static_assert(LINEAR >= SMALLEST && LINEAR % SMALLEST == 0, "a table grows by doubling from SMALLEST");
+_Static_assert(LINEAR >= FEW && LINEAR % FEW == 0, "a table grows by doubling from FEW");
 
 /*
  * The calling thread's. The number of places in `index` is a power of two, at
@@ -19,20 +18,18 @@ _Static_assert(LINEAR >= SMALLEST && LINEAR % SMALLEST == 0, "a table grows by d
  * number of a hold, or NOTHING.
  */
 static _Thread_local struct table {
-    struct dibs__hold *holds;
+    struct dibs__hold *holds; /* `few`, or allocated; NULL: there is no hold, and no room for one */
     uint32_t count, cap;
     uint32_t *index; /* NULL: the holds are looked through one by one */
     uint32_t index_mask;
+    struct dibs__hold few[FEW];
 } table;
+
+_Thread_local struct dibs__hold *dibs__holds_last;
 
 static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread that has holds ends */
 static void (*on_orphaned)(struct dibs__lease *lease);  /* written with the same value each time */
 static void (*on_forgotten)(struct dibs__lease *lease); /* written with the same value each time */
-
-static bool is_it(const struct dibs__hold *hold, uint64_t runtime, const char *name, size_t name_size)
-{
-    return hold->name_size == name_size && hold->runtime == runtime && memcmp(hold->lease->name, name, name_size) == 0;
-}
 
 /* ------------------------------------------------------------------- index */
 
@@ -106,35 +103,54 @@ struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t n
 
     if (!t->index) {
         for (uint32_t i = t->count; i-- > 0;)
-            if (is_it(&t->holds[i], runtime, name, name_size))
-                return &t->holds[i];
+            if (dibs__holds_is_it(&t->holds[i], runtime, name, name_size))
+                return dibs__holds_last = &t->holds[i];
         return NULL;
     }
     for (uint32_t at = hash_place(t, dibs__hash(name, name_size)); t->index[at] != NOTHING;
          at = (at + 1) & t->index_mask) {
         struct dibs__hold *hold = &t->holds[t->index[at]];
-        if (is_it(hold, runtime, name, name_size))
-            return hold;
+        if (dibs__holds_is_it(hold, runtime, name, name_size))
+            return dibs__holds_last = hold;
     }
     return NULL;
 }
 
-/* cap: a power of two, at least the count. False: no memory; the table is as good as before. */
+/* Gives the holds another place; the old one is left. NULL: no memory. */
+static struct dibs__hold *move_holds(struct table *t, uint32_t cap)
+{
+    struct dibs__hold *holds = cap > FEW ? malloc(cap * sizeof *holds) : t->few;
+
+    if (holds && t->count > 0)
+        memcpy(holds, t->holds, t->count * sizeof *holds);
+    return holds;
+}
+
+static void leave_place(const struct table *t, struct dibs__hold *place)
+{
+    if (place != t->few)
+        free(place);
+}
+
+/* cap: FEW or more by doubling, at least the count, not the present one. False: no memory; nothing has changed. */
 static bool resize(struct table *t, uint32_t cap)
 {
-    DIBS__REQUIRE(cap >= t->count && (cap & (cap - 1)) == 0);
-    struct dibs__hold *holds = realloc(t->holds, cap * sizeof *holds);
+    DIBS__REQUIRE(cap >= FEW && cap != t->cap && cap >= t->count && (cap & (cap - 1)) == 0);
+    struct dibs__hold *old = t->holds, *holds = move_holds(t, cap);
 
     if (!holds)
         return false;
     t->holds = holds;
-    if (cap < t->cap)
-        t->cap = cap; /* the old index is larger, and still serves */
-    if (cap > LINEAR && !make_index(t, cap))
+    if (cap > LINEAR && !make_index(t, cap)) {
+        t->holds = old;
+        leave_place(t, holds);
         return false;
+    }
     if (cap <= LINEAR)
         drop_index(t);
     t->cap = cap;
+    leave_place(t, old);
+    dibs__holds_last = NULL;
     return true;
 }
 
@@ -146,7 +162,7 @@ bool dibs__holds_reserve(void)
         return false;
     if (t->count < t->cap)
         return true;
-    return resize(t, t->cap ? t->cap * 2 : SMALLEST);
+    return resize(t, t->cap ? t->cap * 2 : FEW);
 }
 
 struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
@@ -158,6 +174,7 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
     DIBS__REQUIRE(!dibs__holds_find(lease->runtime, lease->name, lease->name_size));
     *hold = (struct dibs__hold){
         .lease = lease,
+        .name = lease->name,
         .runtime = lease->runtime,
         .hash = dibs__hash(lease->name, lease->name_size),
         .fence = fence,
@@ -167,6 +184,7 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
     t->count++;
     if (t->index)
         index_put(t, t->count - 1);
+    dibs__holds_last = hold;
     return hold;
 }
 
@@ -175,10 +193,11 @@ static void shrink(struct table *t)
 {
     if (t->count == 0) {
         drop_index(t);
-        free(t->holds);
-        *t = (struct table){0};
+        leave_place(t, t->holds);
+        t->holds = NULL;
+        t->cap = 0;
         pthread_setspecific(end_key, NULL);
-    } else if (t->cap > SMALLEST && t->count <= t->cap / 4) {
+    } else if (t->cap > FEW && t->count <= t->cap / 4) {
         resize(t, t->cap / 2);
     }
 }
@@ -190,6 +209,7 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
     uint32_t number = (uint32_t)(hold - t->holds), last = t->count - 1;
 
     DIBS__REQUIRE(t->count > 0 && number < t->count);
+    dibs__holds_last = NULL;
     if (t->index) {
         index_remove(t, number);
         if (number != last)

@@ -1,18 +1,21 @@
 /*
  * What the calling thread holds: a table in thread-local storage, by runtime
  * and name. No other thread ever touches the table, so it needs no lock. A few
- * holds are looked through one by one; more of them get an index. The table's
- * memory is freed with the last hold.
+ * holds are looked through one by one, and the first of them need no memory;
+ * more of them get an index. What was allocated is freed with the last hold.
  */
 #ifndef DIBS_CORE_HOLDS_H
 #define DIBS_CORE_HOLDS_H
 
 #include <stdbool.h>
+#include <string.h>
 
+#include "base/hash.h"
 #include "core/lease.h"
 
 struct dibs__hold {            /* the holding thread's */
-    struct dibs__lease *lease; /* with one reference; has the name */
+    struct dibs__lease *lease; /* with one reference */
+    const char *name;          /* the lease's */
     uint64_t runtime;          /* its serial */
     uint64_t hash;             /* of the name */
     uint64_t fence;            /* of this hold: the lease may have a newer one in another thread's hands later */
@@ -22,6 +25,27 @@ struct dibs__hold {            /* the holding thread's */
 
 /* NULL: the thread does not hold the name. The pointer is valid until the next add or remove. */
 struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size);
+
+/* The hold that the thread found or added last; NULL: it was removed, or its place may have changed. */
+extern _Thread_local struct dibs__hold *dibs__holds_last;
+
+static inline bool dibs__holds_is_it(const struct dibs__hold *hold, uint64_t runtime, const char *name,
+                                     size_t name_size)
+{
+    return hold->name_size == name_size && hold->runtime == runtime && dibs__same_bytes(hold->name, name, name_size);
+}
+
+/*
+ * As dibs__holds_find where the name is that of the last hold, whatever the
+ * number of holds; else NULL, which says nothing. A pair of nested calls is
+ * about one name, so the second call, and mostly the first, need no more.
+ */
+static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const char *name)
+{
+    struct dibs__hold *last = dibs__holds_last;
+
+    return last && dibs__holds_is_it(last, runtime, name, strnlen(name, DIBS_NAME_MAX + 1)) ? last : NULL;
+}
 
 /* Makes room for one more hold. False: no memory. */
 bool dibs__holds_reserve(void);

@@ -4,7 +4,12 @@
  * *error only where it fails.
  *
  * What costs no I/O is inline, as it is called most: a re-entry and its unlock,
- * and dibs_check.
+ * and dibs_check. Each has a short way for the name that the thread used last:
+ * the name is that of a hold, so it needs no further check.
+ *
+ * Each of the three reads the clock once. Nothing else tells in time that a
+ * lease ended: the process may have been stopped, or the machine suspended,
+ * since the thread's last call.
  */
 #ifndef DIBS_CORE_LOCK_H
 #define DIBS_CORE_LOCK_H
@@ -36,6 +41,19 @@ static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct 
 
 /* ------------------------------------------------------------------------- the calls */
 
+/* Counts the hold up. False: the runtime is closing, the lease is lost, or the count is at its maximum. */
+static inline bool dibs__lock_reenter(const dibs_runtime *runtime, struct dibs__hold *hold)
+{
+    DIBS__REQUIRE(hold->count > 0 && !hold->lease->asker);
+    if (atomic_load_explicit(&runtime->closing, memory_order_relaxed) || hold->count == UINT32_MAX ||
+        dibs__lock_is_lost(runtime, hold))
+        return false;
+    hold->count++;
+    uint64_t reentered = atomic_load_explicit(&hold->lease->reentered, memory_order_relaxed);
+    atomic_store_explicit(&hold->lease->reentered, reentered + 1, memory_order_relaxed); /* no other thread writes it */
+    return true;
+}
+
 /* As dibs_lock_with. */
 static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
                                      const dibs_lock_options *options, struct dibs__error *error)
@@ -44,14 +62,15 @@ static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, si
 
     if (!hold)
         return dibs__lock_first(runtime, name, name_size, wait_ms, options, error);
-    DIBS__REQUIRE(hold->count > 0 && !hold->lease->asker);
-    if (atomic_load_explicit(&runtime->closing, memory_order_relaxed) || dibs__lock_is_lost(runtime, hold) ||
-        hold->count == UINT32_MAX)
-        return dibs__lock_refuse(runtime, hold, error);
-    hold->count++;
-    uint64_t reentered = atomic_load_explicit(&hold->lease->reentered, memory_order_relaxed);
-    atomic_store_explicit(&hold->lease->reentered, reentered + 1, memory_order_relaxed); /* no other thread writes it */
-    return DIBS_OK;
+    return dibs__lock_reenter(runtime, hold) ? DIBS_OK : dibs__lock_refuse(runtime, hold, error);
+}
+
+/* The same for the name that the thread used last, without a wait. False: nothing was done; dibs__lock tells why. */
+static inline bool dibs__lock_last_used(dibs_runtime *runtime, const char *name)
+{
+    struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
+
+    return hold && dibs__lock_reenter(runtime, hold);
 }
 
 /* As dibs_unlock. */
@@ -69,6 +88,18 @@ static inline dibs_status dibs__unlock(dibs_runtime *runtime, const char *name, 
     return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(name, error) : DIBS_OK;
 }
 
+/* The same for a name that the thread used last, if the hold stays and its lease is not lost. False: nothing was done.
+ */
+static inline bool dibs__unlock_last_used(dibs_runtime *runtime, const char *name)
+{
+    struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
+
+    if (!hold || hold->count == 1 || dibs__lock_is_lost(runtime, hold))
+        return false;
+    hold->count--;
+    return true;
+}
+
 /* As dibs_check. */
 static inline dibs_status dibs__check(const dibs_runtime *runtime, const char *name, size_t name_size,
                                       struct dibs__error *error)
@@ -78,6 +109,14 @@ static inline dibs_status dibs__check(const dibs_runtime *runtime, const char *n
     if (!hold)
         return dibs__lock_not_held(name, error);
     return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(name, error) : DIBS_OK;
+}
+
+/* Whether the thread holds the name that it used last, and its lease is not lost. False says nothing. */
+static inline bool dibs__check_last_used(const dibs_runtime *runtime, const char *name)
+{
+    struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
+
+    return hold && !dibs__lock_is_lost(runtime, hold);
 }
 
 /* As dibs_hold_of; *out is all zero before. */

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "base/hash.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "base/wake.h"
@@ -322,23 +321,6 @@ static void random_bytes_differ(void **state)
     assert_memory_not_equal(one, two, sizeof one);
 }
 
-static void the_hash_is_fnv_1a_with_its_halves_folded(void **state)
-{
-    static const struct {
-        const char *text;
-        uint64_t fnv; /* the published values */
-    } rows[] = {
-        {"", 0xcbf29ce484222325},
-        {"a", 0xaf63dc4c8601ec8c},
-        {"foobar", 0x85944171f73967e8},
-        {"\xff", 0xaf64724c8602eb6e},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        assert_int_equal(dibs__hash(rows[i].text, strlen(rows[i].text)), rows[i].fnv ^ (rows[i].fnv >> 32));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,7 +336,6 @@ int main(void)
         cmocka_unit_test(a_forked_thread_has_a_number_of_its_own),
         cmocka_unit_test(jitter_stays_within_its_bounds_and_reaches_them),
         cmocka_unit_test(random_bytes_differ),
-        cmocka_unit_test(the_hash_is_fnv_1a_with_its_halves_folded),
     };
 
     return cmocka_run_group_tests(tests, ask_while_handlers_are_refused, NULL);

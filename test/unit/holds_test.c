@@ -75,6 +75,74 @@ static void a_hold_is_found_by_runtime_and_name(void **state)
     assert_null(dibs__holds_next(1, &(uint32_t){DIBS__HOLDS_ALL}));
 }
 
+/* ---------------------------------------------------------- the last one used */
+
+/* Not inline: gcc would warn of what is not read of a short constant. */
+static __attribute__((noinline)) struct dibs__hold *find_last(uint64_t runtime, const char *name)
+{
+    return dibs__holds_find_last(runtime, name);
+}
+
+static void expect_last(uint64_t runtime, const char *name)
+{
+    struct dibs__hold *hold = find(runtime, name);
+
+    assert_non_null(hold);
+    assert_ptr_equal(find_last(runtime, name), hold);
+}
+
+static void the_last_hold_is_found_by_its_name_alone(void **state)
+{
+    char name[8] = "ab";
+
+    (void)state;
+    assert_null(find_last(1, "a"));
+    struct dibs__hold *hold = add(1, name);
+    assert_ptr_equal(find_last(1, name), hold);
+    assert_null(find_last(2, name));
+    strcpy(name, "ac"); /* the same place, another name */
+    assert_null(find_last(1, name));
+    assert_null(find_last(1, "a"));
+    assert_null(find_last(1, "abc"));
+    assert_null(find_last(1, ""));
+    assert_null(find(1, "ac"));
+    assert_ptr_equal(find_last(1, "ab"), hold);
+    add(1, "ac");
+    assert_null(find_last(1, "ab"));
+    expect_last(1, "ab");
+    expect_last(1, "ac");
+    take_out(1, "ab");
+    assert_null(find_last(1, "ab"));
+    expect_last(1, "ac");
+    take_out(1, "ac");
+    assert_null(find_last(1, "ac"));
+}
+
+static void the_last_hold_is_right_while_the_table_grows_and_shrinks(void **state)
+{
+    char name[16];
+
+    (void)state;
+    add(1, "0");
+    for (unsigned i = 1; i < 100; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        expect_last(1, "0"); /* the table may move when the next one is added */
+        assert_true(dibs__holds_reserve());
+        struct dibs__hold *last = find_last(1, "0");
+        assert_true(!last || last == find(1, "0"));
+        expect_last(1, "0");
+        add(1, name);
+        expect_last(1, name);
+    }
+    for (unsigned i = 99; i > 0; i--) {
+        snprintf(name, sizeof name, "%u", i);
+        expect_last(1, "0");
+        take_out(1, name);
+        assert_null(find_last(1, name));
+    }
+    take_out(1, "0");
+}
+
 static void drop_all(uint64_t runtime)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
@@ -309,6 +377,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hold_is_found_by_runtime_and_name),
         cmocka_unit_test(a_walk_looks_at_each_hold_once),
+        cmocka_unit_test(the_last_hold_is_found_by_its_name_alone),
+        cmocka_unit_test(the_last_hold_is_right_while_the_table_grows_and_shrinks),
         cmocka_unit_test(it_agrees_with_a_model_in_random_order),
         cmocka_unit_test(ten_thousand_holds_come_and_go),
 #ifdef CAN_MEASURE_MEMORY

@@ -210,6 +210,31 @@ static void names_that_come_and_go_leave_nothing(void **state)
     dibs_close(two);
 }
 
+static void a_nested_pair_asks_for_no_memory(void **state)
+{
+    static const char *const urls[] = {"mem:"};
+    const dibs_config config = {.urls = urls, .url_count = 1};
+    dibs_runtime *rt;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(rt, "b"));
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    for (int i = 0; i < 100; i++) {
+        assert_status(DIBS_OK, dibs_lock(rt, "a"));
+        assert_status(DIBS_OK, dibs_lock(rt, "b"));
+        assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+        assert_status(DIBS_OK, dibs_unlock(rt, "b"));
+    }
+    assert_int_equal(atomic_load(&fail_at), 1);
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+    assert_status(DIBS_OK, dibs_unlock_all(rt));
+    dibs_close(rt);
+}
+
 /* Room that was reserved for a lease, and given up, is used for the next lease. */
 static void what_is_reserved_and_given_up_is_used_again(void **state)
 {
@@ -271,6 +296,7 @@ int main(void)
         cmocka_unit_test(each_allocation_fails_once),
         cmocka_unit_test(an_unlock_for_another_needs_no_memory),
         cmocka_unit_test(names_that_come_and_go_leave_nothing),
+        cmocka_unit_test(a_nested_pair_asks_for_no_memory),
         cmocka_unit_test(what_is_reserved_and_given_up_is_used_again),
         cmocka_unit_test(an_outage_that_can_not_be_noted),
     };
