@@ -172,10 +172,30 @@ typedef struct dibs_config {
     const char *sentinel_password; /* DIBS_INVALID without a Sentinel url */
     dibs_event_fn *on_event;       /* none */
     void *on_event_arg;
-    uint64_t reserved[8]; /* zero */
+    uint32_t spin_us;       /* 100; 1..10000: how long a waiting thread polls before it sleeps; see DIBS_NO_SPIN */
+    uint32_t reserved_half; /* zero */
+    uint64_t reserved[7];   /* zero */
 } dibs_config;
 
 #define DIBS_NO_HANDOFF UINT32_MAX /* for handoff_ms: no thread hands a lease over to another of this process */
+
+/*
+ * For spin_us: no thread polls.
+ *
+ * A thread that waits for the server looks for the reply again and again for a
+ * while before it sleeps, because to sleep and to be woken takes longer than a
+ * server nearby takes to answer. It polls for about as long as replies took
+ * lately, at most spin_us; not at all where replies take longer than that,
+ * where the process has one processor, or where other threads want the
+ * processors. Of the threads of a process, one fewer than there are processors
+ * poll at a time.
+ *
+ * That costs processor time, about as much as sleeping does, and on a battery
+ * some energy. Set spin_us higher where the server is a little further away and
+ * time counts more than processors; switch polling off where processors are
+ * paid for, or are shared with what must not be disturbed at all.
+ */
+#define DIBS_NO_SPIN UINT32_MAX
 
 /*
  * Opens a runtime and connects to its store.

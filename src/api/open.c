@@ -7,6 +7,7 @@
 #include "core/runtime.h"
 #include "store/store.h"
 
+#define SPIN_MOST_US 10000u
 #define LABEL_MAX 48
 #define RESERVED_KEYS "dibs:"
 #define DEFAULT_URL "redis://127.0.0.1:6379"
@@ -60,6 +61,10 @@ static bool check_times(const dibs_config *config)
         dibs__fail(DIBS_INVALID, "renew_ms is %u, more than half of lease_ms, %u", config->renew_ms, lease_ms);
         return false;
     }
+    if (config->spin_us > SPIN_MOST_US && config->spin_us != DIBS_NO_SPIN) {
+        dibs__fail(DIBS_INVALID, "spin_us is %u; at most %u", config->spin_us, SPIN_MOST_US);
+        return false;
+    }
     return true;
 }
 
@@ -75,6 +80,8 @@ static bool check_config(const dibs_config *config)
     for (size_t i = 0; i < sizeof config->reserved / sizeof config->reserved[0]; i++)
         if (config->reserved[i] != 0)
             return invalid("a reserved field of the configuration is not zero");
+    if (config->reserved_half != 0)
+        return invalid("a reserved field of the configuration is not zero");
     return only_with("URL with TLS", "tls_ca_file", config->tls_ca_file) &&
            only_with("URL with TLS", "tls_cert_file", config->tls_cert_file) &&
            only_with("URL with TLS", "tls_key_file", config->tls_key_file) &&
@@ -173,6 +180,7 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
     out->command_timeout_ms = or_default(config->command_timeout_ms, 1000);
     out->outage_ms = or_default(config->outage_ms, 5000);
     out->handoff_ms = or_default(config->handoff_ms, 10);
+    out->spin_us = config->spin_us == DIBS_NO_SPIN ? 0 : or_default(config->spin_us, 100);
     out->min_replicas = config->min_replicas;
     out->replica_timeout_ms = or_default(config->replica_timeout_ms, 500);
     out->on_event = config->on_event;

@@ -198,6 +198,7 @@ static dibs_status open_store(struct dibs__core *core, bool connect_later, struc
                     .connect_timeout_ms = settings->connect_timeout_ms,
                     .command_timeout_ms = settings->command_timeout_ms,
                     .min_replicas = settings->min_replicas,
+                    .spin_us = settings->spin_us,
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = connect_later,
                     .clock = core->config.clock,

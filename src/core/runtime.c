@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/once.h"
+#include "base/spin.h"
 #include "core/asker.h"
 #include "core/holds.h"
 #include "core/release.h"
@@ -124,6 +125,7 @@ static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork 
 {
     all_gone = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     dibs__once_was_done(&being_set_up);
+    dibs__spin_after_fork();
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 

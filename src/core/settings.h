@@ -12,6 +12,7 @@ struct dibs__settings {
     const char *reserved;        /* no name may begin so: after key_prefix it would make "dibs:"; NULL: any may */
     uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
     uint32_t connect_timeout_ms, command_timeout_ms, outage_ms, handoff_ms;
+    uint32_t spin_us; /* 0: no thread polls */
     uint32_t min_replicas, replica_timeout_ms;
     dibs_event_fn *on_event;
     void *on_event_arg;

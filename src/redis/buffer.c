@@ -1,38 +1,73 @@
 #include "redis/buffer.h"
 
-#include <hiredis/hiredis.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/require.h"
 
+#define DIGITS 20         /* of the largest size_t */
+#define HEAD (DIGITS + 3) /* the most bytes of a line that begins a command or a word */
+
+/* Room for so many bytes more. */
+static bool reserve(struct dibs__buffer *buffer, size_t size)
+{
+    if (size <= buffer->cap - buffer->used)
+        return true;
+    size_t cap = buffer->cap ? buffer->cap : 512;
+    while (cap - buffer->used < size)
+        cap *= 2;
+    char *grown = realloc(buffer->bytes, cap);
+    if (!grown)
+        return false;
+    buffer->bytes = grown;
+    buffer->cap = cap;
+    return true;
+}
+
 bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t size)
 {
-    if (size > buffer->cap - buffer->used) {
-        size_t cap = buffer->cap ? buffer->cap : 512;
-        while (cap - buffer->used < size)
-            cap *= 2;
-        char *grown = realloc(buffer->bytes, cap);
-        if (!grown)
-            return false;
-        buffer->bytes = grown;
-        buffer->cap = cap;
-    }
+    if (!reserve(buffer, size))
+        return false;
     memcpy(buffer->bytes + buffer->used, bytes, size);
     buffer->used += size;
     return true;
 }
 
+/* "*2" or "$11", and the end of the line. */
+static char *write_head(char *to, char kind, size_t number)
+{
+    char digits[DIGITS];
+    size_t at = sizeof digits;
+
+    do
+        digits[--at] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    *to++ = kind;
+    memcpy(to, digits + at, sizeof digits - at);
+    to += sizeof digits - at;
+    *to++ = '\r';
+    *to++ = '\n';
+    return to;
+}
+
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes)
 {
-    char *formatted = NULL;
-    long long length = redisFormatCommandArgv(&formatted, count, (const char **)(void *)words, sizes);
+    size_t most = HEAD;
 
-    if (length < 0 || !formatted)
+    for (int i = 0; i < count; i++)
+        most += HEAD + sizes[i] + 2;
+    if (!reserve(buffer, most))
         return false;
-    bool done = dibs__buffer_append(buffer, formatted, (size_t)length);
-    redisFreeCommand(formatted);
-    return done;
+    char *to = write_head(buffer->bytes + buffer->used, '*', (size_t)count);
+    for (int i = 0; i < count; i++) {
+        to = write_head(to, '$', sizes[i]);
+        memcpy(to, words[i], sizes[i]);
+        to += sizes[i];
+        *to++ = '\r';
+        *to++ = '\n';
+    }
+    buffer->used = (size_t)(to - buffer->bytes);
+    return true;
 }
 
 void dibs__buffer_drop(struct dibs__buffer *buffer, size_t size)

@@ -127,73 +127,93 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error)
 {
-    struct dibs__request *request = dibs__request_new(error);
+    bool tell = false;
 
-    if (!request)
-        return NULL;
     channel_mutex_lock(&channel->mutex);
-    request->waited_for = true;
-    request->away = deadline == 0;
-    request->error = error;
-    bool sent = append_to(channel, serial, request, command, error);
+    struct dibs__request *request = dibs__request_new(channel, error);
+    if (request) {
+        request->waited_for = true;
+        request->away = deadline == 0;
+        request->error = error;
+    }
+    bool sent = request && append_to(channel, serial, request, command, error);
     if (sent)
         dibs__channel_flush(channel, deadline);
-    bool tell = leaves_unsent(channel);
+    tell = leaves_unsent(channel);
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (tell)
         tell_scheduler(channel);
-    if (sent)
-        return request;
-    dibs__request_free(request);
-    return NULL;
+    if (request && !sent)
+        dibs__request_free(channel, request);
+    return sent ? request : NULL;
 }
 
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,
                           dibs__reply_fn *done, void *arg)
 {
     struct dibs__error error;
-    struct dibs__request *request = dibs__request_new(&error);
 
-    if (!request)
-        return false;
-    request->done_fn = done;
-    request->arg = arg;
     channel_mutex_lock(&channel->mutex);
-    bool sent = append_to(channel, serial, request, command, &error);
+    struct dibs__request *request = dibs__request_new(channel, &error);
+    if (request) {
+        request->done_fn = done;
+        request->arg = arg;
+    }
+    bool sent = request && append_to(channel, serial, request, command, &error);
     if (sent)
         dibs__channel_flush(channel, 0);
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
-    if (!sent)
-        dibs__request_free(request);
+    if (request && !sent)
+        dibs__request_free(channel, request);
     return sent;
 }
 
 /* ------------------------------------------------------------------- waiting */
 
-/*
- * Reads, or sleeps while another thread reads. True: the request is done; false: the deadline has passed. Lets go of
- * the mutex in between.
- */
-static bool wait_until_done(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
-    DIBS__REQUIRES(channel_mutex)
+/* Unlocks the mutex, then does what must not be done under it. */
+static void unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
+    DIBS__RELEASES(channel_mutex)
 {
-    while (!request->done) {
+    channel_mutex_unlock(&channel->mutex);
+    dibs__wakes_run(wakes);
+    if (tell)
+        tell_scheduler(channel);
+}
+
+/* One step of waiting: reads, or sleeps while another thread reads. */
+static void wait_a_while(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
+    DIBS__EXCLUDES(channel_mutex)
+{
+    struct dibs__wakes wakes = {.count = 0};
+    bool tell = false;
+
+    channel_mutex_lock(&channel->mutex);
+    request->asleep = false;
+    if (!channel->broken && !channel->reading && !dibs__request_is_done(request))
+        dibs__channel_flush(channel, deadline);
+    if (dibs__request_is_done(request)) {
+        unlock_and_tell(channel, &wakes, false);
+    } else if (channel->reading || channel->broken) {
+        request->asleep = true;
+        channel_mutex_unlock(&channel->mutex);
+        dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
+    } else {
+        tell = dibs__channel_read(channel, request, deadline, &wakes) && dibs__request_is_done(request);
+        dibs__flight_call_finished(channel);
+        unlock_and_tell(channel, &wakes, tell);
+    }
+}
+
+/* True: the request is done; false: the deadline has passed. */
+static bool wait_until_done(struct dibs__channel *channel, struct dibs__request *request, int64_t deadline)
+    DIBS__EXCLUDES(channel_mutex)
+{
+    while (!dibs__request_is_done(request)) {
         if (dibs__now(channel->clock) >= deadline)
             return false;
-        if (channel->reading || channel->broken) {
-            channel->clock->wait(channel->clock, &request->cond, &channel->mutex, deadline);
-            continue;
-        }
-        dibs__channel_flush(channel, deadline);
-        if (request->done || channel->reading || channel->broken)
-            continue;
-        if (dibs__channel_read(channel, deadline) && request->done) {
-            channel_mutex_unlock(&channel->mutex);
-            tell_scheduler(channel);
-            channel_mutex_lock(&channel->mutex);
-        }
+        wait_a_while(channel, request, deadline);
     }
     return true;
 }
@@ -207,24 +227,32 @@ static void await_round(struct dibs__channel *channel, int64_t until) DIBS__REQU
     channel->looking--;
 }
 
+/* Whether another thread may have taken the reply a moment ago, and not have handed it out yet. */
+static bool may_have_taken(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return channel->reading && atomic_load(&channel->reader) == DIBS__READER_RECEIVES;
+}
+
 /*
  * The time of the caller is over. If that is because the process was stopped,
  * the reply may have come long ago, so what has come is read once more. If the
  * link would be given up for the missing reply, a thread that reads is waited
  * for. Lets go of the mutex in between. True: the scheduler is to be told.
  */
-static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request)
-    DIBS__REQUIRES(channel_mutex)
+static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
+                           struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
 {
     int64_t now = dibs__now(channel->clock);
     int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
-    bool tell = false;
+    bool tell = false, waited = false;
 
-    while (!request->done && dibs__channel_has_link(channel) && dibs__channel_has_something(channel)) {
+    while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) &&
+           (dibs__channel_has_something(channel) || (!waited && may_have_taken(channel)))) {
         if (!channel->reading)
-            tell = dibs__channel_read(channel, 0);
-        else if (dibs__now(channel->clock) < until)
+            tell = dibs__channel_read(channel, NULL, 0, wakes);
+        else if (!waited || dibs__now(channel->clock) < until)
             await_round(channel, dibs__after_ms(dibs__now(channel->clock), LOOK_AGAIN_MS));
+        waited = true;
         if (dibs__now(channel->clock) >= until)
             break;
     }
@@ -232,76 +260,106 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
 }
 
 /* The thread of a request stops waiting. If it was the next to read, another is now. True: tell the scheduler. */
-static bool stop_waiting(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+static bool stop_waiting(struct dibs__channel *channel, struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
 {
-    return !channel->reading && dibs__channel_pass_reading_on(channel);
+    return !channel->reading && dibs__channel_pass_reading_on(channel, wakes);
 }
 
 /* Nobody takes the reply any more. True: the scheduler is to be told. */
-static bool abandon(struct dibs__channel *channel, struct dibs__request *request) DIBS__REQUIRES(channel_mutex)
+static bool abandon(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex)
 {
     request->waited_for = false;
     request->error = NULL;
     atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
-    return stop_waiting(channel);
+    return stop_waiting(channel, wakes);
+}
+
+/* Whether the thread has waited since it sent. Only that thread writes what is looked at here: so it needs no mutex. */
+static bool waits_already(const struct dibs__request *request, const struct dibs__exchange *exchange) DIBS__UNANALYSED
+{
+    return !request->away && request->error == exchange->error;
+}
+
+static int64_t end_of_wait(const struct dibs__request *request, int64_t deadline) DIBS__UNANALYSED /* as above */
+{
+    return deadline < request->expires ? deadline : request->expires;
 }
 
 bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *request, int64_t until)
 {
+    struct dibs__wakes wakes = {.count = 0};
     bool tell = false;
 
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for);
     request->away = false;
-    if (!wait_until_done(channel, request, until < request->expires ? until : request->expires))
-        tell = look_once_more(channel, request);
-    bool done = request->done;
+    channel_mutex_unlock(&channel->mutex);
+    bool in_time = wait_until_done(channel, request, end_of_wait(request, until));
+    channel_mutex_lock(&channel->mutex);
+    if (!in_time)
+        tell = look_once_more(channel, request, &wakes);
+    bool done = dibs__request_is_done(request);
     if (!done) {
         request->away = true;
-        tell = stop_waiting(channel) || tell;
+        request->asleep = false;
+        tell = stop_waiting(channel, &wakes) || tell;
     }
     tell = leaves_unsent(channel) || tell;
     dibs__flight_call_finished(channel);
-    channel_mutex_unlock(&channel->mutex);
-    if (tell)
-        tell_scheduler(channel);
+    unlock_and_tell(channel, &wakes, tell);
     return done;
+}
+
+/* The time for the reply is over. True: the request is done all the same. False: nobody takes the reply any more. */
+static bool end_in_vain(struct dibs__channel *channel, struct dibs__request *request) DIBS__EXCLUDES(channel_mutex)
+{
+    struct dibs__wakes wakes = {.count = 0};
+
+    channel_mutex_lock(&channel->mutex);
+    bool tell = look_once_more(channel, request, &wakes);
+    if (!dibs__request_is_done(request) && dibs__now(channel->clock) >= request->expires)
+        dibs__channel_time_out(channel);
+    bool done = dibs__request_is_done(request);
+    if (!done)
+        tell = abandon(channel, request, &wakes) || tell;
+    tell = leaves_unsent(channel) || tell;
+    dibs__flight_call_finished(channel);
+    unlock_and_tell(channel, &wakes, tell);
+    return done;
+}
+
+/* From now on the thread waits with that error. */
+static void begin_waiting(struct dibs__channel *channel, struct dibs__request *request,
+                          const struct dibs__exchange *exchange) DIBS__EXCLUDES(channel_mutex)
+{
+    channel_mutex_lock(&channel->mutex);
+    DIBS__REQUIRE(request->waited_for);
+    if (dibs__request_is_done(request) && !request->reply && request->error != exchange->error)
+        *exchange->error = *request->error;
+    request->error = exchange->error;
+    request->away = false;
+    channel_mutex_unlock(&channel->mutex);
 }
 
 dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__request *request,
                                struct dibs__exchange *exchange)
 {
     struct dibs__error *error = exchange->error;
-    int64_t deadline = exchange->deadline;
-    bool tell = false, done;
 
     exchange->reply = NULL;
-    channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(request->waited_for);
-    if (request->done && !request->reply && request->error != error)
-        *error = *request->error;
-    request->error = error;
-    request->away = false;
-    done = wait_until_done(channel, request, deadline < request->expires ? deadline : request->expires);
-    if (!done)
-        tell = look_once_more(channel, request);
-    if (!request->done && dibs__now(channel->clock) >= request->expires)
-        dibs__channel_time_out(channel);
-    done = request->done;
-    exchange->unknown = done ? request->unknown : true;
-    if (done)
-        exchange->reply = request->reply;
-    else
-        tell = abandon(channel, request) || tell;
-    tell = leaves_unsent(channel) || tell;
-    dibs__flight_call_finished(channel);
-    channel_mutex_unlock(&channel->mutex);
-    if (tell)
-        tell_scheduler(channel);
-    if (!done)
+    if (!waits_already(request, exchange))
+        begin_waiting(channel, request, exchange);
+    int64_t end = end_of_wait(request, exchange->deadline);
+    bool done = wait_until_done(channel, request, end) || end_in_vain(channel, request);
+    if (!done) {
+        exchange->unknown = true;
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", channel->endpoint->url.shown);
+    }
+    exchange->unknown = request->unknown;
+    exchange->reply = request->reply;
     request->reply = NULL;
-    dibs__request_free(request);
+    dibs__request_free(channel, request);
     return exchange->reply ? DIBS_OK : error->status;
 }
 
@@ -345,6 +403,7 @@ void dibs__channel_free(struct dibs__channel *channel)
     DIBS__REQUIRE(!channel->reading && !channel->writing && channel->opener != DIBS__OPENER_THREAD);
     dibs__channel_break(channel, &closed);
     dibs__flight_call_finished(channel);
+    dibs__flight_free_spare(channel);
     dibs__buffer_free(&channel->out);
     dibs__buffer_free(&channel->sending);
     channel_mutex_unlock(&channel->mutex);

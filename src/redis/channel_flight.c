@@ -2,26 +2,68 @@
 
 #include "redis/channel_parts.h"
 
-struct dibs__request *dibs__request_new(struct dibs__error *error)
-{
-    struct dibs__request *request = calloc(1, sizeof *request);
+/* ---------------------------------------------------------------- requests */
 
-    if (request && dibs__cond_init(&request->cond) != 0) {
-        free(request);
-        request = NULL;
-    }
-    if (!request)
-        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+static struct dibs__request *take_spare(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    if (!channel->spare)
+        channel->spare = atomic_exchange_explicit(&channel->returned, NULL, memory_order_acquire);
+    struct dibs__request *request = channel->spare;
+    if (request)
+        channel->spare = request->next;
     return request;
 }
 
-void dibs__request_free(struct dibs__request *request)
+static struct dibs__request *make_request(struct dibs__error *error)
 {
+    struct dibs__request *request = calloc(1, sizeof *request);
+
+    if (request && dibs__sleeper_init(&request->sleeper))
+        return request;
+    free(request);
+    dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    return NULL;
+}
+
+struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct dibs__error *error)
+{
+    struct dibs__request *request = take_spare(channel);
+
+    if (!request)
+        request = make_request(error);
+    if (!request)
+        return NULL;
+    request->next = NULL;
+    request->waited_for = request->away = request->asleep = request->unknown = false;
+    atomic_store_explicit(&request->done, false, memory_order_relaxed);
+    request->error = NULL;
+    request->reply = NULL;
+    request->done_fn = NULL;
+    return request;
+}
+
+/* Only `next` of a request that is no longer in flight is written, which nobody else reads. Not analysed for that. */
+void dibs__request_free(struct dibs__channel *channel, struct dibs__request *request) DIBS__UNANALYSED
+{
+    struct dibs__request *first = atomic_load_explicit(&channel->returned, memory_order_relaxed);
+
     if (request->reply)
         freeReplyObject(request->reply);
-    pthread_cond_destroy(&request->cond);
-    free(request);
+    do
+        request->next = first;
+    while (!atomic_compare_exchange_weak_explicit(&channel->returned, &first, request, memory_order_release,
+                                                  memory_order_relaxed));
 }
+
+void dibs__flight_free_spare(struct dibs__channel *channel)
+{
+    for (struct dibs__request *request; (request = take_spare(channel));) {
+        dibs__sleeper_destroy(&request->sleeper);
+        free(request);
+    }
+}
+
+/* ------------------------------------------------------------- in flight */
 
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
                          const struct dibs__command *command)
@@ -29,7 +71,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
     size_t before = channel->out.used;
 
     channel_mutex_held(&channel->mutex);
-    DIBS__REQUIRE(dibs__channel_has_link(channel) && !request->done);
+    DIBS__REQUIRE(dibs__channel_has_link(channel) && !atomic_load(&request->done));
     if (!dibs__buffer_command(&channel->out, command->count, command->words, command->sizes))
         return false;
     request->begin = channel->queued;
@@ -62,39 +104,53 @@ static struct dibs__request *take_first(struct dibs__channel *channel) DIBS__REQ
     return request;
 }
 
-/* The request is no longer in flight: wakes its thread, or sees to it that its done_fn is called. */
-static void complete(struct dibs__channel *channel, struct dibs__request *request) DIBS__REQUIRES(channel_mutex)
+void dibs__wakes_run(struct dibs__wakes *wakes)
 {
-    request->done = true;
+    for (size_t i = 0; i < wakes->count; i++)
+        dibs__sleeper_wake(wakes->sleepers[i]);
+    wakes->count = 0;
+}
+
+/* The request is no longer in flight: its thread goes on, or its done_fn is to be called. Afterwards it is not ours. */
+static void complete(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex)
+{
     if (request->waited_for) {
-        pthread_cond_signal(&request->cond);
+        if (request->asleep)
+            wakes->sleepers[wakes->count++] = &request->sleeper;
+        atomic_store_explicit(&request->done, true, memory_order_release);
     } else if (request->done_fn) {
+        atomic_store_explicit(&request->done, true, memory_order_relaxed);
         *channel->finished_end = request;
         channel->finished_end = &request->next;
     } else {
-        dibs__request_free(request);
+        dibs__request_free(channel, request);
     }
 }
 
-void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply)
+void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
 {
     struct dibs__request *request = take_first(channel);
 
+    DIBS__REQUIRE(wakes->count < DIBS__WAKES_MAX);
     if (reply->type == REDIS_REPLY_ERROR)
         atomic_fetch_add_explicit(channel->endpoint->errors, 1, memory_order_relaxed);
     request->reply = reply;
-    complete(channel, request);
+    complete(channel, request, wakes);
 }
 
 void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struct dibs__error *why)
 {
+    struct dibs__wakes wakes = {.count = 0};
+
     channel_mutex_held(&channel->mutex);
     while (channel->first) {
         struct dibs__request *request = take_first(channel);
         request->unknown = request->begin < sent;
         if (request->waited_for)
             *request->error = *why;
-        complete(channel, request);
+        complete(channel, request, &wakes);
+        dibs__wakes_run(&wakes); /* with the mutex locked: a broken connection is rare, and anything may be in flight */
     }
 }
 
@@ -109,7 +165,7 @@ void dibs__flight_call_finished(struct dibs__channel *channel)
             channel->finished_end = &channel->finished;
         channel_mutex_unlock(&channel->mutex);
         request->done_fn(request->arg, request->reply, &why);
-        dibs__request_free(request);
+        dibs__request_free(channel, request);
         channel_mutex_lock(&channel->mutex);
     }
 }

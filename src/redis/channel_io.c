@@ -1,7 +1,12 @@
+#include <sched.h>
+
 #include "redis/channel_parts.h"
 #include "redis/reply.h"
 
-#define REPLIES_AT_ONCE 64
+#define REPLIES_AT_ONCE 63
+#define CROWD 4              /* so many commands in flight: many threads use the channel */
+#define YIELD_MOST_US 300    /* a thread that lets others run is to run again by then */
+#define YIELD_AGAIN_MS 1000  /* else it lets nobody run first for so long */
 #define REPLICA_LEAST_MS 500 /* so long at least a link to a replica is kept */
 
 /* The roles, for the compiler's analysis: what a thread has between taking one and leaving it. */
@@ -118,12 +123,34 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
     }
 }
 
+/*
+ * Where many threads use the channel, some are likely to be about to send as
+ * well: replies wake them in batches. The thread that is to write lets those run
+ * first, so one write takes the commands of all. On a processor that other work
+ * keeps busy that takes too long, and is not done again for a while.
+ */
+static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(writing_role)
+{
+    int64_t before = dibs__now(channel->clock);
+
+    if (dibs__channel_load(channel) < CROWD || before < channel->no_yield_until)
+        return;
+    channel_mutex_unlock(&channel->mutex);
+    sched_yield();
+    int64_t after = dibs__now(channel->clock);
+    channel_mutex_lock(&channel->mutex);
+    if (after - before > YIELD_MOST_US * 1000)
+        channel->no_yield_until = dibs__after_ms(after, YIELD_AGAIN_MS);
+}
+
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
 {
     channel_mutex_held(&channel->mutex);
     if (channel->writing || !dibs__channel_has_link(channel))
         return;
     take_writing(channel);
+    if (deadline > 0)
+        let_others_append(channel);
     write_out(channel, deadline);
     leave_writing(channel);
     drop_link(channel);
@@ -160,32 +187,69 @@ static bool is_demoted(const struct dibs__channel *channel, const struct dibs__l
 }
 
 /* Hands replies to the requests that they answer. False: there are more replies than requests. */
-static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count) DIBS__REQUIRES(channel_mutex)
+static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t count, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex)
 {
     size_t i = 0;
 
     for (; i < count && channel->first; i++)
-        dibs__flight_answer(channel, replies[i]);
+        dibs__flight_answer(channel, replies[i], wakes);
     bool all = i == count;
     for (; i < count; i++)
         freeReplyObject(replies[i]);
     return all;
 }
 
-static void wait_for_bytes(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
+/* Polls, as long as that promises to be worth it. 0: nothing has come. */
+static long receive_soon(struct dibs__channel *channel, struct dibs__link *link, struct dibs__error *error)
     DIBS__REQUIRES(reading_role)
 {
-    if (deadline == 0)
-        return;
-    struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
-    atomic_store(&channel->polling, true);
-    channel->clock->poll(channel->clock, &fd, 1, deadline);
-    atomic_store(&channel->polling, false);
+    struct dibs__spinning spinning;
+    long received;
+
+    if (!dibs__spin_begin(&spinning, &channel->endpoint->spin, channel->clock))
+        return 0;
+    do
+        received = dibs__link_receive(link, error);
+    while (received == 0 && dibs__spin_goes_on(&spinning, channel->clock));
+    dibs__spin_end(&spinning, received != 0);
+    return received;
+}
+
+/* Whether a thread may sleep in receive: where the deadline is further away than it would sleep there. */
+static bool may_sleep_in_receive(const struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
+{
+    return channel->clock == &dibs__system_clock && dibs__link_can_sleep(link) &&
+           dibs__after_ms(dibs__now(channel->clock), DIBS__RECEIVE_MS) <= deadline;
+}
+
+/* Takes what has come, or comes before the deadline (0: waits for nothing). */
+static long receive_by(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline,
+                       struct dibs__error *error) DIBS__REQUIRES(reading_role)
+{
+    long received = 0;
+
+    if (deadline > 0) {
+        atomic_store_explicit(&channel->reader, DIBS__READER_RECEIVES, memory_order_relaxed);
+        received = receive_soon(channel, link, error);
+        if (received == 0 && may_sleep_in_receive(channel, link, deadline)) {
+            received = dibs__link_receive_asleep(link, error);
+            atomic_store_explicit(&channel->reader, DIBS__READER_BUSY, memory_order_relaxed);
+            return received;
+        }
+        if (received == 0) {
+            struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
+            atomic_store(&channel->reader, DIBS__READER_POLLS);
+            channel->clock->poll(channel->clock, &fd, 1, deadline);
+        }
+        atomic_store(&channel->reader, DIBS__READER_BUSY);
+    }
+    return received == 0 ? dibs__link_receive(link, error) : received;
 }
 
 /* Hands out what the reader has, and breaks the link where that is not what was asked for. True: demoted. */
-static bool take_replies(struct dibs__channel *channel, struct dibs__link *link) DIBS__REQUIRES(reading_role)
-    DIBS__EXCLUDES(channel_mutex)
+static bool take_replies(struct dibs__channel *channel, struct dibs__link *link, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
 {
     redisReply *replies[REPLIES_AT_ONCE];
     struct dibs__error garbage;
@@ -193,70 +257,89 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link)
     bool good = true, demoted = false;
 
     while (good && count == REPLIES_AT_ONCE) {
+        channel_mutex_unlock(&channel->mutex);
+        dibs__wakes_run(wakes);
         good = parse(link, replies, &count, &garbage);
         demoted = demoted || is_demoted(channel, link, replies, count);
         channel_mutex_lock(&channel->mutex);
-        if (!hand_out(channel, replies, count) && !channel->broken) {
+        if (!hand_out(channel, replies, count, wakes) && !channel->broken) {
             good = false;
             dibs__error_set(&garbage, DIBS_STORE_ERROR, "%s sent a reply that nobody asked for",
                             channel->endpoint->url.shown);
         }
         if (!good)
             dibs__channel_break(channel, &garbage);
-        channel_mutex_unlock(&channel->mutex);
     }
     return demoted;
 }
 
-static void read_in(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
-    DIBS__REQUIRES(reading_role)
+static void read_in(struct dibs__channel *channel, int64_t deadline, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
 {
     struct dibs__link *link = channel->link;
     struct dibs__error error = {DIBS_OK, ""};
 
     channel_mutex_unlock(&channel->mutex);
-    wait_for_bytes(channel, link, deadline);
-    long received = dibs__link_receive(link, &error);
-    bool demoted = received != 0 && take_replies(channel, link);
-    if (demoted)
+    dibs__wakes_run(wakes);
+    long received = receive_by(channel, link, deadline, &error);
+    channel_mutex_lock(&channel->mutex);
+    bool demoted = received != 0 && take_replies(channel, link, wakes);
+    if (demoted) {
+        channel_mutex_unlock(&channel->mutex);
         dibs__endpoint_failed(channel->endpoint);
+        channel_mutex_lock(&channel->mutex);
+    }
     if (demoted && received >= 0)
         dibs__error_set(&error, DIBS_UNAVAILABLE, "%s is a replica", channel->endpoint->url.shown);
-    channel_mutex_lock(&channel->mutex);
     if (error.status != DIBS_OK)
         dibs__channel_break(channel, &error);
     if (channel->looking > 0)
         pthread_cond_broadcast(&channel->changed);
 }
 
-/* A request whose thread does something else needs no reader: that thread reads when it comes. */
-bool dibs__channel_pass_reading_on(struct dibs__channel *channel)
+/*
+ * The next to read is the thread whose request was sent last: its reply comes
+ * last, so it reads for longest. A request whose thread does something else
+ * needs no reader: that thread reads when it comes.
+ */
+bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
 {
+    struct dibs__request *next = NULL;
+
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(!channel->reading);
-    for (struct dibs__request *request = channel->first; request; request = request->next) {
-        if (request->waited_for && !request->away) {
-            pthread_cond_signal(&request->cond);
-            return false;
-        }
-    }
-    return atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
+    for (struct dibs__request *request = channel->first; request; request = request->next)
+        if (request->waited_for && !request->away)
+            next = request;
+    if (!next)
+        return atomic_load_explicit(&channel->unattended, memory_order_relaxed) > 0;
+    if (next->asleep) /* else it is awake, and finds that nobody reads */
+        wakes->sleepers[wakes->count++] = &next->sleeper;
+    return false;
 }
 
-bool dibs__channel_read(struct dibs__channel *channel, int64_t deadline)
+/* With room in wakes for the one that reads next. */
+_Static_assert(DIBS__WAKES_MAX > REPLIES_AT_ONCE, "a batch of replies wakes that many threads, and one that reads on");
+
+bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
+                        struct dibs__wakes *wakes)
 {
     channel_mutex_held(&channel->mutex);
     take_reading(channel);
-    read_in(channel, deadline);
+    do
+        read_in(channel, deadline, wakes);
+    while (own && !dibs__request_is_done(own) && !channel->broken &&
+           (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->clock) < deadline);
     leave_reading(channel);
     drop_link(channel);
-    return dibs__channel_pass_reading_on(channel);
+    return dibs__channel_pass_reading_on(channel, wakes);
 }
 
-/* While the reading thread still polls, it has not taken what a look at the socket would have shown. */
+/* A reading thread that polls has not taken what a look at the socket would have shown. */
 bool dibs__channel_has_something(const struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(channel->link != NULL);
-    return dibs__link_look(channel->link) == DIBS__SIGHT_BYTES || (channel->reading && !atomic_load(&channel->polling));
+    return dibs__link_look(channel->link) == DIBS__SIGHT_BYTES ||
+           (channel->reading && atomic_load(&channel->reader) == DIBS__READER_BUSY);
 }

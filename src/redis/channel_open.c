@@ -108,7 +108,7 @@ static void end_scheduled_try(struct dibs__channel *channel, const struct dibs__
     if (link)
         dibs__connector_succeeded(&channel->connector, now);
     else
-        dibs__connector_failed(&channel->connector, now, channel->spare ? SPARE_LAST_MS : DIBS__RECONNECT_LAST_MS);
+        dibs__connector_failed(&channel->connector, now, channel->is_spare ? SPARE_LAST_MS : DIBS__RECONNECT_LAST_MS);
     end_try(channel, link, error);
 }
 

@@ -23,8 +23,9 @@
  * the owners of the roles back. All requests in flight fail at that moment.
  * The last to leave a role frees the link.
  *
- * A thread that waits for its reply sleeps on its request's cond until
- *     request->done, or nobody reads (then it reads), or its deadline.
+ * A thread that waits for its reply sleeps by its request's sleeper until
+ *     request->done, or it is to read, or its deadline. It looks at `done`
+ *     without the mutex: whoever was woken meets no mutex at all.
  * A thread whose time is over while another reads what has come sleeps on `changed` until
  *     a round of reading has ended, or LOOK_AGAIN_MS have passed, again and
  *     again while there is something to read, for LAST_LOOK_MS.
@@ -34,6 +35,7 @@
 #ifndef DIBS_REDIS_CHANNEL_PARTS_H
 #define DIBS_REDIS_CHANNEL_PARTS_H
 
+#include "base/sleeper.h"
 #include "redis/channel.h"
 #include "redis/connector.h"
 
@@ -45,14 +47,30 @@ struct dibs__request {
     int64_t expires DIBS__GUARDED_BY(channel_mutex);            /* without a reply by then the link is given up */
     uint64_t begin DIBS__GUARDED_BY(channel_mutex);  /* the place of its first byte in all bytes of the link */
     bool waited_for DIBS__GUARDED_BY(channel_mutex); /* a thread takes the reply; false: done_fn does, or nobody */
-    bool away DIBS__GUARDED_BY(channel_mutex);       /* that thread does something else: nobody sleeps on cond */
-    bool done DIBS__GUARDED_BY(channel_mutex);       /* no longer in flight: answered, or failed */
-    bool unknown DIBS__GUARDED_BY(channel_mutex);    /* failed, and the server may have got the command */
+    bool away DIBS__GUARDED_BY(channel_mutex);       /* that thread does something else, and sleeps for no reply */
+    bool asleep DIBS__GUARDED_BY(channel_mutex);     /* that thread sleeps, or is about to, and is to be woken */
+    atomic_bool done;                                /* atomic; written under mutex; no longer in flight: answered, or
+                                                        failed. Then the request is the waiting thread's alone */
+    bool unknown; /* set before done; failed, and the server may have got the command */
     struct dibs__error *error DIBS__GUARDED_BY(channel_mutex); /* the waiting thread's, for the reason of a failure */
-    redisReply *reply;       /* the reading thread's until done, then the taker's; NULL: failed */
-    pthread_cond_t cond;     /* the waiting thread's */
-    dibs__reply_fn *done_fn; /* read-only once sent; NULL: nobody takes the reply, or a thread does */
-    void *arg;               /* read-only once sent; of done_fn */
+    redisReply *reply;            /* the reading thread's until done, then the taker's; NULL: failed */
+    struct dibs__sleeper sleeper; /* has its own guard */
+    dibs__reply_fn *done_fn;      /* read-only once sent; NULL: nobody takes the reply, or a thread does */
+    void *arg;                    /* read-only once sent; of done_fn */
+};
+
+/* What the thread with the reading role does. */
+enum dibs__reader {
+    DIBS__READER_BUSY,    /* it has taken bytes, and hands out what they say */
+    DIBS__READER_POLLS,   /* it sleeps in poll(2), and has taken nothing */
+    DIBS__READER_RECEIVES /* it waits within receive, and may have taken bytes just now */
+};
+
+/* Threads that are to be woken, with the mutex unlocked. */
+#define DIBS__WAKES_MAX 66
+struct dibs__wakes {
+    size_t count;
+    struct dibs__sleeper *sleepers[DIBS__WAKES_MAX];
 };
 
 /* Who has the opening role. */
@@ -73,9 +91,11 @@ struct dibs__channel {
     bool broken DIBS__GUARDED_BY(channel_mutex);             /* the link is at its end; the roles are to be left */
     bool reading DIBS__GUARDED_BY(channel_mutex);            /* a thread has the reading role */
     bool writing DIBS__GUARDED_BY(channel_mutex);            /* a thread has the writing role */
-    bool in_send DIBS__GUARDED_BY(channel_mutex);            /* any part of `sending` may have left by now */
-    unsigned looking DIBS__GUARDED_BY(channel_mutex);        /* threads that wait for the end of a round of reading */
-    uint64_t serial DIBS__GUARDED_BY(channel_mutex);         /* of the link, or of the last one where there is none */
+    int64_t
+        no_yield_until DIBS__GUARDED_BY(channel_mutex); /* a thread that writes lets no others run first until then */
+    bool in_send DIBS__GUARDED_BY(channel_mutex);       /* any part of `sending` may have left by now */
+    unsigned looking DIBS__GUARDED_BY(channel_mutex);   /* threads that wait for the end of a round of reading */
+    uint64_t serial DIBS__GUARDED_BY(channel_mutex);    /* of the link, or of the last one where there is none */
     uint64_t unended DIBS__GUARDED_BY(channel_mutex); /* of the newest link whose end is not proven; 0: there is none */
     struct dibs__link_id last_id DIBS__GUARDED_BY(channel_mutex);  /* of the link that broke last */
     struct dibs__error broken_by DIBS__GUARDED_BY(channel_mutex);  /* why that link broke */
@@ -85,7 +105,7 @@ struct dibs__channel {
     enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
     pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
     struct dibs__connector connector; /* its try is the opening role's, its pauses are the scheduler thread's */
-    bool spare;                       /* the scheduler thread's; the channel need not be connected at all times */
+    bool is_spare;                    /* the scheduler thread's; the channel need not be connected at all times */
 
     struct dibs__buffer out DIBS__GUARDED_BY(channel_mutex);     /* commands that the writing role has not taken yet */
     struct dibs__buffer sending DIBS__GUARDED_BY(channel_mutex); /* the bytes that the writing role is to send */
@@ -93,6 +113,8 @@ struct dibs__channel {
     uint64_t handed_out DIBS__GUARDED_BY(channel_mutex); /* how many of those were moved to `sending` */
     struct dibs__request *first DIBS__GUARDED_BY(channel_mutex); /* in flight, in the order of the commands */
     struct dibs__request *last DIBS__GUARDED_BY(channel_mutex);
+    struct dibs__request *spare DIBS__GUARDED_BY(channel_mutex); /* requests for later commands */
+    _Atomic(struct dibs__request *) returned; /* atomic; more of them, by threads without the mutex */
     struct dibs__request *finished DIBS__GUARDED_BY(channel_mutex); /* those whose done_fn is to be called, in order */
     struct dibs__request **finished_end DIBS__GUARDED_BY(channel_mutex);
 
@@ -100,23 +122,40 @@ struct dibs__channel {
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
     atomic_bool wanted;     /* atomic; the scheduler is to make a try; cleared when one has ended */
-    atomic_bool polling;    /* atomic; the reading role's; it has not begun to receive yet */
+    atomic_int reader;      /* atomic; the reading role's; enum dibs__reader */
 };
 
 /* ----------------------------------------------------------- channel_flight.c */
 
-/* NULL: no memory, and the error is filled. */
-struct dibs__request *dibs__request_new(struct dibs__error *error);
-void dibs__request_free(struct dibs__request *request);
+static inline bool dibs__request_is_done(const struct dibs__request *request)
+{
+    return atomic_load_explicit(&request->done, memory_order_acquire);
+}
+
+/*
+ * A request for a command; NULL: no memory, and the error is filled. Requests
+ * are used again, and freed with the channel: whoever wakes the thread of a
+ * request may do so when that thread has gone on already.
+ */
+struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex);
+
+/* Gives the request back, and frees its reply. With or without the mutex. */
+void dibs__request_free(struct dibs__channel *channel, struct dibs__request *request);
+void dibs__flight_free_spare(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* Appends a command, and its request to those in flight. Requires a link that stands. False: no memory. */
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
                          const struct dibs__command *command) DIBS__REQUIRES(channel_mutex);
 
-/* Gives the oldest request in flight its reply. Requires that one is in flight. */
-void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply) DIBS__REQUIRES(channel_mutex);
+/* Gives the oldest request in flight its reply. Requires that one is in flight, and room in *wakes. */
+void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex);
 
-/* Fails all that is in flight. sent: how many bytes of the link may have left. */
+/* Wakes the threads, whose number becomes 0. */
+void dibs__wakes_run(struct dibs__wakes *wakes);
+
+/* Fails all that is in flight, and wakes the threads. sent: how many bytes of the link may have left. */
 void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struct dibs__error *why)
     DIBS__REQUIRES(channel_mutex);
 
@@ -149,15 +188,21 @@ void dibs__channel_time_out(struct dibs__channel *channel) DIBS__REQUIRES(channe
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex);
 
 /*
- * One round of reading: waits for bytes until the deadline (0: not at all) and
- * hands out the replies that are complete. Lets go of the mutex in between.
- * Requires a link that stands, and that nobody has the reading role. True: the
- * scheduler is to be told that it has to read what comes next.
+ * Reading: waits for bytes until the deadline (0: not at all) and hands out the
+ * replies that are complete; again and again until `own` is done, the link
+ * breaks, there is something to send or the deadline has passed. own NULL: one
+ * round. Lets go of the mutex in between. Requires a link that stands, and that
+ * nobody has the reading role. *wakes: to be run by the caller once the mutex is
+ * unlocked. True: the scheduler is to be told that it has to read what comes
+ * next.
  */
-bool dibs__channel_read(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex);
+bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__request *own, int64_t deadline,
+                        struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex);
 
-/* Nobody reads: wakes a thread that will, if any waits. True: none does, and the scheduler is to be told to. */
-bool dibs__channel_pass_reading_on(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+/* Nobody reads: adds a thread that will to *wakes, if any waits. True: none does, and the scheduler is to be told to.
+ */
+bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex);
 
 /* Whether a reply may be about to come: bytes lie in the socket, or were just taken out. Requires a link. */
 bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);

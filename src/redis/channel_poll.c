@@ -47,16 +47,17 @@ static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__R
  * left to that thread: if the end of the link were found here meanwhile, its
  * command would be in doubt.
  */
-static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now) DIBS__REQUIRES(channel_mutex)
+static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now, struct dibs__wakes *wakes)
+    DIBS__REQUIRES(channel_mutex)
 {
     dibs__channel_flush(channel, 0);
     if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
         dibs__link_may_receive(channel->link, ready))
-        dibs__channel_read(channel, 0);
+        dibs__channel_read(channel, NULL, 0, wakes);
     while (is_overdue(channel, now) && dibs__channel_has_something(channel)) {
         if (channel->reading) /* that thread hands out the reply in a moment, or calls for the scheduler */
             return;
-        dibs__channel_read(channel, 0);
+        dibs__channel_read(channel, NULL, 0, wakes);
     }
     if (is_overdue(channel, now))
         dibs__channel_time_out(channel);
@@ -64,16 +65,19 @@ static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t 
 
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now)
 {
+    struct dibs__wakes wakes = {.count = 0};
+
     channel_mutex_lock(&channel->mutex);
-    channel->spare = !keep_open;
+    channel->is_spare = !keep_open;
     if (channel->opener == DIBS__OPENER_SCHEDULER)
         dibs__channel_go_on_trying(channel, now);
     else if (dibs__channel_has_link(channel))
-        go_on_with_link(channel, ready, now);
+        go_on_with_link(channel, ready, now, &wakes);
     else if (is_missing(channel, keep_open) && now >= channel->connector.next_at)
         dibs__channel_begin_try(channel, now);
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
+    dibs__wakes_run(&wakes);
 }
 
 void dibs__channel_hurry(struct dibs__channel *channel)

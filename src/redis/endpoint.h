@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#include "base/mutex.h"
+#include "base/spin.h"
 #include "redis/transport.h"
 #include "redis/url.h"
 
@@ -30,6 +30,7 @@ struct dibs__endpoint {
     struct dibs__address addresses[DIBS__ADDRESSES_MAX] DIBS__GUARDED_BY(dibs__endpoint_mutex);
     size_t address_count DIBS__GUARDED_BY(dibs__endpoint_mutex); /* 0: the resolver is to be asked */
     size_t failures DIBS__GUARDED_BY(dibs__endpoint_mutex);      /* each moves the address to begin with on by one */
+    struct dibs__spin spin;                                      /* of the waits for its replies; zero: nobody polls */
     atomic_uint_fast64_t received;                               /* how often bytes came, on any link */
     atomic_uint_fast64_t *commands;                              /* where commands are counted that are sent */
     atomic_uint_fast64_t *errors;                                /* where error replies are counted */

@@ -115,6 +115,8 @@ bool dibs__link_can_be_ended(const struct dibs__link_id *id);
 /* Of the transport: see transport.h. */
 long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, struct dibs__error *error);
 long dibs__link_receive(struct dibs__link *link, struct dibs__error *error); /* feeds the reader */
+bool dibs__link_can_sleep(const struct dibs__link *link);                    /* receive_asleep can be called */
+long dibs__link_receive_asleep(struct dibs__link *link, struct dibs__error *error);
 struct pollfd dibs__link_poll(struct dibs__link *link, short want, int64_t *deadline);
 enum dibs__sight dibs__link_look(struct dibs__link *link);
 void dibs__link_shut(struct dibs__link *link);

@@ -1,10 +1,12 @@
 #include "redis/socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -121,6 +123,18 @@ static bool is_settled(struct dibs__socket *sock, int64_t now, int *reason)
     return true;
 }
 
+/* From now on the socket blocks for receive_asleep. 0, or an error number. */
+static int let_block(int fd)
+{
+    const struct timeval limit = {.tv_sec = DIBS__RECEIVE_MS / 1000, .tv_usec = DIBS__RECEIVE_MS % 1000 * 1000};
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0)
+        return errno;
+    return 0;
+}
+
 static dibs_status socket_connect(struct dibs__transport *transport, int64_t now, int64_t until,
                                   struct dibs__error *error)
 {
@@ -136,6 +150,8 @@ static dibs_status socket_connect(struct dibs__transport *transport, int64_t now
             return DIBS_OK;
         reason = ETIMEDOUT;
     }
+    if (reason == 0)
+        reason = let_block(sock->fd);
     transport->connected = reason == 0;
     if (transport->connected)
         return DIBS_OK;
@@ -173,7 +189,7 @@ static long socket_send(struct dibs__transport *transport, const char *bytes, si
     struct dibs__socket *sock = socket_of(transport);
 
     for (;;) {
-        ssize_t sent = send(sock->fd, bytes, size, MSG_NOSIGNAL);
+        ssize_t sent = send(sock->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0)
             return (long)sent;
         if (would_block(errno))
@@ -183,21 +199,28 @@ static long socket_send(struct dibs__transport *transport, const char *bytes, si
     }
 }
 
-static long socket_receive(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error)
+static long receive(struct dibs__transport *transport, char *bytes, size_t size, int flags, struct dibs__error *error)
 {
     struct dibs__socket *sock = socket_of(transport);
+    ssize_t received = recv(sock->fd, bytes, size, flags);
 
-    for (;;) {
-        ssize_t received = recv(sock->fd, bytes, size, 0);
-        if (received > 0)
-            return (long)received;
-        if (received == 0)
-            return broken(sock, "the server closed it", error);
-        if (would_block(errno))
-            return 0;
-        if (errno != EINTR)
-            return broken(sock, strerror(errno), error);
-    }
+    if (received > 0)
+        return (long)received;
+    if (received == 0)
+        return broken(sock, "the server closed it", error);
+    return would_block(errno) || errno == EINTR ? 0 : broken(sock, strerror(errno), error);
+}
+
+static long socket_receive(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error)
+{
+    return receive(transport, bytes, size, MSG_DONTWAIT, error);
+}
+
+/* The socket blocks, with a time limit, where MSG_DONTWAIT does not say otherwise. */
+static long socket_receive_asleep(struct dibs__transport *transport, char *bytes, size_t size,
+                                  struct dibs__error *error)
+{
+    return receive(transport, bytes, size, 0, error);
 }
 
 static bool socket_pending(struct dibs__transport *transport)
@@ -227,6 +250,7 @@ const struct dibs__transport_ops dibs__socket_transport = {
     .poll = socket_poll,
     .send = socket_send,
     .receive = socket_receive,
+    .receive_asleep = socket_receive_asleep,
     .pending = socket_pending,
     .look = socket_look,
     .shut = socket_shut,

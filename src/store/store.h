@@ -268,6 +268,7 @@ struct dibs__store_config {
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
+    uint32_t spin_us;   /* how long a waiting thread polls at most; 0: not at all */
     bool connect_later; /* opening does not connect, and does not fail for that: the first call does */
     const struct dibs__clock *clock;
     struct dibs__listener listener;

@@ -142,7 +142,7 @@ static bool all_are_connected(void *arg)
     fixture *f = arg;
 
     tries_that_succeed(f->rt);
-    return clients_of(f->server) == 5; /* with the scheduler's connection */
+    return clients_of(f->server) == 4; /* with the scheduler's connection */
 }
 
 /* Missing connections are made as soon as there is work for them. */

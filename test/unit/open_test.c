@@ -42,7 +42,9 @@ static const struct {
     BAD("tls_", .tls_server_name = "x"),
     BAD("sentinel_", .sentinel_user = "x"),
     BAD("sentinel_", .sentinel_password = "x"),
-    BAD("reserved", .reserved = {[7] = 1}),
+    BAD("reserved", .reserved = {[6] = 1}),
+    BAD("reserved", .reserved_half = 1),
+    BAD("spin_us", .spin_us = 10001),
 };
 
 static void what_is_wrong_is_named(void **state)

@@ -128,7 +128,7 @@ static void a_connection_that_ended_unseen_does_not_stand(void **state)
     fake_redis_cut(fake);
     assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[2], seat_deadline(), &view, &error));
     assert_int_equal(changes[false], 1);
-    assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[3], seat_deadline(), &view, &error));
+    assert_status(DIBS_UNAVAILABLE, dibs__channel_open(channels[0], seat_deadline(), &view, &error));
     assert_int_equal(changes[false], 1);
     expect_what_is_heard(dibs__redis_of(store), changes);
     store->ops->close(store);

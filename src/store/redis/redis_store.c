@@ -224,6 +224,7 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
     store->config = *config;
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
+    dibs__spin_init(&store->endpoint.spin, config->clock, config->spin_us);
     name_client(&store->endpoint, config->client_name);
     store->key_prefix = strdup(config->key_prefix);
     if (!store->key_prefix || !make_parts(store)) {

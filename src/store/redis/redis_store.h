@@ -23,7 +23,7 @@
 #include "store/redis/retractions.h"
 #include "store/store.h"
 
-#define DIBS__SHARED 4
+#define DIBS__SHARED 3    /* with the one of the scheduler and that of the subscriber five connections */
 #define DIBS__EXCLUSIVE 8 /* only with min_replicas */
 
 DIBS__MUTEX_CLASS(dibs__redis_mutex);
