@@ -22,10 +22,13 @@ void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_c
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const struct dibs__words *words)
 {
-    bool by_text = with_text || !view->shas[script][0];
+    unsigned bit = 1u << script;
+    bool by_text = with_text || !(atomic_load_explicit(view->scripts, memory_order_relaxed) & bit);
 
+    if (by_text)
+        atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
     words->words[0] = by_text ? "EVAL" : "EVALSHA";
-    words->words[1] = by_text ? dibs__script_text(script) : view->shas[script];
+    words->words[1] = by_text ? dibs__script_text(script) : dibs__script_sha(script);
     words->sizes[0] = strlen(words->words[0]);
     words->sizes[1] = strlen(words->words[1]);
 }

@@ -3,6 +3,7 @@
 #define DIBS_REDIS_CALL_H
 
 #include "redis/channel.h"
+#include "redis/scripts.h"
 
 /* The words of a command, in arrays of the caller's. Pointers are kept to what is added, not copies. */
 struct dibs__words {
@@ -17,7 +18,10 @@ void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size);
 #define DIBS__SCRIPT_WORDS 3
 void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_count);
 
-/* Fills the first two words: EVALSHA with the sha that the link knows, else EVAL with the text. */
+/*
+ * Fills the first two words: EVALSHA, or EVAL with the text where the server is not known to have the script. From the
+ * text on, it is.
+ */
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const struct dibs__words *words);
 

@@ -60,11 +60,8 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->may_publish = channel->link->may_publish;
     view->cluster = channel->link->cluster;
     view->server = dibs__link_server(channel->link);
-    memcpy(view->shas, channel->link->shas, sizeof view->shas);
+    view->scripts = &channel->endpoint->scripts;
 }
-
-_Static_assert(sizeof((struct dibs__link_view *)0)->shas == sizeof((struct dibs__link *)0)->shas,
-               "a view has room for the shas of a link");
 
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error)

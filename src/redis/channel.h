@@ -81,8 +81,8 @@ struct dibs__link_view {
     uint64_t unended; /* what was sent on connections up to this serial may still arrive; 0: on none */
     bool may_publish;
     bool cluster;
-    uint64_t server; /* see dibs__link_server */
-    char shas[DIBS__SCRIPT_COUNT][DIBS__SHA + 1];
+    uint64_t server;      /* see dibs__link_server */
+    atomic_uint *scripts; /* of the endpoint: a hint, one bit for each script that the server has */
 };
 
 /*

@@ -6,6 +6,7 @@
 
 #include "redis/link.h"
 #include "redis/reply.h"
+#include "redis/scripts.h"
 
 #define WORDS_MAX 4
 #define NUMBER_SIZE 24
@@ -16,9 +17,16 @@
 /* Words that stand for something that the link knows. They are compared by address. */
 static const char USER[] = "the user", PASSWORD[] = "the password", DATABASE[] = "the database";
 static const char CLIENT_NAME[] = "the name of this client", CHANNEL[] = "the channel of this runtime";
-static const char SCRIPT[] = "the text of a script", CLIENT_BEFORE[] = "the id of the link before";
+static const char SCRIPT[] = "the text of a script", SHAS[] = "the ids of all scripts";
+static const char CLIENT_BEFORE[] = "the id of the link before";
+
+enum moment {
+    FIRST, /* before anything was answered */
+    LATER, /* once all commands of the first moment have been answered, which stand before */
+};
 
 struct command {
+    enum moment moment;
     const char *name;                               /* in a sentence about its refusal */
     const char *words[WORDS_MAX];                   /* those that the link lacks are left out */
     int rounds;                                     /* how often it is said; 0: once */
@@ -45,6 +53,27 @@ static bool needs_select(const struct dibs__link *link)
     return runs_scripts(link) && link->endpoint->url.db != 0;
 }
 
+static bool needs_scripts(const struct dibs__link *link)
+{
+    return runs_scripts(link) && link->greeting.no_eval;
+}
+
+static bool knows_servers(const struct dibs__link *link)
+{
+    return link->before.run_id[0] && link->id.run_id[0];
+}
+
+/*
+ * If the same server process still runs, it may still have the link before, so
+ * that link is ended. Another process never had it. Nothing else proves that
+ * what was sent on it can no longer arrive.
+ */
+static bool needs_end_before(const struct dibs__link *link)
+{
+    return knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) == 0 &&
+           dibs__link_can_be_ended(&link->before);
+}
+
 /* ----------------------------------------------------- what a refusal means */
 
 static bool lacks_right(const redisReply *no)
@@ -66,21 +95,11 @@ static bool unless_optional(const struct dibs__link *link, const redisReply *no)
     return !lacks_right(no) && dibs__reply_status(no->str) != DIBS_STORE_ERROR;
 }
 
-/* A script that can't be loaded is sent as text. */
-static bool unless_sent_as_text(const struct dibs__link *link, const redisReply *no)
+/* For what there is another way to do. */
+static bool unless_forbidden(const struct dibs__link *link, const redisReply *no)
 {
     (void)link;
     return !lacks_right(no);
-}
-
-/* Without EVAL each script must be known to the server by its sha. */
-static bool unless_all_are_loaded(const struct dibs__link *link, const redisReply *no)
-{
-    bool loaded = true;
-
-    for (int i = 0; i < DIBS__SCRIPT_COUNT && loaded; i++)
-        loaded = link->shas[i][0];
-    return !lacks_right(no) || !loaded;
 }
 
 /* -------------------------------------------------------- what answers tell */
@@ -111,6 +130,7 @@ static bool take_client(struct dibs__link *link, const redisReply *reply)
 static bool take_run_id(struct dibs__link *link, const redisReply *reply)
 {
     take_id(link->id.run_id, reply, "run_id:");
+    link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) != 0;
     return true;
 }
 
@@ -136,14 +156,32 @@ static bool take_replication_id(struct dibs__link *link, const redisReply *reply
     return true;
 }
 
+/* Where the account may not ask, each text is sent once. */
+static bool take_scripts(struct dibs__link *link, const redisReply *reply)
+{
+    unsigned scripts = 0;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != DIBS__SCRIPT_COUNT)
+        return reply->type == REDIS_REPLY_ERROR;
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
+        scripts |= (unsigned)(reply->element[i]->type == REDIS_REPLY_INTEGER && reply->element[i]->integer == 1) << i;
+    atomic_store_explicit(&link->endpoint->scripts, scripts, memory_order_relaxed);
+    return true;
+}
+
+static bool take_no_eval(struct dibs__link *link, const redisReply *reply)
+{
+    link->greeting.no_eval = reply->type == REDIS_REPLY_ERROR;
+    return true;
+}
+
 static bool take_sha(struct dibs__link *link, const redisReply *reply)
 {
-    bool is_sha = reply->type == REDIS_REPLY_STRING && reply->len == DIBS__SHA;
+    int script = link->greeting.round;
 
-    DIBS__REQUIRE(link->greeting.round < DIBS__SCRIPT_COUNT);
-    if (is_sha)
-        memcpy(link->shas[link->greeting.round], reply->str, DIBS__SHA);
-    return is_sha || reply->type == REDIS_REPLY_ERROR;
+    DIBS__REQUIRE(script < DIBS__SCRIPT_COUNT);
+    atomic_fetch_or_explicit(&link->endpoint->scripts, 1u << script, memory_order_relaxed);
+    return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, dibs__script_sha((enum dibs__script)script)) == 0;
 }
 
 static bool take_may_publish(struct dibs__link *link, const redisReply *reply)
@@ -170,25 +208,22 @@ static bool take_ended(struct dibs__link *link, const redisReply *reply)
 
 /* The greeting, in this order. One more command is one more line. */
 static const struct command greeting[] = {
-    {"AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, always, NULL},
-    {"SELECT", {"SELECT", DATABASE}, 0, needs_select, always, NULL},
-    {"CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, unless_optional, NULL},
-    {"CLIENT ID", {"CLIENT", "ID"}, 0, NULL, unless_optional, take_client},
-    {"INFO", {"INFO", "server"}, 0, NULL, unless_optional, take_run_id},
-    {"CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, NULL, unless_optional, take_may_kill},
-    {"TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
-    {"INFO", {"INFO", "replication"}, 0, runs_scripts, unless_optional, take_replication_id},
-    {"SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, runs_scripts, unless_sent_as_text, take_sha},
-    {"EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_all_are_loaded, NULL},
-    {"PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
-    {"INFO", {"INFO", "cluster"}, 0, runs_scripts, unless_optional, take_cluster},
+    {FIRST, "AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, always, NULL},
+    {FIRST, "SELECT", {"SELECT", DATABASE}, 0, needs_select, always, NULL},
+    {FIRST, "CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, unless_optional, NULL},
+    {FIRST, "CLIENT ID", {"CLIENT", "ID"}, 0, NULL, unless_optional, take_client},
+    {FIRST, "INFO", {"INFO", "server"}, 0, NULL, unless_optional, take_run_id},
+    {FIRST, "CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, NULL, unless_optional, take_may_kill},
+    {FIRST, "TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
+    {FIRST, "INFO", {"INFO", "replication"}, 0, runs_scripts, unless_optional, take_replication_id},
+    {FIRST, "SCRIPT EXISTS", {"SCRIPT", "EXISTS", SHAS}, 0, runs_scripts, unless_forbidden, take_scripts},
+    {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_forbidden, take_no_eval},
+    {FIRST, "PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
+    {FIRST, "INFO", {"INFO", "cluster"}, 0, runs_scripts, unless_optional, take_cluster},
+    {LATER, "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, needs_end_before, unless_optional, take_ended},
+    {LATER, "EVAL, SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, needs_scripts, always, take_sha},
 };
 #define COMMANDS (sizeof greeting / sizeof greeting[0])
-
-/* Said after the greeting, where the link before may still live at the same server. */
-static const struct command end_before = {
-    "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, NULL, unless_optional, take_ended,
-};
 
 static bool applies(const struct dibs__link *link, const struct command *command)
 {
@@ -225,35 +260,45 @@ static const char *meaning(const struct dibs__link *link, const char *word, int 
 
 static bool say(struct dibs__link *link, const struct command *command, int round)
 {
-    const char *words[WORDS_MAX];
-    size_t sizes[WORDS_MAX];
+    const char *words[WORDS_MAX + DIBS__SCRIPT_COUNT];
+    size_t sizes[WORDS_MAX + DIBS__SCRIPT_COUNT];
     char number[NUMBER_SIZE];
     int count = 0;
 
     for (int i = 0; i < WORDS_MAX && command->words[i]; i++) {
-        const char *word = meaning(link, command->words[i], round, number);
-        if (!word)
-            continue;
-        words[count] = word;
-        sizes[count++] = strlen(word);
+        const char *word = command->words[i] == SHAS ? NULL : meaning(link, command->words[i], round, number);
+        if (word)
+            words[count++] = word;
+        for (int script = 0; script < DIBS__SCRIPT_COUNT && command->words[i] == SHAS; script++)
+            words[count++] = dibs__script_sha((enum dibs__script)script);
     }
+    for (int i = 0; i < count; i++)
+        sizes[i] = strlen(words[i]);
     if (!dibs__buffer_command(&link->out, count, words, sizes))
         return false;
     atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
     return true;
 }
 
-dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct dibs__error *error)
+static dibs_status say_all(struct dibs__link *link, enum moment moment, struct dibs__error *error)
 {
     bool said = true;
 
+    for (size_t i = 0; i < COMMANDS && said; i++) {
+        const struct command *command = &greeting[i];
+        bool is_said = command->moment == moment && applies(link, command);
+        for (int round = 0; is_said && said && (round == 0 || round < command->rounds); round++)
+            said = say(link, command, round);
+    }
+    return said ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+}
+
+dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct dibs__error *error)
+{
     DIBS__REQUIRE(link->state == DIBS__LINK_CONNECTING && link->transport->connected);
-    for (size_t i = 0; i < COMMANDS && said; i++)
-        for (int round = 0; (round == 0 || round < greeting[i].rounds) && said && applies(link, &greeting[i]); round++)
-            said = say(link, &greeting[i], round);
     link->greeted_at = now;
     link->state = DIBS__LINK_GREETING;
-    return said ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+    return say_all(link, FIRST, error);
 }
 
 /* ---------------------------------------------------------------- listening */
@@ -298,42 +343,23 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     return good ? DIBS_OK : error->status;
 }
 
-/*
- * The greeting has been answered. If the same server process still runs, it may
- * still have the link before, so that link is ended. Another process never had
- * it. Nothing else proves that what was sent on it can no longer arrive.
- */
-static dibs_status end_link_before(struct dibs__link *link, struct dibs__error *error)
-{
-    bool known = link->before.run_id[0] && link->id.run_id[0];
-    bool same_server = known && strcmp(link->before.run_id, link->id.run_id) == 0;
-
-    link->ended_before = known && !same_server;
-    if (!same_server || !dibs__link_can_be_ended(&link->before)) {
-        link->state = DIBS__LINK_READY;
-        return DIBS_OK;
-    }
-    link->state = DIBS__LINK_KILLING;
-    return say(link, &end_before, 0) ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory");
-}
-
 dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error)
 {
     const struct command *command;
-    bool complete;
+    dibs_status status = DIBS_OK;
+    bool complete = true;
 
-    DIBS__REQUIRE(link->state == DIBS__LINK_GREETING || link->state == DIBS__LINK_KILLING);
-    if (link->state == DIBS__LINK_KILLING) {
-        dibs_status status = take_answer(link, &end_before, &complete, error);
+    DIBS__REQUIRE(link->state == DIBS__LINK_GREETING || link->state == DIBS__LINK_FOLLOWING);
+    while (status == DIBS_OK && complete && (command = awaited(link))) {
+        if (command->moment == LATER && link->state == DIBS__LINK_GREETING) {
+            link->state = DIBS__LINK_FOLLOWING;
+            return say_all(link, LATER, error);
+        }
+        status = take_answer(link, command, &complete, error);
         if (status == DIBS_OK && complete)
-            link->state = DIBS__LINK_READY;
-        return status;
+            advance(link);
     }
-    while ((command = awaited(link))) {
-        dibs_status status = take_answer(link, command, &complete, error);
-        if (status != DIBS_OK || !complete)
-            return status;
-        advance(link);
-    }
-    return end_link_before(link, error);
+    if (status == DIBS_OK && complete)
+        link->state = DIBS__LINK_READY;
+    return status;
 }

@@ -16,11 +16,9 @@
 #include "redis/buffer.h"
 #include "redis/endpoint.h"
 #include "redis/greeting.h"
-#include "redis/scripts.h"
 #include "redis/transport.h"
 
 #define DIBS__RUN_ID 40 /* digits of the id of a server's process, and of that of its data */
-#define DIBS__SHA 40    /* digits of the id of a script */
 #define DIBS__IN 16384  /* bytes received at a time */
 
 /* What has to be known of a link to have the server end it later. */
@@ -32,13 +30,13 @@ struct dibs__link_id {
 
 enum dibs__link_use {
     DIBS__LINK_COMMANDS,      /* runs scripts, in the database of the URL */
-    DIBS__LINK_SUBSCRIPTIONS, /* selects no database and loads no scripts */
+    DIBS__LINK_SUBSCRIPTIONS, /* selects no database and runs no scripts */
 };
 
 enum dibs__link_state {
     DIBS__LINK_CONNECTING, /* the transport is not connected yet */
     DIBS__LINK_GREETING,   /* the greeting was sent, and is being answered */
-    DIBS__LINK_KILLING,    /* the server was asked to end the link before */
+    DIBS__LINK_FOLLOWING,  /* what the answers called for was sent, and is being answered */
     DIBS__LINK_READY,      /* the link can be used */
 };
 
@@ -58,11 +56,10 @@ struct dibs__link {
 
     /* Told by the answers to the greeting. */
     struct dibs__link_id id;
-    bool ended_before;                            /* the link before has ended at the server, or was another server's */
-    bool may_publish;                             /* to the endpoint's channel */
-    bool cluster;                                 /* the server is part of a cluster */
-    char replication_id[DIBS__RUN_ID + 1];        /* of the server's data; "": not known */
-    char shas[DIBS__SCRIPT_COUNT][DIBS__SHA + 1]; /* "": SCRIPT LOAD was refused, so the text must be sent */
+    bool ended_before;                     /* the link before has ended at the server, or was another server's */
+    bool may_publish;                      /* to the endpoint's channel */
+    bool cluster;                          /* the server is part of a cluster */
+    char replication_id[DIBS__RUN_ID + 1]; /* of the server's data; "": not known */
     int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
                                 channel's mutex once ready */
     char in[DIBS__IN];       /* the receiving thread's; not on the stack, which may be small */

@@ -1,4 +1,4 @@
-/* The Lua scripts, built into the library from scripts/NAME.lua. */
+/* The Lua scripts, built into the library from scripts/NAME.lua, and the ids by which servers know them. */
 #ifndef DIBS_REDIS_SCRIPTS_H
 #define DIBS_REDIS_SCRIPTS_H
 
@@ -11,10 +11,13 @@ enum dibs__script {
         DIBS__SCRIPT_COUNT
 };
 
-#define DIBS__SCRIPT_EXTERN(name) extern const char dibs__lua_##name[];
+#define DIBS__SHA 40 /* digits of the id of a script */
+
+#define DIBS__SCRIPT_EXTERN(name) extern const char dibs__lua_##name[], dibs__sha_##name[DIBS__SHA + 1];
 DIBS__SCRIPT_MAP(DIBS__SCRIPT_EXTERN)
 #undef DIBS__SCRIPT_EXTERN
 
 const char *dibs__script_text(enum dibs__script script);
+const char *dibs__script_sha(enum dibs__script script); /* the SHA-1 of the text, in hexadecimal digits */
 
 #endif

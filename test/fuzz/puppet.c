@@ -78,13 +78,11 @@ static bool is_of_greeting(const struct resp_words *command)
 
 /* --------------------------------------------------------------- by the book */
 
-/* The last digit of the hashes that this server gives out tells which script is meant. */
 static enum dibs__script script_of(const struct resp_words *command)
 {
-    if (resp_word_is(command, 0, "EVALSHA"))
-        return (enum dibs__script)((command->at[1][39] - '0') % DIBS__SCRIPT_COUNT);
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
-        if (resp_word_is(command, 1, dibs__script_text((enum dibs__script)i)))
+        if (resp_word_is(command, 1, dibs__script_sha((enum dibs__script)i)) ||
+            resp_word_is(command, 1, dibs__script_text((enum dibs__script)i)))
             return (enum dibs__script)i;
     abort();
 }
@@ -123,15 +121,23 @@ static void answer_script(struct puppet *puppet, const struct resp_words *comman
     }
 }
 
-static void answer_greeting(struct puppet *puppet, struct puppet_peer *peer, const struct resp_words *command,
-                            char *out, size_t size)
+/* Every second script is there. */
+static void answer_exists(const struct resp_words *command, char *out, size_t size)
+{
+    int at = snprintf(out, size, "*%ld\r\n", command->count - 2);
+
+    for (long i = 2; i < command->count; i++)
+        at += snprintf(out + at, size - (size_t)at, ":%ld\r\n", i % 2);
+}
+
+static void answer_greeting(struct puppet *puppet, const struct resp_words *command, char *out, size_t size)
 {
     if (resp_word_is(command, 0, "INFO"))
         snprintf(out, size, "$49\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\n\r\n");
     else if (resp_word_is(command, 0, "TIME"))
         snprintf(out, size, "*2\r\n$1\r\n%d\r\n$6\r\n%06d\r\n", (int)(puppet->time / 1000000000 % 10), 0);
     else if (resp_word_is(command, 0, "SCRIPT"))
-        snprintf(out, size, "$40\r\n%040u\r\n", peer->scripts++ % 10);
+        answer_exists(command, out, size);
     else if (resp_word_is(command, 0, "SUBSCRIBE"))
         snprintf(out, size, "*3\r\n$9\r\nsubscribe\r\n$%zu\r\n%.*s\r\n:1\r\n", command->size[1], (int)command->size[1],
                  command->at[1]);
@@ -151,7 +157,7 @@ static void answer_by_the_book(struct puppet *puppet, struct puppet_peer *peer, 
     if (runs_script(command))
         answer_script(puppet, command, reply, sizeof reply);
     else
-        answer_greeting(puppet, peer, command, reply, sizeof reply);
+        answer_greeting(puppet, command, reply, sizeof reply);
     bytes_add_text(&peer->out, reply);
 }
 
@@ -215,7 +221,6 @@ static void take_in(struct puppet *puppet)
         }
         promise(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
         peer->fd = fd;
-        peer->scripts = 0;
     }
 }
 

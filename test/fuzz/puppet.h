@@ -24,7 +24,6 @@ enum { PUPPET_PEERS = 32 };
 
 struct puppet_peer {
     int fd; /* -1: free */
-    unsigned scripts;
     struct bytes in, out;
 };
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "redis/scripts.h"
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/script_server.h"
@@ -234,6 +235,42 @@ static void scripts_that_were_flushed(void **state)
     assert_int_equal(stats_of(f->rt).reconnects, 0);
 }
 
+static void a_script_has_the_id_that_the_server_gives_it(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
+        char sha[DIBS__SHA + 1];
+        assert_true(
+            server_string(f->server, sha, sizeof sha, "SCRIPT LOAD %s", dibs__script_text((enum dibs__script)i)));
+        assert_string_equal(sha, dibs__script_sha((enum dibs__script)i));
+    }
+}
+
+/* Without one of these rights, a server that never had the scripts gets them in another way. */
+static void each_way_to_give_it_the_scripts_will_do(void **state)
+{
+    static const char *const rights[] = {"+@all", "+@all -eval", "+@all -script", "+@all -script +script|load"};
+    fixture *f = *state;
+    char url[200];
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+        char command[200];
+        dibs_runtime *rt;
+        snprintf(command, sizeof command, "ACL SETUSER u reset on >pw ~* &* %s", rights[i]);
+        server_do(f->server, command);
+        server_do(f->server, "SCRIPT FLUSH");
+        assert_status(DIBS_OK, open_status(url, NULL, &rt));
+        for (int round = 0; round < 2; round++) {
+            assert_status(DIBS_OK, dibs_lock(rt, "x"));
+            assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        }
+        assert_true(i > 0 || stats_of(rt).store_errors == 0);
+        dibs_close(rt);
+    }
+}
+
 static void connections_that_were_killed(void **state)
 {
     fixture *f = *state;
@@ -281,6 +318,8 @@ int main(void)
         TEST(closing_in_an_outage_is_bounded),
         TEST(down_and_up_are_told),
         TEST(scripts_that_were_flushed),
+        TEST(a_script_has_the_id_that_the_server_gives_it),
+        TEST(each_way_to_give_it_the_scripts_will_do),
         TEST(connections_that_were_killed),
         TEST(no_room_for_another_client),
         TEST(an_outage_is_no_storm_of_connections),

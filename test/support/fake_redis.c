@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "redis/scripts.h"
 #include "support/listener.h"
 #include "support/resp.h"
 #include "support/test.h"
@@ -73,13 +74,40 @@ static void add_bulk(struct bytes *out, const char *data, size_t size)
     bytes_add(out, "\r\n", 2);
 }
 
+static void add_ones(struct bytes *out, long count)
+{
+    char head[32];
+
+    snprintf(head, sizeof head, "*%ld\r\n", count);
+    bytes_add_text(out, head);
+    for (long i = 0; i < count; i++)
+        bytes_add_text(out, ":1\r\n");
+}
+
+/* "" for a text that is none of ours. */
+static const char *sha_of(const struct resp_words *words)
+{
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
+        if (resp_word_is(words, 2, dibs__script_text((enum dibs__script)i)))
+            return dibs__script_sha((enum dibs__script)i);
+    return "";
+}
+
 /* What Redis would say. */
-static void add_usual(fake_redis *f, struct peer *peer, const char *text, const struct resp_words *words)
+static void add_usual(struct peer *peer, const char *text, const struct resp_words *words)
 {
     char reply[96];
 
     if (begins(text, "ECHO ")) {
         add_bulk(&peer->out, words->at[1], words->size[1]);
+        return;
+    }
+    if (begins(text, "SCRIPT EXISTS")) {
+        add_ones(&peer->out, words->count - 2);
+        return;
+    }
+    if (begins(text, "SCRIPT LOAD")) {
+        add_bulk(&peer->out, sha_of(words), strlen(sha_of(words)));
         return;
     }
     if (begins(text, "CLIENT ID"))
@@ -90,8 +118,6 @@ static void add_usual(fake_redis *f, struct peer *peer, const char *text, const 
         snprintf(reply, sizeof reply, ":0\r\n");
     else if (begins(text, "TIME"))
         snprintf(reply, sizeof reply, "*2\r\n$1\r\n5\r\n$1\r\n7\r\n");
-    else if (begins(text, "SCRIPT LOAD"))
-        snprintf(reply, sizeof reply, "$40\r\n%040u\r\n", f->log_count);
     else if (begins(text, "EVAL return 1"))
         snprintf(reply, sizeof reply, ":1\r\n");
     else
@@ -110,7 +136,7 @@ static void answer(fake_redis *f, struct peer *peer, const struct resp_words *wo
             return;
         }
     }
-    add_usual(f, peer, text, words);
+    add_usual(peer, text, words);
 }
 
 /* -------------------------------------------------------------------- loop */

@@ -1,6 +1,7 @@
 /* Servers that refuse a part of the greeting, or answer it as no Redis server does. */
 #include <stdio.h>
 
+#include "redis/scripts.h"
 #include "support/test.h"
 #include "unit/link_setup.h"
 
@@ -27,8 +28,7 @@ static void rights_that_are_good_to_have_may_be_missing(void **state)
     assert_false(link->id.may_kill);
     assert_false(dibs__link_can_be_ended(&link->id));
     assert_string_equal(link->id.run_id, "");
-    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
-        assert_string_equal(link->shas[i], "");
+    assert_int_equal(r->endpoint.scripts, 0);
     dibs__link_free(link);
 }
 
@@ -39,6 +39,9 @@ static void eval_may_be_forbidden_where_the_scripts_are_loaded(void **state)
     fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
     connect_and_leave(r, NULL);
     expect_refused(r, "SCRIPT LOAD", "-NOPERM no right\r\n", DIBS_DENIED);
+    expect_refused(r, "SCRIPT LOAD", "-ERR xyz\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT LOAD", "$40\r\n0123456789012345678901234567890123456789\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
 }
 
 static void who_is_not_let_in_gets_no_connection(void **state)
@@ -58,9 +61,10 @@ static void a_server_that_takes_no_scripts_is_of_no_use(void **state)
 {
     struct rig *r = *state;
 
-    expect_refused(r, "SCRIPT LOAD", "-ERR unknown command\r\n", DIBS_STORE_ERROR);
-    expect_refused(r, "SCRIPT LOAD", ":1\r\n", DIBS_STORE_ERROR);
-    expect_refused(r, "SCRIPT LOAD", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
+    expect_refused(r, "SCRIPT EXISTS", "-ERR unknown command\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT EXISTS", ":1\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT EXISTS", "*1\r\n:1\r\n", DIBS_STORE_ERROR);
+    expect_refused(r, "SCRIPT EXISTS", "-LOADING Redis is loading the dataset in memory\r\n", DIBS_UNAVAILABLE);
 }
 
 /*
@@ -84,8 +88,8 @@ static void a_refusal_is_told_in_our_words(void **state)
         {"SELECT", "-ERR DB index is out of range xyz\r\n", DIBS_STORE_ERROR, "SELECT", "no database"},
         {"SELECT", "-ERR SELECT is not allowed in cluster mode xyz\r\n", DIBS_STORE_ERROR, "SELECT", "cluster"},
         {"CLIENT SETNAME", "-NOAUTH xyz\r\n", DIBS_DENIED, "CLIENT SETNAME", "wants a password (NOAUTH)"},
-        {"SCRIPT", "-LOADING xyz\r\n", DIBS_UNAVAILABLE, "SCRIPT LOAD", "LOADING"},
-        {"SCRIPT", ":1\r\n", DIBS_STORE_ERROR, "SCRIPT LOAD", "as no Redis server does"},
+        {"SCRIPT", "-LOADING xyz\r\n", DIBS_UNAVAILABLE, "SCRIPT EXISTS", "LOADING"},
+        {"SCRIPT", ":1\r\n", DIBS_STORE_ERROR, "SCRIPT EXISTS", "as no Redis server does"},
         {"EVAL", "-ERR xyz\r\n", DIBS_STORE_ERROR, "EVAL", "ERR"},
         {"INFO", "-BUSY xyz\r\n", DIBS_UNAVAILABLE, "INFO", "BUSY"},
         {"TIME", "xyz\r\n", DIBS_STORE_ERROR, "127.0.0.1", "does not speak as a Redis server"},
@@ -111,7 +115,7 @@ static void a_right_that_is_missing_is_named(void **state)
 
     fake_redis_answer(r->fake, "SCRIPT", "-NOPERM xyz\r\n");
     expect_refused(r, "EVAL", "-NOPERM xyz\r\n", DIBS_DENIED);
-    assert_non_null(strstr(r->error.detail, "EVAL: the account has no permission for that (NOPERM)"));
+    assert_non_null(strstr(r->error.detail, "EVAL, SCRIPT LOAD: the account has no permission for that (NOPERM)"));
 }
 
 /* --------------------------------------------------------------- odd answers */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "redis/scripts.h"
 #include "support/test.h"
 #include "unit/link_setup.h"
 
@@ -17,26 +18,58 @@ static void expect_in_order(struct rig *r, const char *const *prefixes, size_t c
 
 static void it_greets_in_order(void **state)
 {
-    static const char *const order[] = {
-        "CLIENT SETNAME tester", "CLIENT ID",  "INFO server", "CLIENT KILL ID 9223372036854775807", "TIME",
-        "INFO replication",      "SCRIPT LOAD"};
+    static const char *const order[] = {"CLIENT SETNAME tester",
+                                        "CLIENT ID",
+                                        "INFO server",
+                                        "CLIENT KILL ID 9223372036854775807",
+                                        "TIME",
+                                        "INFO replication",
+                                        "SCRIPT EXISTS ",
+                                        "EVAL return 1 0",
+                                        "PUBLISH dibs:test ",
+                                        "INFO cluster"};
     struct rig *r = *state;
 
     struct dibs__link *link = connected(r, NULL);
     expect_in_order(r, order, sizeof order / sizeof *order);
-    assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
-    assert_int_equal(fake_redis_place(r->fake, "EVAL return 1 0", 1), 6 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(fake_redis_place(r->fake, "PUBLISH dibs:test ", 1), 7 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(fake_redis_place(r->fake, "INFO cluster", 1), 8 + DIBS__SCRIPT_COUNT);
-    assert_int_equal(r->commands, 9 + DIBS__SCRIPT_COUNT);
+    assert_int_equal(fake_redis_count(r->fake, ""), sizeof order / sizeof *order);
+    assert_int_equal(r->commands, sizeof order / sizeof *order);
     assert_true(link->may_publish);
     assert_int_equal(link->id.client, 1);
     assert_string_equal(link->id.run_id, FAKE_RUN_ID);
     assert_true(link->id.may_kill && dibs__link_can_be_ended(&link->id));
     assert_int_equal(link->server_ahead_us, 5000007 - link->greeted_at / 1000);
-    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) /* the fake tells as a sha which command it was */
-        assert_int_equal(strtol(link->shas[i], NULL, 10), 7 + i);
     dibs__link_free(link);
+}
+
+static void a_server_says_which_scripts_it_has(void **state)
+{
+    struct rig *r = *state;
+
+    connect_and_leave(r, NULL);
+    assert_int_equal(r->endpoint.scripts, (1u << DIBS__SCRIPT_COUNT) - 1);
+    fake_redis_answer(r->fake, "SCRIPT EXISTS", "*7\r\n:0\r\n:1\r\n:0\r\n:0\r\n:2\r\n+1\r\n:1\r\n");
+    connect_and_leave(r, NULL);
+    assert_int_equal(r->endpoint.scripts, 1u << 1 | 1u << 6);
+    fake_redis_answer(r->fake, "SCRIPT EXISTS", "-NOPERM no right\r\n");
+    connect_and_leave(r, NULL);
+    assert_int_equal(r->endpoint.scripts, 1u << 1 | 1u << 6);
+}
+
+/* Otherwise the scripts are sent as text, each when it is first used. */
+static void only_without_eval_the_scripts_are_loaded(void **state)
+{
+    struct rig *r = *state;
+
+    connect_and_leave(r, NULL);
+    assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), 0);
+    fake_redis_answer(r->fake, "SCRIPT EXISTS", "-NOPERM no right\r\n");
+    fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
+    r->endpoint.scripts = 0;
+    connect_and_leave(r, NULL);
+    assert_int_equal(fake_redis_count(r->fake, "SCRIPT LOAD"), DIBS__SCRIPT_COUNT);
+    assert_true(fake_redis_place(r->fake, "SCRIPT LOAD", 1) > fake_redis_place(r->fake, "INFO cluster", 2));
+    assert_int_equal(r->endpoint.scripts, (1u << DIBS__SCRIPT_COUNT) - 1);
 }
 
 static void it_is_let_in_first(void **state)
@@ -93,8 +126,11 @@ static void the_link_before_is_ended(void **state)
 
     connect_and_leave(r, &first);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
-    /* behind the whole greeting of the second link */
+    /* behind what the second link is asked at first, and before what it is asked later */
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 1) > fake_redis_place(r->fake, "EVAL return 1", 2));
+    fake_redis_answer(r->fake, "EVAL return 1", "-NOPERM no right\r\n");
+    connect_and_leave(r, &first);
+    assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "SCRIPT LOAD", 1));
 }
 
 /* The greeting asks only whether the account may kill, with the id of no client. */
@@ -161,6 +197,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(it_greets_in_order),
+        TEST(a_server_says_which_scripts_it_has),
+        TEST(only_without_eval_the_scripts_are_loaded),
         TEST(it_is_let_in_first),
         TEST(a_password_alone_needs_no_user),
         TEST(for_subscriptions_it_is_only_let_in),

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "redis/scripts.h"
 #include "store/redis/retractions.h"
 #include "support/fake_redis.h"
 #include "support/moved_clock.h"
@@ -197,17 +198,15 @@ static void on_the_connection_of_the_ask_while_it_stands(void **state)
 static void the_keys_and_the_token_are_sent_as_they_are(void **state)
 {
     struct rig *r = *state;
-    struct dibs__link_view view;
     char expected[256];
     struct dibs__route route = route_of_ask(r, 0);
 
-    assert_true(dibs__channel_view(r->asks, &view));
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
     snprintf(expected, sizeof expected,
              "EVALSHA %s 4 p:name dibs:fence:{p:name} dibs:queue:{p:name} dibs:waiters:{p:name} token",
-             view.shas[DIBS__SCRIPT_retract]);
+             dibs__script_sha(DIBS__SCRIPT_retract));
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
 
@@ -476,11 +475,11 @@ static void a_batch_that_is_refused_is_sent_one_by_one(void **state)
 {
     struct rig *r = *state;
     struct dibs__route nowhere = {.channel = NULL};
-    struct dibs__link_view view = open_channel(r, r->background);
     char of_three[128], of_one[128];
 
-    snprintf(of_three, sizeof of_three, "EVALSHA %s 12", view.shas[DIBS__SCRIPT_retract]);
-    snprintf(of_one, sizeof of_one, "EVALSHA %s 4", view.shas[DIBS__SCRIPT_retract]);
+    open_channel(r, r->background);
+    snprintf(of_three, sizeof of_three, "EVALSHA %s 12", dibs__script_sha(DIBS__SCRIPT_retract));
+    snprintf(of_one, sizeof of_one, "EVALSHA %s 4", dibs__script_sha(DIBS__SCRIPT_retract));
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_answer(r->fake, of_three, "-NOPERM No permissions to access a key\r\n");
     add_many(r, 3, &nowhere);
