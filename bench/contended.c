@@ -35,7 +35,8 @@ static const struct part *const parts[] = {&handover_part, &threads_part, &share
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
-static bool anywhere; /* the server has no core of its own in any part */
+static const struct part *only; /* NULL: all */
+static bool anywhere;           /* the server has no core of its own in any part */
 
 static void set_apart(void)
 {
@@ -48,12 +49,12 @@ static void set_apart(void)
 }
 
 /* Whether there are figures. */
-static bool run_part(const struct part *part, enum bench_transport transport)
+static bool run_part(const struct part *part)
 {
     void *memory = team_memory(part->memory);
 
-    printf("%s: %s, %s\n", part->name, part->title, bench_transport_name(transport));
-    target_of(part->name, bench_transport_name(transport), part->title);
+    printf("%s: %s, %s\n", part->name, part->title, bench_transport_name(bench_transport));
+    target_of(part->name, bench_transport_name(bench_transport), part->title);
     if (part->apart)
         set_apart();
     bool done = team_run(part->processes, part->work, memory, part->limit_s);
@@ -79,7 +80,6 @@ static int usage(FILE *out, int status)
     return status;
 }
 
-/* NULL: all parts. */
 static const struct part *find(const char *name)
 {
     for (unsigned i = 0; i < PARTS; i++)
@@ -89,11 +89,10 @@ static const struct part *find(const char *name)
     exit(usage(stderr, 2));
 }
 
-static const struct part *read_options(int argc, char **argv)
+static void read_options(int argc, char **argv)
 {
     static const struct option options[] = {
         BENCH_OPTIONS, {"only", required_argument, NULL, 'o'}, {"anywhere", no_argument, NULL, 'a'}, {0}};
-    const struct part *only = NULL;
 
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option == 'h')
@@ -107,20 +106,20 @@ static const struct part *read_options(int argc, char **argv)
     }
     if (optind < argc)
         exit(usage(stderr, 2));
-    return only;
+}
+
+static bool run(void)
+{
+    bool done = true;
+
+    for (unsigned i = 0; i < PARTS; i++)
+        if (!only || only == parts[i])
+            done = run_part(parts[i]) && done;
+    return done;
 }
 
 int main(int argc, char **argv)
 {
-    const struct part *only = read_options(argc, argv);
-    bool done = true;
-
-    bench_start();
-    for (enum bench_transport transport = 0; transport < BENCH_TRANSPORTS; transport++) {
-        bench_use(transport);
-        for (unsigned i = 0; i < PARTS; i++)
-            if (bench_options.transport[transport] && (!only || only == parts[i]))
-                done = run_part(parts[i], transport) && done;
-    }
-    cleanup_exit(done ? 0 : 1);
+    read_options(argc, argv);
+    bench_run(run);
 }

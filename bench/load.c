@@ -194,26 +194,31 @@ static void measure_sleeping(const void *threads, double out[])
 
 /* ------------------------------------------------------------------ program */
 
-static bool run_cell(enum bench_transport transport, unsigned threads)
+static unsigned chosen; /* number of threads; 0: those of the table */
+
+static bool run_cell(unsigned threads)
 {
     static const struct side sides[] = {
         {"plain hiredis", measure_plain}, {"dibs", measure_dibs}, {"dibs without polling", measure_sleeping}};
+    static const struct table table = {"load", figures, FIGURES, sides, sizeof sides / sizeof *sides};
     static struct grid grid;
     char cell[32];
 
     snprintf(cell, sizeof cell, "%u threads", threads);
-    grid = (struct grid){.table = "load",
-                         .transport = bench_transport_name(transport),
-                         .cell = cell,
-                         .figures = FIGURES,
-                         .figure = figures};
-    if (!rounds_run(&grid, sides, sizeof sides / sizeof *sides, &threads))
-        return false;
-    grid_show(&grid);
-    return true;
+    return rounds_run(&grid, &table, cell, &threads);
 }
 
-static unsigned chosen; /* number of threads; 0: those of the table */
+static bool run(void)
+{
+    static const unsigned table[] = {16, 64};
+    bool done = true;
+
+    if (chosen)
+        return run_cell(chosen);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        done = run_cell(table[i]) && done;
+    return done;
+}
 
 static int usage(FILE *out, int status)
 {
@@ -240,21 +245,8 @@ static void read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static const unsigned table[] = {16, 64};
-    bool done = true;
-
     bench_options.rounds = ROUNDS;
     bench_options.round_ms = ROUND_MS;
     read_options(argc, argv);
-    bench_start();
-    for (enum bench_transport transport = 0; transport < BENCH_TRANSPORTS; transport++) {
-        if (!bench_options.transport[transport])
-            continue;
-        bench_use(transport);
-        if (chosen)
-            done = run_cell(transport, chosen) && done;
-        for (size_t i = 0; !chosen && i < sizeof table / sizeof *table; i++)
-            done = run_cell(transport, table[i]) && done;
-    }
-    cleanup_exit(done ? 0 : 1);
+    bench_run(run);
 }

@@ -167,24 +167,11 @@ enum { SIDES = sizeof sides / sizeof *sides };
 
 /* -------------------------------------------------------------------- cells */
 
-static bool failed;
-
-/* Whether there are figures. */
-static bool run_cell(struct grid *grid, const char *table, enum bench_transport transport, const char *cell,
-                     const struct condition *condition)
+static bool run_cell(struct grid *grid, const char *name, const char *cell, const struct condition *condition)
 {
-    *grid = (struct grid){.table = table,
-                          .transport = bench_transport_name(transport),
-                          .cell = cell,
-                          .figures = FIGURES,
-                          .figure = figures};
-    target_of(table, grid->transport, cell);
-    if (!rounds_run(grid, sides, condition->loops ? SIDES : SIDES - 1, condition)) {
-        failed = true;
-        return false;
-    }
-    grid_show(grid);
-    return true;
+    struct table table = {name, figures, FIGURES, sides, condition->loops ? SIDES : SIDES - 1};
+
+    return rounds_run(grid, &table, cell, condition);
 }
 
 static double ratio(const struct grid *grid, unsigned figure)
@@ -192,73 +179,80 @@ static double ratio(const struct grid *grid, unsigned figure)
     return grid_ratio(grid, DIBS, figure, PLAIN).median;
 }
 
-static void alone(enum bench_transport transport)
+static bool alone(void)
 {
     static struct grid grid;
 
-    if (!run_cell(&grid, "pair", transport, "alone", &(struct condition){.threads = 1}))
-        return;
+    if (!run_cell(&grid, "pair", "alone", &(struct condition){.threads = 1}))
+        return false;
     at_most("time of a pair", ratio(&grid, TIME), 0.65, "x");
     at_most("client CPU", ratio(&grid, CLIENT), 1.3, "x");
+    return true;
 }
 
-static void beside_loops(enum bench_transport transport, unsigned count)
+static bool beside_loops(unsigned count)
 {
     static struct grid grid;
     struct loops *loops = loops_start(count);
     char cell[64];
 
     snprintf(cell, sizeof cell, "beside %u busy loops", count);
-    if (run_cell(&grid, "pair", transport, cell, &(struct condition){.threads = 1, .loops = loops})) {
-        at_most("time of a pair", ratio(&grid, TIME), 1.05, "x");
-        at_least("turns of the busy loops", ratio(&grid, TURNS), 0.98, "x");
-    }
+    bool done = run_cell(&grid, "pair", cell, &(struct condition){.threads = 1, .loops = loops});
     loops_stop(loops);
+    if (!done)
+        return false;
+    at_most("time of a pair", ratio(&grid, TIME), 1.05, "x");
+    at_least("turns of the busy loops", ratio(&grid, TURNS), 0.98, "x");
+    return true;
 }
 
 /* So late is a reply; half of the delay lies on the way of the command. */
-static void over_long_wire(enum bench_transport transport, unsigned delay_us)
+static bool over_long_wire(unsigned delay_us)
 {
     static struct grid grid;
     char cell[64];
 
     snprintf(cell, sizeof cell, "with %u us on the wire", delay_us);
-    delay_start(transport, delay_us / 2);
-    if (run_cell(&grid, "pair", transport, cell, &(struct condition){.threads = 1})) {
-        at_most("time of a pair", ratio(&grid, TIME), 1.02, "x");
+    delay_start(delay_us / 2);
+    bool done = run_cell(&grid, "pair", cell, &(struct condition){.threads = 1});
+    delay_stop();
+    if (!done)
+        return false;
+    at_most("time of a pair", ratio(&grid, TIME), 1.02, "x");
 #if defined(DIBS_NO_SPIN)
-        at_most("client CPU over that without polling", grid_ratio(&grid, DIBS, CLIENT, SLEEPING).median, 1.1, "x");
+    at_most("client CPU over that without polling", grid_ratio(&grid, DIBS, CLIENT, SLEEPING).median, 1.1, "x");
 #endif
-    }
-    delay_stop(transport);
+    return true;
 }
 
-/* What a number of threads is to reach: pairs a second on the Unix socket and on TCP, over plain hiredis. */
-static double wanted(unsigned threads, enum bench_transport transport)
+/* What a number of threads is to reach: pairs a second over those of plain hiredis. 0: the table "pair" has the target.
+ */
+static double wanted(unsigned threads)
 {
     if (threads < 2)
-        return 0; /* the table "pair" has the target */
+        return 0;
     if (threads < 16)
         return 1.0;
     if (threads < 64)
-        return transport == BENCH_TCP ? 1.2 : 1.1;
-    return transport == BENCH_TCP ? 1.4 : 1.1;
+        return bench_transport == BENCH_TCP ? 1.2 : 1.1;
+    return bench_transport == BENCH_TCP ? 1.4 : 1.1;
 }
 
-static void threads(enum bench_transport transport, unsigned count)
+static bool threads(unsigned count)
 {
     static struct grid grid;
     char cell[32];
 
     snprintf(cell, sizeof cell, "%u thread%s", count, count == 1 ? "" : "s");
-    if (!run_cell(&grid, "threads", transport, cell, &(struct condition){.threads = count}))
-        return;
-    if (wanted(count, transport) > 0) {
-        at_least("pairs a second", ratio(&grid, RATE), wanted(count, transport), "x");
+    if (!run_cell(&grid, "threads", cell, &(struct condition){.threads = count}))
+        return false;
+    if (wanted(count) > 0) {
+        at_least("pairs a second", ratio(&grid, RATE), wanted(count), "x");
         at_most("client CPU", ratio(&grid, CLIENT), 1.0, "x");
     }
     at_most("server CPU", ratio(&grid, SERVER), 2, "x");
     at_most("connections", grid_value(&grid, DIBS, CONNECTIONS).high, 5, "");
+    return true;
 }
 
 /* ------------------------------------------------------------------ program */
@@ -324,35 +318,38 @@ static void read_options(int argc, char **argv)
     }
 }
 
-static void run_tables(enum bench_transport transport)
+static bool run_tables(void)
 {
     static const unsigned table[] = {1, 2, 4, 16, 64, 256};
+    bool done = true;
 
     if (!only_threads) {
-        alone(transport);
-        beside_loops(transport, loop_count);
-        over_long_wire(transport, delay_us);
+        done = alone() && done;
+        done = beside_loops(loop_count) && done;
+        done = over_long_wire(delay_us) && done;
     }
     for (size_t i = 0; !only_pair && i < sizeof table / sizeof *table; i++)
-        threads(transport, table[i]);
+        done = threads(table[i]) && done;
+    return done;
+}
+
+static bool run(void)
+{
+    bool done = true;
+
+    if (!choices && !with_loops && !with_delay)
+        return run_tables();
+    for (unsigned i = 0; i < choices; i++)
+        done = threads(chosen[i]) && done;
+    if (with_loops)
+        done = beside_loops(loop_count) && done;
+    if (with_delay)
+        done = over_long_wire(delay_us) && done;
+    return done;
 }
 
 int main(int argc, char **argv)
 {
     read_options(argc, argv);
-    bench_start();
-    for (enum bench_transport transport = 0; transport < BENCH_TRANSPORTS; transport++) {
-        if (!bench_options.transport[transport])
-            continue;
-        bench_use(transport);
-        for (unsigned i = 0; i < choices; i++)
-            threads(transport, chosen[i]);
-        if (with_loops)
-            beside_loops(transport, loop_count);
-        if (with_delay)
-            over_long_wire(transport, delay_us);
-        if (!choices && !with_loops && !with_delay)
-            run_tables(transport);
-    }
-    cleanup_exit(failed ? 1 : 0);
+    bench_run(run);
 }

@@ -17,6 +17,7 @@ void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);
 
 static atomic_ulong by_hiredis, by_others;
+static _Thread_local unsigned long by_this_thread;
 static atomic_uintptr_t hiredis_begin, hiredis_end; /* where its code is; 0: not known yet, or not a shared library */
 
 static void count(const void *caller)
@@ -25,6 +26,7 @@ static void count(const void *caller)
     bool inside = at >= atomic_load_explicit(&hiredis_begin, memory_order_relaxed) &&
                   at < atomic_load_explicit(&hiredis_end, memory_order_relaxed);
 
+    by_this_thread++;
     atomic_fetch_add_explicit(inside ? &by_hiredis : &by_others, 1, memory_order_relaxed);
 }
 
@@ -64,14 +66,16 @@ struct allocations allocations_now(void)
 {
     if (atomic_load(&hiredis_end) == 0)
         dl_iterate_phdr(find_hiredis, NULL);
-    return (struct allocations){.hiredis = (double)atomic_load(&by_hiredis), .others = (double)atomic_load(&by_others)};
+    return (struct allocations){.hiredis = (double)atomic_load(&by_hiredis),
+                                .others = (double)atomic_load(&by_others),
+                                .here = (double)by_this_thread};
 }
 
 #else
 
 struct allocations allocations_now(void)
 {
-    return (struct allocations){NAN, NAN};
+    return (struct allocations){NAN, NAN, NAN};
 }
 
 #endif

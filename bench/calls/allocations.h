@@ -5,9 +5,10 @@
 struct allocations {
     double hiredis; /* by the code of hiredis, where it is a shared library */
     double others;
+    double here; /* by the calling thread, whosever code */
 };
 
-/* All since the program began, by all threads; NAN: another C library, or a sanitizer has the allocator. */
+/* Since the program began, by all threads; NAN: another C library, or a sanitizer has the allocator. */
 struct allocations allocations_now(void);
 
 #endif

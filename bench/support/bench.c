@@ -14,6 +14,7 @@
 enum { STACK = 128 * 1024, PORT_TRIES = 3 };
 
 struct private_redis bench_server;
+enum bench_transport bench_transport;
 const char *bench_url;
 int bench_tcp_port;
 static char tcp_url[32]; /* read-only once started */
@@ -74,6 +75,7 @@ void bench_join(const char *url)
 
 void bench_use(enum bench_transport transport)
 {
+    bench_transport = transport;
     bench_use_url(transport == BENCH_TCP ? tcp_url : bench_server.url);
 }
 

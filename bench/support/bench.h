@@ -11,9 +11,10 @@
 
 enum bench_transport { BENCH_UNIX, BENCH_TCP, BENCH_TRANSPORTS };
 
-extern struct private_redis bench_server; /* read-only once started */
-extern int bench_tcp_port;                /* on 127.0.0.1; read-only once started */
-extern const char *bench_url;             /* what bench_open and bench_connect connect to; changed by bench_use alone */
+extern struct private_redis bench_server;    /* read-only once started */
+extern int bench_tcp_port;                   /* on 127.0.0.1; read-only once started */
+extern enum bench_transport bench_transport; /* changed by bench_use alone */
+extern const char *bench_url; /* what bench_open and bench_connect connect to; changed by bench_use alone */
 
 /*
  * Starts the server, which ends with the program, however that ends. The server listens on its Unix socket, which

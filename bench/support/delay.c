@@ -38,7 +38,6 @@ struct seat {
 static struct seat seats[SEATS]; /* 2n: a client; 2n + 1: the server's end of the same connection */
 static int listener = -1;
 static double delay_ns;
-static enum bench_transport wire;
 static char url[128], path[100];
 static int helper;
 
@@ -66,7 +65,7 @@ static socklen_t tcp_address(union address *address, int port)
 
 static int new_socket(void)
 {
-    int fd = socket(wire == BENCH_TCP ? AF_INET : AF_UNIX, SOCK_STREAM, 0);
+    int fd = socket(bench_transport == BENCH_TCP ? AF_INET : AF_UNIX, SOCK_STREAM, 0);
 
     if (fd < 0)
         cleanup_fail("the wire with a delay has no socket");
@@ -77,7 +76,7 @@ static void send_at_once(int fd)
 {
     int on = 1;
 
-    if (wire == BENCH_TCP)
+    if (bench_transport == BENCH_TCP)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
@@ -87,13 +86,13 @@ static void listen_on_wire(void)
     socklen_t size;
 
     snprintf(path, sizeof path, "%s/wire.sock", bench_server.folder);
-    size = wire == BENCH_TCP ? tcp_address(&address, 0) : local_address(&address, path);
+    size = bench_transport == BENCH_TCP ? tcp_address(&address, 0) : local_address(&address, path);
     unlink(path);
     listener = new_socket();
     if (bind(listener, &address.any, size) != 0 || listen(listener, BACKLOG) != 0 ||
         getsockname(listener, &address.any, &size) != 0)
         cleanup_fail("the wire with a delay can't listen");
-    if (wire == BENCH_TCP)
+    if (bench_transport == BENCH_TCP)
         snprintf(url, sizeof url, "redis://127.0.0.1:%d", ntohs(address.tcp.sin_port));
     else
         snprintf(url, sizeof url, "unix://%s", path);
@@ -103,8 +102,8 @@ static int connect_to_server(void)
 {
     union address address;
     int fd = new_socket();
-    socklen_t size =
-        wire == BENCH_TCP ? tcp_address(&address, bench_tcp_port) : local_address(&address, bench_server.socket_path);
+    socklen_t size = bench_transport == BENCH_TCP ? tcp_address(&address, bench_tcp_port)
+                                                  : local_address(&address, bench_server.socket_path);
 
     if (connect(fd, &address.any, size) != 0)
         cleanup_fail("the wire with a delay can't reach the server");
@@ -209,9 +208,8 @@ static void carry(unsigned number, void *memory)
     }
 }
 
-void delay_start(enum bench_transport transport, unsigned delay_us)
+void delay_start(unsigned delay_us)
 {
-    wire = transport;
     delay_ns = delay_us * 1e3;
     listen_on_wire();
     helper = helper_start(0, carry, NULL);
@@ -219,8 +217,8 @@ void delay_start(enum bench_transport transport, unsigned delay_us)
     bench_use_url(url);
 }
 
-void delay_stop(enum bench_transport transport)
+void delay_stop(void)
 {
     helper_stop(helper);
-    bench_use(transport);
+    bench_use(bench_transport);
 }

@@ -5,12 +5,13 @@
 #include "support/bench.h"
 
 /*
- * Starts the process, which listens on that transport and speaks to the server on the same. From now on bench_url is
- * where it listens. Every byte is passed on delay_us after it came, in both directions. What fails ends the program.
+ * Starts the process, which listens on the transport of bench_url and speaks to the server on the same. From now on
+ * bench_url is where it listens. Every byte is passed on delay_us after it came, in both directions. What fails ends
+ * the program.
  */
-void delay_start(enum bench_transport transport, unsigned delay_us);
+void delay_start(unsigned delay_us);
 
 /* Ends it; bench_url is the server's own again. */
-void delay_stop(enum bench_transport transport);
+void delay_stop(void);
 
 #endif

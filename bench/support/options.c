@@ -7,6 +7,8 @@
 
 #include "support/common/cleanup.h"
 
+enum { QUICK_ROUNDS = 2, QUICK_ROUND_MS = 30, QUICK_LEAST = 10 };
+
 struct bench_options bench_options = {.rounds = 7, .round_ms = 300, .transport = {true, true}};
 
 bool bench_number(const char *text, unsigned least, unsigned most, unsigned *out)
@@ -38,12 +40,52 @@ bool bench_option(int option, const char *argument)
         return bench_number(argument, 1, 60000, &bench_options.round_ms);
     case 'T':
         return choose_transport(argument);
+    case 'Q':
+        bench_options.quick = true;
+        bench_options.rounds = QUICK_ROUNDS;
+        bench_options.round_ms = QUICK_ROUND_MS;
+        return true;
     case 'O':
         bench_options.out = argument;
         return true;
     default:
         return false;
     }
+}
+
+void bench_read_options(int argc, char **argv, const char *usage)
+{
+    static const struct option options[] = {BENCH_OPTIONS, {0}};
+
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        if (!bench_option(option, optarg)) {
+            fprintf(option == 'h' ? stdout : stderr, "%s" BENCH_OPTIONS_USAGE, usage);
+            exit(option == 'h' ? 0 : 2);
+        }
+    if (optind < argc) {
+        fprintf(stderr, "%s" BENCH_OPTIONS_USAGE, usage);
+        exit(2);
+    }
+}
+
+noreturn void bench_run(bool (*run)(void))
+{
+    bool done = true;
+
+    bench_start();
+    for (enum bench_transport transport = 0; transport < BENCH_TRANSPORTS; transport++) {
+        bench_use(transport);
+        if (bench_options.transport[transport])
+            done = run() && done;
+    }
+    cleanup_exit(done ? 0 : 1);
+}
+
+unsigned bench_scaled(unsigned count)
+{
+    unsigned scaled = bench_options.quick ? count / 100 : count;
+
+    return scaled < QUICK_LEAST && count > QUICK_LEAST ? QUICK_LEAST : scaled;
 }
 
 FILE *bench_csv(const char *name, const char *header)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "support/target.h"
 #include "support/team.h"
 
 enum { LIMIT_S = 60 };
@@ -35,22 +36,35 @@ static bool run_side(struct grid *grid, unsigned side, unsigned round, struct pa
     return true;
 }
 
-bool rounds_run(struct grid *grid, const struct side *sides, unsigned count, const void *condition)
+/* All but the values. */
+static void prepare(struct grid *grid, const struct table *table, const char *cell)
+{
+    *grid = (struct grid){.table = table->name,
+                          .transport = bench_transport_name(bench_transport),
+                          .cell = cell,
+                          .sides = table->sides,
+                          .rounds = bench_options.rounds,
+                          .figures = table->figures,
+                          .figure = table->figure};
+    for (unsigned i = 0; i < table->sides; i++)
+        grid->side[i] = table->side[i].name;
+}
+
+bool rounds_run(struct grid *grid, const struct table *table, const char *cell, const void *condition)
 {
     static struct page *page;
 
     page = page ? page : team_memory(sizeof *page);
-    grid->sides = count;
-    grid->rounds = bench_options.rounds;
-    for (unsigned i = 0; i < count; i++)
-        grid->side[i] = sides[i].name;
+    prepare(grid, table, cell);
     for (unsigned round = 0; round < grid->rounds; round++)
-        for (unsigned i = 0; i < count; i++) {
-            unsigned side = round % 2 ? count - 1 - i : i;
-            page->measure = sides[side].measure;
+        for (unsigned i = 0; i < table->sides; i++) {
+            unsigned side = round % 2 ? table->sides - 1 - i : i;
+            page->measure = table->side[side].measure;
             page->condition = condition;
             if (!run_side(grid, side, round, page))
                 return false;
         }
+    grid_show(grid);
+    target_of(grid->table, grid->transport, grid->cell);
     return true;
 }

@@ -11,11 +11,19 @@ struct side {
     void (*measure)(const void *condition, double figures[]);
 };
 
+struct table {
+    const char *name;
+    const struct figure *figure;
+    unsigned figures;
+    const struct side *side; /* the first is what the others are compared with */
+    unsigned sides;
+};
+
 /*
- * Fills the values of the grid, whose other fields the caller has set but for the sides and the rounds: in each of
- * bench_options.rounds rounds every side is measured once, in one order and the other by turns. False, after a line on
- * stderr: a side failed.
+ * Measures a cell of the table: in each of bench_options.rounds rounds every side once, in one order and the other by
+ * turns. Fills and shows the grid. From then on targets are those of this cell, whose name must remain. False, after a
+ * line on stderr: a side failed.
  */
-bool rounds_run(struct grid *grid, const struct side *sides, unsigned count, const void *condition);
+bool rounds_run(struct grid *grid, const struct table *table, const char *cell, const void *condition);
 
 #endif
