@@ -4,8 +4,6 @@
  *   handover    from the call of dibs_unlock in one process to the return of dibs_lock in another that sleeps, against
  *               the floor: a minimal script that releases, grants and publishes to a waiter that blocks in recv(2); for
  *               reference PING, an EVALSHA, and the usual way: release and PUBLISH, then SET NX PX
- *   threads     64 threads of one process on one name, against the same build with DIBS_NO_HANDOFF; for reference the
- *               pairs of SET NX PX + Lua release that one connection makes alone
  *   shares      4 processes of 8 threads on one name: what share of the acquires each process gets
  *   fair        4 processes of 4 threads with DIBS_FAIR: whether all are granted in the order of the queue
  *   idle        1,000 threads that wait for a lock held elsewhere: the commands that this costs
@@ -31,7 +29,7 @@
 #include "support/options.h"
 #include "support/team.h"
 
-static const struct part *const parts[] = {&handover_part, &threads_part, &shares_part, &fair_part, &idle_part};
+static const struct part *const parts[] = {&handover_part, &shares_part, &fair_part, &idle_part};
 
 enum { PARTS = sizeof parts / sizeof *parts };
 

@@ -138,12 +138,10 @@ static void measure_dibs(const void *condition, double out[])
     measure(PAIR_DIBS, condition, out);
 }
 
-#if defined(DIBS_NO_SPIN)
 static void measure_sleeping(const void *condition, double out[])
 {
     measure(PAIR_SLEEPING, condition, out);
 }
-#endif
 
 /* Nobody locks: what the busy loops do then. */
 static void measure_nobody(const void *condition, double out[])
@@ -158,9 +156,7 @@ enum { PLAIN, DIBS, SLEEPING };
 
 static const struct side sides[] = {{"plain hiredis", measure_plain},
                                     {"dibs", measure_dibs},
-#if defined(DIBS_NO_SPIN)
                                     {"dibs without polling", measure_sleeping},
-#endif
                                     {"nobody", measure_nobody}};
 
 enum { SIDES = sizeof sides / sizeof *sides };
@@ -219,9 +215,7 @@ static bool over_long_wire(unsigned delay_us)
     if (!done)
         return false;
     at_most("time of a pair", ratio(&grid, TIME), 1.02, "x");
-#if defined(DIBS_NO_SPIN)
     at_most("client CPU over that without polling", grid_ratio(&grid, DIBS, CLIENT, SLEEPING).median, 1.1, "x");
-#endif
     return true;
 }
 

@@ -16,6 +16,6 @@ struct part {
     bool apart;                                  /* the server has a core of its own */
 };
 
-extern const struct part handover_part, threads_part, shares_part, fair_part, idle_part;
+extern const struct part handover_part, shares_part, fair_part, idle_part;
 
 #endif

@@ -8,10 +8,8 @@ const char *const pair_kind_name[] = {"plain hiredis", "dibs", "dibs without pol
 
 dibs_runtime *pair_runtime(enum pair_kind kind)
 {
-#if defined(DIBS_NO_SPIN)
     if (kind == PAIR_SLEEPING)
         return bench_open_with((dibs_config){.spin_us = DIBS_NO_SPIN});
-#endif
     return kind == PAIR_PLAIN ? NULL : bench_open(0);
 }
 

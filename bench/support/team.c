@@ -10,7 +10,7 @@
 #include "support/common/redis_process.h"
 #include "support/common/timing.h"
 
-enum { MOST = 16, HELPERS = 64, AWAIT_US = 200, REAP_US = 50000 };
+enum { MOST = 16, HELPERS = 64, AWAIT_US = 200, REAP_US = 10000 };
 
 static atomic_int members[MOST];    /* process ids; 0: none, or it has ended */
 static atomic_int helpers[HELPERS]; /* likewise */
