@@ -1,7 +1,8 @@
 # make            the library (lib/) and the demos (build/demo/)
 # make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
 # make demo       runs the demo
-# make bench      builds and runs the benchmarks
+# make bench      builds and runs the benchmarks: tables, and CSV files and plots in bench/out; takes some 15 minutes;
+#                 TABLES="pair..." for some of them (bench/run says which there are)
 # make fuzz       the parsers under libFuzzer, each for FUZZ_SECONDS=60; needs clang
 # make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
 # make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
@@ -229,7 +230,7 @@ demo:
 	@MAKEFLAGS= MFLAGS= sh demo/run --no-install
 
 bench: benches
-	@if [ -f bench/run ]; then sh bench/run; fi
+	@MAKEFLAGS= MFLAGS= DIBS_BUILD=$(abspath $(BUILD)) sh bench/run $(TABLES)
 
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang

@@ -8,8 +8,8 @@
  *   fair        4 processes of 4 threads with DIBS_FAIR: whether all are granted in the order of the queue
  *   idle        1,000 threads that wait for a lock held elsewhere: the commands that this costs
  *
- * Each part runs in processes of its own, which start from nothing. The status is 0 where all could be measured: a
- * target that is missed is said, and nothing more.
+ * Each part runs in processes of its own, which start from nothing. The status is 0 where all could be measured, with
+ * right results: a target that is missed is said, and nothing more.
  *
  * The hand-overs and what they are compared with take turns, one by one, each after the same pause, with the waiter
  * asleep: so all meet the same machine, caches and clock rates. There the server has a core of its own, where there are
@@ -46,24 +46,25 @@ static void set_apart(void)
         puts("  the server and its clients run where the system puts them");
 }
 
-/* Whether there are figures. */
+/* Whether there are figures, and they come from right results. */
 static bool run_part(const struct part *part)
 {
     void *memory = team_memory(part->memory);
 
     printf("%s: %s, %s\n", part->name, part->title, bench_transport_name(bench_transport));
-    target_of(part->name, bench_transport_name(bench_transport), part->title);
+    target_of(part->name, bench_transport_name(bench_transport), "all");
     if (part->apart)
         set_apart();
     bool done = team_run(part->processes, part->work, memory, part->limit_s);
     cores_put_back(bench_server.pid);
     if (done)
         part->show(memory);
-    else
-        puts("  not measured");
+    bool right = done && (!part->right || part->right(memory));
+    if (!right)
+        puts(done ? "  a WRONG RESULT" : "  not measured");
     putchar('\n');
     fflush(stdout);
-    return done;
+    return right;
 }
 
 static int usage(FILE *out, int status)

@@ -1,23 +1,22 @@
 /*
  * What it costs to keep many leases alive.
  *
- *   leases                        all of the runs below
- *   leases COUNT LEASE_MS [S]     one run: watches for S seconds, without S for two renewal periods
- *   leases burst COUNT LEASE_MS   one burst
+ *   leases [OPTION...]                        all of the runs below
+ *   leases [OPTION...] COUNT LEASE_MS [S]     one run: watches for S seconds, without S for two renewal periods
+ *   leases [OPTION...] burst COUNT LEASE_MS   one burst
  *
  * A run: some threads acquire COUNT locks of LEASE_MS; then, while the leases are renewed, it is measured
- *   client, server    how much of a core this process and redis-server use
- *   bytes             what a lease takes of the program's memory
- *   requests          commands a second
- *   us                CPU for each lease renewed, of this process and of the server
- *   pair              a lock and unlock of another name, against the same before: its mean and its 99th percentile
+ *   CPU                  how much of a core this process and redis-server use, and how much that is for each renewal
+ *   memory of a lease    of the program's
+ *   requests a second    of the program
+ *   pair meanwhile       a lock and unlock of another name, against the same before: its mean and its 99th percentile
  * A burst: all COUNT locks are released while others hold leases of BURST_LEASE_MS.
  *
  * A lease that is lost makes the program fail; no time does.
  */
 #include <dibs.h>
 
-#include <malloc.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,10 +24,20 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+#include <malloc.h>
+#define TELLS_MEMORY 1
+#else
+#define TELLS_MEMORY 0
+#endif
+
 #include "support/bench.h"
 #include "support/common/cleanup.h"
 #include "support/common/naive_lock.h"
 #include "support/common/timing.h"
+#include "support/grid.h"
+#include "support/options.h"
+#include "support/target.h"
 
 enum { HOLDERS = 4, PAIR_SAMPLES = 20000, PAIR_S = 4, BURST_LEASES = 200, BURST_LEASE_MS = 600 };
 
@@ -80,12 +89,16 @@ static struct figures read_figures(redisContext *redis)
     return figures;
 }
 
-/* Of the whole program. */
+/* Of the whole program; NAN: the C library does not tell. */
 static double memory_used(void)
 {
+#if TELLS_MEMORY
     struct mallinfo2 info = mallinfo2();
 
     return (double)info.uordblks + (double)info.hblkhd;
+#else
+    return NAN;
+#endif
 }
 
 static uint64_t lost(void)
@@ -109,7 +122,7 @@ static struct pair_times time_pairs(void)
     double start = now_ns(), sum = 0;
     size_t count = 0;
 
-    while (count < PAIR_SAMPLES && now_ns() - start < PAIR_S * 1e9) {
+    while (count < bench_scaled(PAIR_SAMPLES) && now_ns() - start < PAIR_S * 1e9) {
         double before = now_ns();
         must(dibs_lock(runtime, "another"));
         must(dibs_unlock(runtime, "another"));
@@ -162,45 +175,105 @@ static void end_holding(struct holder holders[HOLDERS])
 
 /* ---------------------------------------------------------------------- runs */
 
-static void show_run(unsigned count, unsigned lease_ms, const struct figures *before, const struct figures *after)
+enum { CLIENT, SERVER, BYTES, REQUESTS, CLIENT_EACH, SERVER_EACH, PAIR, PAIR_P99, ACQUIRED, FIGURES };
+
+static const struct figure figures[FIGURES] = {
+    [CLIENT] = {"client CPU", "% of a core"},
+    [SERVER] = {"server CPU", "% of a core"},
+    [BYTES] = {"memory of a lease", "bytes"},
+    [REQUESTS] = {"requests a second", ""},
+    [CLIENT_EACH] = {"client CPU of a renewal", "us"},
+    [SERVER_EACH] = {"server CPU of a renewal", "us"},
+    [PAIR] = {"pair meanwhile over before", "x"},
+    [PAIR_P99] = {"its p99 over before", "x"},
+    [ACQUIRED] = {"acquired in", "s"},
+};
+
+/* A run is so long that there is only one. */
+static struct grid grid = {
+    .table = "leases", .sides = 1, .figures = FIGURES, .rounds = 1, .side = {"dibs"}, .figure = figures};
+
+static void set(unsigned figure, double value)
+{
+    grid.value[0][figure][0] = value;
+}
+
+static double got(unsigned figure)
+{
+    return grid.value[0][figure][0];
+}
+
+static void clear(const char *cell)
+{
+    grid.transport = bench_transport_name(bench_transport);
+    grid.cell = cell;
+    for (unsigned i = 0; i < FIGURES; i++)
+        set(i, NAN);
+    target_of(grid.table, grid.transport, cell);
+}
+
+static void set_rates(const struct figures *before, const struct figures *after)
 {
     double ns = after->at - before->at, renewed = (double)(after->renewed - before->renewed);
 
-    printf("%7u of %5u ms   client %6.2f %%   server %6.2f %%   %7.1f requests/s   us a renewal: %5.2f, %5.2f", count,
-           lease_ms, 100 * (after->client - before->client) / ns, 100 * (after->server - before->server) / ns,
-           (double)(after->commands - before->commands) / ns * 1e9, (after->client - before->client) / renewed / 1e3,
-           (after->server - before->server) / renewed / 1e3);
+    set(CLIENT, 100 * (after->client - before->client) / ns);
+    set(SERVER, 100 * (after->server - before->server) / ns);
+    set(REQUESTS, (double)(after->commands - before->commands) / ns * 1e9);
+    if (renewed == 0)
+        return;
+    set(CLIENT_EACH, (after->client - before->client) / renewed / 1e3);
+    set(SERVER_EACH, (after->server - before->server) / renewed / 1e3);
 }
 
-static void run(unsigned count, unsigned lease_ms, unsigned watch_s)
+static void tell_targets(unsigned count, unsigned lease_ms)
+{
+    if (count >= 100000) {
+        at_most("client CPU", got(CLIENT), 1, " %");
+        at_most("server CPU", got(SERVER), 5, " %");
+    }
+    if (count == 1000 && lease_ms == 6000)
+        at_most("requests a second", got(REQUESTS), 5, "");
+    at_most("memory of a lease", got(BYTES), 400, " bytes");
+    at_most("other locks meanwhile", got(PAIR), 1.2, "x");
+}
+
+static void watch(redisContext *redis, unsigned ms)
+{
+    struct figures before = read_figures(redis);
+
+    pause_us(ms * UINT64_C(1000));
+    struct figures after = read_figures(redis);
+    set_rates(&before, &after);
+}
+
+static void run_leases(unsigned count, unsigned lease_ms, unsigned watch_s)
 {
     struct holder holders[HOLDERS];
     redisContext *redis = bench_connect();
+    char cell[64];
 
+    snprintf(cell, sizeof cell, "%u leases of %u ms", count, lease_ms);
+    clear(cell);
     runtime = bench_open(0);
     struct pair_times alone = time_pairs();
     double memory = memory_used(), start = now_ns();
     begin_holding(holders, count, lease_ms);
-    double took = now_ns() - start;
-    memory = memory_used() - memory;
-    if (watch_s == 0)
-        watch_s = (2 * lease_ms / 3 + 999) / 1000;
-    struct figures before = read_figures(redis);
-    pause_us(watch_s * UINT64_C(1000000));
-    struct figures after = read_figures(redis);
+    set(ACQUIRED, (now_ns() - start) / 1e9);
+    set(BYTES, (memory_used() - memory) / count);
+    watch(redis, watch_s ? watch_s * 1000 : 2 * lease_ms / 3);
     struct pair_times meanwhile = time_pairs();
-    show_run(count, lease_ms, &before, &after);
-    printf("   %6.1f bytes   pair %5.1f -> %5.1f us (%.2f), p99 %5.1f -> %5.1f us   acquired in %.1f s, lost %lu\n",
-           memory / count, alone.mean / 1e3, meanwhile.mean / 1e3, meanwhile.mean / alone.mean, alone.most / 1e3,
-           meanwhile.most / 1e3, took / 1e9, (unsigned long)lost());
+    set(PAIR, meanwhile.mean / alone.mean);
+    set(PAIR_P99, meanwhile.most / alone.most);
     end_holding(holders);
     if (lost() > 0)
-        cleanup_fail("leases were lost");
+        cleanup_fail("%lu leases were lost", (unsigned long)lost());
+    grid_show(&grid);
+    tell_targets(count, lease_ms);
     dibs_close(runtime);
     redisFree(redis);
 }
 
-static void burst(unsigned count, unsigned lease_ms)
+static void run_burst(unsigned count, unsigned lease_ms)
 {
     struct holder holders[HOLDERS];
     static char names[BURST_LEASES][32];
@@ -217,26 +290,66 @@ static void burst(unsigned count, unsigned lease_ms)
     for (unsigned i = 0; i < BURST_LEASES; i++)
         must(dibs_check(runtime, names[i]));
     must(dibs_unlock_all(runtime));
-    printf("%7u released in %.2f s, while %u leases of %u ms are held: lost %lu\n", count, took / 1e9, BURST_LEASES,
-           BURST_LEASE_MS, (unsigned long)lost());
     if (lost() > 0)
-        cleanup_fail("leases were lost");
+        cleanup_fail("%lu leases were lost", (unsigned long)lost());
+    printf("%u released in %.2f s, %s, while %u leases of %u ms were held: none was lost\n", count, took / 1e9,
+           bench_transport_name(bench_transport), BURST_LEASES, BURST_LEASE_MS);
     dibs_close(runtime);
+}
+
+/* ------------------------------------------------------------------- program */
+
+static bool chosen, burst;
+static unsigned chosen_count, chosen_lease_ms, chosen_s;
+
+static bool run(void)
+{
+    if (chosen && burst) {
+        run_burst(chosen_count, chosen_lease_ms);
+    } else if (chosen) {
+        run_leases(chosen_count, chosen_lease_ms, chosen_s);
+    } else if (bench_options.quick) {
+        run_leases(100, 600, 0);
+        run_burst(1000, 30000);
+    } else {
+        run_leases(1000, 6000, 0);
+        run_leases(1000, 30000, 0);
+        run_leases(10000, 30000, 0);
+        run_leases(100000, 30000, 0);
+        run_burst(100000, 30000);
+    }
+    return true;
+}
+
+static int usage(FILE *out, int status)
+{
+    fputs("Usage: leases [OPTION...] [COUNT LEASE_MS [S] | burst COUNT LEASE_MS]\n"
+          "Measures what it costs to keep many leases alive.\n\n" BENCH_OPTIONS_USAGE,
+          out);
+    return status;
+}
+
+/* What to run, where that is chosen. */
+static bool read_arguments(int argc, char **argv)
+{
+    burst = argc > 0 && strcmp(argv[0], "burst") == 0;
+    argc -= burst;
+    argv += burst;
+    chosen = argc > 0;
+    return (!chosen && !burst) ||
+           ((argc == 2 || (argc == 3 && !burst)) && bench_number(argv[0], 1, 10000000, &chosen_count) &&
+            bench_number(argv[1], 20, 86400000, &chosen_lease_ms) &&
+            (argc == 2 || bench_number(argv[2], 1, 86400, &chosen_s)));
 }
 
 int main(int argc, char **argv)
 {
-    bench_start();
-    if (argc >= 4 && strcmp(argv[1], "burst") == 0) {
-        burst((unsigned)atoi(argv[2]), (unsigned)atoi(argv[3]));
-    } else if (argc >= 3) {
-        run((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), argc >= 4 ? (unsigned)atoi(argv[3]) : 0);
-    } else {
-        run(1000, 6000, 0);
-        run(1000, 30000, 0);
-        run(10000, 30000, 0);
-        run(100000, 30000, 0);
-        burst(100000, 30000);
-    }
-    cleanup_exit(0);
+    static const struct option options[] = {BENCH_OPTIONS, {0}};
+
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        if (!bench_option(option, optarg))
+            exit(option == 'h' ? usage(stdout, 0) : usage(stderr, 2));
+    if (!read_arguments(argc - optind, argv + optind))
+        exit(usage(stderr, 2));
+    bench_run(run);
 }

@@ -2,10 +2,12 @@
 # Draws the CSV files that the benchmarks left in a folder as SVG files beside them: sh bench/plots.sh [DIR]
 # What was not measured is not drawn.
 set -eu
-out=${1:-$(dirname "$0")/out}
-cd "$out"
+cd "${1:-$(dirname "$0")/out}"
+out=$PWD
 
-if ! command -v gnuplot >/dev/null 2>&1; then
+gnuplot=${GNUPLOT:-gnuplot}
+
+if ! command -v "$gnuplot" >/dev/null 2>&1; then
     echo "$out has the CSV files; for plots install gnuplot, then: sh bench/plots.sh $out"
     exit 0
 fi
@@ -65,7 +67,7 @@ over_threads() {
             panel 'using 1:2:3:4 with yerrorlines linewidth 2' "$work/$1-${transport%% *}"-[0-9]
         done
     } >"$work/script"
-    gnuplot "$work/script"
+    "$gnuplot" "$work/script"
     echo "$out/$1.svg"
 }
 
@@ -86,7 +88,7 @@ percentiles() {
             panel 'using 1:2 with lines linewidth 2' "$work/handover-${transport%% *}"-[0-9]
         done
     } >"$work/script"
-    gnuplot "$work/script"
+    "$gnuplot" "$work/script"
     echo "$out/handover.svg"
 }
 
@@ -119,7 +121,7 @@ load() {
             echo "plot for [i = 2:$columns] '$file' using i:xtic(1) title columnheader(i)"
         done
     } >"$work/script"
-    gnuplot "$work/script"
+    "$gnuplot" "$work/script"
     echo "$out/load.svg"
 }
 

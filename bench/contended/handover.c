@@ -14,10 +14,18 @@
 #include "support/common/cleanup.h"
 #include "support/common/naive_lock.h"
 #include "support/common/timing.h"
+#include "support/grid.h"
+#include "support/percentiles.h"
 #include "support/team.h"
 
-enum { HAND_OVERS = 4000, PAUSE_US = 300, QUEUED_LIMIT_MS = 3000 };
-enum way { PING, SCRIPT, FLOOR, DIRECT, USUAL, WAYS };
+enum { HAND_OVERS = 4000, BLOCKS = 10, PAUSE_US = 300, QUEUED_LIMIT_MS = 3000 };
+enum way { FLOOR, DIRECT, SLEEPING, USUAL, PING, SCRIPT, WAYS }; /* SLEEPING: as DIRECT, with DIBS_NO_SPIN */
+
+static const char *const names[WAYS] = {
+    [FLOOR] = "floor",           [DIRECT] = "dibs",          [SLEEPING] = "dibs without polling",
+    [USUAL] = "PUBLISH; SET NX", [PING] = "PING round trip", [SCRIPT] = "EVALSHA round trip",
+};
+static const char *const locks[WAYS] = {[DIRECT] = "handover", [SLEEPING] = "handover:sleeping"};
 
 static const char floor_release[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
                                     "redis.call('SET', KEYS[1], ARGV[2], 'PX', 30000) "
@@ -37,7 +45,7 @@ struct handover {
 /* One of the two processes. They hold and wait by turns. */
 struct player {
     struct handover *page;
-    dibs_runtime *runtime;
+    dibs_runtime *runtime[WAYS]; /* of DIRECT and SLEEPING */
     struct naive_lock usual;
     redisContext *listener;
     char channel[2][16];                                   /* indexed by the number of the process that listens */
@@ -56,7 +64,9 @@ static void load(redisContext *redis, const char *text, char sha[48])
 
 static void meet_player(struct player *player, unsigned number, struct handover *page)
 {
-    *player = (struct player){.page = page, .number = number, .runtime = bench_open(0), .listener = bench_connect()};
+    *player = (struct player){.page = page, .number = number, .listener = bench_connect()};
+    player->runtime[DIRECT] = bench_open(0);
+    player->runtime[SLEEPING] = bench_open_with((dibs_config){.spin_us = DIBS_NO_SPIN});
     for (unsigned i = 0; i < 2; i++) {
         snprintf(player->channel[i], sizeof player->channel[i], "plain:%u", i);
         snprintf(player->token[i], sizeof player->token[i], "token:%u", i);
@@ -72,7 +82,8 @@ static void part_player(struct player *player)
 {
     redisFree(player->listener);
     redisFree(player->usual.redis);
-    dibs_close(player->runtime);
+    dibs_close(player->runtime[DIRECT]);
+    dibs_close(player->runtime[SLEEPING]);
 }
 
 static double time_ping(struct player *player)
@@ -92,7 +103,7 @@ static double time_script(struct player *player)
 }
 
 /* Waits until the waiter is in the queue. The pauses that follow are long enough for the waiter to fall asleep. */
-static void await_queued(struct player *player)
+static void await_queued(struct player *player, enum way way)
 {
     double limit = now_ns() + QUEUED_LIMIT_MS * 1e6;
     dibs_owner owner;
@@ -101,7 +112,7 @@ static void await_queued(struct player *player)
         if (now_ns() > limit)
             cleanup_fail("dibs_query shows no waiter, though another process waits: there is nothing to measure");
         pause_us(PAUSE_US);
-        must(dibs_query(player->runtime, "handover", &owner));
+        must(dibs_query(player->runtime[way], locks[way], &owner));
     } while (owner.waiters != 1);
 }
 
@@ -112,16 +123,16 @@ static void returned(struct handover *page, enum way way)
     atomic_fetch_add(&page->returned[way], 1);
 }
 
-static double time_direct(struct player *player, unsigned round)
+static double time_direct(struct player *player, enum way way, unsigned round)
 {
+    await_queued(player, way);
     pause_us(PAUSE_US);
     double start = now_ns();
-    must(dibs_unlock(player->runtime, "handover"));
-    team_await(&player->page->returned[DIRECT], round + 1);
+    must(dibs_unlock(player->runtime[way], locks[way]));
+    team_await(&player->page->returned[way], round + 1);
     return player->page->returned_at - start;
 }
 
-/* Waits until the waiter was about to listen so often, and then for long enough that the waiter is asleep. */
 static void await_listening(struct player *player, unsigned often)
 {
     team_await(&player->page->listening, often);
@@ -156,10 +167,10 @@ static void hold_round(struct player *player, unsigned round)
 {
     struct handover *page = player->page;
 
-    await_queued(player);
     page->times[PING][round] = time_ping(player);
     page->times[SCRIPT][round] = time_script(player);
-    page->times[DIRECT][round] = time_direct(player, round);
+    page->times[DIRECT][round] = time_direct(player, DIRECT, round);
+    page->times[SLEEPING][round] = time_direct(player, SLEEPING, round);
     page->times[FLOOR][round] = time_floor(player, round);
     page->times[USUAL][round] = time_usual(player, round);
 }
@@ -176,8 +187,10 @@ static void listen_for(struct player *player, const char *text)
 
 static void wait_round(struct player *player)
 {
-    must(dibs_lock(player->runtime, "handover"));
-    returned(player->page, DIRECT);
+    for (enum way way = DIRECT; way <= SLEEPING; way++) {
+        must(dibs_lock(player->runtime[way], locks[way]));
+        returned(player->page, way);
+    }
     listen_for(player, player->token[player->number]);
     returned(player->page, FLOOR);
     listen_for(player, "");
@@ -192,13 +205,15 @@ static void hand_over(unsigned number, void *memory)
 
     meet_player(&player, number, memory);
     if (number == 0) {
-        must(dibs_lock(player.runtime, "handover"));
+        freeReplyObject(naive_command(player.usual.redis, "DEL usual")); /* of the run before */
+        must(dibs_lock(player.runtime[DIRECT], locks[DIRECT]));
+        must(dibs_lock(player.runtime[SLEEPING], locks[SLEEPING]));
         if (!naive_try(&player.usual))
             cleanup_fail("the lock of plain hiredis is not free");
         freeReplyObject(naive_command(player.usual.redis, "SET floor %s PX 30000", player.token[0]));
     }
     team_meet(&player.page->arrived, 2);
-    for (unsigned round = 0; round < HAND_OVERS; round++) {
+    for (unsigned round = 0; round < bench_scaled(HAND_OVERS); round++) {
         if (round % 2 == number)
             hold_round(&player, round);
         else
@@ -208,28 +223,43 @@ static void hand_over(unsigned number, void *memory)
     part_player(&player);
 }
 
-static void show_ways(struct handover *page, double middle[WAYS], double tail[WAYS])
+/* The times stand in the order in which they were taken: a block of them is a round of all the ways. */
+static void show_blocks(const struct handover *page, unsigned count)
 {
-    static const char *const names[WAYS] = {"PING round trip", "EVALSHA round trip", "floor",
-                                            "dibs_unlock to dibs_lock", "PUBLISH, then SET NX"};
+    static const struct figure figures[] = {{"median", "us"}, {"p99", "us"}};
+    static struct grid grid = {
+        .table = "handover", .cell = "all", .sides = WAYS, .figures = 2, .rounds = BLOCKS, .figure = figures};
+    double block[HAND_OVERS];
 
+    grid.transport = bench_transport_name(bench_transport);
     for (unsigned way = 0; way < WAYS; way++) {
-        middle[way] = median(page->times[way], HAND_OVERS) / 1e3;
-        tail[way] = percentile(page->times[way], HAND_OVERS, 99) / 1e3;
+        grid.side[way] = names[way];
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            memcpy(block, page->times[way] + count / BLOCKS * i, count / BLOCKS * sizeof *block);
+            grid.value[way][0][i] = median(block, count / BLOCKS);
+            grid.value[way][1][i] = percentile(block, count / BLOCKS, 99);
+        }
     }
-    printf("  %-28s %10s %10s %14s %14s\n", "", "median", "p99", "median / floor", "p99 / floor");
-    for (unsigned way = 0; way < WAYS; way++)
-        printf("  %-28s %7.1f us %7.1f us %14.2f %14.2f\n", names[way], middle[way], tail[way],
-               middle[way] / middle[FLOOR], tail[way] / tail[FLOOR]);
+    grid_show(&grid);
 }
 
 static bool show_handover(void *memory)
 {
+    struct handover *page = memory;
     double middle[WAYS], tail[WAYS];
+    unsigned count = bench_scaled(HAND_OVERS);
 
-    show_ways(memory, middle, tail);
-    bool holds = at_most("median of the hand-over / median of the floor", middle[DIRECT] / middle[FLOOR], 1.25, "");
-    return at_most("p99 of the hand-over / p99 of the floor", tail[DIRECT] / tail[FLOOR], 2, "") && holds;
+    for (unsigned way = 0; way < WAYS; way++)
+        for (unsigned i = 0; i < count; i++)
+            page->times[way][i] /= 1e3;
+    show_blocks(page, count);
+    for (unsigned way = 0; way < WAYS; way++) {
+        percentiles_csv("handover", bench_transport_name(bench_transport), "all", names[way], page->times[way], count);
+        middle[way] = median(page->times[way], count);
+        tail[way] = percentile(page->times[way], count, 99);
+    }
+    bool holds = at_most("median of the hand-over / median of the floor", middle[DIRECT] / middle[FLOOR], 1.25, "x");
+    return at_most("p99 of the hand-over / p99 of the floor", tail[DIRECT] / tail[FLOOR], 2, "x") && holds;
 }
 
 const struct part handover_part = {

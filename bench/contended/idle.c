@@ -11,9 +11,10 @@
 #include "support/common/cleanup.h"
 #include "support/common/naive_lock.h"
 #include "support/common/timing.h"
+#include "support/options.h"
 #include "support/team.h"
 
-enum { IDLERS = 1000, IDLE_S = 10, ASLEEP_LIMIT_MS = 20000 };
+enum { IDLERS = 1000, IDLE_MS = 10000, ASLEEP_LIMIT_MS = 20000 };
 
 struct idle {
     atomic_uint arrived;
@@ -38,7 +39,7 @@ static void await_asleep(dibs_runtime *runtime)
             cleanup_fail("not all of the threads wait");
         pause_us(1000);
         dibs_stats_get(runtime, &stats);
-    } while (stats.contended < IDLERS);
+    } while (stats.contended < bench_scaled(IDLERS));
 }
 
 /* How many commands the server shows on the monitor up to `mark`, without those that scripts call. */
@@ -57,7 +58,7 @@ static unsigned long count_until(redisContext *monitor, const char *mark)
 }
 
 /*
- * How many commands all clients send in IDLE_S seconds. Counted by MONITOR, because the counters of INFO include the
+ * How many commands all clients send in IDLE_MS. Counted by MONITOR, because the counters of INFO include the
  * commands inside scripts.
  */
 static unsigned long watch(void)
@@ -66,7 +67,7 @@ static unsigned long watch(void)
 
     freeReplyObject(naive_command(monitor, "MONITOR"));
     freeReplyObject(naive_command(redis, "ECHO the-watch-begins"));
-    pause_us(IDLE_S * UINT64_C(1000000));
+    pause_us(bench_scaled(IDLE_MS) * UINT64_C(1000));
     freeReplyObject(naive_command(redis, "ECHO the-watch-ends"));
     count_until(monitor, "the-watch-begins");
     unsigned long count = count_until(monitor, "the-watch-ends");
@@ -101,14 +102,14 @@ static void wait_idle(struct idle *page, dibs_runtime *runtime)
     static pthread_t threads[IDLERS];
 
     team_meet(&page->arrived, 2);
-    for (unsigned i = 0; i < IDLERS; i++)
+    for (unsigned i = 0; i < bench_scaled(IDLERS); i++)
         threads[i] = bench_thread(idle, runtime);
     await_asleep(runtime);
     unsigned long before = commands(runtime);
     team_meet(&page->arrived, 4);
     team_meet(&page->arrived, 6);
     atomic_store(&page->sent[1], commands(runtime) - before);
-    for (unsigned i = 0; i < IDLERS; i++)
+    for (unsigned i = 0; i < bench_scaled(IDLERS); i++)
         pthread_join(threads[i], NULL);
 }
 
@@ -128,9 +129,10 @@ static bool show_idle(void *memory)
     struct idle *page = memory;
     unsigned long holder = atomic_load(&page->sent[0]), waiters = atomic_load(&page->sent[1]);
 
-    printf("  in %d s the waiters' runtime counted %lu commands, the holder's %lu\n", IDLE_S, waiters, holder);
-    bool holds = at_most("commands a second, as they count them", (double)(waiters + holder) / IDLE_S, 10, "");
-    return at_most("commands a second, as the server saw them", (double)page->sent_by_all / IDLE_S, 10, "") && holds;
+    double seconds = bench_scaled(IDLE_MS) / 1e3;
+    printf("  in %g s the waiters' runtime counted %lu commands, the holder's %lu\n", seconds, waiters, holder);
+    bool holds = at_most("commands a second by their own count", (double)(waiters + holder) / seconds, 10, "");
+    return at_most("commands a second by the server's count", (double)page->sent_by_all / seconds, 10, "") && holds;
 }
 
 const struct part idle_part = {

@@ -13,6 +13,7 @@ struct part {
     size_t memory;                               /* what the processes share; zeros at first */
     void (*work)(unsigned number, void *memory); /* of one process, numbered from 0 */
     bool (*show)(void *memory);                  /* prints the figures and targets; whether all are met */
+    bool (*right)(const void *memory);           /* whether the results are; NULL: none could be wrong */
     bool apart;                                  /* the server has a core of its own */
 };
 

@@ -8,6 +8,7 @@
 #include "contended/part.h"
 #include "support/bench.h"
 #include "support/common/timing.h"
+#include "support/options.h"
 #include "support/team.h"
 
 enum { PROCESSES = 4, SHARERS = 8, SHARE_MS = 5000 };
@@ -55,7 +56,7 @@ static void share(unsigned number, void *memory)
     }
     if (number == 0) { /* keeps the time for all */
         team_meet(&page->arrived, PROCESSES * SHARERS + 1);
-        pause_us(SHARE_MS * UINT64_C(1000));
+        pause_us(bench_scaled(SHARE_MS) * UINT64_C(1000));
         atomic_store(&page->over, true);
     }
     for (unsigned i = 0; i < SHARERS; i++)
@@ -76,7 +77,7 @@ static bool show_shares(void *memory)
         least = percent < least ? percent : least;
         most = percent > most ? percent : most;
     }
-    printf("  in all    %9.0f acquires, %.0f a second\n", total, total * 1000 / SHARE_MS);
+    printf("  in all    %9.0f acquires, %.0f a second\n", total, total * 1000 / bench_scaled(SHARE_MS));
     bool holds = at_least("smallest share", least, 15, " %");
     return at_most("largest share", most, 35, " %") && holds;
 }

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { COLUMNS_MOST = 4 };
+
 static const char header[] = "transport,cell,side,figure,unit,rounds,median,low_quartile,high_quartile,"
                              "ratio,ratio_low_quartile,ratio_high_quartile";
 
@@ -40,6 +42,15 @@ struct spread grid_ratio(const struct grid *grid, unsigned side, unsigned figure
 
 /* ----------------------------------------------------------------- printing */
 
+static bool is_measured(const struct grid *grid, unsigned figure)
+{
+    bool measured = false;
+
+    for (unsigned side = 0; side < grid->sides; side++)
+        measured = measured || !isnan(grid_value(grid, side, figure).median);
+    return measured;
+}
+
 /* About four digits of a number that may be large or small; in a buffer of 16 bytes. */
 static const char *brief(char *out, double number)
 {
@@ -57,22 +68,53 @@ static void print_value(const struct grid *grid, unsigned side, unsigned figure)
     char text[3][16];
 
     printf(" %9s", brief(text[0], value.median));
-    if (side == 0 && isnan(value.median))
-        printf(" %-18s", "");
-    else if (side == 0)
+    if (side == 0 && !isnan(value.median))
         printf(" (%7s..%-7s)", brief(text[1], value.low), brief(text[2], value.high));
-    else if (isnan(ratio.median))
-        printf(" %-20s", "");
-    else
+    else if (side > 0 && !isnan(ratio.median))
         printf(" %5.2fx (%4.2f..%4.2f)", ratio.median, ratio.low, ratio.high);
+    else
+        printf(" %-*s", side == 0 ? 18 : 20, "");
 }
 
-static void print_sides(const struct grid *grid)
+static const char *title_of(char title[64], const struct figure *figure)
 {
-    printf("  %-30s", "");
+    snprintf(title, 64, "%s%s%s", figure->name, *figure->unit ? ", " : "", figure->unit);
+    return title;
+}
+
+/* A line for each figure, a column for each side. */
+static void print_columns(const struct grid *grid)
+{
+    char title[64];
+
+    printf("  %-32s", "");
     for (unsigned side = 0; side < grid->sides; side++)
         printf(" %9s %-*s", "", side == 0 ? 18 : 20, grid->side[side]);
+    for (unsigned figure = 0; figure < grid->figures; figure++) {
+        if (!is_measured(grid, figure))
+            continue;
+        printf("\n  %-32s", title_of(title, &grid->figure[figure]));
+        for (unsigned side = 0; side < grid->sides; side++)
+            print_value(grid, side, figure);
+    }
     putchar('\n');
+}
+
+/* For many sides: a line for each side of each figure. */
+static void print_lines(const struct grid *grid)
+{
+    char title[64];
+
+    for (unsigned figure = 0; figure < grid->figures; figure++) {
+        if (!is_measured(grid, figure))
+            continue;
+        printf("  %s\n", title_of(title, &grid->figure[figure]));
+        for (unsigned side = 0; side < grid->sides; side++) {
+            printf("    %-30s", grid->side[side]);
+            print_value(grid, side, figure);
+            putchar('\n');
+        }
+    }
 }
 
 static void write_csv(const struct grid *grid)
@@ -96,31 +138,13 @@ static void write_csv(const struct grid *grid)
         fclose(file);
 }
 
-static bool is_measured(const struct grid *grid, unsigned figure)
-{
-    bool measured = false;
-
-    for (unsigned side = 0; side < grid->sides; side++)
-        measured = measured || !isnan(grid_value(grid, side, figure).median);
-    return measured;
-}
-
 void grid_show(const struct grid *grid)
 {
-    char title[64];
-
     printf("%s, %s\n", grid->cell, grid->transport);
-    print_sides(grid);
-    for (unsigned figure = 0; figure < grid->figures; figure++) {
-        const char *unit = grid->figure[figure].unit;
-        if (!is_measured(grid, figure))
-            continue;
-        snprintf(title, sizeof title, "%s%s%s", grid->figure[figure].name, *unit ? ", " : "", unit);
-        printf("  %-30s", title);
-        for (unsigned side = 0; side < grid->sides; side++)
-            print_value(grid, side, figure);
-        putchar('\n');
-    }
+    if (grid->sides <= COLUMNS_MOST)
+        print_columns(grid);
+    else
+        print_lines(grid);
     write_csv(grid);
     fflush(stdout);
 }

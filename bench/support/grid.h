@@ -39,7 +39,7 @@ struct spread grid_value(const struct grid *grid, unsigned side, unsigned figure
 /* To that of side `to`, round by round. */
 struct spread grid_ratio(const struct grid *grid, unsigned side, unsigned figure, unsigned to);
 
-/* Prints the cell: a line for each figure, a column for each side. Appends it to the table's CSV file. */
+/* Prints the cell and appends it to the table's CSV file. */
 void grid_show(const struct grid *grid);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "support/options.h"
 
@@ -24,7 +25,7 @@ static bool judge(const char *what, double figure, const char *relation, double 
     printf("  target: %-44s %9.3f%s, %s %g%s: %s\n", what, figure, unit, relation, bound, unit, verdict);
     if (file) {
         fprintf(file, "%s,%s,%s,%s,%.4g,%s,%s,%g,%s\n", context.table, context.transport, context.cell, what, figure,
-                unit, relation, bound, verdict);
+                unit + strspn(unit, " "), relation, bound, verdict);
         fclose(file);
     }
     return met;
