@@ -3,45 +3,86 @@
 #include <stdlib.h>
 
 #define ROOM_FIRST 16
+#define MEMBER UINT32_MAX /* upkeep.place of a lease that is in a group and is not its leader */
 
-static void place(struct dibs__heap *heap, struct dibs__lease *lease, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
+/* ------------------------------------------------------------------ the groups */
+
+static void place(struct dibs__heap *heap, struct dibs__lease *leader, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    heap->leases[at] = lease;
-    lease->upkeep.heap_place = at + 1;
+    heap->leaders[at] = leader;
+    leader->upkeep.place = (uint32_t)at + 1;
 }
 
 static int64_t due_at(const struct dibs__heap *heap, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return heap->leases[at]->upkeep.due;
+    return heap->leaders[at]->upkeep.due;
 }
 
-/* Puts the lease at `at`, or where it belongs from there. */
-static void sift(struct dibs__heap *heap, struct dibs__lease *lease, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
+/* Puts the group at `at`, or where it belongs from there. */
+static void sift(struct dibs__heap *heap, struct dibs__lease *leader, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    DIBS__REQUIRE(at < heap->count);
-    while (at > 0 && due_at(heap, (at - 1) / 2) > lease->upkeep.due) {
-        place(heap, heap->leases[(at - 1) / 2], at);
+    DIBS__REQUIRE(at < heap->groups);
+    while (at > 0 && due_at(heap, (at - 1) / 2) > leader->upkeep.due) {
+        place(heap, heap->leaders[(at - 1) / 2], at);
         at = (at - 1) / 2;
     }
-    for (size_t child; (child = 2 * at + 1) < heap->count; at = child) {
-        if (child + 1 < heap->count && due_at(heap, child + 1) < due_at(heap, child))
+    for (size_t child; (child = 2 * at + 1) < heap->groups; at = child) {
+        if (child + 1 < heap->groups && due_at(heap, child + 1) < due_at(heap, child))
             child++;
-        if (due_at(heap, child) >= lease->upkeep.due)
+        if (due_at(heap, child) >= leader->upkeep.due)
             break;
-        place(heap, heap->leases[child], at);
+        place(heap, heap->leaders[child], at);
     }
-    place(heap, lease, at);
+    place(heap, leader, at);
+}
+
+/* ------------------------------------------------------------------ the leases */
+
+/* The lease, which is in no group, joins that of `beside`, or becomes one by itself. */
+static void join(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs__lease *beside)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    if (beside && dibs__heap_has(beside) && beside->upkeep.due == lease->upkeep.due) {
+        lease->upkeep.place = MEMBER;
+        lease->upkeep.previous = beside;
+        lease->upkeep.next = beside->upkeep.next;
+        beside->upkeep.next->upkeep.previous = lease;
+        beside->upkeep.next = lease;
+        return;
+    }
+    lease->upkeep.next = lease->upkeep.previous = lease;
+    heap->groups++;
+    sift(heap, lease, heap->groups - 1);
+}
+
+/* The lease leaves its group. Where it was the leader, the next one is. */
+static void leave(struct dibs__heap *heap, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *next = lease->upkeep.next, *previous = lease->upkeep.previous;
+    uint32_t at = lease->upkeep.place;
+
+    lease->upkeep.place = 0;
+    if (next != lease) {
+        next->upkeep.previous = previous;
+        previous->upkeep.next = next;
+        if (at != MEMBER)
+            place(heap, next, at - 1);
+        return;
+    }
+    struct dibs__lease *last = heap->leaders[--heap->groups];
+    if (last != lease)
+        sift(heap, last, at - 1);
 }
 
 bool dibs__heap_reserve(struct dibs__heap *heap)
 {
-    DIBS__REQUIRE(heap->count + heap->reserved <= heap->room);
+    DIBS__REQUIRE(heap->groups <= heap->count && heap->count + heap->reserved <= heap->room);
     if (heap->count + heap->reserved == heap->room) {
         size_t room = heap->room ? heap->room * 2 : ROOM_FIRST;
-        struct dibs__lease **leases = realloc(heap->leases, room * sizeof *leases);
-        if (!leases)
+        struct dibs__lease **leaders = room < MEMBER ? realloc(heap->leaders, room * sizeof *leaders) : NULL;
+        if (!leaders)
             return false;
-        heap->leases = leases;
+        heap->leaders = leaders;
         heap->room = room;
     }
     heap->reserved++;
@@ -54,37 +95,51 @@ void dibs__heap_unreserve(struct dibs__heap *heap)
     heap->reserved--;
 }
 
-void dibs__heap_add(struct dibs__heap *heap, struct dibs__lease *lease)
+void dibs__heap_add(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs__lease *beside)
 {
     DIBS__REQUIRE(heap->reserved > 0 && !dibs__heap_has(lease));
     heap->reserved--;
     heap->count++;
-    sift(heap, lease, heap->count - 1);
+    join(heap, lease, beside);
 }
 
-void dibs__heap_move(struct dibs__heap *heap, struct dibs__lease *lease)
+void dibs__heap_move(struct dibs__heap *heap, struct dibs__lease *lease, int64_t due, struct dibs__lease *beside)
 {
-    DIBS__REQUIRE(dibs__heap_has(lease));
-    sift(heap, lease, lease->upkeep.heap_place - 1);
+    DIBS__REQUIRE(dibs__heap_has(lease) && beside != lease);
+    if (due == lease->upkeep.due)
+        return;
+    leave(heap, lease);
+    lease->upkeep.due = due;
+    join(heap, lease, beside);
 }
 
 void dibs__heap_remove(struct dibs__heap *heap, struct dibs__lease *lease)
 {
-    DIBS__REQUIRE(dibs__heap_has(lease) && heap->leases[lease->upkeep.heap_place - 1] == lease);
-    size_t at = lease->upkeep.heap_place - 1;
-    struct dibs__lease *last = heap->leases[--heap->count];
-    lease->upkeep.heap_place = 0;
-    if (last != lease)
-        sift(heap, last, at);
+    DIBS__REQUIRE(dibs__heap_has(lease) && heap->count > 0);
+    heap->count--;
+    leave(heap, lease);
+}
+
+struct dibs__lease *dibs__heap_take_all(struct dibs__heap *heap)
+{
+    struct dibs__lease *all = NULL, **end = &all;
+
+    for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); end = &lease->upkeep.next) {
+        dibs__heap_remove(heap, lease);
+        heap->reserved++;
+        *end = lease;
+    }
+    *end = NULL;
+    return all;
 }
 
 struct dibs__lease *dibs__heap_first(const struct dibs__heap *heap)
 {
-    return heap->count > 0 ? heap->leases[0] : NULL;
+    return heap->groups > 0 ? heap->leaders[0] : NULL;
 }
 
 void dibs__heap_free(struct dibs__heap *heap)
 {
-    free(heap->leases);
+    free(heap->leaders);
     *heap = (struct dibs__heap){0};
 }

@@ -41,8 +41,10 @@ struct dibs__upkeep {
     bool failed;                         /* a renewal failed since the lease was confirmed last */
     bool in_flight;                      /* a request that renews the lease is on its way */
     uint32_t lease_ms;                   /* its length from the next renewal on */
-    struct dibs__lease *next, *previous; /* among all leases that threads hold */
-    size_t heap_place;                   /* 1 + its place in the heap (heap.h); 0: the lease is not kept alive */
+    uint32_t place;                      /* 1 + its group's place in the heap, or that it is not the group's leader
+                                            (heap.h); 0: the lease is not kept alive */
+    struct dibs__lease *next, *previous; /* in the ring of its group, or of the leases that are not kept alive but held
+                                            by a thread */
     int64_t due;                         /* when the renewals must look at the lease next */
     int64_t renew_at;                    /* when to send the next renewal */
     int64_t risk_at;                     /* when to tell that the lease is at risk */

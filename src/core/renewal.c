@@ -1,6 +1,6 @@
 /*
  * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap,
- * the list of all leases and `upkeep` of each. It is a leaf but for the atomics
+ * the ring of leases that are lost but held, and `upkeep` of each lease. It is a leaf but for the atomics
  * of the scheduler: no callback is called while it is held, and nothing of the
  * store but is_unproven.
  *
@@ -22,28 +22,52 @@ struct dibs__renewals {
     struct dibs__store *store;          /* read-only after the scheduler was started */
     struct dibs__mutex mutex;
     struct dibs__heap heap DIBS__GUARDED_BY(dibs__renewals_mutex);          /* of the leases that are kept alive */
-    struct dibs__lease *all DIBS__GUARDED_BY(dibs__renewals_mutex);         /* that threads hold, the lost ones too */
+    struct dibs__lease *ended DIBS__GUARDED_BY(dibs__renewals_mutex);       /* a ring of the others that threads hold;
+                                                                               NULL: there are none */
     struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* of a renewal */
     pthread_cond_t changed;                                                 /* waited on with mutex */
 };
 
+static void enter_ended(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *first = r->ended ? r->ended : lease;
+
+    lease->upkeep.next = lease->upkeep.previous = lease;
+    if (r->ended) {
+        lease->upkeep.next = first;
+        lease->upkeep.previous = first->upkeep.previous;
+        first->upkeep.previous->upkeep.next = lease;
+        first->upkeep.previous = lease;
+    }
+    r->ended = first;
+}
+
+static void leave_ended(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *next = lease->upkeep.next, *previous = lease->upkeep.previous;
+
+    next->upkeep.previous = previous;
+    previous->upkeep.next = next;
+    if (r->ended == lease)
+        r->ended = next != lease ? next : NULL;
+}
+
 /* The lease is not kept alive any more. A thread that extends it learns that it is lost. */
 static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (!dibs__heap_has(lease))
-        return;
     dibs__heap_remove(&r->heap, lease);
     bool awaited = dibs__extension_lose(&lease->upkeep.extension);
     if (awaited || lease->upkeep.unproven)
         pthread_cond_broadcast(&r->changed);
 }
 
-/* When the lease is due may have changed. */
-static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+/* When the lease is due may have changed. beside: the lease before it in its batch, or NULL. */
+static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t due = dibs__upkeep_plan(lease);
 
-    dibs__heap_move(&r->heap, lease);
+    dibs__heap_move(&r->heap, lease, due, beside);
     dibs__scheduler_wake_by(r->config.scheduler, due);
 }
 
@@ -89,12 +113,28 @@ static struct told to_tell(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renew
     return (struct told){lease, lease->upkeep.failed};
 }
 
+/* The lease before this one in the round's batch; NULL: there is none. */
+static struct dibs__lease *last_of(const struct round *round)
+{
+    return round->batch && round->batch->count > 0 ? round->batch->items[round->batch->count - 1].context : NULL;
+}
+
+/* Whether the lease is to be looked at. What is due a little later goes along with what is sent. */
+static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
+                   int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->upkeep.due <= now || (round->batch && dibs__upkeep_is_due(lease, true, now, r->config.renew_ms));
+}
+
 /* The lease is due: sorts it into the round. */
 static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
+    struct dibs__lease *beside = last_of(round);
+
     if (dibs__lease_is_lost(lease, now)) {
         unschedule(r, lease);
+        enter_ended(r, lease);
         round->lost[round->lost_count++] = to_tell(lease);
         return;
     }
@@ -102,9 +142,10 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         lease->upkeep.risk_at = DIBS__NEVER;
         round->at_risk[round->risk_count++] = to_tell(lease);
     }
-    if (now >= lease->upkeep.renew_at && !lease->upkeep.in_flight && !add_to_batch(r, round, lease, now))
+    if (dibs__upkeep_is_due(lease, round->batch != NULL, now, r->config.renew_ms) &&
+        !add_to_batch(r, round, lease, now))
         dibs__upkeep_retry(lease, now);
-    reschedule(r, lease);
+    reschedule(r, lease, beside);
 }
 
 static int64_t next_due(const struct dibs__renewals *r) DIBS__REQUIRES(dibs__renewals_mutex)
@@ -118,12 +159,17 @@ static int64_t next_due(const struct dibs__renewals *r) DIBS__REQUIRES(dibs__ren
 static void collect(struct dibs__renewals *r, struct round *round)
 {
     int64_t now = dibs__now(r->config.clock);
+    struct dibs__lease *lease;
 
     round->lost_count = round->risk_count = 0;
     round->batch = NULL;
     dibs__renewals_mutex_lock(&r->mutex);
-    for (size_t i = 0; i < DIBS__BATCH_MAX && next_due(r) <= now; i++)
-        look_at(r, round, dibs__heap_first(&r->heap), now);
+    for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
+        lease = dibs__heap_first(&r->heap);
+        if (!lease || !is_due(r, round, lease, now))
+            break;
+        look_at(r, round, lease, now);
+    }
     round->more = next_due(r) <= now;
     memcpy(round->why, r->last_failure.detail, sizeof round->why);
     dibs__renewals_mutex_unlock(&r->mutex);
@@ -168,11 +214,21 @@ static void attend(void *context, const struct pollfd *fds, size_t count)
 
 /* ---------------------------------------------------------- what the store said */
 
+/* What becomes of a batch, lease by lease. */
+struct landing {
+    const struct dibs__batch *batch;
+    const struct dibs__error *error;
+    int64_t now;
+    struct dibs__lease *beside; /* the lease before, in the heap; NULL: there is none */
+    unsigned renewed, failed;
+};
+
 /* What the store said of one lease. True: the store said that the lease is gone. */
-static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, const struct dibs__batch *batch,
-                        const struct dibs__renewal *item, const struct dibs__error *error, int64_t now)
+static bool take_result(struct dibs__renewals *r, struct landing *landing, const struct dibs__renewal *item)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
+    struct dibs__lease *lease = item->context;
+
     if (dibs__upkeep_land(lease, item))
         pthread_cond_broadcast(&r->changed);
     if (!dibs__heap_has(lease))
@@ -180,35 +236,45 @@ static bool take_result(struct dibs__renewals *r, struct dibs__lease *lease, con
     if (item->result == DIBS__GONE) {
         dibs__lease_lose(lease);
         unschedule(r, lease);
+        enter_ended(r, lease);
         return true;
     }
-    if (!dibs__lease_is_lost(lease, now)) { /* else the answer came too late, and the next round tells of the loss */
+    if (!dibs__lease_is_lost(lease, landing->now)) { /* else it came too late, and the next round tells of the loss */
         if (!item->extension)
-            atomic_fetch_add_explicit(item->result == DIBS__RENEWED ? r->config.renewed : r->config.failed, 1,
-                                      memory_order_relaxed);
-        if (dibs__upkeep_take_result(lease, item, batch->proof, error->status, now, r->config.renew_ms))
+            *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
+        if (dibs__upkeep_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
+                                     r->config.renew_ms))
             pthread_cond_broadcast(&r->changed);
     }
-    reschedule(r, lease);
+    reschedule(r, lease, landing->beside);
+    landing->beside = lease;
     return false;
 }
 
-static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+/* The items whose leases are gone keep their context, with its reference. */
+static void land(struct dibs__renewals *r, struct dibs__batch *batch, const struct dibs__error *error)
 {
-    struct dibs__renewals *r = batch->context;
-    int64_t now = dibs__now(r->config.clock);
+    struct landing landing = {.batch = batch, .error = error, .now = dibs__now(r->config.clock)};
 
     dibs__renewals_mutex_lock(&r->mutex);
     if (error->status != DIBS_OK)
         r->last_failure = *error;
     for (size_t i = 0; i < batch->count; i++) {
-        struct dibs__lease *lease = batch->items[i].context;
-        bool gone = take_result(r, lease, batch, &batch->items[i], error, now);
-        batch->items[i].context = gone ? lease : NULL;
-        if (!gone)
-            dibs__lease_unref(lease);
+        if (take_result(r, &landing, &batch->items[i]))
+            continue;
+        dibs__lease_unref(batch->items[i].context);
+        batch->items[i].context = NULL;
     }
+    atomic_fetch_add_explicit(r->config.renewed, landing.renewed, memory_order_relaxed);
+    atomic_fetch_add_explicit(r->config.failed, landing.failed, memory_order_relaxed);
     dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct dibs__renewals *r = batch->context;
+
+    land(r, batch, error);
     for (size_t i = 0; i < batch->count; i++) {
         if (!batch->items[i].context)
             continue;
@@ -242,18 +308,6 @@ static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease) DIB
         dibs__upkeep_doubt(lease);
 }
 
-/* Lists the lease among all that threads hold. */
-static void list(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    DIBS__REQUIRE(!lease->upkeep.listed);
-    lease->upkeep.next = r->all;
-    lease->upkeep.previous = NULL;
-    if (r->all)
-        r->all->upkeep.previous = lease;
-    r->all = lease;
-    lease->upkeep.listed = true;
-}
-
 void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
                         const struct dibs__lease_memo *memo)
 {
@@ -261,28 +315,24 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     dibs__renewals_mutex_lock(&r->mutex);
     dibs__upkeep_begin(lease, lease_ms, proof, memo, r->config.renew_ms);
     doubt(r, lease);
-    list(r, lease);
-    lease->upkeep.due = DIBS__NEVER;
-    dibs__heap_add(&r->heap, lease);
-    reschedule(r, lease);
+    DIBS__REQUIRE(!lease->upkeep.listed);
+    lease->upkeep.listed = true;
+    lease->upkeep.due = dibs__upkeep_plan(lease);
+    dibs__heap_add(&r->heap, lease, NULL);
+    dibs__scheduler_wake_by(r->config.scheduler, lease->upkeep.due);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-/* True: the list's reference is the caller's now. False: the lease was taken out before. */
+/* True: the renewals' reference is the caller's now. False: the lease was taken out before. */
 static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    struct dibs__lease *next = lease->upkeep.next, *previous = lease->upkeep.previous;
-
     if (!lease->upkeep.listed)
         return false;
     lease->upkeep.listed = false;
-    unschedule(r, lease);
-    if (next)
-        next->upkeep.previous = previous;
-    if (previous)
-        previous->upkeep.next = next;
+    if (dibs__heap_has(lease))
+        unschedule(r, lease);
     else
-        r->all = next;
+        leave_ended(r, lease);
     atomic_fetch_add_explicit(r->config.reentered, atomic_load_explicit(&lease->reentered, memory_order_relaxed),
                               memory_order_relaxed);
     return true;
@@ -301,7 +351,7 @@ bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    struct dibs__lease *lease = r->all;
+    struct dibs__lease *lease = r->ended ? r->ended : dibs__heap_first(&r->heap);
     if (lease)
         take_out(r, lease);
     dibs__renewals_mutex_unlock(&r->mutex);
@@ -318,12 +368,15 @@ void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, 
 
 void dibs__renewals_server_changed(struct dibs__renewals *r)
 {
+    struct dibs__lease *lease, *beside = NULL;
+
     dibs__renewals_mutex_lock(&r->mutex);
-    for (struct dibs__lease *lease = r->all; lease; lease = lease->upkeep.next) {
-        if (!dibs__heap_has(lease))
-            continue;
+    for (struct dibs__lease *next = dibs__heap_take_all(&r->heap); (lease = next); beside = lease) {
+        next = lease->upkeep.next;
         doubt(r, lease);
-        reschedule(r, lease);
+        lease->upkeep.due = dibs__upkeep_plan(lease);
+        dibs__heap_add(&r->heap, lease, beside);
+        dibs__scheduler_wake_by(r->config.scheduler, lease->upkeep.due);
     }
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -356,7 +409,7 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
     if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
         atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
     lease->upkeep.renew_at = 0;
-    reschedule(r, lease);
+    reschedule(r, lease, NULL);
     if (wait_for_extension(r, lease, deadline))
         return lease->upkeep.extension.status;
     dibs__upkeep_leave_extension(lease);
@@ -375,13 +428,26 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     return status;
 }
 
+static uint64_t reentered_in(const struct dibs__lease *ring) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    const struct dibs__lease *lease = ring;
+    uint64_t sum = 0;
+
+    do
+        sum += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
+    while ((lease = lease->upkeep.next) != ring);
+    return sum;
+}
+
 void dibs__renewals_count(struct dibs__renewals *r, uint64_t *leases, uint64_t *reentered)
 {
     dibs__renewals_mutex_lock(&r->mutex);
     *leases = r->heap.count;
     *reentered = atomic_load_explicit(r->config.reentered, memory_order_relaxed);
-    for (struct dibs__lease *lease = r->all; lease; lease = lease->upkeep.next)
-        *reentered += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
+    for (size_t i = 0; i < r->heap.groups; i++)
+        *reentered += reentered_in(r->heap.leaders[i]);
+    if (r->ended)
+        *reentered += reentered_in(r->ended);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 

@@ -51,7 +51,7 @@ static void fill(struct dibs__heap *heap, unsigned *seed)
     for (size_t i = 0; i < COUNT; i++) {
         leases[i]->upkeep.due = next(seed) % 1000;
         assert_true(dibs__heap_reserve(heap));
-        dibs__heap_add(heap, leases[i]);
+        dibs__heap_add(heap, leases[i], NULL);
     }
 }
 
@@ -77,8 +77,7 @@ static void a_lease_may_become_due_at_another_time(void **state)
     fill(&heap, &seed);
     for (size_t i = 0; i < 4 * COUNT; i++) {
         struct dibs__lease *lease = i % 5 ? leases[next(&seed) % COUNT] : dibs__heap_first(&heap);
-        lease->upkeep.due = next(&seed) % 1000;
-        dibs__heap_move(&heap, lease);
+        dibs__heap_move(&heap, lease, next(&seed) % 1000, NULL);
     }
     assert_int_equal(expect_order(&heap), COUNT);
     dibs__heap_free(&heap);
