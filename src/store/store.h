@@ -121,7 +121,7 @@ struct dibs__query {
 
 enum dibs__renewed { DIBS__UNANSWERED, DIBS__RENEWED, DIBS__GONE };
 
-#define DIBS__BATCH_MAX 256
+#define DIBS__BATCH_MAX 192
 
 /* The caller's, until done is called: once, on the scheduler's thread, maybe before renew returns. */
 struct dibs__batch {

@@ -72,6 +72,9 @@ static void the_others_have_theirs(void **state)
     static const char *const released[] = {"t"};
     static const char *const forced[] = {"99", "abc"};
     static const char *const renewed[] = {"t", "1000", "18446744073709551615", "", "5", "u", "2000", "1", "5", ""};
+    static const char *const in_short[] = {"", "t", "u", "1000", "2000"};
+    static const char *const as_short_as_can_be[] = {"1000", "t", "u"};
+    struct dibs__renewal leases[] = {{.token = "t", .lease_ms = 1000}, {.token = "u", .lease_ms = 2000}};
     struct dibs__call call;
     struct dibs__renew_texts texts[2];
 
@@ -89,6 +92,13 @@ static void the_others_have_theirs(void **state)
     dibs__codec_renew(&call.words, &(struct dibs__renew_words){"t", 1000, UINT64_MAX, NULL, "5"}, &texts[0]);
     dibs__codec_renew(&call.words, &(struct dibs__renew_words){"u", 2000, 1, "5", NULL}, &texts[1]);
     expect_words(&call.words, 10, renewed);
+    dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
+    dibs__codec_renew_short(&call.words, leases, 2, texts);
+    expect_words(&call.words, 5, in_short);
+    leases[1].lease_ms = 1000;
+    dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
+    dibs__codec_renew_short(&call.words, leases, 2, texts);
+    expect_words(&call.words, 3, as_short_as_can_be);
     dibs__call_init(&call, DIBS__SCRIPT_retract, 0);
     dibs__codec_retract(&call.words, "t");
     expect_words(&call.words, 1, released);
@@ -192,22 +202,49 @@ static void what_is_said_of_a_retraction(void **state)
 
 static void what_is_said_of_a_renewal(void **state)
 {
-    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE, DIBS__RENEW_DONE, DIBS__RENEW_GONE,
-                                                  DIBS__RENEW_LATE, DIBS__RENEW_REFUSED};
-    struct read read = read_of("*6\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:1000\r\n");
+    static const enum dibs__renew_code codes[] = {DIBS__RENEW_DONE, DIBS__RENEW_DONE,    DIBS__RENEW_GONE,
+                                                  DIBS__RENEW_LATE, DIBS__RENEW_REFUSED, DIBS__RENEW_NO_FENCE};
+    struct read read = read_of("*7\r\n:1\r\n:2\r\n:0\r\n:-500\r\n-OOM\r\n:3\r\n:1000\r\n");
     int64_t server_us;
 
     (void)state;
-    assert_true(dibs__codec_read_renew(read.reply, 5, &server_us));
+    assert_true(dibs__codec_read_renew(read.reply, 6, &server_us));
     assert_int_equal(server_us, 1000);
     assert_false(dibs__codec_read_renew(read.reply, 3, &server_us));
-    for (size_t i = 0; i < 5; i++) {
+    assert_false(dibs__codec_read_renew(read.reply, 7, &server_us));
+    for (size_t i = 0; i < 6; i++) {
         struct dibs__renew_reply said = dibs__codec_read_renewed(read.reply, i);
         assert_int_equal(said.code, codes[i]);
         assert_int_equal(said.server_us, codes[i] == DIBS__RENEW_LATE ? 500 : 0);
         assert_int_equal(said.error != NULL, codes[i] == DIBS__RENEW_REFUSED);
     }
     done(read);
+}
+
+/* Where all is done in short, the server's time stands alone. */
+static void what_is_said_of_many_renewals_at_once(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool good;
+        int64_t server_us;
+    } rows[] = {
+        {":1000\r\n", true, 1000},    {":9223372036854775807\r\n", true, INT64_C(1) << 53},
+        {":0\r\n", false, 0},         {":-5\r\n", false, 0},
+        {"$4\r\n1000\r\n", false, 0},
+    };
+    int64_t server_us;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct read read = read_of(rows[i].bytes);
+        assert_int_equal(dibs__codec_read_renew(read.reply, 300, &server_us), rows[i].good);
+        if (rows[i].good) {
+            assert_int_equal(server_us, rows[i].server_us);
+            assert_int_equal(dibs__codec_read_renewed(read.reply, 299).code, DIBS__RENEW_DONE);
+        }
+        done(read);
+    }
 }
 
 static void what_is_said_of_an_owner(void **state)
@@ -270,6 +307,7 @@ int main(void)
         cmocka_unit_test(what_is_said_of_a_release),
         cmocka_unit_test(what_is_said_of_a_retraction),
         cmocka_unit_test(what_is_said_of_a_renewal),
+        cmocka_unit_test(what_is_said_of_many_renewals_at_once),
         cmocka_unit_test(what_is_said_of_an_owner),
         cmocka_unit_test(what_is_said_of_a_forced_end),
     };

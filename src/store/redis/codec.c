@@ -106,6 +106,12 @@ bool dibs__codec_read_retracted(const redisReply *reply, size_t i)
 
 /* ------------------------------------------------------------------ renew.lua */
 
+static void add_length(struct dibs__words *words, uint32_t lease_ms, struct dibs__renew_texts *texts)
+{
+    dibs__words_add(words, texts->lease_ms,
+                    (size_t)snprintf(texts->lease_ms, sizeof texts->lease_ms, "%" PRIu32, lease_ms));
+}
+
 static void add_time(struct dibs__words *words, const char *text)
 {
     dibs__words_add(words, text ? text : "", text ? strlen(text) : 0);
@@ -115,28 +121,63 @@ void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words
                        struct dibs__renew_texts *texts)
 {
     dibs__words_add(words, lease->token, strlen(lease->token));
-    dibs__words_add(words, texts->lease_ms,
-                    (size_t)snprintf(texts->lease_ms, sizeof texts->lease_ms, "%" PRIu32, lease->lease_ms));
+    add_length(words, lease->lease_ms, texts);
     dibs__words_add(words, texts->fence, (size_t)snprintf(texts->fence, sizeof texts->fence, "%" PRIu64, lease->fence));
     add_time(words, lease->set_by);
     add_time(words, lease->restore_by);
 }
 
+static bool same_length(const struct dibs__renewal *leases, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (leases[i].lease_ms != leases[0].lease_ms)
+            return false;
+    return true;
+}
+
+/* The length of all, or '' and then that of each; between them the tokens. */
+void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
+                             struct dibs__renew_texts *texts)
+{
+    bool same = same_length(leases, count);
+
+    if (same)
+        add_length(words, leases[0].lease_ms, &texts[0]);
+    else
+        dibs__words_add(words, "", 0);
+    for (size_t i = 0; i < count; i++)
+        dibs__words_add(words, leases[i].token, strlen(leases[i].token));
+    for (size_t i = 0; !same && i < count; i++)
+        add_length(words, leases[i].lease_ms, &texts[i]);
+}
+
+/* Where all is done in short, the time stands alone. */
 bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *server_us)
 {
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        *server_us = reply->integer < DIBS__REPLY_MOST ? reply->integer : DIBS__REPLY_MOST;
+        return reply->integer > 0;
+    }
     return dibs__reply_integer(reply, count, server_us) && reply->elements == count + 1;
 }
 
-/* 1: done; 2: restored; 0: no longer the token's; less: too late, and the server's time with its sign turned round. */
+/*
+ * 1: done; 2: restored; 3: done, but the fence is gone; 0: no longer the token's;
+ * less: too late, and the server's time with its sign turned round.
+ */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
     int64_t result;
 
+    if (reply->type == REDIS_REPLY_INTEGER)
+        return (struct dibs__renew_reply){.code = DIBS__RENEW_DONE};
     if (!dibs__reply_integer(reply, i, &result))
         return (struct dibs__renew_reply){.code = DIBS__RENEW_REFUSED, .error = reply->element[i]};
     if (result < 0)
         return (struct dibs__renew_reply){.code = DIBS__RENEW_LATE, .server_us = -result};
-    return (struct dibs__renew_reply){.code = result == 0 ? DIBS__RENEW_GONE : DIBS__RENEW_DONE};
+    return (struct dibs__renew_reply){.code = result == 0   ? DIBS__RENEW_GONE
+                                              : result == 3 ? DIBS__RENEW_NO_FENCE
+                                                            : DIBS__RENEW_DONE};
 }
 
 /* ------------------------------------------------------- query.lua, force.lua */

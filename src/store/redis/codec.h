@@ -88,15 +88,20 @@ struct dibs__renew_texts {
     char lease_ms[12], fence[24];
 };
 
-/* All the keys come before the first lease. */
+/* All locks come before the first fence, and all fences before the first argument. In full: one lease after another. */
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
                        struct dibs__renew_texts *texts);
+
+/* In short: all leases of the call at once, of which each needs nothing but to be renewed. texts: one for each. */
+void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
+                             struct dibs__renew_texts *texts);
 
 enum dibs__renew_code {
     DIBS__RENEW_REFUSED, /* an error: the lock could not be looked at, or not be restored */
     DIBS__RENEW_LATE,    /* nothing was done */
     DIBS__RENEW_GONE,    /* the lock is no longer the token's */
-    DIBS__RENEW_DONE
+    DIBS__RENEW_DONE,
+    DIBS__RENEW_NO_FENCE /* in short: done, but the fence is to be put back by a renewal in full */
 };
 
 struct dibs__renew_reply {

@@ -1,7 +1,8 @@
 #include "store/redis/keys.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "base/require.h"
 
 /* Redis hashes what stands between the first { and the first } behind that, if there is anything between them. */
 static bool has_hash_tag(const char *key)
@@ -17,18 +18,43 @@ bool dibs__key_splits(const char *lock)
     return strchr(lock, '}') && !has_hash_tag(lock);
 }
 
+size_t dibs__key_lock(char *out, const char *prefix, const char *name)
+{
+    size_t prefix_size = strlen(prefix), name_size = strlen(name);
+
+    memcpy(out, prefix, prefix_size);
+    memcpy(out + prefix_size, name, name_size + 1);
+    return prefix_size + name_size;
+}
+
+static char *append(char *at, const char *bytes, size_t size)
+{
+    memcpy(at, bytes, size);
+    return at + size;
+}
+
+/* dibs:fence:{LOCK}, or dibs:fencet:LOCK where the lock has a hash tag of its own. */
+size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size)
+{
+    static const char *const sidecars[DIBS__KEYS] = {NULL, "dibs:fence", "dibs:queue", "dibs:waiters"};
+    bool tagged = has_hash_tag(lock);
+
+    DIBS__REQUIRE(kind != DIBS__KEY_LOCK && lock[size] == '\0');
+    char *end = append(out, sidecars[kind], strlen(sidecars[kind]));
+    end = append(end, tagged ? "t:" : ":{", 2);
+    end = append(end, lock, size);
+    if (!tagged)
+        *end++ = '}';
+    *end = '\0';
+    return (size_t)(end - out);
+}
+
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name)
 {
-    static const char *const sidecars[DIBS__KEYS] = {NULL, "fence", "queue", "waiters"};
     char lock[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
-    size_t prefix_size = strlen(prefix), size = prefix_size + strlen(name);
 
-    memcpy(lock, prefix, prefix_size);
-    memcpy(lock + prefix_size, name, size - prefix_size + 1);
     if (kind == DIBS__KEY_LOCK)
-        memcpy(out->bytes, lock, size + 1);
+        out->size = dibs__key_lock(out->bytes, prefix, name);
     else
-        size = (size_t)snprintf(out->bytes, sizeof out->bytes, has_hash_tag(lock) ? "dibs:%st:%s" : "dibs:%s:{%s}",
-                                sidecars[kind], lock);
-    out->size = size;
+        out->size = dibs__key_sidecar(out->bytes, kind, lock, dibs__key_lock(lock, prefix, name));
 }

@@ -12,9 +12,11 @@
 
 enum dibs__key_kind { DIBS__KEY_LOCK, DIBS__KEY_FENCE, DIBS__KEY_QUEUE, DIBS__KEY_WAITERS };
 
+#define DIBS__KEY_EXTRA 32 /* bytes that a key may have beside prefix and name, with the NUL */
+
 struct dibs__key {
     size_t size; /* without the NUL */
-    char bytes[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 32];
+    char bytes[DIBS__PREFIX_MAX + DIBS_NAME_MAX + DIBS__KEY_EXTRA];
 };
 
 /*
@@ -22,6 +24,13 @@ struct dibs__key {
  * of a cluster, unless dibs__key_splits says that its sidecars are elsewhere.
  */
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name);
+
+/*
+ * The same, where the caller has room: for the lock's own key, and for one of
+ * its sidecars, from that key. Both write a NUL, and return the size without.
+ */
+size_t dibs__key_lock(char *out, const char *prefix, const char *name);
+size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size);
 
 /*
  * Whether the key of a lock has a } but no usable hash tag (something between

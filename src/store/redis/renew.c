@@ -1,6 +1,11 @@
 /*
  * Renewals: many leases in one script, over the background connection. All of
  * this runs on the scheduler's thread, which alone uses that connection.
+ *
+ * A renewal that needs nothing else is sent in short: without the fence, whose
+ * life it leaves as it is. In full are sent the others, and all that go with
+ * them in one script: extensions, what may have to be restored, and what has a
+ * fence whose life is to be counted anew, or that is gone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +17,7 @@
 #include "store/redis/redis_store.h"
 
 #define MEMORY_MS 3500000 /* a server knows a fence for an hour at least (fence.lua): less what its clock is off */
+#define FENCE_MS 300000   /* how often at least the life of a held lock's fence is counted anew */
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
@@ -28,49 +34,24 @@ struct renewal {
 struct renewal_call {
     struct renewal *renewal;
     size_t first, count;
+    bool in_full;
     uint64_t serial; /* of the connection that the call went over */
     uint64_t server; /* that the call went to */
     int64_t not_after;
+};
+
+/* The words of a call while it is sent. */
+struct renewal_words {
     struct dibs__words words;
+    char *keys; /* where the next key is written */
     char key_count[12];
     char not_after_text[24]; /* of the extensions, and of what is restored */
-    struct {
-        struct dibs__key lock, fence;
-        struct dibs__renew_texts texts;
-    } items[];
+    struct dibs__renew_texts *texts;
 };
 
 static struct dibs__renewal *item_of(const struct renewal_call *call, size_t i)
 {
     return &call->renewal->batch->items[call->first + i];
-}
-
-/* ----------------------------------------------------------------- the words */
-
-static void free_call(struct renewal_call *call)
-{
-    free(call->words.words);
-    free(call->words.sizes);
-    free(call);
-}
-
-/* NULL: no memory. */
-static struct renewal_call *new_call(struct renewal *renewal, size_t first, size_t count)
-{
-    struct renewal_call *call = calloc(1, sizeof *call + count * sizeof call->items[0]);
-
-    if (!call)
-        return NULL;
-    call->renewal = renewal;
-    call->first = first;
-    call->count = count;
-    call->words.most = (int)DIBS__RENEW_WORDS(count);
-    call->words.words = calloc(DIBS__RENEW_WORDS(count), sizeof *call->words.words);
-    call->words.sizes = calloc(DIBS__RENEW_WORDS(count), sizeof *call->words.sizes);
-    if (call->words.words && call->words.sizes)
-        return call;
-    free_call(call);
-    return NULL;
 }
 
 /*
@@ -101,82 +82,139 @@ static void note_restoring(const struct renewal_call *call, const struct dibs__l
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-static void add_keys(struct renewal_call *call, size_t i)
+/* The life of a fence that was counted anew in an earlier span of time than this one is to be so again. */
+static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *item)
 {
-    const char *prefix = call->renewal->store->key_prefix, *name = item_of(call, i)->name;
-    struct dibs__key *lock = &call->items[i].lock, *fence = &call->items[i].fence;
+    const int64_t span = FENCE_MS * DIBS__NS_PER_MS;
 
-    dibs__key_of(lock, DIBS__KEY_LOCK, prefix, name);
-    dibs__key_of(fence, DIBS__KEY_FENCE, prefix, name);
-    dibs__words_add(&call->words, lock->bytes, lock->size);
-    dibs__words_add(&call->words, fence->bytes, fence->size);
+    return call->renewal->batch->proof / span != dibs__redis_lease_of(&item->memo)->confirmed_at / span;
 }
 
-static void add_arguments(struct renewal_call *call, size_t i, const struct dibs__link_view *view)
-{
-    struct dibs__renewal *item = item_of(call, i);
-    bool restores = may_be_forgotten(call, item);
-    const struct dibs__renew_words lease = {
-        .token = item->token,
-        .lease_ms = item->lease_ms,
-        .fence = item->fence,
-        .set_by = item->extension ? call->not_after_text : NULL,
-        .restore_by = restores ? call->not_after_text : NULL,
-    };
+/* ----------------------------------------------------------------- the words */
 
-    dibs__codec_renew(&call->words, &lease, &call->items[i].texts);
-    if (restores)
-        note_restoring(call, view);
+/* For free(). NULL: no memory. */
+static struct renewal_words *new_words(const struct renewal_call *call)
+{
+    size_t most = DIBS__RENEW_WORDS(call->count), prefix_size = strlen(call->renewal->store->key_prefix), bytes = 0;
+    struct renewal_words *words;
+
+    for (size_t i = 0; i < call->count; i++)
+        bytes += DIBS__RENEW_KEYS * (prefix_size + strlen(item_of(call, i)->name) + DIBS__KEY_EXTRA);
+    size_t arrays = most * (sizeof *words->words.words + sizeof *words->words.sizes);
+    words = malloc(sizeof *words + arrays + call->count * sizeof *words->texts + bytes);
+    if (!words)
+        return NULL;
+    words->words = (struct dibs__words){.words = (const char **)(words + 1), .most = (int)most};
+    words->words.sizes = (size_t *)(words->words.words + most);
+    words->texts = (struct dibs__renew_texts *)(words->words.sizes + most);
+    words->keys = (char *)(words->texts + call->count);
+    return words;
 }
 
-static void build(struct renewal_call *call, const struct dibs__link_view *view)
+static void add_keys(struct renewal_words *words, const struct renewal_call *call)
 {
-    dibs__words_begin(&call->words, &call->key_count, call->count * DIBS__RENEW_KEYS);
-    snprintf(call->not_after_text, sizeof call->not_after_text, "%" PRId64, call->not_after);
-    for (size_t i = 0; i < call->count; i++)
-        add_keys(call, i);
-    for (size_t i = 0; i < call->count; i++)
-        add_arguments(call, i, view);
+    int first = words->words.count;
+
+    for (size_t i = 0; i < call->count; i++) {
+        size_t size = dibs__key_lock(words->keys, call->renewal->store->key_prefix, item_of(call, i)->name);
+        dibs__words_add(&words->words, words->keys, size);
+        words->keys += size + 1;
+    }
+    for (size_t i = 0; i < call->count; i++) {
+        const char *lock = words->words.words[first + (int)i];
+        size_t size = dibs__key_sidecar(words->keys, DIBS__KEY_FENCE, lock, words->words.sizes[first + (int)i]);
+        dibs__words_add(&words->words, words->keys, size);
+        words->keys += size + 1;
+    }
+}
+
+static void add_in_full(struct renewal_words *words, const struct renewal_call *call,
+                        const struct dibs__link_view *view)
+{
+    snprintf(words->not_after_text, sizeof words->not_after_text, "%" PRId64, call->not_after);
+    for (size_t i = 0; i < call->count; i++) {
+        struct dibs__renewal *item = item_of(call, i);
+        bool restores = may_be_forgotten(call, item);
+        const struct dibs__renew_words lease = {
+            .token = item->token,
+            .lease_ms = item->lease_ms,
+            .fence = item->fence,
+            .set_by = item->extension ? words->not_after_text : NULL,
+            .restore_by = restores ? words->not_after_text : NULL,
+        };
+        dibs__codec_renew(&words->words, &lease, &words->texts[i]);
+        if (restores)
+            note_restoring(call, view);
+    }
+}
+
+static bool needs_full(const struct renewal_call *call)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        struct dibs__renewal *item = item_of(call, i);
+        if (item->extension || may_be_forgotten(call, item) || fence_is_due(call, item))
+            return true;
+    }
+    return false;
+}
+
+static void write_words(struct renewal_words *words, struct renewal_call *call, const struct dibs__link_view *view)
+{
+    dibs__words_begin(&words->words, &words->key_count, call->count * DIBS__RENEW_KEYS);
+    add_keys(words, call);
+    call->in_full = call->in_full || needs_full(call);
+    if (call->in_full)
+        add_in_full(words, call, view);
+    else
+        dibs__codec_renew_short(&words->words, item_of(call, 0), call->count, words->texts);
 }
 
 /* ----------------------------------------------------------------- the sending */
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
-/* To be called after batch->proof was taken. False: there is no connection, or no memory. */
-static bool send_call(struct renewal_call *call, bool with_text)
+/* To be called after batch->proof was taken. */
+static dibs_status send_call(struct renewal_call *call, bool with_text)
 {
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__link_view view;
 
     if (!dibs__channel_view(store->background, &view))
-        return false;
+        return DIBS_UNAVAILABLE;
+    struct renewal_words *words = new_words(call);
+    if (!words)
+        return DIBS_NO_MEMORY;
     call->serial = view.serial;
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
-    build(call, &view);
-    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, &call->words);
-    return dibs__channel_submit(store->background, view.serial,
-                                &(struct dibs__command){call->words.count, call->words.words, call->words.sizes},
-                                on_renewed, call);
+    write_words(words, call, &view);
+    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, &words->words);
+    const struct dibs__command command = {words->words.count, words->words.words, words->words.sizes};
+    bool sent = dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
+    free(words);
+    return sent ? DIBS_OK : DIBS_UNAVAILABLE;
 }
 
 /* A call that can't be sent counts as unanswered. A call that is sent may be answered before this returns. */
-static void begin_call(struct renewal *renewal, size_t first, size_t count)
+static void begin_call(struct renewal *renewal, size_t first, size_t count, bool in_full)
 {
-    struct renewal_call *call = new_call(renewal, first, count);
+    struct renewal_call *call = malloc(sizeof *call);
+    dibs_status status = DIBS_NO_MEMORY;
 
     renewal->calls++;
-    if (call && send_call(call, false))
+    if (call) {
+        *call = (struct renewal_call){.renewal = renewal, .first = first, .count = count, .in_full = in_full};
+        status = send_call(call, false);
+    }
+    if (status == DIBS_OK)
         return;
     renewal->calls--;
-    if (call) {
-        free_call(call);
+    free(call);
+    if (status == DIBS_NO_MEMORY)
+        dibs__error_set(&renewal->failed, DIBS_NO_MEMORY, "no memory for renewing leases");
+    else
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "there is no connection to %s",
                         renewal->store->endpoint.url.shown);
-    } else {
-        dibs__error_set(&renewal->failed, DIBS_NO_MEMORY, "no memory for renewing leases");
-    }
 }
 
 static void end_one(struct renewal *renewal)
@@ -194,7 +232,7 @@ static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 {
     renewal->batch->proof = dibs__now(renewal->store->config.clock);
     for (size_t i = 0; i < count; i++)
-        begin_call(renewal, first + i, 1);
+        begin_call(renewal, first + i, 1, false);
 }
 
 /* ----------------------------------------------------------------- the answers */
@@ -252,14 +290,16 @@ static void take_renewed(const struct renewal_call *call, struct dibs__renewal *
 
 /*
  * One lease may be refused while the others are renewed. A renewal that came too
- * late is sent again with a time by the clock that the server has now.
+ * late is sent again with a time by the clock that the server has now. True: a
+ * fence is to be put back.
  */
-static void take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
+static bool take_results(const struct renewal_call *call, const redisReply *reply, int64_t server_us)
 {
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__link_view view;
     bool standing = dibs__channel_view(store->background, &view);
     struct dibs__error unused;
+    bool no_fence = false;
 
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
@@ -275,11 +315,15 @@ static void take_results(const struct renewal_call *call, const redisReply *repl
         case DIBS__RENEW_GONE:
             item->result = DIBS__GONE;
             break;
+        case DIBS__RENEW_NO_FENCE:
+            no_fence = true;
+            /* fallthrough */
         case DIBS__RENEW_DONE:
             take_renewed(call, item, standing ? &view : NULL, server_us);
             break;
         }
     }
+    return no_fence;
 }
 
 static bool is_refusal_of_some(const struct renewal_call *call, const redisReply *reply)
@@ -293,13 +337,14 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     struct renewal *renewal = call->renewal;
     int64_t server_us;
 
-    if (reply && dibs__reply_is_error(reply, "NOSCRIPT") && send_call(call, true))
+    if (reply && dibs__reply_is_error(reply, "NOSCRIPT") && send_call(call, true) == DIBS_OK)
         return;
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
     } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
-        take_results(call, reply, server_us);
+        if (take_results(call, reply, server_us))
+            begin_call(renewal, call->first, call->count, true);
     } else if (is_refusal_of_some(call, reply)) {
         send_one_by_one(renewal, call->first, call->count);
     } else {
@@ -307,7 +352,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
         for (size_t i = 0; i < call->count; i++)
             item_of(call, i)->status = renewal->failed.status;
     }
-    free_call(call);
+    free(call);
     end_one(renewal);
 }
 
@@ -330,7 +375,7 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     renewal->store = store;
     renewal->batch = batch;
     renewal->calls = 1;
-    begin_call(renewal, 0, batch->count);
+    begin_call(renewal, 0, batch->count, false);
     end_one(renewal);
 }
 
