@@ -183,6 +183,43 @@ static void a_thread_that_ends_with_many_costs_no_other_its_lease(void **state)
     assert_int_equal(stats_of(f->rt).leases, 0);
 }
 
+static void unlock_many(void *arg)
+{
+    const struct crowd *crowd = arg;
+
+    assert_status(DIBS_OK, dibs_unlock_all(crowd->f->rt));
+}
+
+/* True: the short lease was held from before the burst until after its end. */
+static bool outlives_unlocks(fixture *f)
+{
+    const dibs_lock_options brief = {.lease_ms = SHORT_LEASE_MS};
+    struct crowd crowd = {f, 0, 0};
+    actor *holders[2];
+
+    hold_many(f, holders);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "brief", DIBS_WAIT_FOREVER, &brief));
+    for (int i = 0; i < 2; i++)
+        actor_begin(holders[i], unlock_many, &crowd);
+    for (int i = 0; i < 2; i++) {
+        actor_finish(holders[i]);
+        actor_end(holders[i]);
+    }
+    assert_true(none_is_left(f));
+    return dibs_unlock(f->rt, "brief") == DIBS_OK;
+}
+
+static void many_unlocks_cost_no_other_its_lease(void **state)
+{
+    fixture *f = *state;
+    int rounds = 0;
+
+    fixture_open(f, LONG_LEASE_MS);
+    while (!outlives_unlocks(f))
+        assert_true(++rounds < ROUNDS);
+    assert_int_equal(stats_of(f->rt).leases, 0);
+}
+
 static void a_close_leaves_none_of_many(void **state)
 {
     fixture *f = *state;
@@ -207,6 +244,7 @@ int main(void)
         TEST(a_right_that_is_away_for_a_while_costs_no_lease),
         cmocka_unit_test(leases_of_two_slots_are_renewed),
         TEST(a_thread_that_ends_with_many_costs_no_other_its_lease),
+        TEST(many_unlocks_cost_no_other_its_lease),
         TEST(a_close_leaves_none_of_many),
     };
 

@@ -1,4 +1,4 @@
-/* Renewals at a server that was restarted: which leases the store on Redis restores. */
+/* Renewals at the server: how long the fence lives, and what is restored where the server was restarted. */
 #include <stdio.h>
 #include <string.h>
 
@@ -100,11 +100,49 @@ static void what_was_restored_counts_from_then_on(void **state)
     assert_int_equal(lease.result, DIBS__GONE);
 }
 
+static void lower_life(struct world *w, const char *name)
+{
+    server_do(w->server, "PEXPIRE dibs:fence:{lock:%s} 100000", name);
+}
+
+/* The life of the fence is counted anew by a renewal every five minutes. */
+static void the_fence_of_a_held_lock_lives_on(void **state)
+{
+    struct world *w = *state;
+    struct dibs__renewal lease = lease_of(&w->seat, "x");
+
+    lower_life(w, "x");
+    dibs__redis_lease_of(&lease.memo)->confirmed_at -= 300000 * DIBS__NS_PER_MS;
+    seat_renew(&w->seat, &lease);
+    assert_int_equal(lease.result, DIBS__RENEWED);
+    assert_true(server_integer(w->server, "PTTL dibs:fence:{lock:x}") > 3500000);
+}
+
+static bool is_persistent(const struct world *w)
+{
+    return server_integer(w->server, "PTTL lock:x") == -1;
+}
+
+/* Somebody took the expiry of the key away: the next renewal sets it. */
+static void a_renewal_gives_the_key_an_end(void **state)
+{
+    struct world *w = *state;
+    struct dibs__renewal lease = lease_of(&w->seat, "x");
+
+    server_do(w->server, "PERSIST lock:x");
+    assert_true(is_persistent(w));
+    seat_renew(&w->seat, &lease);
+    assert_int_equal(lease.result, DIBS__RENEWED);
+    assert_false(is_persistent(w));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_confirmed_too_long_ago_is_not_restored, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_restored_counts_from_then_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_fence_of_a_held_lock_lives_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_renewal_gives_the_key_an_end, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -523,7 +523,7 @@ static void one_that_is_refused_costs_no_other(void **state)
     server_do(s, "SET dibs:fence:{lock:y} 77 PX 50000");
     server_do(s, "CONFIG SET maxmemory 1");
     redisReply *reply = server_command(
-        s, "EVAL %s 4 lock:x " FENCE " lock:y dibs:fence:{lock:y} mine 100000 77 %s 0 mine 100000 77 %s 0",
+        s, "EVAL %s 4 lock:x lock:y " FENCE " dibs:fence:{lock:y} mine 100000 77 %s 0 mine 100000 77 %s 0",
         dibs__script_text(DIBS__SCRIPT_renew), "", "");
     assert_int_equal(reply->elements, 3);
     assert_int_equal(reply->element[0]->type, REDIS_REPLY_ERROR);

@@ -96,14 +96,76 @@ static void any_lease_may_be_removed(void **state)
     dibs__heap_free(&heap);
 }
 
+/* Leases that are due at the same time and are told so take one place in the heap, and come out in the same order. */
+static void what_is_due_together_is_one_entry(void **state)
+{
+    struct dibs__heap heap = {0};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++) {
+        leases[i]->upkeep.due = (int64_t)(i / 100);
+        assert_true(dibs__heap_reserve(&heap));
+        dibs__heap_add(&heap, leases[i], i > 0 ? leases[i - 1] : NULL);
+    }
+    assert_int_equal(heap.groups, COUNT / 100);
+    assert_int_equal(heap.count, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_ptr_equal(dibs__heap_first(&heap), leases[i]);
+        dibs__heap_remove(&heap, leases[i]);
+    }
+    assert_null(dibs__heap_first(&heap));
+    dibs__heap_free(&heap);
+}
+
+/* The first of a group leaves it, others leave and join, in any order. */
+static void a_lease_may_go_from_group_to_group(void **state)
+{
+    struct dibs__heap heap = {0};
+    unsigned seed = 4;
+
+    (void)state;
+    fill(&heap, &seed);
+    for (size_t i = 0; i < 20 * COUNT; i++) {
+        struct dibs__lease *lease = leases[next(&seed) % COUNT], *beside = leases[next(&seed) % COUNT];
+        if (beside != lease)
+            dibs__heap_move(&heap, lease, i % 3 ? beside->upkeep.due : next(&seed) % 1000, beside);
+    }
+    assert_in_range(heap.groups, 1, COUNT - 1);
+    assert_int_equal(expect_order(&heap), COUNT);
+    assert_int_equal(heap.groups, 0);
+    dibs__heap_free(&heap);
+}
+
+static void all_come_out_at_once_in_order_and_may_go_back(void **state)
+{
+    struct dibs__heap heap = {0};
+    unsigned seed = 5;
+    size_t count = 0;
+
+    (void)state;
+    assert_null(dibs__heap_take_all(&heap));
+    fill(&heap, &seed);
+    int64_t last = INT64_MIN;
+    for (struct dibs__lease *lease, *next_lease = dibs__heap_take_all(&heap); (lease = next_lease); count++) {
+        next_lease = lease->upkeep.next;
+        assert_true(lease->upkeep.due >= last);
+        last = lease->upkeep.due;
+        dibs__heap_add(&heap, lease, NULL);
+    }
+    assert_int_equal(count, COUNT);
+    assert_int_equal(heap.reserved, 0);
+    assert_int_equal(expect_order(&heap), COUNT);
+    dibs__heap_free(&heap);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(the_earliest_comes_first),
-        TEST(a_lease_may_become_due_at_another_time),
-        TEST(any_lease_may_be_removed),
+        TEST(the_earliest_comes_first),           TEST(a_lease_may_become_due_at_another_time),
+        TEST(any_lease_may_be_removed),           TEST(what_is_due_together_is_one_entry),
+        TEST(a_lease_may_go_from_group_to_group), TEST(all_come_out_at_once_in_order_and_may_go_back),
     };
 
     return cmocka_run_group_tests_name("heap", tests, NULL, NULL);

@@ -116,6 +116,55 @@ static void six_that_are_due_make_six(void **state)
     assert_int_equal(renewals(s), 6);
 }
 
+/*
+ * Leases of 6 s that were acquired at different times: 1,000 take at most 5
+ * requests a second, and none waits longer than a third. Once they go together
+ * none is renewed more often than once a third.
+ */
+static void what_is_due_soon_goes_along(void **state)
+{
+    const dibs_lock_options options = {.lease_ms = 6000};
+    stage *s = *state;
+    char name[32];
+
+    stage_open(s, LEASE);
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%u", i);
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, name, 0, &options));
+        if (i % 5 == 4)
+            stage_advance(s, MS(10));
+    }
+    for (unsigned period = 1; period <= 4; period++) {
+        for (unsigned ms = 0; ms < 2000; ms += 10)
+            stage_advance(s, MS(10));
+        assert_in_range(renewals(s), period * MANY, period * MANY + MANY / 4);
+        assert_in_range(batches(s), 1, period * 10);
+        assert_int_equal(hold_of(s->rt, "0").remaining_ms > 3900, 1);
+        assert_int_equal(hold_of(s->rt, "999").remaining_ms > 3900, 1);
+    }
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+/* A retry has its own pace, whatever else is sent. */
+static void what_failed_does_not_go_along(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(500));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "b", 0, &(dibs_lock_options){.lease_ms = 3 * 10200}));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    stage_advance(s, MS(9500)); /* "b" goes along with "a", and both fail */
+    assert_int_equal(renewals(s), 2);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "c", 0, &(dibs_lock_options){.lease_ms = 3 * 800}));
+    stage_advance(s, MS(800));
+    assert_int_equal(renewals(s), 3);
+    assert_string_equal(last_renewal(s).name, "c");
+    stage_advance(s, MS(200));
+    assert_int_equal(renewals(s), 5);
+}
+
 static void the_earliest_is_renewed_first(void **state)
 {
     stage *s = *state;
@@ -199,6 +248,8 @@ int main(void)
         TEST(nothing_is_renewed_after_the_unlock),
         TEST(many_leases_are_renewed_once_a_period_in_few_batches),
         TEST(six_that_are_due_make_six),
+        TEST(what_is_due_soon_goes_along),
+        TEST(what_failed_does_not_go_along),
         TEST(the_earliest_is_renewed_first),
         TEST(the_longest_extension_is_known),
         TEST(a_fixed_lease_is_never_renewed_and_ends_on_time),
