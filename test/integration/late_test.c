@@ -274,8 +274,8 @@ static long long server_us(server *s)
 /* One lock of renew.lua: its answer. */
 static long long renew(server *s, const char *token, const char *lease, const char *set)
 {
-    redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s %s 77 %s",
-                                       dibs__script_text(DIBS__SCRIPT_renew), token, lease, set);
+    redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} %s %s 77 %s %s",
+                                       dibs__script_text(DIBS__SCRIPT_renew), token, lease, set, "");
     long long result;
 
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
