@@ -3,6 +3,8 @@
 # make demo       runs the demo
 # make bench      builds and runs the benchmarks: tables, and CSV files and plots in bench/out; takes some 15 minutes;
 #                 TABLES="pair..." for some of them (bench/run says which there are)
+# make peers      compares with the locks of other libraries, which it installs into build/peers; takes 8 minutes;
+#                 README=README.md puts the table there
 # make fuzz       the parsers under libFuzzer, each for FUZZ_SECONDS=60; needs clang
 # make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
 # make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
@@ -32,7 +34,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demos tests benches fuzzers test demo bench fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib demos tests benches fuzzers test demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib demos
 
@@ -103,6 +105,7 @@ TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
 DEMOS         := $(call programs,demo,demo)
 BENCHES       := $(call programs,bench,bench)
+PEER          := $(BUILD)/peers/dibs
 UNIT_TESTS    := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/unit/*_test.c))
 INTEGRATION   := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/integration/*_test.c))
 TEST_PROGRAMS := $(call programs,test/support/prog,test/prog)
@@ -152,7 +155,7 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(COMMON) $(DEMOS) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
-$(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES): PRIVATE := -Ibench -Itest
+$(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES) $(PEER): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 $(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
 
@@ -168,8 +171,8 @@ $(BUILD)/flags $(BUILD)/objects: ;
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
--include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) \
-                                          $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
+-include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(PEER) $(UNIT_TESTS) $(INTEGRATION) \
+                                          $(TEST_PROGRAMS) $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
 
 # ---------------------------------------------------------------- programs
 
@@ -190,6 +193,9 @@ $(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STAT
 # The parts of a benchmark stand in a folder of its name.
 $(BUILD)/bench/contended: $(filter $(OBJ)/bench/contended/%,$(BENCH_PARTS))
 $(BUILD)/bench/calls: $(filter $(OBJ)/bench/calls/%,$(BENCH_PARTS))
+
+$(PEER): bench/peers/dibs/main.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link)
 
 $(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
                               | $(need_hiredis) $(need_cmocka)
@@ -217,7 +223,7 @@ $(FAULT_SHIM): test/fault/clock_shim.c $(BUILD)/flags
 
 demos: $(DEMOS)
 benches: $(BENCHES)
-tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(REPLAYS)
+tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(REPLAYS) $(PEER)
 fuzzers: $(FUZZERS)
 
 # ----------------------------------------------------------------- running
@@ -231,6 +237,9 @@ demo:
 
 bench: benches
 	@MAKEFLAGS= MFLAGS= DIBS_BUILD=$(abspath $(BUILD)) sh bench/run $(TABLES)
+
+peers: $(PEER)
+	@python3 -B bench/peers/run --build $(BUILD) $(addprefix --readme ,$(README))
 
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang

@@ -16,8 +16,7 @@
 -- F lives on with its lock, and is put back where it is gone (rule 28).
 -- @include fence
 
--- From 7 on PEXPIRE knows GT, and scripts this number.
-local GREATER = redis.REDIS_VERSION_NUM
+local GREATER = redis.REDIS_VERSION_NUM -- from 7 on PEXPIRE knows GT, and scripts this number
 
 local function is_late(not_after, now)
   return tonumber(not_after) > 0 and now > tonumber(not_after)

@@ -1,0 +1,27 @@
+# bench/peers runs every case with dibs alone, for a fraction of a second, and dibs locks as it should in each.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+
+runs_every_case() {
+    python3 -B "$DIBS_TOP/bench/peers/run" --build "$DIBS_BUILD" --out "$tmp" --peer dibs --rounds 1 --seconds 0.2
+}
+
+# Every case is a row of the results, with a figure that is not zero, and no case says that something went wrong.
+right() {
+    awk -F, '$7 > 0 && ($6 == "us" || $6 == "server_cpu") { seen[$1] = 1 }
+             $7 > 0 && $6 ~ /^(wrong|failed|stuck|gave_up)$/ { print; bad = 1 }
+             END { n = split("pair nested handover names contend share renew", all, " ")
+                   for (i = 1; i <= n; i++) if (!(all[i] in seen)) { print all[i] " has no result"; bad = 1 }
+                   exit bad }' "$tmp/peers.csv"
+}
+
+one_row_in_the_table() {
+    [ "$(grep -c '^| dibs ' "$tmp/peers.md")" = 1 ]
+    ! grep -E 'wrong|failed|stuck' "$tmp/peers.md"
+}
+
+tap_plan 3
+tap 'every case runs' runs_every_case
+tap 'no lock is held twice, lost or stuck' right
+tap 'the table has a row for it' one_row_in_the_table
+tap_end
