@@ -20,7 +20,6 @@
 #include "support/bench.h"
 #include "support/common/cleanup.h"
 #include "support/common/timing.h"
-#include "support/cores.h"
 #include "support/delay.h"
 #include "support/loops.h"
 #include "support/options.h"
@@ -30,7 +29,7 @@
 #include "support/team.h"
 #include "support/usage.h"
 
-enum { THREADS_MOST = 1024, LINE = 64, WARM_UP_LEAST_MS = 20, POLL_US = 500, LOOPS_LEAST = 2, DELAY_US = 1000 };
+enum { THREADS_MOST = 1024, LINE = 64, WARM_UP_LEAST_MS = 20, POLL_US = 500, LOOPS = 2, DELAY_US = 1000 };
 
 /* ----------------------------------------------------------------- one side */
 
@@ -114,10 +113,8 @@ static void watch(const struct condition *condition, const struct worker *worker
 static void measure(enum pair_kind kind, const struct condition *condition, double out[])
 {
     static struct worker workers[THREADS_MOST];
-    dibs_runtime *runtime = pair_runtime(kind); /* with all cores in sight: on a single one dibs does not poll */
+    dibs_runtime *runtime = pair_runtime(kind);
 
-    if (condition->loops)
-        cores_set_apart(bench_server.pid);
     for (unsigned i = 0; i < condition->threads; i++) {
         workers[i].kind = kind;
         workers[i].runtime = runtime;
@@ -129,8 +126,6 @@ static void measure(enum pair_kind kind, const struct condition *condition, doub
     for (unsigned i = 0; i < condition->threads; i++)
         pthread_join(workers[i].thread, NULL);
     dibs_close(runtime);
-    if (condition->loops)
-        cores_put_back(bench_server.pid);
 }
 
 static void measure_plain(const void *condition, double out[])
@@ -191,20 +186,12 @@ static bool alone(void)
     return true;
 }
 
-/*
- * A loop on each core. The server has a core of its own, apart from the loop there: left to itself the system has
- * server and client share a core for some whole rounds, and pairs then take a tenth of the time.
- */
 static bool beside_loops(unsigned count)
 {
     static struct grid grid;
+    struct loops *loops = loops_start(count);
     char cell[64];
 
-    if (count == 0)
-        count = cores_count() > LOOPS_LEAST ? cores_count() : LOOPS_LEAST;
-    if (count > LOOPS_MOST)
-        count = LOOPS_MOST;
-    struct loops *loops = loops_start(count);
     snprintf(cell, sizeof cell, "beside %u busy loops", count);
     bool done = run_cell(&grid, "pair", cell, &(struct condition){.threads = 1, .loops = loops});
     loops_stop(loops);
@@ -266,8 +253,7 @@ static bool threads(unsigned count)
 
 static unsigned chosen[32], choices; /* numbers of threads; none: those of the tables */
 static bool with_loops, with_delay, only_pair, only_threads;
-static unsigned loop_count; /* 0: one for each core */
-static unsigned delay_us = DELAY_US;
+static unsigned loop_count = LOOPS, delay_us = DELAY_US;
 
 static int usage(FILE *out, int status)
 {

@@ -37,28 +37,6 @@ void cores_put_back(pid_t server)
     CPU_ZERO(&all);
 }
 
-unsigned cores_count(void)
-{
-    cpu_set_t usable;
-
-    return sched_getaffinity(0, sizeof usable, &usable) == 0 ? (unsigned)CPU_COUNT(&usable) : 0;
-}
-
-void cores_stay_on(unsigned number)
-{
-    cpu_set_t usable, own;
-
-    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
-        return;
-    for (size_t core = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, &usable) && number-- == 0) {
-            CPU_ZERO(&own);
-            CPU_SET(core, &own);
-            sched_setaffinity(0, sizeof own, &own);
-            return;
-        }
-}
-
 #else
 
 unsigned cores_set_apart(pid_t server)
@@ -70,16 +48,6 @@ unsigned cores_set_apart(pid_t server)
 void cores_put_back(pid_t server)
 {
     (void)server;
-}
-
-unsigned cores_count(void)
-{
-    return 0;
-}
-
-void cores_stay_on(unsigned number)
-{
-    (void)number;
 }
 
 #endif

@@ -6,19 +6,14 @@
 #include <sys/types.h>
 
 /*
- * Gives the server a core of its own, the last that this program may use, and the calling thread, with the children
- * and threads it starts, the others. Returns how many those are; 0: there is no second core, or no way to choose, and
- * all is left as it was.
+ * Gives the server a core of its own, the last that this program may use, and
+ * the calling thread, with the children it starts, the others. Returns how
+ * many those are; 0: there is no second core, or no way to choose, and all is
+ * left as it was.
  */
 unsigned cores_set_apart(pid_t server);
 
 /* Lets both run anywhere again. */
 void cores_put_back(pid_t server);
-
-/* How many the calling thread may use; 0 where there is no way to choose. */
-unsigned cores_count(void);
-
-/* Has the calling process run on one of those only. */
-void cores_stay_on(unsigned number);
 
 #endif

@@ -3,7 +3,6 @@
 #include <stdatomic.h>
 
 #include "support/common/cleanup.h"
-#include "support/cores.h"
 #include "support/team.h"
 
 enum { TURNS_AT_ONCE = 1000, LINE = 64 };
@@ -21,8 +20,6 @@ static void spin(unsigned number, void *memory)
     struct loops *loops = memory;
     volatile unsigned long work = number;
 
-    if (cores_count() > 0)
-        cores_stay_on(number % cores_count());
     for (unsigned long turns = 0;; turns += TURNS_AT_ONCE) {
         for (unsigned i = 0; i < TURNS_AT_ONCE; i++)
             work = work * 6364136223846793005u + 1;

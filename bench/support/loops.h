@@ -1,4 +1,4 @@
-/* Busy loops beside what is measured, each a process that stays on one core, and how far they get. */
+/* Busy loops beside what is measured, each a process, and how far they get. */
 #ifndef BENCH_LOOPS_H
 #define BENCH_LOOPS_H
 
@@ -6,7 +6,7 @@ enum { LOOPS_MOST = 64 };
 
 struct loops;
 
-/* Starts them, on one core after the other; NULL for none. What fails ends the program. loops_stop takes NULL, too. */
+/* Starts them; NULL for none. What fails ends the program. loops_stop takes NULL, too. */
 struct loops *loops_start(unsigned count);
 void loops_stop(struct loops *loops);
 

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-#ifdef CLOCK_BOOTTIME
+#ifdef CLOCK_BOOTTIME /* Linux 5.3 and later read it without a system call */
 #define LEASE_CLOCK CLOCK_BOOTTIME
 #else
 #define LEASE_CLOCK CLOCK_MONOTONIC /* on macOS it runs on while the machine is suspended */
@@ -62,7 +62,18 @@ static int system_poll(const struct dibs__clock *clock, struct pollfd *fds, nfds
     }
 }
 
-const struct dibs__clock dibs__system_clock = {system_now, system_wait, system_poll};
+static void system_sleep(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline)
+{
+    if (deadline == DIBS__NEVER) {
+        dibs__futex_wait(word, value, DIBS__FUTEX_FOR_EVER);
+        return;
+    }
+    int64_t left = deadline - system_now(clock);
+    if (left > 0)
+        dibs__futex_wait(word, value, left);
+}
+
+const struct dibs__clock dibs__system_clock = {system_now, system_wait, system_poll, system_sleep};
 
 int64_t dibs__after_ms(int64_t base, int64_t ms)
 {

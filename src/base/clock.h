@@ -1,10 +1,11 @@
-/* The clock of leases, and the two ways to sleep by it. An ops struct, so that tests can move it. */
+/* The clock of leases, and the ways to sleep by it. An ops struct, so that tests can move it. */
 #ifndef DIBS_BASE_CLOCK_H
 #define DIBS_BASE_CLOCK_H
 
 #include <poll.h>
 #include <stdint.h>
 
+#include "base/futex.h"
 #include "base/mutex.h"
 
 #define DIBS__NS_PER_MS INT64_C(1000000)
@@ -27,6 +28,12 @@ struct dibs__clock {
      * second. Returns how many are ready; 0 also when a signal came.
      */
     int (*poll)(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline);
+
+    /*
+     * Sleeps while *word is `value` until dibs__futex_wake() or until now()
+     * reaches the deadline; it may also return early, for no reason.
+     */
+    void (*sleep)(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline);
 };
 
 extern const struct dibs__clock dibs__system_clock;

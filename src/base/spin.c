@@ -11,7 +11,7 @@
 #define PUT_OFF (50 * US) /* a thread that polls reads the clock more often than this, unless it does not run */
 #define PAUSE_LEAST DIBS__NS_PER_MS
 #define PAUSE_MOST (1000 * DIBS__NS_PER_MS)
-#define WORTH 20  /* polling that went well for so many times the last pause was worth it */
+#define WORTH 5   /* polling that went well for so many times the last pause was worth it */
 #define CREDIT 16 /* the most credit: one for each wait that polling saw the end of */
 #define MISS 8    /* what a miss takes of it */
 
@@ -76,8 +76,8 @@ static void pause_polling(struct dibs__spin *spin, int64_t now)
     int64_t pause = atomic_load_explicit(&spin->pause, memory_order_relaxed);
     int64_t well = now - atomic_load_explicit(&spin->until, memory_order_relaxed);
 
-    pause = well < WORTH * pause ? pause * 2 : pause / 2;
-    pause = pause < PAUSE_LEAST ? PAUSE_LEAST : pause > PAUSE_MOST ? PAUSE_MOST : pause;
+    pause = well < WORTH * pause ? pause * 2 : PAUSE_LEAST;
+    pause = pause > PAUSE_MOST ? PAUSE_MOST : pause;
     atomic_store_explicit(&spin->pause, pause, memory_order_relaxed);
     atomic_store_explicit(&spin->until, now + pause, memory_order_relaxed);
     atomic_store_explicit(&spin->credit, MISS, memory_order_relaxed);

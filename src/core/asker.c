@@ -172,10 +172,10 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     return lease != NULL;
 }
 
-static void wake_waiters(const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)
+static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)
 {
     for (struct dibs__waiter *at = queue->first; at; at = at->next)
-        pthread_cond_signal(&at->cond);
+        dibs__turn_nudge(shard, at);
 }
 
 static void wake_askers(struct dibs__cell *cell, bool hint) DIBS__REQUIRES(dibs__shard_mutex)
@@ -194,8 +194,8 @@ static void wake_cell(struct dibs__cell *cell, bool closing) DIBS__REQUIRES(dibs
     wake_askers(cell, !closing);
     if (!closing)
         return;
-    wake_waiters(&cell->waiters);
-    wake_waiters(&cell->tries);
+    wake_waiters(cell->shard, &cell->waiters);
+    wake_waiters(cell->shard, &cell->tries);
 }
 
 static void wake(struct dibs__cells *cells, bool closing)
@@ -206,7 +206,7 @@ static void wake(struct dibs__cells *cells, bool closing)
         for (size_t b = 0; b < shard->bucket_count; b++)
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next)
                 wake_cell(cell, closing);
-        dibs__shard_mutex_unlock(&shard->mutex);
+        dibs__turn_unlock(shard);
     }
 }
 

@@ -64,6 +64,8 @@ struct dibs__shard {
     struct dibs__cell **buckets DIBS__GUARDED_BY(dibs__shard_mutex);
     size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex);        /* a power of two, or 0 */
     size_t count DIBS__GUARDED_BY(dibs__shard_mutex);               /* of cells */
+    const atomic_uint *to_wake DIBS__GUARDED_BY(dibs__shard_mutex); /* on which a thread sleeps that is to be woken as
+                                                                       soon as the mutex is free (turn.h); NULL: none */
     struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases that are listed in its cells */
 };
 

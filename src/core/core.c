@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "core/asker.h"
 #include "core/handover.h"
 
 /* An administrator reads in a token whose lock it is. */
-#define TOKEN_FORMAT "dibs:%s:%s:%ld:%lu:%s:%" PRIx64
+#define TOKEN_BEGIN "dibs:%s:%s:%ld:"
+#define TOKEN_REST (20 + 1 + 32 + 1 + 16) /* bytes at most: the thread, the runtime, the number of the token */
 
 static _Thread_local const struct dibs__core *calling_back; /* whose on_event this thread runs; NULL: none */
 
@@ -137,9 +139,10 @@ static bool name_core(struct dibs__core *core)
         snprintf(core->id + 2 * i, 3, "%02x", bits[i]);
     core->pid = (long)getpid();
     find_host(core->host, sizeof core->host);
-    int longest = snprintf(NULL, 0, TOKEN_FORMAT, core->config.settings->label, core->host, core->pid, ULONG_MAX,
-                           core->id, UINT64_MAX);
-    core->token_size = longest < DIBS__TOKEN_MAX ? (size_t)longest + 1 : DIBS__TOKEN_MAX;
+    int size = snprintf(core->token_begin, sizeof core->token_begin, TOKEN_BEGIN, core->config.settings->label,
+                        core->host, core->pid);
+    core->token_begin_size = (size_t)size < sizeof core->token_begin ? (size_t)size : sizeof core->token_begin - 1;
+    core->token_size = core->token_begin_size + TOKEN_REST + 1;
     return true;
 }
 
@@ -147,9 +150,14 @@ void dibs__core_make_token(struct dibs__core *core, char *token, size_t size)
 {
     uint64_t number = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
 
-    DIBS__REQUIRE(size <= core->token_size);
-    snprintf(token, size, TOKEN_FORMAT, core->config.settings->label, core->host, core->pid, dibs__thread_number(),
-             core->id, number);
+    DIBS__REQUIRE(size >= core->token_size);
+    char *to = dibs__put(token, core->token_begin, core->token_begin_size);
+    to = dibs__put_number(to, dibs__thread_number(), 10);
+    *to++ = ':';
+    to = dibs__put(to, core->id, sizeof core->id - 1);
+    *to++ = ':';
+    to = dibs__put_number(to, number, 16);
+    *to = '\0';
 }
 
 /* --------------------------------------------------------------------- making */

@@ -28,7 +28,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
         dibs__turn_call(cell, first);
     } else {
         cell->parked = true;
-        pthread_cond_signal(&first->cond);
+        dibs__turn_nudge(cell->shard, first);
     }
 }
 
@@ -49,7 +49,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
             parting = DIBS__PART_HANDED;
         }
     }
-    dibs__shard_mutex_unlock(&shard->mutex);
+    dibs__turn_unlock(shard);
     return parting;
 }
 
@@ -81,6 +81,6 @@ bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, st
         else
             dibs__cell_drop_if_unused(cell);
     }
-    dibs__shard_mutex_unlock(&shard->mutex);
+    dibs__turn_unlock(shard);
     return passed;
 }

@@ -6,16 +6,28 @@
 
 struct dibs__turn;
 
+/*
+ * What a waiting thread does. Changed under the shard's mutex, except that the
+ * thread itself goes from AWAKE to ASLEEP without.
+ */
+enum dibs__waiter_state {
+    DIBS__WAITER_AWAKE,  /* it looks at the cell, or goes to sleep */
+    DIBS__WAITER_ASLEEP, /* or about to wake by itself */
+    DIBS__WAITER_NUDGED, /* it is to look at the cell again */
+    DIBS__WAITER_SETTLED /* it was called or answered, and leaves without a look at the cell: it may be gone at once */
+};
+
 /* A thread that waits for a name; on its stack. */
 struct dibs__waiter {
     struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex); /* in which the thread waits; NULL: in none */
-    bool called DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread has what its turn says */
-    dibs_status answer DIBS__GUARDED_BY(dibs__shard_mutex);        /* what the thread is to return; DIBS_OK: none yet */
-    pthread_cond_t cond;                                           /* read-only; only this thread sleeps there */
-    int64_t since;                                                 /* read-only; when the thread began to wait */
-    struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits */
+    atomic_uint state;       /* atomic; a dibs__waiter_state. The thread sleeps on this word */
+    dibs_status answer;      /* what the thread is to return, DIBS_OK: what its turn says. Written under the shard's
+                                mutex before SETTLED, then the thread's */
+    int64_t since;           /* read-only; when the thread began to wait */
+    struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits, and the
+                                thread's once it is SETTLED */
 };
 
 struct dibs__queue {

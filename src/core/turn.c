@@ -1,8 +1,11 @@
 /*
- * Lock discipline: that of cells.h. A waiter sleeps on its own cond until
- *     it is `called` (it has what turn->kind says), or
+ * Lock discipline: that of cells.h. A waiter sleeps on its own word until
+ *     it is called (it has what turn->kind says) or has its `answer`: SETTLED, or
  *     the lease is parked, the waiter is the first, and the lease fits, or
- *     it has its `answer`, or the runtime is closing, or its deadline passes.
+ *     the runtime is closing, or its deadline passes.
+ * The word is changed under the mutex. A waiter that is SETTLED leaves without
+ * the mutex, so nothing of it is touched afterwards: its thread is woken by the
+ * address of the word alone, once the mutex is free (dibs__turn_unlock).
  *
  * Something is known of a name that is held here, or `said_taken`, or that has
  * an `outage`. Threads with one try wait in `tries` only while nothing is known:
@@ -18,28 +21,67 @@
 
 /* ------------------------------------------------------ one waiter, and the next */
 
+static bool is_settled(const struct dibs__waiter *waiter)
+{
+    return atomic_load_explicit(&waiter->state, memory_order_acquire) == DIBS__WAITER_SETTLED;
+}
+
+/* Whether the thread sleeps and must be woken, by the address of its word. It may be gone. */
+static bool rouse(struct dibs__waiter *waiter, unsigned state) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    DIBS__REQUIRE(!is_settled(waiter));
+    return atomic_exchange(&waiter->state, state) == DIBS__WAITER_ASLEEP;
+}
+
+static void wake_when_unlocked(struct dibs__shard *shard, const atomic_uint *word) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    if (shard->to_wake)
+        dibs__futex_wake(shard->to_wake);
+    shard->to_wake = word;
+}
+
+void dibs__turn_unlock(struct dibs__shard *shard)
+{
+    const atomic_uint *word = shard->to_wake;
+
+    shard->to_wake = NULL;
+    dibs__shard_mutex_unlock(&shard->mutex);
+    if (word)
+        dibs__futex_wake(word);
+}
+
+void dibs__turn_nudge(struct dibs__shard *shard, struct dibs__waiter *waiter)
+{
+    dibs__shard_mutex_held(&shard->mutex);
+    if (rouse(waiter, DIBS__WAITER_NUDGED))
+        wake_when_unlocked(shard, &waiter->state);
+}
+
 void dibs__turn_call(struct dibs__cell *cell, struct dibs__waiter *waiter)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!waiter->called && waiter->answer == DIBS_OK);
     dibs__queue_remove(waiter);
     waiter->turn->outage_since = cell->outage ? cell->outage_since : 0;
     if (cell->outage)
         *waiter->turn->outage = *cell->outage;
-    waiter->called = true;
-    pthread_cond_signal(&waiter->cond);
+    if (rouse(waiter, DIBS__WAITER_SETTLED))
+        wake_when_unlocked(cell->shard, &waiter->state);
 }
 
-/* The waiter leaves with that status; error: its sentence, NULL: the waiter has its own. */
+/*
+ * The waiter leaves with that status; error: its sentence, NULL: the waiter has
+ * its own. Where many are answered, each is woken at once.
+ */
 static void answer(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    DIBS__REQUIRE(!waiter->called && status != DIBS_OK);
+    DIBS__REQUIRE(status != DIBS_OK);
     dibs__queue_remove(waiter);
     if (error)
         waiter->turn->outage->error = *error;
     waiter->answer = status;
-    pthread_cond_signal(&waiter->cond);
+    if (rouse(waiter, DIBS__WAITER_SETTLED))
+        dibs__futex_wake(&waiter->state);
 }
 
 void dibs__turn_answer_tries(struct dibs__cell *cell, const struct dibs__error *error)
@@ -150,8 +192,8 @@ static bool is_first_at_parked(const struct dibs__cell *cell, const struct dibs_
 static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return waiter->called || waiter->answer != DIBS_OK || is_first_at_parked(cell, waiter) ||
-           atomic_load(cells->closing) || dibs__now(cells->clock) >= waiter->turn->deadline;
+    return is_settled(waiter) || is_first_at_parked(cell, waiter) || atomic_load(cells->closing) ||
+           dibs__now(cells->clock) >= waiter->turn->deadline;
 }
 
 static bool is_known(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
@@ -195,28 +237,56 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
     hurry(cell, turn, waiter->since);
 }
 
-/* Unlocks the mutex while the thread sleeps. */
-static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+/* The wait of the thread is over. */
+static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__waiter waiter = {.turn = turn, .since = dibs__now(cells->clock)};
-
-    if (dibs__cond_init(&waiter.cond) != 0)
-        return DIBS_NO_MEMORY;
-    enter(cell, &waiter);
-    while (!is_over(cells, cell, &waiter))
-        cells->clock->wait(cells->clock, &waiter.cond, &cell->shard->mutex, turn->deadline);
-    pthread_cond_destroy(&waiter.cond);
-    if (waiter.called || waiter.answer != DIBS_OK)
-        return waiter.answer;
+    if (is_settled(waiter))
+        return waiter->answer;
     /* Also where the time of this thread is over: no other thread was woken to take the lease. */
-    bool takes_parked = is_first_at_parked(cell, &waiter);
-    dibs__queue_remove(&waiter);
+    bool takes_parked = is_first_at_parked(cell, waiter);
+    dibs__queue_remove(waiter);
     if (takes_parked) {
-        dibs__turn_take_over(cell, turn);
+        dibs__turn_take_over(cell, waiter->turn);
         return DIBS_OK;
     }
-    return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, turn);
+    return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter->turn);
+}
+
+/* Sleeps unless the waiter was roused since it looked at the cell. True: it is settled. */
+static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waiter)
+{
+    unsigned state = DIBS__WAITER_AWAKE;
+
+    if (atomic_compare_exchange_strong(&waiter->state, &state, DIBS__WAITER_ASLEEP))
+        clock->sleep(clock, &waiter->state, DIBS__WAITER_ASLEEP, waiter->turn->deadline);
+    return is_settled(waiter);
+}
+
+/* The waiter is to look at the cell: no nudge before this is needed any more. */
+static void be_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    if (!is_settled(waiter))
+        atomic_store(&waiter->state, DIBS__WAITER_AWAKE);
+}
+
+static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
+    DIBS__RELEASES(dibs__shard_mutex)
+{
+    struct dibs__shard *shard = cell->shard;
+    struct dibs__waiter waiter = {.turn = turn, .since = dibs__now(cells->clock)};
+
+    enter(cell, &waiter);
+    while (!is_over(cells, cell, &waiter)) {
+        dibs__turn_unlock(shard);
+        if (sleep_as(cells->clock, &waiter))
+            return waiter.answer;
+        dibs__shard_mutex_lock(&shard->mutex);
+        be_awake(&waiter);
+    }
+    dibs_status status = end_wait(cells, cell, &waiter);
+    dibs__turn_unlock(shard);
+    return status;
 }
 
 dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
@@ -230,12 +300,14 @@ dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
     turn->outage_since = 0;
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, turn->name, turn->name_size, &hash);
     turn->cell = dibs__shard_find_or_add(shard, hash, turn->name, turn->name_size);
-    if (!turn->cell)
+    if (!turn->cell) {
         status = DIBS_NO_MEMORY;
-    else if (!take_at_once(cells, turn->cell, turn))
-        status = turn->one_try && is_known(turn->cell) ? what_is_known(turn->cell, turn)
-                                                       : wait_for_turn(cells, turn->cell, turn);
-    dibs__shard_mutex_unlock(&shard->mutex);
+    } else if (!take_at_once(cells, turn->cell, turn)) {
+        if (!turn->one_try || !is_known(turn->cell))
+            return wait_for_turn(cells, turn->cell, turn);
+        status = what_is_known(turn->cell, turn);
+    }
+    dibs__turn_unlock(shard);
     return status;
 }
 
@@ -258,7 +330,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
         cell->held = lease;
         cell->turn_taken = false;
     }
-    dibs__shard_mutex_unlock(&shard->mutex);
+    dibs__turn_unlock(shard);
     free(asker);
 }
 
@@ -301,6 +373,6 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
         dibs__cell_unlist(cell, lease);
     if (!passed)
         dibs__turn_pass_on(cell);
-    dibs__shard_mutex_unlock(&shard->mutex);
+    dibs__turn_unlock(shard);
     return passed;
 }

@@ -90,6 +90,17 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
 
 /* ------------------------------------------------- for asker.c and handover.c */
 
+/*
+ * Unlocks the shard's mutex, and then wakes the thread that was called or
+ * nudged under it: a woken thread must not run into a mutex that is still held.
+ * Where dibs__turn_call, dibs__turn_nudge, dibs__turn_pass_on or
+ * dibs__turn_pass_on_with was called, the mutex must be unlocked by this.
+ */
+void dibs__turn_unlock(struct dibs__shard *shard) DIBS__RELEASES(dibs__shard_mutex);
+
+/* The thread of the waiter wakes, and looks at the cell again. */
+void dibs__turn_nudge(struct dibs__shard *shard, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
+
 /* The waiter leaves the queue, and its thread wakes and has what its turn says. */
 void dibs__turn_call(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
 

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/require.h"
+#include "base/text.h"
 
-#define DIGITS 20         /* of the largest size_t */
-#define HEAD (DIGITS + 3) /* the most bytes of a line that begins a command or a word */
+#define HEAD (DIBS__DIGITS + 3) /* the most bytes of a line that begins a command or a word */
 
 /* Room for so many bytes more. */
 static bool reserve(struct dibs__buffer *buffer, size_t size)
@@ -34,20 +34,10 @@ bool dibs__buffer_append(struct dibs__buffer *buffer, const void *bytes, size_t 
 }
 
 /* "*2" or "$11", and the end of the line. */
-static char *write_head(char *to, char kind, size_t number)
+static char *put_head(char *to, char kind, size_t number)
 {
-    char digits[DIGITS];
-    size_t at = sizeof digits;
-
-    do
-        digits[--at] = (char)('0' + number % 10);
-    while ((number /= 10) > 0);
     *to++ = kind;
-    memcpy(to, digits + at, sizeof digits - at);
-    to += sizeof digits - at;
-    *to++ = '\r';
-    *to++ = '\n';
-    return to;
+    return dibs__put(dibs__put_number(to, number, 10), "\r\n", 2);
 }
 
 bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *const *words, const size_t *sizes)
@@ -58,13 +48,10 @@ bool dibs__buffer_command(struct dibs__buffer *buffer, int count, const char *co
         most += HEAD + sizes[i] + 2;
     if (!reserve(buffer, most))
         return false;
-    char *to = write_head(buffer->bytes + buffer->used, '*', (size_t)count);
+    char *to = put_head(buffer->bytes + buffer->used, '*', (size_t)count);
     for (int i = 0; i < count; i++) {
-        to = write_head(to, '$', sizes[i]);
-        memcpy(to, words[i], sizes[i]);
-        to += sizes[i];
-        *to++ = '\r';
-        *to++ = '\n';
+        to = put_head(to, '$', sizes[i]);
+        to = dibs__put(dibs__put(to, words[i], sizes[i]), "\r\n", 2);
     }
     buffer->used = (size_t)(to - buffer->bytes);
     return true;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "redis/reply.h"
 
 void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size)
@@ -16,7 +17,7 @@ void dibs__words_add(struct dibs__words *words, const char *bytes, size_t size)
 void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_count)
 {
     words->count = DIBS__SCRIPT_WORDS - 1;
-    dibs__words_add(words, *text, (size_t)snprintf(*text, sizeof *text, "%zu", key_count));
+    dibs__words_add(words, *text, (size_t)(dibs__put_number(*text, key_count, 10) - *text));
 }
 
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
@@ -52,7 +53,7 @@ void dibs__call_add_number(struct dibs__call *call, int64_t number)
     DIBS__REQUIRE(call->number_count < DIBS__CALL_NUMBERS);
     char *text = call->numbers[call->number_count++];
 
-    dibs__words_add(&call->words, text, (size_t)snprintf(text, sizeof call->numbers[0], "%" PRId64, number));
+    dibs__words_add(&call->words, text, (size_t)(dibs__put_signed(text, number) - text));
 }
 
 int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
@@ -73,7 +74,7 @@ int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t
         return DIBS__NO_COUNT;
     if (exchange.reply->type == REDIS_REPLY_INTEGER && exchange.reply->integer > 0)
         count = exchange.reply->integer;
-    freeReplyObject(exchange.reply);
+    dibs__reply_free(exchange.reply);
     return count;
 }
 
@@ -102,7 +103,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
 
     if (status != DIBS_OK || !dibs__reply_is_error(exchange->reply, "NOSCRIPT"))
         return status;
-    freeReplyObject(exchange->reply);
+    dibs__reply_free(exchange->reply);
     exchange->unknown = false;
     request = send_call(call, channel, view, true, exchange->deadline, exchange->error);
     return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;

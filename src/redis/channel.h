@@ -23,7 +23,7 @@ struct dibs__command {
 /* One command and its reply, for the thread that waits for the reply. */
 struct dibs__exchange {
     int64_t deadline;          /* of the wait */
-    redisReply *reply;         /* set with DIBS_OK: the caller's (freeReplyObject); otherwise NULL */
+    redisReply *reply;         /* set with DIBS_OK: the caller's (dibs__reply_free); otherwise NULL */
     bool unknown;              /* set otherwise: the server may have got the command */
     struct dibs__error *error; /* filled otherwise */
 };

@@ -48,7 +48,7 @@ void dibs__request_free(struct dibs__channel *channel, struct dibs__request *req
     struct dibs__request *first = atomic_load_explicit(&channel->returned, memory_order_relaxed);
 
     if (request->reply)
-        freeReplyObject(request->reply);
+        dibs__reply_free(request->reply);
     do
         request->next = first;
     while (!atomic_compare_exchange_weak_explicit(&channel->returned, &first, request, memory_order_release,

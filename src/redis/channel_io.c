@@ -196,7 +196,7 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
         dibs__flight_answer(channel, replies[i], wakes);
     bool all = i == count;
     for (; i < count; i++)
-        freeReplyObject(replies[i]);
+        dibs__reply_free(replies[i]);
     return all;
 }
 

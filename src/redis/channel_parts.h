@@ -60,7 +60,7 @@ struct dibs__request {
 };
 
 /* What the thread with the reading role does. */
-enum dibs__reader {
+enum dibs__reader_state {
     DIBS__READER_BUSY,    /* it has taken bytes, and hands out what they say */
     DIBS__READER_POLLS,   /* it sleeps in poll(2), and has taken nothing */
     DIBS__READER_RECEIVES /* it waits within receive, and may have taken bytes just now */
@@ -122,7 +122,7 @@ struct dibs__channel {
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
     atomic_bool wanted;     /* atomic; the scheduler is to make a try; cleared when one has ended */
-    atomic_int reader;      /* atomic; the reading role's; enum dibs__reader */
+    atomic_int reader;      /* atomic; the reading role's; enum dibs__reader_state */
 };
 
 /* ----------------------------------------------------------- channel_flight.c */

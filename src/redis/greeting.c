@@ -339,7 +339,7 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     bool good = !fatal && (!command->take || command->take(link, reply));
     if (!good)
         dibs__reply_refusal(error, reply, link->endpoint->url.shown, command->name);
-    freeReplyObject(reply);
+    dibs__reply_free(reply);
     return good ? DIBS_OK : error->status;
 }
 

@@ -5,56 +5,6 @@
 
 #include "base/hash.h"
 
-/* ------------------------------------------------------------------- reader */
-
-/* No reply that is asked for has more elements. For one that claims more, hiredis would allocate them all at once. */
-#define ELEMENTS_MAX 4096
-
-#if HIREDIS_MAJOR >= 1
-typedef size_t element_count;
-#else
-typedef int element_count;
-#endif
-
-static redisReplyObjectFunctions bounded_functions;
-static void *(*create_array)(const redisReadTask *task, element_count count);
-
-/* The reader takes NULL for a lack of memory, so too_large notes that memory is not what was lacking. */
-static void *create_bounded_array(const redisReadTask *task, element_count count)
-{
-    struct dibs__link *link = task->privdata;
-
-    if (count <= ELEMENTS_MAX)
-        return create_array(task, count);
-    link->too_large = true;
-    return NULL;
-}
-
-static void bound_functions(void)
-{
-    redisReader *reader = redisReaderCreate();
-
-    if (!reader)
-        return;
-    bounded_functions = *reader->fn;
-    create_array = bounded_functions.createArray;
-    bounded_functions.createArray = create_bounded_array;
-    redisReaderFree(reader);
-}
-
-static redisReader *new_reader(struct dibs__link *link)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    redisReader *reader = redisReaderCreate();
-
-    pthread_once(&once, bound_functions);
-    if (reader && create_array) {
-        reader->fn = &bounded_functions;
-        reader->privdata = link;
-    }
-    return reader;
-}
-
 /* ---------------------------------------------------------------- lifecycle */
 
 struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__link_use use,
@@ -65,9 +15,8 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
     if (link) {
         link->endpoint = endpoint;
         link->use = use;
-        link->reader = new_reader(link);
     }
-    if (!link || !link->reader) {
+    if (!link || !dibs__reader_init(&link->reader, &endpoint->replies)) {
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
         goto fail;
     }
@@ -87,8 +36,7 @@ void dibs__link_free(struct dibs__link *link)
         return;
     if (link->transport)
         link->transport->ops->close(link->transport);
-    if (link->reader)
-        redisReaderFree(link->reader);
+    dibs__reader_end(&link->reader);
     dibs__buffer_free(&link->out);
     free(link);
 }
@@ -210,7 +158,7 @@ static long take_in(struct dibs__link *link, bool asleep, struct dibs__error *er
     if (received <= 0)
         return received;
     atomic_fetch_add_explicit(&link->endpoint->received, 1, memory_order_relaxed);
-    if (redisReaderFeed(link->reader, link->in, (size_t)received) == REDIS_OK)
+    if (redisReaderFeed(link->reader.native, link->in, (size_t)received) == REDIS_OK)
         return received;
     dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: no memory for its reply",
                     link->endpoint->url.shown);
@@ -257,8 +205,8 @@ dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, s
     void *next = NULL;
 
     *reply = NULL;
-    if (redisReaderGetReply(link->reader, &next) != REDIS_OK) {
-        if (link->reader->err == REDIS_ERR_OOM && !link->too_large)
+    if (redisReaderGetReply(link->reader.native, &next) != REDIS_OK) {
+        if (link->reader.native->err == REDIS_ERR_OOM && !link->reader.too_large)
             return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for an answer of %s", link->endpoint->url.shown);
         /* The reader's own sentence is not shown: it quotes bytes, which may be ours sent back, with a password. */
         return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak as a Redis server does",

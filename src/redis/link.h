@@ -45,8 +45,7 @@ struct dibs__link {
     struct dibs__endpoint *endpoint;
     enum dibs__link_use use;
     struct dibs__transport *transport;
-    redisReader *reader; /* the receiving thread's */
-    bool too_large;      /* the receiving thread's; a reply claims to be larger than any that is asked for */
+    struct dibs__reader reader; /* the receiving thread's */
     enum dibs__link_state state;
     struct dibs__buffer out; /* the sending thread's; bytes of the greeting, later of a subscriber */
 
@@ -125,7 +124,7 @@ dibs_status dibs__link_send_out(struct dibs__link *link, struct dibs__error *err
 bool dibs__link_may_receive(struct dibs__link *link, short revents);
 
 /*
- * The next reply that is complete at *reply, to be freed with freeReplyObject;
+ * The next reply that is complete at *reply, to be freed with dibs__reply_free;
  * NULL where there is none yet. DIBS_STORE_ERROR: the bytes are no reply;
  * DIBS_NO_MEMORY.
  */

@@ -307,7 +307,7 @@ static dibs_status read_in(struct dibs__subscriber *subscriber, int64_t now, str
         if (!reply)
             return DIBS_OK;
         dibs_status status = take(subscriber, reply, now, error);
-        freeReplyObject(reply);
+        dibs__reply_free(reply);
         if (status != DIBS_OK)
             return status;
     }

@@ -332,7 +332,7 @@ static void puppet_wait(const struct dibs__clock *clock, pthread_cond_t *cond, s
 
 void puppet_begin(struct puppet *puppet)
 {
-    puppet->clock = (struct dibs__clock){puppet_now, puppet_wait, puppet_poll};
+    puppet->clock = (struct dibs__clock){.now = puppet_now, .wait = puppet_wait, .poll = puppet_poll};
     puppet->time = 1000 * 1000 * DIBS__NS_PER_MS;
     for (size_t i = 0; i < PUPPET_PEERS; i++)
         puppet->peers[i].fd = -1;

@@ -19,8 +19,9 @@
 struct sleeper {
     struct sleeper *next;
     int64_t deadline;
-    pthread_cond_t *cond; /* NULL: in poll() */
+    pthread_cond_t *cond; /* in wait() */
     struct dibs__mutex *mutex;
+    atomic_uint *word; /* in sleep() */
     struct pollfd fds[FDS_MOST];
     nfds_t count;
 };
@@ -58,7 +59,12 @@ static void leave(struct moved_clock *c, struct sleeper *sleeper)
     pthread_mutex_unlock(&c->mutex);
 }
 
-/* Called, and returns, with the library's mutex held. */
+static bool is_asleep(const struct sleeper *sleeper)
+{
+    return sleeper->cond || sleeper->word;
+}
+
+/* mutex: of the library, which the thread holds before and afterwards; NULL: none. */
 static void stand(struct moved_clock *c, struct dibs__mutex *mutex)
 {
     pthread_mutex_lock(&c->mutex);
@@ -66,13 +72,15 @@ static void stand(struct moved_clock *c, struct dibs__mutex *mutex)
         pthread_mutex_unlock(&c->mutex);
         return;
     }
-    dibs__mutex_unlock(mutex);
+    if (mutex)
+        dibs__mutex_unlock(mutex);
     c->standing++;
     while (c->stopped)
         pthread_cond_wait(&c->go, &c->mutex);
     c->standing--;
     pthread_mutex_unlock(&c->mutex);
-    dibs__mutex_lock(mutex);
+    if (mutex)
+        dibs__mutex_lock(mutex);
 }
 
 static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex, int64_t deadline)
@@ -84,6 +92,17 @@ static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, struc
     dibs__mutex_wait(mutex, cond);
     leave(of(clock), &sleeper);
     stand(of(clock), mutex);
+}
+
+static void sleep_on(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline)
+{
+    struct sleeper sleeper = {.deadline = deadline, .word = word};
+
+    if (!enter(of(clock), &sleeper))
+        return;
+    dibs__futex_wait(word, value, DIBS__FUTEX_FOR_EVER);
+    leave(of(clock), &sleeper);
+    stand(of(clock), NULL);
 }
 
 static int poll_on(const struct dibs__clock *clock, struct pollfd *fds, nfds_t count, int64_t deadline)
@@ -106,7 +125,7 @@ static int poll_on(const struct dibs__clock *clock, struct pollfd *fds, nfds_t c
 void moved_clock_init(struct moved_clock *c)
 {
     memset(c, 0, sizeof *c);
-    c->clock = (struct dibs__clock){now, wait_on, poll_on};
+    c->clock = (struct dibs__clock){now, wait_on, poll_on, sleep_on};
     atomic_init(&c->time, START);
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->go, NULL);
@@ -133,6 +152,8 @@ static size_t wake_due(struct moved_clock *c)
         if (at->deadline > time)
             continue;
         due++;
+        if (at->word)
+            dibs__futex_wake(at->word);
         if (at->cond && pthread_mutex_trylock(&at->mutex->native) ==
                             0) { /* the mutex is free: so the sleeper is in pthread_cond_wait */
             pthread_cond_broadcast(at->cond);
@@ -178,7 +199,7 @@ size_t moved_clock_waiting(struct moved_clock *c)
 
     pthread_mutex_lock(&c->mutex);
     for (struct sleeper *at = c->sleepers; at; at = at->next)
-        count += at->cond != NULL;
+        count += is_asleep(at);
     pthread_mutex_unlock(&c->mutex);
     return count;
 }
@@ -247,7 +268,7 @@ static bool that_many_are_idle(void *arg)
 
     pthread_mutex_lock(&wanted->clock->mutex);
     for (struct sleeper *at = wanted->clock->sleepers; at; at = at->next)
-        count += !at->cond && has_nothing_to_do(wanted->clock, at);
+        count += !is_asleep(at) && has_nothing_to_do(wanted->clock, at);
     pthread_mutex_unlock(&wanted->clock->mutex);
     return count == wanted->count;
 }

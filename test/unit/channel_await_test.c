@@ -43,7 +43,7 @@ static void a_reply_that_lies_in_the_socket_is_taken(void **state)
     moved_clock_advance(&r->clock, MS(COMMAND_MS + 1)); /* a command of its own would have timed out */
     assert_status(DIBS_OK, wait_for(r->channel, request, 0, &reply, &unknown, &error));
     assert_string_equal(reply->str, "there");
-    freeReplyObject(reply);
+    dibs__reply_free(reply);
     assert_true(stands(r));
 }
 

@@ -59,22 +59,20 @@ static void wait_once(struct crowd *crowd)
     crowd->timed_out += dibs__turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;
 }
 
-static void sleep_by_waiting(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
-                             int64_t deadline)
+static void sleep_by_waiting(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline)
 {
     struct crowd *crowd = (struct crowd *)(uintptr_t)clock; /* the first member */
 
-    (void)cond;
-    dibs__mutex_unlock(mutex);
+    (void)word;
+    (void)value;
     if (++crowd->waiting < crowd->size)
         wait_once(crowd);
     crowd->now = deadline;
-    dibs__mutex_lock(mutex);
 }
 
 static void open_cells(struct crowd *crowd, size_t size)
 {
-    *crowd = (struct crowd){.clock = {now, sleep_by_waiting, NULL}, .size = size};
+    *crowd = (struct crowd){.clock = {.now = now, .sleep = sleep_by_waiting}, .size = size};
     crowd->cells = dibs__cells_new(&crowd->clock, &crowd->closing, 0);
     require(crowd->cells != NULL);
 }

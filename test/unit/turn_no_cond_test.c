@@ -97,42 +97,6 @@ static void an_asker_that_can_not_sleep_leaves(void **state)
     dibs_close(second);
 }
 
-/* A thread that waits for another of the process leaves, too; the others go on. */
-static void a_waiter_that_can_not_sleep_leaves(void **state)
-{
-    stage *s = *state;
-    actor *next = actor_start();
-
-    stage_open(s, 0);
-    faults_acquire(&s->faults, DIBS_BUSY, 1);
-    actor_begin_lock(next, s->rt, "a", DIBS_WAIT_FOREVER);
-    stage_await_waiting(s, 1);
-    if (CAN_FAIL_TO_MAKE)
-        expect_no_memory(s, DIBS_WAIT_FOREVER, 0);
-    moved_clock_advance(&s->clock, MS(1000));
-    assert_status(DIBS_OK, actor_result(next));
-    assert_status(DIBS_OK, actor_unlock(next, s->rt, "a"));
-    actor_end(next);
-}
-
-/* So does a single try that would wait for what another thread is told. */
-static void one_try_that_can_not_sleep_leaves(void **state)
-{
-    stage *s = *state;
-    actor *first = actor_start();
-
-    stage_open(s, 0);
-    faults_block_acquires(&s->faults);
-    actor_begin_lock(first, s->rt, "a", 0);
-    faults_await_blocked(&s->faults);
-    if (CAN_FAIL_TO_MAKE)
-        expect_no_memory(s, 0, 0);
-    faults_unblock_acquires(&s->faults);
-    assert_status(DIBS_OK, actor_result(first));
-    assert_status(DIBS_OK, actor_unlock(first, s->rt, "a"));
-    actor_end(first);
-}
-
 static void cells_without_all_their_mutexes_are_none(void **state)
 {
     stage *s = *state;
@@ -160,8 +124,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_asker_that_can_not_sleep_leaves),
-        TEST(a_waiter_that_can_not_sleep_leaves),
-        TEST(one_try_that_can_not_sleep_leaves),
         TEST(cells_without_all_their_mutexes_are_none),
     };
 

@@ -16,7 +16,8 @@
 -- F lives on with its lock, and is put back where it is gone (rule 28).
 -- @include fence
 
-local GREATER = redis.REDIS_VERSION_NUM -- from 7 on PEXPIRE knows GT, and scripts this number
+-- From 7 on PEXPIRE knows GT, and scripts this number.
+local GREATER = redis.REDIS_VERSION_NUM
 
 local function is_late(not_after, now)
   return tonumber(not_after) > 0 and now > tonumber(not_after)

@@ -23,6 +23,8 @@ struct asking {
     bool has_exclusive; /* the channel of the call is to be given back */
 };
 
+_Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the memory of other calls again");
+
 static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__bid *bid)
 {
     struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name);
@@ -133,7 +135,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
     if (status != DIBS_OK)
         return status;
     status = dibs__sending_read(store, &asking->sending, &asking->call, exchange.reply, decided, answer, error);
-    freeReplyObject(exchange.reply);
+    dibs__reply_free(exchange.reply);
     return status == DIBS_OK && store->config.min_replicas > 0 ? wait_for_replicas(store, asking, answer, error)
                                                                : status;
 }
@@ -305,7 +307,7 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *b
         return dibs__lock_call_no_memory(error);
     dibs_status status = store->config.min_replicas > 0 ? ask_exclusively(store, asking, answer, error)
                                                         : ask_shared(store, asking, answer, error);
-    free(asking);
+    dibs__lock_call_free(store, asking);
     dibs__redis_heard(store, status);
     return status;
 }

@@ -52,7 +52,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
         if (status != DIBS_OK)
             continue;
         status = read_force(store, name, call, exchange.reply, &late, error);
-        freeReplyObject(exchange.reply);
+        dibs__reply_free(exchange.reply);
     } while (late && dibs__redis_once_more(store, status, &resends, deadline));
     return status;
 }
@@ -75,7 +75,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
             return status;
         struct target target = {owner.owner, owner.owner_size};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
-        freeReplyObject(exchange.reply);
+        dibs__reply_free(exchange.reply);
         if (status == DIBS_NOT_HELD && repeated && target.token) /* the holder now came after the one that was meant */
             status = DIBS_OK;
     } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
@@ -97,7 +97,7 @@ dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name,
         return dibs__lock_call_no_memory(error);
     dibs_status status = token ? end_hold(store, call, name, &target, deadline, &repeated, error)
                                : end_any_hold(store, call, name, deadline, error);
-    free(call);
+    dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/require.h"
+#include "base/text.h"
 
 /* Redis hashes what stands between the first { and the first } behind that, if there is anything between them. */
 static bool has_hash_tag(const char *key)
@@ -27,12 +28,6 @@ size_t dibs__key_lock(char *out, const char *prefix, const char *name)
     return prefix_size + name_size;
 }
 
-static char *append(char *at, const char *bytes, size_t size)
-{
-    memcpy(at, bytes, size);
-    return at + size;
-}
-
 /* dibs:fence:{LOCK}, or dibs:fencet:LOCK where the lock has a hash tag of its own. */
 size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size)
 {
@@ -40,9 +35,9 @@ size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, 
     bool tagged = has_hash_tag(lock);
 
     DIBS__REQUIRE(kind != DIBS__KEY_LOCK && lock[size] == '\0');
-    char *end = append(out, sidecars[kind], strlen(sidecars[kind]));
-    end = append(end, tagged ? "t:" : ":{", 2);
-    end = append(end, lock, size);
+    char *end = dibs__put(out, sidecars[kind], strlen(sidecars[kind]));
+    end = dibs__put(end, tagged ? "t:" : ":{", 2);
+    end = dibs__put(end, lock, size);
     if (!tagged)
         *end++ = '}';
     *end = '\0';

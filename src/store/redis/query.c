@@ -51,7 +51,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
 
     if (status == DIBS_OK && !dibs__codec_read_query(owner, exchange->reply)) {
         status = dibs__redis_reply_error(store, "looking at", name, exchange->reply, exchange->error);
-        freeReplyObject(exchange->reply);
+        dibs__reply_free(exchange->reply);
     }
     return status;
 }
@@ -113,9 +113,9 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__quer
     dibs_status status = dibs__redis_look(store, call, query->name, &said, &exchange);
     if (status == DIBS_OK) {
         show_owner(owner, &said);
-        freeReplyObject(exchange.reply);
+        dibs__reply_free(exchange.reply);
     }
-    free(call);
+    dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;
 }

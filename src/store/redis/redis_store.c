@@ -121,6 +121,7 @@ static void close_redis(struct dibs__store *base)
     for (size_t i = 0; i < store->channel_count; i++)
         dibs__channel_free(store->channels[i]);
     dibs__retractions_free(store->retractions);
+    dibs__lock_calls_free(store);
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
     dibs__mutex_destroy(&store->reach_mutex);

@@ -9,7 +9,7 @@
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,
- * and `restored`. It is a leaf. `reach_mutex` makes one thing of a change of
+ * the spare calls, and `restored`. It is a leaf. `reach_mutex` makes one thing of a change of
  * `down` and of telling the listener, so that each change is told, and in
  * order. It is held while the listener is called, which may take a leaf of its
  * own.
@@ -51,6 +51,8 @@ struct dibs__redis_store {
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
     unsigned
         choosy DIBS__GUARDED_BY(dibs__redis_mutex); /* threads that wait for an exclusive channel that is connected */
+    struct dibs__spare_call *spare_calls DIBS__GUARDED_BY(dibs__redis_mutex); /* memory of calls that ended */
+    unsigned spare_count DIBS__GUARDED_BY(dibs__redis_mutex);                 /* of those */
     /* Of what restores leases: the first connection of those from which it may still come, and the last not-after;
        channel NULL: none. */
     struct dibs__route restored DIBS__GUARDED_BY(dibs__redis_mutex);
@@ -125,8 +127,13 @@ struct dibs__lock_call {
     struct dibs__key keys[DIBS__KEYS];
 };
 
-/* A struct of that size that begins with a lock call, about that name; free() ends it. NULL: no memory. */
-void *dibs__lock_call_new(size_t size, const struct dibs__redis_store *store, const char *name);
+/* The size of the largest struct that begins with a lock call, so that each can use the memory of another again. */
+#define DIBS__LOCK_CALL_MAX (sizeof(struct dibs__lock_call) + 256)
+
+/* A struct of that size that begins with a lock call, about that name. NULL: no memory. */
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name);
+void dibs__lock_call_free(struct dibs__redis_store *store, void *call);
+void dibs__lock_calls_free(struct dibs__redis_store *store); /* what is kept for later calls */
 
 dibs_status dibs__lock_call_no_memory(struct dibs__error *error);
 

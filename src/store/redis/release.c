@@ -13,6 +13,8 @@ struct releasing {
     bool with_next;            /* the ask was part of the last sending */
 };
 
+_Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses the memory of other calls again");
+
 /* ---------------------------------------------------------------- the sending */
 
 /* With min_replicas the next bid's thread asks by itself: its ask needs a channel that nobody else uses. */
@@ -104,7 +106,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct releasing
     if (!*decided)
         return status;
     status = read_reply(store, releasing, exchange.reply, error);
-    freeReplyObject(exchange.reply);
+    dibs__reply_free(exchange.reply);
     return status;
 }
 
@@ -202,7 +204,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
         if (releasing->next.bid)
             releasing->next.bid->deadline = release->deadline;
         status = release_shared(store, releasing, error);
-        free(releasing);
+        dibs__lock_call_free(store, releasing);
     } else {
         status = dibs__lock_call_no_memory(error);
     }

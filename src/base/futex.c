@@ -1,0 +1,89 @@
+#include "base/futex.h"
+
+#if defined(__linux__) && !defined(DIBS_WITHOUT_FUTEX)
+
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NS_PER_S INT64_C(1000000000)
+
+void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns)
+{
+    /* As the kernel's: two words each, also where time_t is longer. */
+    struct {
+        long s, ns;
+    } timeout = {(long)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns == DIBS__FUTEX_FOR_EVER ? NULL : (void *)&timeout, NULL, 0);
+}
+
+void dibs__futex_wake(const atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+#else
+
+#include "base/clock.h"
+
+/*
+ * Lock discipline: a room is for the words whose addresses fall to it. A thread
+ * looks at its word under the room's mutex, which is a leaf; a wake takes that
+ * mutex, after the word was changed, so none is lost.
+ */
+#define ROOMS 16
+
+DIBS__MUTEX_CLASS(room_mutex);
+
+static struct room {
+    struct dibs__mutex mutex;
+    pthread_cond_t cond; /* waited on with the mutex */
+} rooms[ROOMS];
+
+static pthread_once_t made = PTHREAD_ONCE_INIT;
+
+/* In a forked child as well, where the threads that slept are not there. */
+static void make_rooms(void)
+{
+    for (int i = 0; i < ROOMS; i++) {
+        dibs__mutex_init(&rooms[i].mutex);
+        dibs__cond_init(&rooms[i].cond);
+    }
+}
+
+static void set_up(void)
+{
+    make_rooms();
+    pthread_atfork(NULL, NULL, make_rooms);
+}
+
+static struct room *room_of(const atomic_uint *word)
+{
+    pthread_once(&made, set_up);
+    return &rooms[((uintptr_t)word / 64) % ROOMS];
+}
+
+void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns)
+{
+    const struct dibs__clock *clock = &dibs__system_clock;
+    struct room *room = room_of(word);
+    int64_t deadline = ns == DIBS__FUTEX_FOR_EVER ? DIBS__NEVER : dibs__now(clock) + ns;
+
+    room_mutex_lock(&room->mutex);
+    if (atomic_load(word) == value)
+        clock->wait(clock, &room->cond, &room->mutex, deadline);
+    room_mutex_unlock(&room->mutex);
+}
+
+void dibs__futex_wake(const atomic_uint *word)
+{
+    struct room *room = room_of(word);
+
+    room_mutex_lock(&room->mutex);
+    pthread_cond_broadcast(&room->cond);
+    room_mutex_unlock(&room->mutex);
+}
+
+#endif

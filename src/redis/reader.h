@@ -1,0 +1,38 @@
+/*
+ * hiredis' reader of replies, with two changes: an array that claims more
+ * elements than any that is asked for is refused, and the memory of integers
+ * and short arrays, of which nearly all replies consist, is used again.
+ */
+#ifndef DIBS_REDIS_READER_H
+#define DIBS_REDIS_READER_H
+
+#include <hiredis/hiredis.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct dibs__reply_block;
+
+/* Blocks of replies that are over, of all links to a server. All zero: empty. */
+struct dibs__reply_pool {
+    _Atomic(struct dibs__reply_block *) returned; /* atomic */
+};
+
+void dibs__reply_pool_empty(struct dibs__reply_pool *pool); /* frees the blocks; no reply is in use any more */
+
+/* One link's, and used by one thread at a time: the one that receives. */
+struct dibs__reader {
+    redisReader *native;
+    bool too_large; /* a reply claims more elements than any that is asked for */
+    struct dibs__reply_pool *pool;
+    struct dibs__reply_block *spare; /* taken out of the pool */
+};
+
+/* The pool outlives the reader and its replies. False: no memory. */
+bool dibs__reader_init(struct dibs__reader *reader, struct dibs__reply_pool *pool);
+void dibs__reader_end(struct dibs__reader *reader); /* all zero is fine */
+
+/* Frees a reply that such a reader made; for any thread. Instead of freeReplyObject, which does not know of the pool.
+ */
+void dibs__reply_free(redisReply *reply);
+
+#endif
