@@ -83,9 +83,9 @@ static void *contend(void *arg)
 
     atomic_fetch_add(&ready, 1);
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
-        double start = now_ns();
+        double asked = now_ns();
         lock(contender);
-        double waited = now_ns() - start;
+        double waited = now_ns() - asked;
         if (atomic_exchange(&inside, true))
             cleanup_fail("two threads hold the lock");
         atomic_store(&inside, false);

@@ -53,7 +53,7 @@ static pthread_mutex_t held_back = PTHREAD_MUTEX_INITIALIZER; /* while it is loc
 
 /* ------------------------------------------------------------------- figures */
 
-struct figures {
+struct reading {
     double at, client, server; /* ns: the time; how long each has run on a processor */
     uint64_t commands, renewed;
 };
@@ -72,21 +72,21 @@ static double info_field(const char *info, const char *field)
     return strtod(at + strlen(field), NULL);
 }
 
-static struct figures read_figures(redisContext *redis)
+static struct reading read_figures(redisContext *redis)
 {
-    struct figures figures = {.at = now_ns()};
-    struct rusage usage;
+    struct reading reading = {.at = now_ns()};
+    struct rusage own;
     dibs_stats stats;
 
     redisReply *info = naive_command(redis, "INFO cpu");
-    figures.server = 1e9 * (info_field(info->str, "used_cpu_user:") + info_field(info->str, "used_cpu_sys:"));
+    reading.server = 1e9 * (info_field(info->str, "used_cpu_user:") + info_field(info->str, "used_cpu_sys:"));
     freeReplyObject(info);
-    getrusage(RUSAGE_SELF, &usage);
-    figures.client = 1e9 * (seconds(usage.ru_utime) + seconds(usage.ru_stime));
+    getrusage(RUSAGE_SELF, &own);
+    reading.client = 1e9 * (seconds(own.ru_utime) + seconds(own.ru_stime));
     dibs_stats_get(runtime, &stats);
-    figures.commands = stats.store_commands;
-    figures.renewed = stats.renewed;
-    return figures;
+    reading.commands = stats.store_commands;
+    reading.renewed = stats.renewed;
+    return reading;
 }
 
 /* Of the whole program; NAN: the C library does not tell. */
@@ -212,7 +212,7 @@ static void clear(const char *cell)
     target_of(grid.table, grid.transport, cell);
 }
 
-static void set_rates(const struct figures *before, const struct figures *after)
+static void set_rates(const struct reading *before, const struct reading *after)
 {
     double ns = after->at - before->at, renewed = (double)(after->renewed - before->renewed);
 
@@ -239,10 +239,10 @@ static void tell_targets(unsigned count, unsigned lease_ms)
 
 static void watch(redisContext *redis, unsigned ms)
 {
-    struct figures before = read_figures(redis);
+    struct reading before = read_figures(redis);
 
     pause_us(ms * UINT64_C(1000));
-    struct figures after = read_figures(redis);
+    struct reading after = read_figures(redis);
     set_rates(&before, &after);
 }
 
@@ -292,7 +292,7 @@ static void run_burst(unsigned count, unsigned lease_ms)
     must(dibs_unlock_all(runtime));
     if (lost() > 0)
         cleanup_fail("%lu leases were lost", (unsigned long)lost());
-    printf("%u released in %.2f s, %s, while %u leases of %u ms were held: none was lost\n", count, took / 1e9,
+    printf("%u released in %.2f s, %s, while %d leases of %d ms were held: none was lost\n", count, took / 1e9,
            bench_transport_name(bench_transport), BURST_LEASES, BURST_LEASE_MS);
     dibs_close(runtime);
 }

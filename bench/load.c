@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #if defined(__linux__)
 #include <sys/prctl.h>
@@ -66,13 +65,13 @@ static void *run_flat_out(void *arg)
     return NULL;
 }
 
-static void sleep_until(double ns)
+static void sleep_until(double due)
 {
-    uint64_t at = (uint64_t)ns;
-    struct timespec until = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
+    double now = now_ns();
 
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
-        /* interrupted */
+    while (now < due) {
+        pause_us((uint64_t)((due - now) / 1e3) + 1);
+        now = now_ns();
     }
 }
 
@@ -86,11 +85,11 @@ static void *run_on_time(void *arg)
     prctl(PR_SET_TIMERSLACK, 1UL);
 #endif
     worker->times = calloc(most, sizeof *worker->times);
-    for (; worker->times && due < plan.end_ns && worker->count < most; due += plan.interval_ns) {
-        if (now_ns() < due)
-            sleep_until(due);
+    while (worker->times && due < plan.end_ns && worker->count < most) {
+        sleep_until(due);
         pair_run(&worker->pair);
         worker->times[worker->count++] = now_ns() - due;
+        due += plan.interval_ns;
     }
     return NULL;
 }

@@ -144,10 +144,11 @@ static void measure(const void *condition, double out[])
 
     hold_all(condition);
     double begin = now_ns() + WARM_UP_MS * 1e6, end = begin + bench_options.round_ms * 1e6;
-    for (double now = 0; (now < end || batches == 0) && batches < BATCHES_MOST; now = now_ns()) {
+    while ((now_ns() < end || batches == 0) && batches < BATCHES_MOST) {
+        bool warm = now_ns() >= begin;
         for (unsigned i = 0; i < KINDS; i++)
             times[i][batches] = time_batch(kind[i]);
-        batches += now >= begin;
+        batches += warm;
     }
     for (unsigned i = 0; i < KINDS; i++)
         out[figure[i]] = median(times[i], batches);

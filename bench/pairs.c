@@ -147,9 +147,10 @@ static void measure_sleeping(const void *condition, double out[])
 static void measure_nobody(const void *condition, double out[])
 {
     struct condition nobody = *(const struct condition *)condition;
+    const struct worker none = {.number = 0};
 
     nobody.threads = 0;
-    watch(&nobody, NULL, out);
+    watch(&nobody, &none, out);
 }
 
 enum { PLAIN, DIBS, SLEEPING };

@@ -15,10 +15,15 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# points TRANSPORT SIDE FIGURE: the number of threads, the median and its quartiles, of threads.csv.
+# points TRANSPORT SIDE FIGURE: the number of threads, the median and its quartiles, of threads.csv. Of pairs a second
+# the time for each.
 points() {
-    awk -F, -v transport="$1" -v side="$2" -v figure="$3" \
-        '$1 == transport && $3 == side && $4 == figure { split($2, cell, " "); print cell[1], $7, $8, $9 }' threads.csv
+    awk -F, -v transport="$1" -v side="$2" -v figure="$3" '
+        $1 == transport && $3 == side && $4 == figure {
+            split($2, cell, " ")
+            if (figure == "pairs a second") print cell[1], 1e6 / $7, 1e6 / $9, 1e6 / $8
+            else print cell[1], $7, $8, $9
+        }' threads.csv
 }
 
 # sides FILE: those that it has, in their order.
@@ -33,7 +38,7 @@ set terminal svg size 1100,440 background rgb 'white' font 'Helvetica,13'
 set output '$1.svg'
 set multiplot layout 1,2
 set grid
-set key top left
+set key below
 END
 }
 
@@ -54,7 +59,7 @@ panel() {
 over_threads() {
     {
         begin "$1"
-        echo "set logscale x 2; set logscale y; set xlabel 'threads, each on a name of its own'; set ylabel '$3'"
+        echo "set logscale x 2; set yrange [0:*]; set xlabel 'threads, each on a name of its own'; set ylabel '$3'"
         for transport in 'Unix socket' TCP; do
             echo "set title '$transport'"
             number=0
@@ -95,7 +100,7 @@ percentiles() {
 # Bars: for each number of threads and percentile a group, in it a bar for each side.
 load() {
     awk -F, 'NR > 1 && $4 ~ /^p[0-9.]+ of a pair$/ {
-        split($4, word, " "); group = $2 ": " word[1]
+        split($4, word, " "); split($2, threads, " "); group = threads[1] " " word[1]
         value[$1, group, $3] = $7
         if (!seen[$1, group]++) { order[++groups] = $1 SUBSEP group }
         if (!known[$3]++) side[++sides] = $3
@@ -112,7 +117,8 @@ load() {
     {
         begin load
         echo "set datafile separator ','; set style data histograms; set style fill solid 0.8; set logscale y"
-        echo "set ylabel 'time of a pair at half load, us'; set xtics rotate by -35; set boxwidth 0.9"
+        echo "set ylabel 'time of a pair at half of the highest load, us'; set boxwidth 0.9"
+        echo "set xlabel 'number of threads, and percentile'; set xtics font ',11'"
         for transport in 'Unix socket' TCP; do
             file=$work/load-${transport%% *}
             [ -s "$file" ] || continue
@@ -126,7 +132,7 @@ load() {
 }
 
 if [ -f threads.csv ]; then
-    over_threads threads-time 'time of a pair' 'time of a pair, us'
+    over_threads threads-time 'pairs a second' 'time for each pair that all make together, us'
     over_threads threads-cpu 'client CPU of a pair' 'client CPU of a pair, us'
 fi
 [ ! -f handover-percentiles.csv ] || percentiles

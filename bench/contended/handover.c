@@ -230,14 +230,15 @@ static void show_blocks(const struct handover *page, unsigned count)
     static struct grid grid = {
         .table = "handover", .cell = "all", .sides = WAYS, .figures = 2, .rounds = BLOCKS, .figure = figures};
     double block[HAND_OVERS];
+    size_t size = count / BLOCKS;
 
     grid.transport = bench_transport_name(bench_transport);
     for (unsigned way = 0; way < WAYS; way++) {
         grid.side[way] = names[way];
         for (unsigned i = 0; i < BLOCKS; i++) {
-            memcpy(block, page->times[way] + count / BLOCKS * i, count / BLOCKS * sizeof *block);
-            grid.value[way][0][i] = median(block, count / BLOCKS);
-            grid.value[way][1][i] = percentile(block, count / BLOCKS, 99);
+            memcpy(block, page->times[way] + size * i, size * sizeof *block);
+            grid.value[way][0][i] = median(block, size);
+            grid.value[way][1][i] = percentile(block, size, 99);
         }
     }
     grid_show(&grid);

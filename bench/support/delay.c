@@ -156,7 +156,7 @@ static void send_due(unsigned number)
 
     while (seat->fd >= 0 && seat->count > 0 && seat->chunks[seat->first].due_ns <= now_ns()) {
         const struct chunk *chunk = &seat->chunks[seat->first];
-        if (send(seat->fd, chunk->bytes, chunk->size, MSG_NOSIGNAL) != (ssize_t)chunk->size) {
+        if (send(seat->fd, chunk->bytes, chunk->size, 0) != (ssize_t)chunk->size) {
             end_connection(number);
             return;
         }
@@ -181,8 +181,13 @@ static void wait_for_work(struct pollfd polled[SEATS + 1])
             next = seat->chunks[seat->first].due_ns;
     }
     double left = next < 0 ? 1e9 : next - now_ns();
-    struct timespec limit = {.tv_sec = left >= 1e9, .tv_nsec = left >= 1e9 ? 0 : left > 0 ? (long)left : 0};
+    left = left > 0 ? left : 0;
+#if defined(__linux__)
+    struct timespec limit = {.tv_sec = left >= 1e9, .tv_nsec = left >= 1e9 ? 0 : (long)left};
     ppoll(polled, SEATS + 1, &limit, NULL);
+#else
+    poll(polled, SEATS + 1, (int)(left / 1e6));
+#endif
 }
 
 static void carry(unsigned number, void *memory)

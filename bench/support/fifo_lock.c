@@ -19,6 +19,7 @@ void fifo_lock(struct fifo_lock *lock)
         if (!lock->first)
             lock->behind = &lock->first;
         *lock->behind = &waiter;
+        // cppcheck-suppress autoVariables ; the waiter leaves the queue before it returns
         lock->behind = &waiter.next;
         while (!waiter.is_granted)
             pthread_cond_wait(&waiter.granted, &lock->mutex);

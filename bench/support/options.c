@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/common/cleanup.h"
 
@@ -97,11 +98,11 @@ FILE *bench_csv(const char *name, const char *header)
     if (mkdir(bench_options.out, 0777) != 0 && errno != EEXIST)
         cleanup_fail("no folder %s: %s", bench_options.out, strerror(errno));
     snprintf(path, sizeof path, "%s/%s.csv", bench_options.out, name);
+    bool is_new = access(path, F_OK) != 0;
     FILE *file = fopen(path, "ae");
     if (!file)
         cleanup_fail("%s: %s", path, strerror(errno));
-    fseek(file, 0, SEEK_END);
-    if (ftell(file) == 0)
+    if (is_new)
         fprintf(file, "%s\n", header);
     return file;
 }
