@@ -9,7 +9,7 @@
 #include <unistd.h>
 #endif
 
-bool dibs__thread_start(pthread_t *thread, const char *name, void *(*run)(void *arg), void *arg)
+bool dibs__thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg)
 {
     sigset_t all, before;
 
@@ -17,13 +17,18 @@ bool dibs__thread_start(pthread_t *thread, const char *name, void *(*run)(void *
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-#ifdef __linux__
-    if (!error)
-        pthread_setname_np(*thread, name);
+    return error == 0;
+}
+
+void dibs__thread_set_name(const char *name)
+{
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), name);
+#elif defined(__APPLE__)
+    pthread_setname_np(name);
 #else
     (void)name;
 #endif
-    return error == 0;
 }
 
 unsigned long dibs__thread_number(void)

@@ -192,7 +192,7 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
     });
 }
 
-static dibs_status open_store(struct dibs__core *core, bool connect_later, struct dibs__error *error)
+static dibs_status open_store(struct dibs__core *core, struct dibs__error *error)
 {
     const struct dibs__settings *settings = core->config.settings;
     dibs__store_opener *open = settings->open_store ? settings->open_store : dibs__store_open;
@@ -208,7 +208,7 @@ static dibs_status open_store(struct dibs__core *core, bool connect_later, struc
                     .min_replicas = settings->min_replicas,
                     .spin_us = settings->spin_us,
                     .replica_timeout_ms = settings->replica_timeout_ms,
-                    .connect_later = connect_later,
+                    .connect_later = true,
                     .clock = core->config.clock,
                     .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable},
                     .counters = &core->counters,
@@ -230,24 +230,46 @@ static bool start_scheduler(struct dibs__core *core)
     return dibs__scheduler_start(core->scheduler);
 }
 
+static dibs_status no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory, thread or descriptor for a runtime");
+}
+
 /* The parts in the order in which they need each other. */
-static dibs_status make_parts(struct dibs__core *core, bool connect_later, struct dibs__error *error)
+static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error)
 {
     const struct dibs__core_config *config = &core->config;
-    static const char sentence[] = "no memory, thread or descriptor for a runtime";
 
     if (!name_core(core) || !(core->scheduler = dibs__scheduler_new(config->clock)) ||
         !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
         !(core->renewals = make_renewals(core)))
-        return dibs__error_set(error, DIBS_NO_MEMORY, sentence);
-    dibs_status status = open_store(core, connect_later, error);
-    if (status != DIBS_OK)
-        return status;
-    dibs__renewals_set_store(core->renewals, core->store);
-    /* Only now: a runtime that could not be opened calls no callback. */
+        return no_memory(error);
     if (config->settings->on_event && !(core->events = dibs__events_new(call_back, core, &core->stats.events_dropped)))
-        return dibs__error_set(error, DIBS_NO_MEMORY, sentence);
-    return start_scheduler(core) ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, sentence);
+        return no_memory(error);
+    if (open_store(core, error) != DIBS_OK)
+        return error->status;
+    dibs__renewals_set_store(core->renewals, core->store);
+    return DIBS_OK;
+}
+
+/* The scheduler's thread is started while the server answers the first connection. */
+static dibs_status start(struct dibs__core *core, bool connect_later, struct dibs__error *error)
+{
+    struct dibs__store *store = core->store;
+    dibs_status status = DIBS_OK;
+
+    if (!connect_later && store->ops->connect_begin(store, error) != DIBS_OK)
+        return error->status;
+    if (!start_scheduler(core))
+        return no_memory(error);
+    if (!connect_later)
+        status = store->ops->connect_finish(store, error);
+    /* Only now: a runtime that could not be opened calls no callback. */
+    if (status == DIBS_OK && core->events && !dibs__events_start(core->events))
+        status = no_memory(error);
+    if (status != DIBS_OK)
+        dibs__scheduler_stop(core->scheduler);
+    return status;
 }
 
 dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
@@ -259,7 +281,9 @@ dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_conf
     if (!core)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a runtime");
     core->config = *config;
-    dibs_status status = make_parts(core, connect_later, error);
+    dibs_status status = make_parts(core, error);
+    if (status == DIBS_OK)
+        status = start(core, connect_later, error);
     if (status == DIBS_OK)
         *out = core;
     else

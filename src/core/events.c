@@ -30,7 +30,8 @@ struct dibs__events {
     void *arg;                     /* read-only */
     atomic_uint_fast64_t *dropped; /* read-only; what it points to is atomic */
     unsigned generation;           /* read-only; of the process that made it */
-    pthread_t thread;              /* read-only after new; joined by stop */
+    pthread_t thread;              /* read-only after start; joined by stop */
+    bool started;                  /* read-only after start */
     struct dibs__mutex mutex;
     pthread_cond_t filled; /* waited on with mutex */
     struct entry *ring[RING] DIBS__GUARDED_BY(events_mutex);
@@ -68,6 +69,7 @@ static void *run(void *arg)
     struct dibs__events *events = arg;
     struct entry *entry;
 
+    dibs__thread_set_name("dibs-events");
     while ((entry = next_entry(events))) {
         dibs_event event = {.kind = entry->kind, .name = entry->name, .fence = entry->fence, .detail = entry->detail};
         events->callback(&event, events->arg);
@@ -125,16 +127,19 @@ struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic
     events->generation = dibs__fork_generation();
     if (dibs__mutex_init(&events->mutex) != 0)
         goto no_mutex;
-    if (pthread_cond_init(&events->filled, NULL) != 0)
-        goto no_cond;
-    if (dibs__thread_start(&events->thread, "dibs-events", run, events))
+    if (pthread_cond_init(&events->filled, NULL) == 0)
         return events;
-    pthread_cond_destroy(&events->filled);
-no_cond:
     dibs__mutex_destroy(&events->mutex);
 no_mutex:
     free(events);
     return NULL;
+}
+
+bool dibs__events_start(struct dibs__events *events)
+{
+    DIBS__REQUIRE(!events->started);
+    events->started = dibs__thread_start(&events->thread, run, events);
+    return events->started;
 }
 
 void dibs__events_stop(struct dibs__events *events)
@@ -146,8 +151,17 @@ void dibs__events_stop(struct dibs__events *events)
     events->ending = true;
     pthread_cond_signal(&events->filled);
     events_mutex_unlock(&events->mutex);
-    if (first)
+    if (first && events->started)
         pthread_join(events->thread, NULL);
+}
+
+/* Events that no thread was started for. */
+static void drop_all(struct dibs__events *events)
+{
+    events_mutex_lock(&events->mutex);
+    for (; events->count > 0; events->count--, events->first = (events->first + 1) % RING)
+        free_entry(events->ring[events->first]);
+    events_mutex_unlock(&events->mutex);
 }
 
 void dibs__events_free(struct dibs__events *events)
@@ -155,6 +169,7 @@ void dibs__events_free(struct dibs__events *events)
     if (!events)
         return;
     dibs__events_stop(events);
+    drop_all(events);
     pthread_cond_destroy(&events->filled);
     dibs__mutex_destroy(&events->mutex);
     free(events);

@@ -3,16 +3,20 @@
 #define DIBS_CORE_EVENTS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/error.h"
 
 struct dibs__events;
 
-/* Starts the thread. Events that do not fit are counted in *dropped. NULL: no memory or no thread. */
+/* Events that do not fit are counted in *dropped. NULL: no memory. */
 struct dibs__events *dibs__events_new(dibs_event_fn *callback, void *arg, atomic_uint_fast64_t *dropped);
 
-/* Calls the callback for each queued event and ends the thread. Events that are emitted later are dropped. NULL is
- * fine. */
+/* Starts the thread, which finds the events that were emitted before. Called once. False: no thread. */
+bool dibs__events_start(struct dibs__events *events);
+
+/* Ends the thread, if it was started, after the callback has been called for each queued event. Events that are emitted
+ * later are dropped. NULL is fine. */
 void dibs__events_stop(struct dibs__events *events);
 void dibs__events_free(struct dibs__events *events); /* stops the thread, if it runs; NULL is fine */
 

@@ -30,6 +30,11 @@
  * AWAKE is earlier than any time, so that work which is brought while the
  * thread is awake does not ring.
  *
+ * When it starts, the thread first rests for HEAD_START_MS: what it would begin
+ * at once, such as connections of its own, can wait, and the program's first
+ * call needs the processor. While `resting`, dibs__scheduler_wake does not
+ * ring. That is sound for the same reason: `resting` ends before the first (1).
+ *
  * `requested` keeps the last time for which a thread rang, even if its work is
  * gone since; it bounds the sleep in (1). Without it a loop of lock and unlock
  * would ring for each new lease, because nothing else is due. With it, one
@@ -43,6 +48,7 @@
 #include "base/wake.h"
 
 #define AWAKE INT64_MIN
+#define HEAD_START_MS 2
 
 DIBS__MUTEX_CLASS(scheduler_mutex);
 
@@ -53,6 +59,7 @@ struct dibs__scheduler {
     struct pollfd *fds;                           /* the scheduler thread's; the first is that of `wake` */
     pthread_t thread;                             /* read-only after start */
     struct dibs__wake wake;                       /* has its own atomic */
+    atomic_bool resting;                          /* atomic; the thread has not begun its loop */
     atomic_bool ending;                           /* atomic */
     _Atomic int64_t planned;                      /* atomic; see the head of this file */
     _Atomic int64_t requested;                    /* atomic; last requested wake-up; kept so that lock/unlock loops
@@ -113,12 +120,23 @@ static void attend(struct dibs__scheduler *s, const size_t counts[DIBS__POLLED_M
     }
 }
 
+/* By the machine's clock: also with a clock that a test moves, it ends. */
+static void rest(struct dibs__scheduler *s)
+{
+    struct pollfd fd = {.fd = s->wake.fds[0], .events = POLLIN};
+
+    poll(&fd, 1, HEAD_START_MS);
+    atomic_store(&s->resting, false);
+}
+
 static void *run(void *arg)
 {
     struct dibs__scheduler *s = arg;
     size_t counts[DIBS__POLLED_MAX] = {0};
     int64_t until;
 
+    dibs__thread_set_name("dibs-scheduler");
+    rest(s);
     while (!atomic_load(&s->ending)) {
         size_t count = plan(s, counts, &until);
         tell_drained(s);
@@ -136,7 +154,8 @@ static void *run(void *arg)
 
 void dibs__scheduler_wake(struct dibs__scheduler *s)
 {
-    dibs__wake_ring(&s->wake);
+    if (!atomic_load(&s->resting))
+        dibs__wake_ring(&s->wake);
 }
 
 void dibs__scheduler_wake_by(struct dibs__scheduler *s, int64_t when)
@@ -174,6 +193,7 @@ struct dibs__scheduler *dibs__scheduler_new(const struct dibs__clock *clock)
         return NULL;
     s->clock = clock;
     atomic_init(&s->planned, AWAKE);
+    atomic_init(&s->resting, true);
     if (!dibs__wake_init(&s->wake))
         goto no_wake;
     if (dibs__cond_init(&s->drained) != 0)
@@ -205,7 +225,7 @@ bool dibs__scheduler_start(struct dibs__scheduler *s)
     for (size_t i = 0; i < s->polled_count; i++)
         fd_max += s->polled[i].fd_max;
     s->fds = calloc(fd_max, sizeof *s->fds);
-    return s->fds && dibs__thread_start(&s->thread, "dibs-scheduler", run, s);
+    return s->fds && dibs__thread_start(&s->thread, run, s);
 }
 
 void dibs__scheduler_stop(struct dibs__scheduler *s)

@@ -50,7 +50,7 @@ void dibs__scheduler_stop(struct dibs__scheduler *scheduler);
 
 void dibs__scheduler_free(struct dibs__scheduler *scheduler); /* stopped, or never started; NULL is fine */
 
-/* Any thread: interest is to be asked again now. */
+/* Any thread: interest is to be asked again now, or some milliseconds after the start of the scheduler. */
 void dibs__scheduler_wake(struct dibs__scheduler *scheduler);
 
 /*

@@ -397,7 +397,7 @@ void dibs__channel_free(struct dibs__channel *channel)
     if (!channel)
         return;
     channel_mutex_lock(&channel->mutex);
-    DIBS__REQUIRE(!channel->reading && !channel->writing && channel->opener != DIBS__OPENER_THREAD);
+    DIBS__REQUIRE(!channel->reading && !channel->writing && (channel->opener != DIBS__OPENER_THREAD || channel->begun));
     dibs__channel_break(channel, &closed);
     dibs__flight_call_finished(channel);
     dibs__flight_free_spare(channel);

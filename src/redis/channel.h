@@ -95,6 +95,13 @@ static inline bool dibs__view_is_behind(const struct dibs__link_view *view, uint
     return view->serial == serial || view->unended < serial;
 }
 
+/*
+ * Begins to connect a channel that is new, as far as that goes without waiting
+ * for the server; dibs__channel_open goes on with it. Any status but DIBS_OK:
+ * that try has failed.
+ */
+dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error);
+
 /* Connects unless a connection stands. Blocks, at most until the deadline and for the connect timeout. */
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error);

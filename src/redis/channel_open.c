@@ -58,16 +58,41 @@ static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(cha
     channel_mutex_lock(&channel->mutex);
 }
 
-/* Makes a try. Lets go of the mutex while it connects. */
-static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
+/* Begins a try, as far as that goes without waiting. Lets go of the mutex meanwhile. */
+static dibs_status begin_link(struct dibs__channel *channel, struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
 {
-    struct dibs__connector *connector = &channel->connector;
-    struct dibs__error error = {DIBS_OK, ""};
+    int64_t now = dibs__now(channel->clock);
     struct dibs__link_id before;
 
     take_opening(channel, DIBS__OPENER_THREAD, &before);
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = dibs__connector_begin(connector, &before, dibs__now(channel->clock), &error);
+    dibs_status status = dibs__connector_begin(&channel->connector, &before, now, error);
+    if (status == DIBS_OK)
+        status = dibs__connector_step(&channel->connector, now, error);
+    channel_mutex_lock(&channel->mutex);
+    return status;
+}
+
+dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
+{
+    channel_mutex_lock(&channel->mutex);
+    dibs_status status = begin_link(channel, error);
+    channel->begun = status == DIBS_OK;
+    if (status != DIBS_OK)
+        end_try(channel, NULL, error);
+    channel_mutex_unlock(&channel->mutex);
+    return status;
+}
+
+/* Makes a try, or goes on with the one that was begun. Lets go of the mutex while it connects. */
+static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__connector *connector = &channel->connector;
+    struct dibs__error error = {DIBS_OK, ""};
+    dibs_status status = channel->begun ? DIBS_OK : begin_link(channel, &error);
+
+    channel->begun = false;
+    channel_mutex_unlock(&channel->mutex);
     if (status == DIBS_OK)
         status = dibs__connector_finish(connector, channel->clock, deadline, &error);
     channel_mutex_lock(&channel->mutex);
@@ -90,7 +115,7 @@ dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t dea
         seen = channel->tries;
         if (dibs__now(channel->clock) >= deadline)
             return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", channel->endpoint->url.shown);
-        if (!channel->link && channel->opener == DIBS__OPENER_NOBODY)
+        if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->begun))
             open_link(channel, deadline);
         else
             channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, deadline);

@@ -103,7 +103,8 @@ struct dibs__channel {
     unsigned tries DIBS__GUARDED_BY(channel_mutex);                /* how many have ended */
     uint64_t received_before DIBS__GUARDED_BY(channel_mutex); /* how often the server was heard before the last try */
     enum dibs__opener opener DIBS__GUARDED_BY(channel_mutex);
-    pthread_cond_t changed;           /* a try, a link or a round of reading has ended */
+    bool begun DIBS__GUARDED_BY(channel_mutex); /* the opening role is for the next thread that needs a link */
+    pthread_cond_t changed;                     /* a try, a link or a round of reading has ended */
     struct dibs__connector connector; /* its try is the opening role's, its pauses are the scheduler thread's */
     bool is_spare;                    /* the scheduler thread's; the channel need not be connected at all times */
 

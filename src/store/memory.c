@@ -271,7 +271,16 @@ static void close_memory(struct dibs__store *store)
     free(memory);
 }
 
+static dibs_status connect_nothing(struct dibs__store *store, struct dibs__error *error)
+{
+    (void)store;
+    (void)error;
+    return DIBS_OK;
+}
+
 static const struct dibs__store_ops memory_ops = {
+    .connect_begin = connect_nothing,
+    .connect_finish = connect_nothing,
     .ask_begin = ask_begin,
     .ask_finish = ask_finish,
     .conclude = conclude,

@@ -166,6 +166,15 @@ struct dibs__store;
 
 struct dibs__store_ops {
     /*
+     * Connects a store that was opened with connect_later; called once or not at
+     * all. begin waits for nothing but the resolver, so the caller may do
+     * something else before finish, which waits until connect_timeout_ms have
+     * passed since begin. A status of dibs_open.
+     */
+    dibs_status (*connect_begin)(struct dibs__store *store, struct dibs__error *error);
+    dibs_status (*connect_finish)(struct dibs__store *store, struct dibs__error *error);
+
+    /*
      * DIBS_OK: granted; DIBS_BUSY: taken; DIBS_UNAVAILABLE, DIBS_DENIED,
      * DIBS_STORE_ERROR, DIBS_NO_MEMORY, DIBS_INVALID. A waiting ask that was
      * taken may be granted by the listener from its begin on.
@@ -268,8 +277,9 @@ struct dibs__store_config {
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
-    uint32_t spin_us;   /* how long a waiting thread polls at most; 0: not at all */
-    bool connect_later; /* opening does not connect, and does not fail for that: the first call does */
+    uint32_t spin_us; /* how long a waiting thread polls at most; 0: not at all */
+    bool
+        connect_later; /* opening does not connect, and does not fail for that: connect_begin does, or the first call */
     const struct dibs__clock *clock;
     struct dibs__listener listener;
     struct dibs__counters *counters;

@@ -410,10 +410,22 @@ static void close_faulty(struct dibs__store *base)
     free(store);
 }
 
+static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+{
+    return of(base)->inner->ops->connect_begin(of(base)->inner, error);
+}
+
+static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
+{
+    return of(base)->inner->ops->connect_finish(of(base)->inner, error);
+}
+
 dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store_config *config,
                               struct dibs__error *error)
 {
     static const struct dibs__store_ops ops = {
+        .connect_begin = connect_begin,
+        .connect_finish = connect_finish,
         .ask_begin = ask_begin,
         .ask_finish = ask_finish,
         .conclude = conclude,

@@ -80,6 +80,7 @@ static void they_come_in_order_on_one_thread(void **state)
     (void)state;
     gate_init(&gate, false);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
+    assert_true(queue && dibs__events_start(queue));
     for (uint64_t i = 0; i < 1000; i++)
         emit(queue, i);
     dibs__events_stop(queue); /* tells what is queued first */
@@ -97,6 +98,25 @@ static void they_come_in_order_on_one_thread(void **state)
     gate_destroy(&gate);
 }
 
+static void what_came_before_the_start_is_told_after_it_or_not_at_all(void **state)
+{
+    static struct gate gate;
+    atomic_uint_fast64_t dropped = 0;
+
+    (void)state;
+    gate_init(&gate, false);
+    struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
+    emit(queue, 0);
+    assert_true(dibs__events_start(queue));
+    dibs__events_free(queue);
+    assert_int_equal(gate.count, 1);
+    queue = dibs__events_new(on_event, &gate, &dropped);
+    emit(queue, 0);
+    dibs__events_free(queue);
+    assert_int_equal(gate.count, 1);
+    gate_destroy(&gate);
+}
+
 static void what_does_not_fit_is_counted_and_the_order_kept(void **state)
 {
     static struct gate gate;
@@ -105,6 +125,7 @@ static void what_does_not_fit_is_counted_and_the_order_kept(void **state)
     (void)state;
     gate_init(&gate, true);
     struct dibs__events *queue = dibs__events_new(on_event, &gate, &dropped);
+    assert_true(queue && dibs__events_start(queue));
     emit(queue, 0);
     await_inside(&gate); /* one event is with the callback, and the queue is empty */
     for (uint64_t i = 1; i <= QUEUE + 100; i++)
@@ -148,6 +169,7 @@ static void the_strings_are_copies_and_whole(void **state)
     memset(text, 't', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     struct dibs__events *queue = dibs__events_new(copy_event, NULL, &dropped);
+    assert_true(queue && dibs__events_start(queue));
     dibs__events_emit(queue, DIBS_EVENT_AT_RISK, name, 1, "%s", text);
     memset(name, 'x', DIBS_NAME_MAX);
     dibs__events_free(queue);
@@ -155,6 +177,7 @@ static void the_strings_are_copies_and_whole(void **state)
     assert_int_equal(strspn(seen_name, "n"), DIBS_NAME_MAX);
     assert_int_equal(strlen(seen_detail), DIBS__DETAIL_MAX - 1);
     queue = dibs__events_new(copy_event, NULL, &dropped);
+    assert_true(queue && dibs__events_start(queue));
     dibs__events_emit(queue, DIBS_EVENT_STORE_DOWN, NULL, 0, "gone");
     dibs__events_free(queue);
     assert_string_equal(seen_name, "(null)");
@@ -249,6 +272,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_come_in_order_on_one_thread),
+        cmocka_unit_test(what_came_before_the_start_is_told_after_it_or_not_at_all),
         cmocka_unit_test(what_does_not_fit_is_counted_and_the_order_kept),
         cmocka_unit_test(without_a_listener_nothing_happens),
         cmocka_unit_test(the_strings_are_copies_and_whole),

@@ -272,7 +272,7 @@ static void threads_block_all_signals_and_the_starter_does_not(void **state)
 
     (void)state;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
-    assert_true(dibs__thread_start(&thread, "a-name", look_at_thread, &all));
+    assert_true(dibs__thread_start(&thread, look_at_thread, &all));
     pthread_join(thread, &number);
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     assert_true(all);

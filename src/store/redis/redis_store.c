@@ -130,7 +130,23 @@ static void close_redis(struct dibs__store *base)
     free(store);
 }
 
+static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+{
+    return dibs__channel_open_begin(dibs__redis_of(base)->channels[0], error);
+}
+
+static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.connect_timeout_ms);
+    struct dibs__link_view view;
+
+    return dibs__channel_open(store->channels[0], deadline, &view, error);
+}
+
 static const struct dibs__store_ops redis_ops = {
+    .connect_begin = connect_begin,
+    .connect_finish = connect_finish,
     .ask_begin = dibs__redis_ask_begin,
     .ask_finish = dibs__redis_ask_finish,
     .conclude = dibs__redis_conclude,
@@ -212,7 +228,6 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
                              struct dibs__error *error)
 {
     struct dibs__url url;
-    struct dibs__link_view view;
 
     if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
         return error->status;
@@ -232,8 +247,8 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
         goto fail;
     }
-    int64_t deadline = dibs__after_ms(dibs__now(config->clock), config->connect_timeout_ms);
-    if (!config->connect_later && dibs__channel_open(store->channels[0], deadline, &view, error) != DIBS_OK)
+    if (!config->connect_later &&
+        (connect_begin(&store->store, error) != DIBS_OK || connect_finish(&store->store, error) != DIBS_OK))
         goto fail;
     *out = &store->store;
     return DIBS_OK;
