@@ -18,7 +18,7 @@
 #include "support/rounds.h"
 #include "support/target.h"
 
-enum { SHORT_RUN = 200, LONG_RUN = 1200, WARM_UP = 1000, COUNTED = 5000 };
+enum { ROUNDS = 5, SHORT_RUN = 200, LONG_RUN = 1200, WARM_UP = 1000, COUNTED = 5000 };
 
 enum { CALLS, WRITES, READS, POLLS, FUTEXES, OTHERS, OWN, IN_HIREDIS, FIGURES };
 
@@ -227,6 +227,7 @@ static void find_self(const char *name)
 
 int main(int argc, char **argv)
 {
+    bench_options.rounds = ROUNDS;
     read_options(argc, argv);
     if (worker.url) {
         bench_join(worker.url);

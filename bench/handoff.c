@@ -24,7 +24,7 @@
 #include "support/target.h"
 #include "support/usage.h"
 
-enum { THREADS_MOST = 64, LINE = 64, RETRY_US = 10000, POLL_US = 500 };
+enum { ROUNDS = 5, THREADS_MOST = 64, LINE = 64, RETRY_US = 10000, POLL_US = 500 };
 
 enum { RATE, TIME, CLIENT, SHARE, LONGEST, FIGURES };
 
@@ -232,6 +232,7 @@ static bool run(void)
 
 int main(int argc, char **argv)
 {
+    bench_options.rounds = ROUNDS;
     bench_read_options(argc, argv,
                        "Usage: handoff [OPTION...]\n"
                        "Measures threads of one process that all want one lock.\n\n");
