@@ -46,15 +46,14 @@ void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lea
     dibs__shard_mutex_unlock(&shard->mutex);
 }
 
-void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const char *token)
+void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token)
 {
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(lease->listing.listed && lease->asker);
-    DIBS__REQUIRE(strlen(token) < lease->token_size);
     dibs__tokens_take_out(&shard->tokens, lease);
-    strcpy(lease->token, token);
+    lease->token = *token;
     dibs__tokens_put(&shard->tokens, lease);
     lease->asker->push = (struct dibs__push){.fence = 0};
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -157,9 +156,12 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
 
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
 {
-    uint64_t hash;
+    uint64_t hash, sequence;
+
+    if (!dibs__token_sequence(grant->token, &sequence))
+        return false;
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, grant->name, strlen(grant->name), &hash);
-    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, grant->token);
+    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, sequence);
 
     if (lease && strcmp(lease->name, grant->name) != 0)
         lease = NULL;

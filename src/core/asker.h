@@ -28,6 +28,7 @@ struct dibs__asker {
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);             /* the thread is to ask again at once */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);  /* not looked at yet */
     pthread_cond_t *sleeper DIBS__GUARDED_BY(dibs__shard_mutex); /* on which the thread sleeps; NULL: it is awake */
+    char token[];                                                /* the asking thread's: the text of the token */
 };
 
 /* The thread with the turn begins to ask for the lease: from now on it hears what the store says of the token. */
@@ -40,7 +41,7 @@ struct dibs__cell *dibs__asker_begin_fair(struct dibs__cells *cells, struct dibs
 void dibs__asker_begin_behind(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next);
 
 /* The bid goes on under a new token. What was pushed for the old one is forgotten. */
-void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const char *token);
+void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, const struct dibs__token *token);
 
 /* How the asking thread sleeps before it asks again. */
 struct dibs__sleep {

@@ -3,7 +3,7 @@
 struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint32_t lease_ms,
                                   uint32_t flags)
 {
-    struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->token_size);
+    struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
     DIBS__REQUIRE(lease_ms > 0);
     if (!lease || !dibs__renewals_reserve(core->renewals)) {
@@ -13,8 +13,9 @@ struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, siz
     lease->asked_ms = lease_ms;
     lease->fixed = flags & DIBS_FIXED_LEASE;
     lease->fair = flags & DIBS_FAIR;
-    dibs__core_make_token(core, lease->token, lease->token_size);
-    lease->asker->bid = (struct dibs__bid){.name = lease->name, .token = lease->token, .lease_ms = lease_ms};
+    lease->token = dibs__core_make_token(core);
+    dibs__token_write(&core->tokens, &lease->token, lease->asker->token);
+    lease->asker->bid = (struct dibs__bid){.name = lease->name, .token = lease->asker->token, .lease_ms = lease_ms};
     return lease;
 }
 
@@ -28,8 +29,8 @@ void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease)
 
 void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    char token[DIBS__TOKEN_MAX];
+    struct dibs__token token = dibs__core_make_token(core);
 
-    dibs__core_make_token(core, token, lease->token_size);
-    dibs__asker_set_token(cell, lease, token);
+    dibs__asker_set_token(cell, lease, &token);
+    dibs__token_write(&core->tokens, &token, lease->asker->token);
 }

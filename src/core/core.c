@@ -8,14 +8,11 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include "core/asker.h"
 #include "core/handover.h"
 
-/* An administrator reads in a token whose lock it is. */
-#define TOKEN_BEGIN "dibs:%s:%s:%ld:"
-#define TOKEN_REST (20 + 1 + 32 + 1 + 16) /* bytes at most: the thread, the runtime, the number of the token */
+#define HOST_MAX 57 /* with the NUL */
 
 static _Thread_local const struct dibs__core *calling_back; /* whose on_event this thread runs; NULL: none */
 
@@ -23,7 +20,10 @@ static _Thread_local const struct dibs__core *calling_back; /* whose on_event th
 
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
 {
-    core->store->ops->retract(core->store, lease->name, lease->token, dibs__lease_longest_ms(lease));
+    char token[DIBS__TOKEN_MAX];
+
+    dibs__token_write(&core->tokens, &lease->token, token);
+    core->store->ops->retract(core->store, lease->name, token, dibs__lease_longest_ms(lease));
 }
 
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)
@@ -132,32 +132,23 @@ static void find_host(char *host, size_t size)
 static bool name_core(struct dibs__core *core)
 {
     unsigned char bits[16];
+    char host[HOST_MAX];
 
     if (!dibs__random_bytes(bits, sizeof bits))
         return false;
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(core->id + 2 * i, 3, "%02x", bits[i]);
-    core->pid = (long)getpid();
-    find_host(core->host, sizeof core->host);
-    int size = snprintf(core->token_begin, sizeof core->token_begin, TOKEN_BEGIN, core->config.settings->label,
-                        core->host, core->pid);
-    core->token_begin_size = (size_t)size < sizeof core->token_begin ? (size_t)size : sizeof core->token_begin - 1;
-    core->token_size = core->token_begin_size + TOKEN_REST + 1;
+    find_host(host, sizeof host);
+    dibs__token_form_init(&core->tokens, core->config.settings->label, host, (long)getpid(), core->id);
     return true;
 }
 
-void dibs__core_make_token(struct dibs__core *core, char *token, size_t size)
+struct dibs__token dibs__core_make_token(struct dibs__core *core)
 {
-    uint64_t number = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed);
-
-    DIBS__REQUIRE(size >= core->token_size);
-    char *to = dibs__put(token, core->token_begin, core->token_begin_size);
-    to = dibs__put_number(to, dibs__thread_number(), 10);
-    *to++ = ':';
-    to = dibs__put(to, core->id, sizeof core->id - 1);
-    *to++ = ':';
-    to = dibs__put_number(to, number, 16);
-    *to = '\0';
+    return (struct dibs__token){
+        .thread = dibs__thread_number(),
+        .sequence = atomic_fetch_add_explicit(&core->sequence, 1, memory_order_relaxed),
+    };
 }
 
 /* --------------------------------------------------------------------- making */
@@ -183,6 +174,7 @@ static struct dibs__renewals *make_renewals(struct dibs__core *core)
         .clock = core->config.clock,
         .scheduler = core->scheduler,
         .renew_ms = core->config.settings->renew_ms,
+        .tokens = &core->tokens,
         .context = core,
         .lost = on_lost,
         .at_risk = on_at_risk,

@@ -22,23 +22,19 @@ struct dibs__core_config {
 };
 
 struct dibs__core {
-    struct dibs__core_config config;        /* read-only */
-    struct dibs__scheduler *scheduler;      /* read-only */
-    struct dibs__cells *cells;              /* read-only */
-    struct dibs__renewals *renewals;        /* read-only */
-    struct dibs__store *store;              /* read-only */
-    struct dibs__events *events;            /* read-only; NULL: there is no on_event */
-    char id[33];                            /* read-only; 128 random bits */
-    char host[57];                          /* read-only */
-    long pid;                               /* read-only */
-    char token_begin[DIBS__TOKEN_MAX - 71]; /* read-only; with what all tokens of the runtime begin */
-    size_t token_begin_size;                /* read-only */
-    size_t token_size;                      /* read-only; bytes of the longest token, with the NUL */
-    atomic_uint_fast64_t sequence;          /* atomic; of tokens */
-    struct dibs__counters counters;         /* has its own atomics */
-    struct dibs__stats stats;               /* has its own atomics */
-    struct dibs__core *abandoned;           /* of the parent process, and so on; guarded by the registry's mutex
-                                               (runtime.c) */
+    struct dibs__core_config config;   /* read-only */
+    struct dibs__scheduler *scheduler; /* read-only */
+    struct dibs__cells *cells;         /* read-only */
+    struct dibs__renewals *renewals;   /* read-only */
+    struct dibs__store *store;         /* read-only */
+    struct dibs__events *events;       /* read-only; NULL: there is no on_event */
+    char id[33];                       /* read-only; 128 random bits */
+    struct dibs__token_form tokens;    /* read-only */
+    atomic_uint_fast64_t sequence;     /* atomic; of tokens */
+    struct dibs__counters counters;    /* has its own atomics */
+    struct dibs__stats stats;          /* has its own atomics */
+    struct dibs__core *abandoned;      /* of the parent process, and so on; guarded by the registry's mutex
+                                          (runtime.c) */
 };
 
 /* A status of dibs_open; on failure the error is filled. connect_later: does not connect, nor fail for that. */
@@ -53,8 +49,8 @@ void dibs__core_free(struct dibs__core *core); /* ended */
 /* The core whose on_event the calling thread runs; NULL: none. */
 const struct dibs__core *dibs__core_of_callback(void);
 
-/* A new token. size: what there is room for, at least the token_size of the core. */
-void dibs__core_make_token(struct dibs__core *core, char *token, size_t size);
+/* A new token, for the calling thread. */
+struct dibs__token dibs__core_make_token(struct dibs__core *core);
 
 /* The store deletes the key of the lease in the background, if it still belongs to the lease. */
 void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);

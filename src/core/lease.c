@@ -9,8 +9,8 @@ struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t n
 {
     DIBS__REQUIRE(name_size > 0 && name_size <= DIBS_NAME_MAX);
     DIBS__REQUIRE(token_size > 0 && token_size <= DIBS__TOKEN_MAX);
-    struct dibs__lease *lease = malloc(sizeof *lease + name_size + 1 + token_size);
-    struct dibs__asker *asker = malloc(sizeof *asker);
+    struct dibs__lease *lease = malloc(sizeof *lease + name_size + 1);
+    struct dibs__asker *asker = malloc(sizeof *asker + token_size);
 
     if (!lease || !asker) {
         free(lease);
@@ -23,11 +23,9 @@ struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t n
     lease->runtime = runtime;
     lease->asker = asker;
     lease->name_size = (uint32_t)name_size;
-    lease->token_size = (uint32_t)token_size;
     memcpy(lease->name, name, name_size);
     lease->name[name_size] = '\0';
-    lease->token = lease->name + name_size + 1;
-    lease->token[0] = '\0';
+    asker->token[0] = '\0';
     return lease;
 }
 

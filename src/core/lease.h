@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "core/extension.h"
+#include "core/token.h"
 #include "store/store.h"
 
 #define DIBS__FENCE_STEPS 1024 /* fences within one grant of the store */
@@ -29,7 +30,6 @@ struct dibs__listing {
     bool listed;
     struct dibs__lease *next, *previous; /* in the cell */
     struct dibs__lease *chain;           /* among the leases whose tokens fall to the same bucket (tokens.h) */
-    uint64_t hash;                       /* of the token */
 };
 
 /* What keeps a lease alive after its grant (upkeep.h, renewal.h). */
@@ -66,26 +66,26 @@ struct dibs__lease {
     atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
     atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
 
-    uint64_t runtime;     /* read-only; serial of the runtime */
-    uint64_t store_fence; /* of the grant; the asking thread's until the grant, then read-only */
-    int64_t granted_at;   /* the asking thread's until the grant, then read-only */
-    uint32_t asked_ms;    /* read-only; the length that was asked for */
-    uint32_t token_size;  /* read-only; room for the token */
-    uint32_t name_size;   /* read-only; without the NUL */
-    bool fixed, fair;     /* read-only */
-    char *token;          /* behind the name; guarded by the shard's mutex until the grant, then read-only */
+    uint64_t runtime;         /* read-only; serial of the runtime */
+    uint64_t store_fence;     /* of the grant; the asking thread's until the grant, then read-only */
+    int64_t granted_at;       /* the asking thread's until the grant, then read-only */
+    uint32_t asked_ms;        /* read-only; the length that was asked for */
+    uint32_t name_size;       /* read-only; without the NUL */
+    bool fixed, fair;         /* read-only */
+    struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 
     struct dibs__asker *asker; /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,
                                   which alone writes it, reads it without */
     struct dibs__listing listing DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__upkeep upkeep DIBS__GUARDED_BY(dibs__renewals_mutex);
 
-    char name[]; /* read-only; the token follows it */
+    char name[]; /* read-only */
 };
 
 /*
  * With one reference, the caller's, and an asker; not granted yet. token_size:
- * bytes of the longest token, with the NUL. NULL: no memory.
+ * bytes of the longest token, with the NUL, for which the asker has room. NULL:
+ * no memory.
  */
 struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t name_size, size_t token_size);
 void dibs__lease_ref(struct dibs__lease *lease);

@@ -63,13 +63,16 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
 static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
                                     int64_t deadline, struct dibs__error *error)
 {
+    char token[DIBS__TOKEN_MAX];
     struct dibs__release release = {
         .name = lease->name,
-        .token = lease->token,
+        .token = token,
         .lease_ms = dibs__lease_longest_ms(lease),
         .deadline = deadline,
         .next = next ? &next->asker->bid : NULL,
     };
+
+    dibs__token_write(&core->tokens, &lease->token, token);
     dibs_status status = dibs__store_release(core->store, &release, error);
 
     end_lease(core, lease, next, &release);

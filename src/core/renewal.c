@@ -79,30 +79,51 @@ struct told {
     bool failed; /* its renewals failed since it was confirmed last: the reason to be told */
 };
 
+/* A batch with the texts of its tokens, one behind the other. */
+struct sent {
+    struct dibs__batch batch; /* the first member: what is done is freed by it */
+    char *end;                /* of the texts */
+    char tokens[];
+};
+
 /* What one round found to do once the mutex is unlocked. */
 struct round {
     struct told lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
     size_t lost_count, risk_count;
-    struct dibs__batch *batch;
+    struct sent *sent;          /* NULL: nothing is to be sent */
     char why[DIBS__DETAIL_MAX]; /* why renewals failed */
     bool more;
 };
 
 static void batch_done(struct dibs__batch *batch, const struct dibs__error *error);
 
+/* NULL: no memory. */
+static struct sent *new_sent(struct dibs__renewals *r)
+{
+    struct sent *sent = malloc(sizeof *sent + DIBS__BATCH_MAX * r->config.tokens->most);
+
+    if (!sent)
+        return NULL;
+    sent->batch.count = 0;
+    sent->batch.done = batch_done;
+    sent->batch.context = r;
+    sent->end = sent->tokens;
+    return sent;
+}
+
 /* Adds the lease to the round's batch. False: no memory for a batch. */
 static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (!round->batch) {
-        round->batch = calloc(1, sizeof *round->batch);
-        if (!round->batch)
-            return false;
-        round->batch->done = batch_done;
-        round->batch->context = r;
-    }
-    DIBS__REQUIRE(round->batch->count < DIBS__BATCH_MAX);
-    dibs__upkeep_send(lease, &round->batch->items[round->batch->count++], now);
+    if (!round->sent)
+        round->sent = new_sent(r);
+    if (!round->sent)
+        return false;
+    struct dibs__batch *batch = &round->sent->batch;
+    DIBS__REQUIRE(batch->count < DIBS__BATCH_MAX);
+    const char *token = round->sent->end;
+    round->sent->end = dibs__token_write(r->config.tokens, &lease->token, round->sent->end) + 1;
+    dibs__upkeep_send(lease, token, &batch->items[batch->count++], now);
     dibs__lease_ref(lease);
     return true;
 }
@@ -116,14 +137,14 @@ static struct told to_tell(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renew
 /* The lease before this one in the round's batch; NULL: there is none. */
 static struct dibs__lease *last_of(const struct round *round)
 {
-    return round->batch && round->batch->count > 0 ? round->batch->items[round->batch->count - 1].context : NULL;
+    return round->sent ? round->sent->batch.items[round->sent->batch.count - 1].context : NULL;
 }
 
 /* Whether the lease is to be looked at. What is due a little later goes along with what is sent. */
 static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
                    int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease->upkeep.due <= now || (round->batch && dibs__upkeep_is_due(lease, true, now, r->config.renew_ms));
+    return lease->upkeep.due <= now || (round->sent && dibs__upkeep_is_due(lease, true, now, r->config.renew_ms));
 }
 
 /* The lease is due: sorts it into the round. */
@@ -142,8 +163,7 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         lease->upkeep.risk_at = DIBS__NEVER;
         round->at_risk[round->risk_count++] = to_tell(lease);
     }
-    if (dibs__upkeep_is_due(lease, round->batch != NULL, now, r->config.renew_ms) &&
-        !add_to_batch(r, round, lease, now))
+    if (dibs__upkeep_is_due(lease, round->sent != NULL, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
         dibs__upkeep_retry(lease, now);
     reschedule(r, lease, beside);
 }
@@ -162,7 +182,7 @@ static void collect(struct dibs__renewals *r, struct round *round)
     struct dibs__lease *lease;
 
     round->lost_count = round->risk_count = 0;
-    round->batch = NULL;
+    round->sent = NULL;
     dibs__renewals_mutex_lock(&r->mutex);
     for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
         lease = dibs__heap_first(&r->heap);
@@ -185,8 +205,8 @@ static void carry_out(struct dibs__renewals *r, struct round *round)
         r->config.lost(r->config.context, round->lost[i].lease, false, round->lost[i].failed ? round->why : "");
         dibs__lease_unref(round->lost[i].lease);
     }
-    if (round->batch)
-        r->store->ops->renew(r->store, round->batch);
+    if (round->sent)
+        r->store->ops->renew(r->store, &round->sent->batch);
 }
 
 static size_t interest(void *context, struct pollfd *fds, int64_t *deadline)

@@ -15,7 +15,8 @@ struct dibs__renewal_config {
     const struct dibs__clock *clock;
     struct dibs__scheduler *scheduler; /* that polls the renewals */
     uint32_t renew_ms;                 /* 0: a third of the lease */
-    void *context;                     /* of the callbacks */
+    const struct dibs__token_form *tokens;
+    void *context; /* of the callbacks */
 
     /* Called by the scheduler's thread with no lock held. gone: the store said so. why: "" or a sentence. */
     void (*lost)(void *context, struct dibs__lease *lease, bool gone, const char *why);

@@ -1,30 +1,23 @@
 #include "core/tokens.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/hash.h"
-
-_Static_assert((DIBS__TOKENS_FEW & (DIBS__TOKENS_FEW - 1)) == 0, "a token falls to a bucket by bits of its hash");
-
-static uint64_t hash_of(const char *token)
-{
-    return dibs__hash(token, strlen(token));
-}
+_Static_assert((DIBS__TOKENS_FEW & (DIBS__TOKENS_FEW - 1)) == 0, "a token falls to a bucket by bits of its sequence");
 
 static size_t bucket_count(const struct dibs__tokens *tokens)
 {
     return tokens->many ? tokens->many_count : DIBS__TOKENS_FEW;
 }
 
-static struct dibs__lease **bucket(struct dibs__tokens *tokens, uint64_t hash)
+/* Tokens come one after another, and leases fall to shards by their names: the sequence needs no hash. */
+static struct dibs__lease **bucket(struct dibs__tokens *tokens, uint64_t sequence)
 {
-    return &(tokens->many ? tokens->many : tokens->few)[hash & (bucket_count(tokens) - 1)];
+    return &(tokens->many ? tokens->many : tokens->few)[sequence & (bucket_count(tokens) - 1)];
 }
 
 static void chain(struct dibs__tokens *tokens, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__lease **at = bucket(tokens, lease->listing.hash);
+    struct dibs__lease **at = bucket(tokens, lease->token.sequence);
 
     lease->listing.chain = *at;
     *at = lease;
@@ -54,14 +47,13 @@ void dibs__tokens_put(struct dibs__tokens *tokens, struct dibs__lease *lease)
 {
     if (tokens->count >= bucket_count(tokens))
         resize(tokens, bucket_count(tokens) * 2);
-    lease->listing.hash = hash_of(lease->token);
     chain(tokens, lease);
     tokens->count++;
 }
 
 void dibs__tokens_take_out(struct dibs__tokens *tokens, struct dibs__lease *lease)
 {
-    struct dibs__lease **at = bucket(tokens, lease->listing.hash);
+    struct dibs__lease **at = bucket(tokens, lease->token.sequence);
 
     DIBS__REQUIRE(tokens->count > 0);
     while (*at != lease)
@@ -72,12 +64,11 @@ void dibs__tokens_take_out(struct dibs__tokens *tokens, struct dibs__lease *leas
         resize(tokens, tokens->count > 0 ? tokens->many_count / 2 : DIBS__TOKENS_FEW);
 }
 
-struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, const char *token)
+struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, uint64_t sequence)
 {
-    uint64_t hash = hash_of(token);
-    struct dibs__lease *lease = (tokens->many ? tokens->many : tokens->few)[hash & (bucket_count(tokens) - 1)];
+    struct dibs__lease *lease = (tokens->many ? tokens->many : tokens->few)[sequence & (bucket_count(tokens) - 1)];
 
-    while (lease && (lease->listing.hash != hash || strcmp(lease->token, token) != 0))
+    while (lease && lease->token.sequence != sequence)
         lease = lease->listing.chain;
     return lease;
 }

@@ -28,8 +28,8 @@ void dibs__tokens_put(struct dibs__tokens *tokens, struct dibs__lease *lease) DI
 /* The lease must be in the table. An empty table has no memory of its own. */
 void dibs__tokens_take_out(struct dibs__tokens *tokens, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* NULL: no lease in the table has that token. */
-struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, const char *token)
+/* NULL: no lease in the table has a token of that sequence. */
+struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, uint64_t sequence)
     DIBS__REQUIRES(dibs__shard_mutex);
 
 #endif

@@ -99,14 +99,14 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
     return lease_ms;
 }
 
-void dibs__upkeep_send(struct dibs__lease *lease, struct dibs__renewal *item, int64_t now)
+void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now)
 {
     bool extension = lease->upkeep.extension.state == DIBS__EXTENSION_ASKED;
 
     DIBS__REQUIRE(!lease->upkeep.in_flight);
     *item = (struct dibs__renewal){
         .name = lease->name,
-        .token = lease->token,
+        .token = token,
         .lease_ms = extension      ? send_extension(lease, now)
                     : lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1
                                    : lease->upkeep.lease_ms,

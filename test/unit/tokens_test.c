@@ -1,5 +1,4 @@
 /* Leases by their tokens. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/tokens.h"
@@ -10,9 +9,16 @@
 
 static struct dibs__lease *leases[COUNT];
 
-static void set_token(struct dibs__lease *lease, const char *kind, size_t number)
+enum kind { FIRST, NEW }; /* of a token */
+
+static uint64_t sequence_of(enum kind kind, size_t number)
 {
-    snprintf(lease->token, lease->token_size, "%s:%zx", kind, number);
+    return (uint64_t)kind << 40 | number;
+}
+
+static void set_token(struct dibs__lease *lease, enum kind kind, size_t number)
+{
+    lease->token.sequence = sequence_of(kind, number);
 }
 
 static int setup(void **state)
@@ -21,7 +27,7 @@ static int setup(void **state)
     for (size_t i = 0; i < COUNT; i++) {
         leases[i] = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
         assert_non_null(leases[i]);
-        set_token(leases[i], "token", i);
+        set_token(leases[i], FIRST, i);
     }
     return 0;
 }
@@ -34,12 +40,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct dibs__lease *find(const struct dibs__tokens *tokens, const char *kind, size_t number)
+static struct dibs__lease *find(const struct dibs__tokens *tokens, enum kind kind, size_t number)
 {
-    char token[DIBS__TOKEN_MAX];
-
-    snprintf(token, sizeof token, "%s:%zx", kind, number);
-    return dibs__tokens_find(tokens, token);
+    return dibs__tokens_find(tokens, sequence_of(kind, number));
 }
 
 /* Otherwise a search takes longer the more tokens there are. */
@@ -51,7 +54,7 @@ static void expect_a_bucket_for_each(const struct dibs__tokens *tokens)
 static void put_all(struct dibs__tokens *tokens)
 {
     for (size_t i = 0; i < COUNT; i++) {
-        assert_null(find(tokens, "token", i));
+        assert_null(find(tokens, FIRST, i));
         dibs__tokens_put(tokens, leases[i]);
         expect_a_bucket_for_each(tokens);
     }
@@ -62,9 +65,9 @@ static void take_all_out(struct dibs__tokens *tokens)
 {
     for (size_t i = 0; i < COUNT; i++) {
         size_t number = i * 7919 % COUNT;
-        assert_ptr_equal(find(tokens, "token", number), leases[number]);
+        assert_ptr_equal(find(tokens, FIRST, number), leases[number]);
         dibs__tokens_take_out(tokens, leases[number]);
-        assert_null(find(tokens, "token", number));
+        assert_null(find(tokens, FIRST, number));
         expect_a_bucket_for_each(tokens);
     }
 }
@@ -79,7 +82,7 @@ static void each_is_found_until_it_is_taken_out(void **state)
         put_all(&tokens);
         assert_int_equal(tokens.count, COUNT);
         for (size_t i = 0; i < COUNT; i++)
-            assert_ptr_equal(find(&tokens, "token", i), leases[i]);
+            assert_ptr_equal(find(&tokens, FIRST, i), leases[i]);
         take_all_out(&tokens);
         assert_int_equal(tokens.count, 0);
         assert_int_equal(atomic_load(&living), before);
@@ -95,12 +98,12 @@ static void a_token_may_change(void **state)
     put_all(&tokens);
     for (size_t i = 0; i < COUNT; i += 3) {
         dibs__tokens_take_out(&tokens, leases[i]);
-        set_token(leases[i], "new", i);
+        set_token(leases[i], NEW, i);
         dibs__tokens_put(&tokens, leases[i]);
     }
     for (size_t i = 0; i < COUNT; i++) {
-        assert_ptr_equal(find(&tokens, "token", i), i % 3 ? leases[i] : NULL);
-        assert_ptr_equal(find(&tokens, "new", i), i % 3 ? NULL : leases[i]);
+        assert_ptr_equal(find(&tokens, FIRST, i), i % 3 ? leases[i] : NULL);
+        assert_ptr_equal(find(&tokens, NEW, i), i % 3 ? NULL : leases[i]);
     }
     for (size_t i = 0; i < COUNT; i++)
         dibs__tokens_take_out(&tokens, leases[i]);
@@ -121,11 +124,11 @@ static void no_memory_is_needed(void **state)
         }
         atomic_store(&fail_at, 0);
         for (size_t i = 0; i < COUNT; i++)
-            assert_ptr_equal(find(&tokens, "token", i), leases[i]);
+            assert_ptr_equal(find(&tokens, FIRST, i), leases[i]);
         for (size_t i = 0; i < COUNT; i++) {
             atomic_store(&fail_at, 1);
             dibs__tokens_take_out(&tokens, leases[i]);
-            assert_null(find(&tokens, "token", i));
+            assert_null(find(&tokens, FIRST, i));
         }
         atomic_store(&fail_at, 0);
         assert_int_equal(tokens.count, 0);

@@ -100,7 +100,8 @@ static struct dibs__lease *new_lease(size_t number)
 
     require(lease != NULL);
     lease->fair = true;
-    snprintf(lease->token, lease->token_size, "dibs:label:host:1:2:0123456789abcdef0123456789abcdef:%zx", number);
+    lease->token.sequence = number;
+    snprintf(lease->asker->token, DIBS__TOKEN_MAX, "dibs:label:host:1:2:0123456789abcdef0123456789abcdef:%zx", number);
     return lease;
 }
 
@@ -119,7 +120,7 @@ static int64_t time_of_pushes(size_t size)
     for (size_t i = 0; i < size; i++)
         cell = dibs__asker_begin_fair(crowd.cells, leases[i]);
     for (size_t i = 0; i < size; i++) {
-        const struct dibs__grant grant = {.name = "a", .token = leases[i]->token, .number = 1, .fence = i + 1};
+        const struct dibs__grant grant = {.name = "a", .token = leases[i]->asker->token, .number = 1, .fence = i + 1};
         require(dibs__cells_push(crowd.cells, &grant));
         require(leases[i]->asker->push.fence == i + 1);
     }

@@ -1,0 +1,36 @@
+/*
+ * The tokens of a runtime, dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the
+ * thread and the sequence differ from token to token, so a lease keeps no more
+ * than these; the text is written where the store is to have it.
+ */
+#ifndef DIBS_CORE_TOKEN_H
+#define DIBS_CORE_TOKEN_H
+
+#include <stdbool.h>
+
+#include "store/store.h"
+
+struct dibs__token {
+    uint64_t thread;   /* that asked for the lease, for administrators */
+    uint64_t sequence; /* unique within the runtime */
+};
+
+/* What all tokens of a runtime have in common. Read-only once it is made. */
+struct dibs__token_form {
+    char head[DIBS__TOKEN_MAX]; /* dibs:LABEL:HOST:PID: */
+    char tail[DIBS__TOKEN_MAX]; /* :RUNTIME: */
+    size_t head_size, tail_size;
+    size_t most; /* bytes of the longest token, with the NUL */
+};
+
+/* The texts must be so short that every token fits into DIBS__TOKEN_MAX. */
+void dibs__token_form_init(struct dibs__token_form *form, const char *label, const char *host, long pid,
+                           const char *runtime);
+
+/* Writes at most form->most bytes, with the NUL, and returns where that stands. */
+char *dibs__token_write(const struct dibs__token_form *form, const struct dibs__token *token, char *out);
+
+/* The sequence of a token in which it is the last field. False: the text has none. */
+bool dibs__token_sequence(const char *text, uint64_t *out);
+
+#endif

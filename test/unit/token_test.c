@@ -1,0 +1,72 @@
+/* The text of a token. */
+#include <limits.h>
+#include <string.h>
+
+#include "core/token.h"
+#include "support/test.h"
+
+#define RUNTIME "0123456789abcdef0123456789abcdef"
+
+static void it_names_all_that_an_administrator_asks_for(void **state)
+{
+    static const struct {
+        struct dibs__token token;
+        const char *text;
+    } rows[] = {
+        {{0, 0}, "dibs:label:host:77:0:" RUNTIME ":0"},
+        {{1234567890, 0xbeef}, "dibs:label:host:77:1234567890:" RUNTIME ":beef"},
+        {{UINT64_MAX, UINT64_MAX}, "dibs:label:host:77:18446744073709551615:" RUNTIME ":ffffffffffffffff"},
+    };
+    struct dibs__token_form form;
+    char text[DIBS__TOKEN_MAX];
+    uint64_t sequence = 1;
+
+    (void)state;
+    dibs__token_form_init(&form, "label", "host", 77, RUNTIME);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *end = dibs__token_write(&form, &rows[i].token, text);
+        assert_string_equal(text, rows[i].text);
+        assert_ptr_equal(end, text + strlen(text));
+        assert_true(dibs__token_sequence(text, &sequence));
+        assert_true(sequence == rows[i].token.sequence);
+    }
+    assert_int_equal(strlen(text) + 1, form.most);
+}
+
+/* A label of 48 bytes, a host of 56 and the longest numbers. */
+static void the_longest_fits(void **state)
+{
+    const struct dibs__token longest = {UINT64_MAX, UINT64_MAX};
+    struct dibs__token_form form;
+    char label[49] = {0}, host[57] = {0}, text[DIBS__TOKEN_MAX];
+
+    (void)state;
+    memset(label, 'l', sizeof label - 1);
+    memset(host, 'h', sizeof host - 1);
+    dibs__token_form_init(&form, label, host, 4194304, RUNTIME);
+    assert_true(form.most <= DIBS__TOKEN_MAX);
+    dibs__token_write(&form, &longest, text);
+    assert_int_equal(strlen(text) + 1, form.most);
+}
+
+static void what_has_no_sequence_is_none_of_ours(void **state)
+{
+    static const char *const texts[] = {"", "abc", ":", "dibs:", "a:g", "a:1 ", "a:-1", "a:0x1", "a:12345678901234567"};
+    uint64_t sequence = 5;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_false(dibs__token_sequence(texts[i], &sequence));
+    assert_int_equal(sequence, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_names_all_that_an_administrator_asks_for),
+        cmocka_unit_test(the_longest_fits),
+        cmocka_unit_test(what_has_no_sequence_is_none_of_ours),
+    };
+
+    return cmocka_run_group_tests_name("token", tests, NULL, NULL);
+}
