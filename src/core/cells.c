@@ -14,7 +14,8 @@ static struct dibs__cell *find(struct dibs__shard *shard, uint64_t hash, const c
 {
     struct dibs__cell *cell = shard->bucket_count ? shard->buckets[hash & (shard->bucket_count - 1)] : NULL;
 
-    while (cell && (cell->hash != hash || cell->name_size != name_size || memcmp(cell->name, name, name_size) != 0))
+    while (cell &&
+           (cell->hash != (uint32_t)hash || cell->name_size != name_size || memcmp(cell->name, name, name_size) != 0))
         cell = cell->next;
     return cell;
 }
@@ -51,8 +52,8 @@ static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const ch
         return NULL;
     memset(cell, 0, sizeof *cell);
     cell->shard = shard;
-    cell->hash = hash;
-    cell->name_size = name_size;
+    cell->hash = (uint32_t)hash;
+    cell->name_size = (uint16_t)name_size;
     memcpy(cell->name, name, name_size);
     cell->name[name_size] = '\0';
     cell->next = shard->buckets[hash & (shard->bucket_count - 1)];

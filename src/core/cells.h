@@ -42,10 +42,11 @@ void dibs__cells_free(struct dibs__cells *cells); /* no thread is inside; NULL i
 struct dibs__cell {
     struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex); /* in the shard's bucket */
     struct dibs__shard *shard;                                   /* read-only */
-    uint64_t hash;                                               /* read-only; of the name */
-    bool turn_taken DIBS__GUARDED_BY(dibs__shard_mutex);
-    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex); /* the store told the thread with the turn that it is taken */
-    bool parked DIBS__GUARDED_BY(dibs__shard_mutex);
+    uint32_t hash;                                               /* read-only; the low bits of the name's */
+    uint16_t name_size;                                          /* read-only */
+    bool turn_taken : 1 DIBS__GUARDED_BY(dibs__shard_mutex);
+    bool said_taken : 1 DIBS__GUARDED_BY(dibs__shard_mutex); /* the store told the thread with the turn so */
+    bool parked : 1 DIBS__GUARDED_BY(dibs__shard_mutex);
     struct dibs__lease *held DIBS__GUARDED_BY(dibs__shard_mutex);    /* one of `leases`; NULL: the name is not held */
     struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex);  /* each with a reference */
     struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex);  /* that wait for the name */
@@ -55,7 +56,6 @@ struct dibs__cell {
     int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);              /* when that thread asks again; only with asleep */
     struct dibs__outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
     int64_t outage_since DIBS__GUARDED_BY(dibs__shard_mutex);        /* when the first thread in a row met it */
-    size_t name_size;                                                /* read-only */
     char name[];                                                     /* read-only */
 };
 

@@ -22,7 +22,7 @@ struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t n
     atomic_init(&lease->references, 1);
     lease->runtime = runtime;
     lease->asker = asker;
-    lease->name_size = (uint32_t)name_size;
+    lease->name_size = (uint16_t)name_size;
     memcpy(lease->name, name, name_size);
     lease->name[name_size] = '\0';
     asker->token[0] = '\0';
@@ -35,7 +35,8 @@ void dibs__lease_ref(struct dibs__lease *lease)
     atomic_fetch_add_explicit(&lease->references, 1, memory_order_relaxed);
 }
 
-void dibs__lease_unref(struct dibs__lease *lease)
+/* Unanalysed: with the last reference no other thread can look at what the renewals' mutex guards. */
+void dibs__lease_unref(struct dibs__lease *lease) DIBS__UNANALYSED
 {
     if (!lease)
         return;
@@ -43,6 +44,7 @@ void dibs__lease_unref(struct dibs__lease *lease)
     if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) != 1)
         return;
     free(lease->asker);
+    free(lease->upkeep.extending);
     free(lease);
 }
 

@@ -32,6 +32,14 @@ struct dibs__listing {
     struct dibs__lease *chain;           /* among the leases whose tokens fall to the same bucket (tokens.h) */
 };
 
+/* What only a lease needs that is extended. Guarded by the renewals' mutex. */
+struct dibs__extending {
+    struct dibs__extension extension;
+    uint32_t cut_ms;           /* an extension that may still arrive would cut the lease to this length; 0: there is
+                                  none */
+    struct dibs__cut_memo cut; /* the store's own */
+};
+
 /* What keeps a lease alive after its grant (upkeep.h, renewal.h). */
 struct dibs__upkeep {
     bool listed;                         /* among all leases that threads hold */
@@ -48,10 +56,8 @@ struct dibs__upkeep {
     int64_t due;                         /* when the renewals must look at the lease next */
     int64_t renew_at;                    /* when to send the next renewal */
     int64_t risk_at;                     /* when to tell that the lease is at risk */
-    uint32_t cut_ms;                     /* an extension that may still arrive would cut the lease to this length;
-                                            0: there is none */
     struct dibs__lease_memo memo;        /* the store's own */
-    struct dibs__extension extension;
+    struct dibs__extending *extending;   /* NULL: no extension was ever asked for */
 };
 
 #define DIBS__LEASE_LOST INT64_C(0)
@@ -70,7 +76,7 @@ struct dibs__lease {
     uint64_t store_fence;     /* of the grant; the asking thread's until the grant, then read-only */
     int64_t granted_at;       /* the asking thread's until the grant, then read-only */
     uint32_t asked_ms;        /* read-only; the length that was asked for */
-    uint32_t name_size;       /* read-only; without the NUL */
+    uint16_t name_size;       /* read-only; without the NUL */
     bool fixed, fair;         /* read-only */
     struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 

@@ -56,7 +56,8 @@ static void leave_ended(struct dibs__renewals *r, struct dibs__lease *lease) DIB
 static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     dibs__heap_remove(&r->heap, lease);
-    bool awaited = dibs__extension_lose(&lease->upkeep.extension);
+    struct dibs__extending *extending = lease->upkeep.extending;
+    bool awaited = extending && dibs__extension_lose(&extending->extension);
     if (awaited || lease->upkeep.unproven)
         pthread_cond_broadcast(&r->changed);
 }
@@ -405,7 +406,7 @@ void dibs__renewals_server_changed(struct dibs__renewals *r)
 static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    while (dibs__extension_pends(&lease->upkeep.extension)) {
+    while (lease->upkeep.extending && dibs__extension_pends(&lease->upkeep.extending->extension)) {
         if (dibs__now(r->config.clock) >= deadline)
             return false;
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
@@ -425,13 +426,17 @@ static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, u
         return DIBS_UNAVAILABLE;
     if (!dibs__heap_has(lease))
         return DIBS_LOST;
-    dibs__extension_ask(&lease->upkeep.extension, lease_ms);
+    if (!lease->upkeep.extending)
+        lease->upkeep.extending = calloc(1, sizeof *lease->upkeep.extending);
+    if (!lease->upkeep.extending)
+        return DIBS_NO_MEMORY;
+    dibs__extension_ask(&lease->upkeep.extending->extension, lease_ms);
     if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
         atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
     lease->upkeep.renew_at = 0;
     reschedule(r, lease, NULL);
     if (wait_for_extension(r, lease, deadline))
-        return lease->upkeep.extension.status;
+        return lease->upkeep.extending->extension.status;
     dibs__upkeep_leave_extension(lease);
     return DIBS_UNAVAILABLE;
 }
@@ -443,7 +448,9 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     dibs_status status = extend(r, lease, lease_ms, deadline);
     if (status != DIBS_OK && status != DIBS_LOST)
         dibs__error_set(error, status, "%s",
-                        lease->upkeep.failed ? r->last_failure.detail : "the store did not answer in time");
+                        status == DIBS_NO_MEMORY && !lease->upkeep.extending ? "no memory for an extension"
+                        : lease->upkeep.failed                               ? r->last_failure.detail
+                                                                             : "the store did not answer in time");
     dibs__renewals_mutex_unlock(&r->mutex);
     return status;
 }

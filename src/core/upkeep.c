@@ -30,10 +30,21 @@ static uint32_t sure_ms(uint32_t lease_ms, uint32_t cut_ms)
     return cut_ms > 0 && cut_ms < lease_ms ? cut_ms : lease_ms;
 }
 
+static uint32_t cut_ms_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->upkeep.extending ? lease->upkeep.extending->cut_ms : 0;
+}
+
+/* Whether the next renewal of the lease is to be an extension. */
+static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->upkeep.extending && lease->upkeep.extending->extension.state == DIBS__EXTENSION_ASKED;
+}
+
 /* When a renewal that failed is tried again: before the deadline, also where an extension was to cut the lease. */
 static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    int64_t pause = retry_pause(sure_ms(lease->upkeep.lease_ms, lease->upkeep.cut_ms));
+    int64_t pause = retry_pause(sure_ms(lease->upkeep.lease_ms, cut_ms_of(lease)));
     int64_t left = (atomic_load(&lease->deadline) - now) / 3, least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
 
     return now + (left >= pause ? pause : left > least ? left : least);
@@ -42,7 +53,7 @@ static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQU
 /* The lease was confirmed by a request that was about to be sent at proof. */
 static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    uint32_t sure = sure_ms(lease->upkeep.lease_ms, lease->upkeep.cut_ms);
+    uint32_t sure = sure_ms(lease->upkeep.lease_ms, cut_ms_of(lease));
 
     lease->upkeep.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
     lease->upkeep.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
@@ -54,7 +65,6 @@ void dibs__upkeep_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t pr
     DIBS__REQUIRE(lease_ms > 0);
     lease->upkeep.lease_ms = lease_ms;
     lease->upkeep.memo = *memo;
-    lease->upkeep.cut_ms = 0;
     set_times(lease, proof, renew_ms);
 }
 
@@ -82,7 +92,7 @@ bool dibs__upkeep_is_due(const struct dibs__lease *lease, bool along, int64_t no
     if (lease->upkeep.in_flight || renew_at == DIBS__NEVER)
         return false;
     if (along && !lease->upkeep.failed)
-        renew_at -= period(renew_ms, sure_ms(lease->upkeep.lease_ms, lease->upkeep.cut_ms)) / ALONG;
+        renew_at -= period(renew_ms, sure_ms(lease->upkeep.lease_ms, cut_ms_of(lease))) / ALONG;
     return now >= renew_at;
 }
 
@@ -91,9 +101,9 @@ bool dibs__upkeep_is_due(const struct dibs__lease *lease, bool along, int64_t no
 /* Begins the extension that was asked for, and returns its length. If it makes the lease shorter, it may do so now. */
 static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    uint32_t lease_ms = lease->upkeep.extension.lease_ms;
+    uint32_t lease_ms = lease->upkeep.extending->extension.lease_ms;
 
-    dibs__extension_send(&lease->upkeep.extension);
+    dibs__extension_send(&lease->upkeep.extending->extension);
     atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
     dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
     return lease_ms;
@@ -101,7 +111,7 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
 
 void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now)
 {
-    bool extension = lease->upkeep.extension.state == DIBS__EXTENSION_ASKED;
+    bool extension = is_to_extend(lease);
 
     DIBS__REQUIRE(!lease->upkeep.in_flight);
     *item = (struct dibs__renewal){
@@ -113,15 +123,17 @@ void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs
         .fence = lease->store_fence,
         .extension = extension,
         .memo = lease->upkeep.memo,
-        .cut_ms = lease->upkeep.cut_ms,
+        .cut_ms = cut_ms_of(lease),
         .context = lease,
     };
+    if (item->cut_ms > 0)
+        item->cut = lease->upkeep.extending->cut;
     lease->upkeep.in_flight = true;
 }
 
 void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now)
 {
-    if (lease->upkeep.extension.state == DIBS__EXTENSION_ASKED)
+    if (is_to_extend(lease))
         lease->upkeep.renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
     else
         lease->upkeep.renew_at = lease->fixed && !lease->upkeep.unproven ? DIBS__NEVER : retry_at(lease, now);
@@ -129,7 +141,7 @@ void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now)
 
 void dibs__upkeep_leave_extension(struct dibs__lease *lease)
 {
-    if (dibs__extension_leave(&lease->upkeep.extension) && lease->fixed && !lease->upkeep.unproven)
+    if (dibs__extension_leave(&lease->upkeep.extending->extension) && lease->fixed && !lease->upkeep.unproven)
         lease->upkeep.renew_at = DIBS__NEVER;
 }
 
@@ -156,15 +168,20 @@ static bool is_unsure(const struct dibs__renewal *item)
 static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal *item, dibs_status status)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
+    struct dibs__extending *extending = lease->upkeep.extending;
     enum dibs__extension_answer answer = DIBS__EXTENSION_ANSWERED;
 
+    if (!extending)
+        return false;
+    extending->cut_ms = item->cut_ms;
+    extending->cut = item->cut;
     status = item->status != DIBS_OK ? item->status : status;
     if (item->result == DIBS__UNANSWERED && (status == DIBS_UNAVAILABLE || status == DIBS_OK))
         answer = DIBS__EXTENSION_UNANSWERED;
     else if (is_unsure(item))
         answer = DIBS__EXTENSION_UNSURE;
     status = item->result == DIBS__RENEWED ? DIBS_OK : status;
-    if (!dibs__extension_answer(&lease->upkeep.extension, answer, status))
+    if (!dibs__extension_answer(&extending->extension, answer, status))
         return false;
     if (item->result == DIBS__RENEWED)
         lease->upkeep.lease_ms = item->lease_ms;
@@ -181,7 +198,7 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
     if (item->extension || !lease->fixed)
         dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
     set_times(lease, proof, renew_ms);
-    if (lease->upkeep.extension.state != DIBS__EXTENSION_ASKED)
+    if (!is_to_extend(lease))
         return;
     if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
         int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(renew_ms, sure);
@@ -196,7 +213,6 @@ bool dibs__upkeep_take_result(struct dibs__lease *lease, const struct dibs__rene
 {
     DIBS__REQUIRE(!lease->upkeep.in_flight && item->result != DIBS__GONE);
     lease->upkeep.memo = item->memo;
-    lease->upkeep.cut_ms = item->cut_ms;
     bool extended = end_extension(lease, item, status);
     if (item->result == DIBS__RENEWED) {
         prolong(lease, item, proof, now, renew_ms);

@@ -55,7 +55,12 @@ struct dibs__bid_memo {
 
 /* What a store notes with a lease. The store's own; it is set with the grant, and with each renewal. */
 struct dibs__lease_memo {
-    uint64_t words[5];
+    uint64_t words[2];
+};
+
+/* What a store notes with an extension that was sent and never answered. The store's own; zero: there is none. */
+struct dibs__cut_memo {
+    uint64_t words[2];
 };
 
 /*
@@ -135,6 +140,7 @@ struct dibs__batch {
         uint32_t cut_ms;              /* as the last renewal left it, zero with the grant; set: an extension that was
                                          sent and never answered may still arrive, and would cut the lease to this
                                          length. 0: there is none */
+        struct dibs__cut_memo cut;    /* as cut_ms */
         enum dibs__renewed result;
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
         int64_t again_ms;   /* set where it is renewed and cut_ms is less than lease_ms: a renewal after this time

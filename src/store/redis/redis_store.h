@@ -260,16 +260,24 @@ bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_
 
 /* What the store notes with a lease. Lies in the memo, whatever type that has. */
 struct __attribute__((__may_alias__)) dibs__redis_lease {
-    uint64_t server;       /* that confirmed the lease last; 0: not known */
-    int64_t confirmed_at;  /* when the request that was confirmed so was sent */
-    uint64_t cut_serial;   /* an extension that was sent and never answered: of the connection that it went over; of
-                              several the first */
-    int64_t cut_not_after; /* the server ignores that extension after this time; of several the last */
+    uint64_t server;      /* that confirmed the lease last; 0: not known */
+    int64_t confirmed_at; /* when the request that was confirmed so was sent */
+};
+
+/* What the store notes with extensions that were sent and never answered. Lies in the memo, too. */
+struct __attribute__((__may_alias__)) dibs__redis_cut {
+    uint64_t serial;   /* of the connection that the first of them went over */
+    int64_t not_after; /* the server ignores the last of them after this time */
 };
 
 static inline struct dibs__redis_lease *dibs__redis_lease_of(struct dibs__lease_memo *memo)
 {
     return (struct dibs__redis_lease *)memo;
+}
+
+static inline struct dibs__redis_cut *dibs__redis_cut_of(struct dibs__cut_memo *memo)
+{
+    return (struct dibs__redis_cut *)memo;
 }
 
 #endif

@@ -21,6 +21,8 @@
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
+_Static_assert(sizeof(struct dibs__redis_cut) <= sizeof(struct dibs__cut_memo), "what is noted fits into the memo");
+_Static_assert(_Alignof(struct dibs__redis_cut) <= _Alignof(struct dibs__cut_memo), "and can lie there");
 
 /* A batch that is out: in one call or, if the server refused that call, in one call for each lease. */
 struct renewal {
@@ -242,16 +244,16 @@ static void note_unanswered(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+        struct dibs__redis_cut *cut = dibs__redis_cut_of(&item->cut);
         item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
         if (item->cut_ms == 0 || item->lease_ms < item->cut_ms)
             item->cut_ms = item->lease_ms;
-        if (lease->cut_serial == 0)
-            lease->cut_serial = call->serial;
-        if (call->not_after > lease->cut_not_after)
-            lease->cut_not_after = call->not_after;
+        if (cut->serial == 0)
+            cut->serial = call->serial;
+        if (call->not_after > cut->not_after)
+            cut->not_after = call->not_after;
     }
 }
 
@@ -263,17 +265,17 @@ static void note_unanswered(const struct renewal_call *call)
 static void see_what_is_sure(const struct renewal_call *call, struct dibs__renewal *item,
                              const struct dibs__link_view *view, int64_t server_us)
 {
-    struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
-    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, lease->cut_serial);
+    struct dibs__redis_cut *cut = dibs__redis_cut_of(&item->cut);
+    bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, cut->serial);
 
     if (item->cut_ms == 0)
         return;
-    if (behind || server_us > lease->cut_not_after) {
+    if (behind || server_us > cut->not_after) {
         item->cut_ms = 0;
-        lease->cut_serial = 0;
-        lease->cut_not_after = 0;
+        cut->serial = 0;
+        cut->not_after = 0;
     } else if (item->cut_ms < item->lease_ms) {
-        item->again_ms = (lease->cut_not_after - server_us) / 1000 + 1;
+        item->again_ms = (cut->not_after - server_us) / 1000 + 1;
     }
 }
 
