@@ -83,6 +83,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
         channel->first = request;
     channel->last = request;
     atomic_fetch_add_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);
     if (!request->waited_for)
         atomic_fetch_add_explicit(&channel->unattended, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
@@ -99,6 +100,7 @@ static struct dibs__request *take_first(struct dibs__channel *channel) DIBS__REQ
         channel->last = NULL;
     request->next = NULL;
     atomic_fetch_sub_explicit(&channel->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&channel->endpoint->in_flight, 1, memory_order_relaxed);
     if (!request->waited_for)
         atomic_fetch_sub_explicit(&channel->unattended, 1, memory_order_relaxed);
     return request;

@@ -200,14 +200,24 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
     return all;
 }
 
-/* Polls, as long as that promises to be worth it. 0: nothing has come. */
+static unsigned waits_for_server(const struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
+}
+
+/*
+ * Polls, as long as that promises to be worth it. 0: nothing has come. Where so
+ * many commands are in flight that their threads need all processors, a thread
+ * that polls only keeps another from its reply.
+ */
 static long receive_soon(struct dibs__channel *channel, struct dibs__link *link, struct dibs__error *error)
     DIBS__REQUIRES(reading_role)
 {
+    struct dibs__spin *spin = &channel->endpoint->spin;
     struct dibs__spinning spinning;
     long received;
 
-    if (!dibs__spin_begin(&spinning, &channel->endpoint->spin, channel->clock))
+    if ((int)waits_for_server(channel) > spin->others || !dibs__spin_begin(&spinning, spin, channel->clock))
         return 0;
     do
         received = dibs__link_receive(link, error);
@@ -216,10 +226,15 @@ static long receive_soon(struct dibs__channel *channel, struct dibs__link *link,
     return received;
 }
 
-/* Whether a thread may sleep in receive: where the deadline is further away than it would sleep there. */
+/*
+ * Whether a thread may sleep in receive, which saves a lone thread the poll(2):
+ * where the deadline is further away than it would sleep there. On a Unix socket
+ * recv(2) is also woken when the server takes the command, before there is a
+ * reply; that costs more than the poll(2) where other threads want to run.
+ */
 static bool may_sleep_in_receive(const struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
 {
-    return channel->clock == &dibs__system_clock && dibs__link_can_sleep(link) &&
+    return waits_for_server(channel) == 1 && channel->clock == &dibs__system_clock && dibs__link_can_sleep(link) &&
            dibs__after_ms(dibs__now(channel->clock), DIBS__RECEIVE_MS) <= deadline;
 }
 

@@ -34,6 +34,7 @@ struct dibs__endpoint {
     struct dibs__spin spin;                                      /* of the waits for its replies; zero: nobody polls */
     atomic_uint scripts;             /* atomic; a hint, one bit for each script that the server has */
     struct dibs__reply_pool replies; /* atomic */
+    atomic_uint in_flight;           /* atomic; commands in flight, on all channels */
     atomic_uint_fast64_t received;   /* how often bytes came, on any link */
     atomic_uint_fast64_t *commands;  /* where commands are counted that are sent */
     atomic_uint_fast64_t *errors;    /* where error replies are counted */
