@@ -28,8 +28,11 @@ struct dibs__asker {
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);             /* the thread is to ask again at once */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);  /* not looked at yet */
     pthread_cond_t *sleeper DIBS__GUARDED_BY(dibs__shard_mutex); /* on which the thread sleeps; NULL: it is awake */
+    uint16_t token_size;                                         /* read-only; room for the token */
     char token[];                                                /* the asking thread's: the text of the token */
 };
+
+void dibs__asker_free(struct dibs__asker *asker); /* lease.c; NULL is fine */
 
 /* The thread with the turn begins to ask for the lease: from now on it hears what the store says of the token. */
 void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease);

@@ -22,13 +22,13 @@ static struct dibs__cell *find(struct dibs__shard *shard, uint64_t hash, const c
 
 static bool rehash(struct dibs__shard *shard, size_t bucket_count) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    size_t size = bucket_count * sizeof(struct dibs__cell *);
-    struct dibs__cell **buckets =
-        malloc(size); /* and so on: glibc's calloc is slower, and the first acquire feels it */
+    bool few = bucket_count == DIBS__CELLS_FEW;
+    struct dibs__cell **buckets = few ? shard->few : calloc(bucket_count, sizeof(struct dibs__cell *));
 
     if (!buckets)
         return false;
-    memset(buckets, 0, size);
+    if (few)
+        memset(buckets, 0, sizeof shard->few);
     for (size_t i = 0; i < shard->bucket_count; i++) {
         for (struct dibs__cell *cell = shard->buckets[i], *next; cell; cell = next) {
             next = cell->next;
@@ -36,18 +36,41 @@ static bool rehash(struct dibs__shard *shard, size_t bucket_count) DIBS__REQUIRE
             buckets[cell->hash & (bucket_count - 1)] = cell;
         }
     }
-    free(shard->buckets);
+    if (shard->buckets != shard->few)
+        free(shard->buckets);
     shard->buckets = buckets;
     shard->bucket_count = bucket_count;
     return true;
 }
 
+/* The memory of the cell that was removed last, if the name fits there. */
+static struct dibs__cell *take_memory(struct dibs__shard *shard, size_t name_size) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__cell *spare = shard->spare;
+
+    if (!spare || spare->name_size < name_size)
+        return malloc(sizeof *spare + name_size + 1);
+    shard->spare = NULL;
+    return spare;
+}
+
+static void leave_memory(struct dibs__shard *shard, struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+#ifdef DIBS_CHECKED /* sanitizers are to notice the use of what was freed */
+    free(cell);
+    (void)shard;
+#else
+    free(shard->spare);
+    shard->spare = cell;
+#endif
+}
+
 static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    if (shard->count == shard->bucket_count && !rehash(shard, shard->count ? shard->count * 2 : 4))
+    if (shard->count == shard->bucket_count && !rehash(shard, shard->count ? shard->count * 2 : DIBS__CELLS_FEW))
         return NULL;
-    struct dibs__cell *cell = malloc(sizeof *cell + name_size + 1);
+    struct dibs__cell *cell = take_memory(shard, name_size);
     if (!cell)
         return NULL;
     memset(cell, 0, sizeof *cell);
@@ -71,14 +94,11 @@ static void remove_cell(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mute
         at = &(*at)->next;
     *at = cell->next;
     free(cell->outage);
-    free(cell);
-    if (--shard->count == 0) {
-        free(shard->buckets);
-        shard->buckets = NULL;
-        shard->bucket_count = 0;
-    } else if (shard->bucket_count > 4 && shard->count <= shard->bucket_count / 8) {
+    leave_memory(shard, cell);
+    if (--shard->count == 0)
+        rehash(shard, DIBS__CELLS_FEW);
+    else if (shard->bucket_count > DIBS__CELLS_FEW && shard->count <= shard->bucket_count / 8)
         rehash(shard, shard->bucket_count / 2);
-    }
 }
 
 struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
@@ -193,7 +213,9 @@ static void empty(struct dibs__shard *shard) DIBS__REQUIRES(dibs__shard_mutex)
             dibs__cell_unlist(cell, cell->leases);
         remove_cell(cell);
     }
-    free(shard->buckets); /* there without a cell where memory ran out */
+    if (shard->buckets != shard->few)
+        free(shard->buckets);
+    free(shard->spare);
 }
 
 void dibs__cells_free(struct dibs__cells *cells)

@@ -59,11 +59,17 @@ struct dibs__cell {
     char name[];                                                     /* read-only */
 };
 
+#define DIBS__CELLS_FEW 4
+
 struct dibs__shard {
     struct dibs__mutex mutex;
     struct dibs__cell **buckets DIBS__GUARDED_BY(dibs__shard_mutex);
-    size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex);        /* a power of two, or 0 */
-    size_t count DIBS__GUARDED_BY(dibs__shard_mutex);               /* of cells */
+    struct dibs__cell *
+        few[DIBS__CELLS_FEW] DIBS__GUARDED_BY(dibs__shard_mutex); /* the buckets where there are no more */
+    struct dibs__cell *
+        spare DIBS__GUARDED_BY(dibs__shard_mutex);           /* that was removed: memory for the next; NULL: none */
+    size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex); /* a power of two, at least DIBS__CELLS_FEW, or 0 */
+    size_t count DIBS__GUARDED_BY(dibs__shard_mutex);        /* of cells */
     const atomic_uint *to_wake DIBS__GUARDED_BY(dibs__shard_mutex); /* on which a thread sleeps that is to be woken as
                                                                        soon as the mutex is free (turn.h); NULL: none */
     struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases that are listed in its cells */

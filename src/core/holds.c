@@ -158,8 +158,11 @@ bool dibs__holds_reserve(void)
 {
     struct table *t = &table;
 
-    if (!t->holds && pthread_setspecific(end_key, t) != 0)
-        return false;
+    if (!pthread_getspecific(end_key)) {
+        if (pthread_setspecific(end_key, t) != 0)
+            return false;
+        dibs__lease_keep_spare();
+    }
     if (t->count < t->cap)
         return true;
     return resize(t, t->cap ? t->cap * 2 : FEW);
@@ -196,7 +199,6 @@ static void shrink(struct table *t)
         leave_place(t, t->holds);
         t->holds = NULL;
         t->cap = 0;
-        pthread_setspecific(end_key, NULL);
     } else if (t->cap > FEW && t->count <= t->cap / 4) {
         resize(t, t->cap / 2);
     }
@@ -241,6 +243,7 @@ static void thread_ends(void *unused)
     while (table.count > 0)
         on_orphaned(dibs__holds_remove(&table.holds[table.count - 1]));
     shrink(&table); /* what was reserved for an acquire that failed */
+    dibs__lease_free_spare();
 }
 
 static void forget_in_child(void)

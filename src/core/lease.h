@@ -97,6 +97,14 @@ struct dibs__lease *dibs__lease_new(uint64_t runtime, const char *name, size_t n
 void dibs__lease_ref(struct dibs__lease *lease);
 void dibs__lease_unref(struct dibs__lease *lease); /* the last one frees the lease; NULL is fine */
 
+/*
+ * From the first on, the calling thread keeps the memory of a lease that it
+ * frees for its next, until the second. To be called by a thread whose end is
+ * noticed.
+ */
+void dibs__lease_keep_spare(void);
+void dibs__lease_free_spare(void);
+
 /* When a lease is over here that the store gave to a request sent at `proof`: 1 % + 2 ms before it is over there. */
 int64_t dibs__lease_deadline(int64_t proof, uint32_t lease_ms);
 

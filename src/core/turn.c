@@ -331,7 +331,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
         cell->turn_taken = false;
     }
     dibs__turn_unlock(shard);
-    free(asker);
+    dibs__asker_free(asker);
 }
 
 /* Waiters that may not ride out the outage any longer leave with the error of the thread that met it. */
