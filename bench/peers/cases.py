@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 
-from process import Failed, Server, Team, cpu_s
+from process import WAIT_S, Failed, Server, Team, cpu_s
 
 LEASE_MS, RENEWED_LEASE_MS, RENEWED = 30000, 6000, 1000
 
@@ -31,6 +31,9 @@ def crowd(team, name, seconds, shared):
     time.sleep(seconds)
     client, server = team.cpu_s() - client, cpu_s(team.server.process.pid) - server
     answers = [json.loads(program.answer()) for program in team.programs]
+    for program, answer in zip(team.programs, answers):
+        if answer["stuck"]:
+            program.process.wait(WAIT_S)  # it ends now
     acquires = [number for answer in answers for number in answer["acquires"]]
     total = sum(acquires) or 1
     found = {"us": max(answer["seconds"] for answer in answers) / total * 1e6,

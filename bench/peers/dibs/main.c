@@ -13,7 +13,7 @@
 #include "support/common/cleanup.h"
 #include "support/common/timing.h"
 
-enum { LINE_SIZE = 512, NAME_SIZE = 128, NESTED_BATCH = 100, GRACE_MS = 3000 };
+enum { LINE_SIZE = 512, NAME_SIZE = 128, NESTED_BATCH = 100, GRACE_MS = 2000 };
 
 static dibs_runtime *runtime;
 
@@ -57,13 +57,19 @@ static void *contend(void *arg)
     return NULL;
 }
 
+/* Gives up when none of them has ended for GRACE_MS. Returns how many have not. */
 static unsigned await_end(unsigned count)
 {
+    unsigned before = 0, now;
     double limit = now_ns() + GRACE_MS * 1e6;
 
-    while (atomic_load(&ended) < count && now_ns() < limit)
+    while ((now = atomic_load(&ended)) < count && now_ns() < limit) {
+        if (now > before)
+            limit = now_ns() + GRACE_MS * 1e6;
+        before = now;
         pause_us(1000);
-    return count - atomic_load(&ended);
+    }
+    return count - now;
 }
 
 static void show_crowd(const struct contender *contenders, unsigned count, double ns, unsigned stuck)

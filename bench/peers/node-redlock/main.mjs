@@ -7,7 +7,7 @@ import readline from "node:readline";
 import Redis from "ioredis";
 import Redlock from "redlock";
 
-const GRACE_MS = 3000;
+const GRACE_MS = 2000;
 const [kind, url, lease, count, seconds] = process.argv.slice(2);
 const redis = new Redis(url);
 const redlock = new Redlock([redis]);
@@ -38,6 +38,16 @@ async function contend(name, file, crowd, number) {
   crowd.ended++;
 }
 
+// Gives up when none of them has ended for GRACE_MS. Returns how many have not.
+async function awaitEnd(crowd, contenders) {
+  const everybody = Promise.all(contenders);
+  for (let before = -1; before < crowd.ended && crowd.ended < contenders.length; ) {
+    before = crowd.ended;
+    await Promise.race([everybody, sleep(GRACE_MS)]);
+  }
+  return contenders.length - crowd.ended;
+}
+
 async function crowd(name, path) {
   const file = path === undefined ? undefined : fs.openSync(path, "r+");
   const all = { over: false, ended: 0, gaveUp: 0, acquires: new Array(Number(count)).fill(0) };
@@ -46,8 +56,7 @@ async function crowd(name, path) {
   await sleep(Number(seconds) * 1000);
   all.over = true;
   const taken = (performance.now() - start) / 1000;
-  await Promise.race([Promise.all(contenders), sleep(GRACE_MS)]);
-  const stuck = all.acquires.length - all.ended;
+  const stuck = await awaitEnd(all, contenders);
   console.log(JSON.stringify({ seconds: taken, gave_up: all.gaveUp, stuck, acquires: all.acquires }));
   if (stuck) process.exit(0);
   if (file !== undefined) fs.closeSync(file);

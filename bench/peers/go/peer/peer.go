@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,7 +20,7 @@ type Lock func(name string) (func() error, error)
 // Open connects to a server at host:port.
 type Open func(address string, lease time.Duration) (Lock, error)
 
-const grace = 3 * time.Second
+const grace = 2 * time.Second
 
 type result struct {
 	Seconds  float64  `json:"seconds"`
@@ -46,11 +45,22 @@ func increment(file *os.File) {
 	must(err)
 }
 
+// awaitEnd gives up when none of them has ended for the time of grace. It returns how many have not.
+func awaitEnd(ended <-chan struct{}, left int) int {
+	for ; left > 0; left-- {
+		select {
+		case <-ended:
+		case <-time.After(grace):
+			return left
+		}
+	}
+	return 0
+}
+
 func crowd(lock Lock, count int, seconds float64, words []string) {
 	var over atomic.Bool
 	var gaveUp atomic.Uint64
-	var ended atomic.Int64
-	var group sync.WaitGroup
+	ended := make(chan struct{}, count)
 	var file *os.File
 	acquires := make([]atomic.Uint64, count)
 	if len(words) > 1 {
@@ -65,10 +75,8 @@ func crowd(lock Lock, count int, seconds float64, words []string) {
 		if file == nil {
 			name = fmt.Sprintf("%s:%d", name, i)
 		}
-		group.Add(1)
 		go func() {
-			defer group.Done()
-			defer ended.Add(1)
+			defer func() { ended <- struct{}{} }()
 			for !over.Load() {
 				unlock, err := lock(name)
 				if err != nil {
@@ -88,13 +96,7 @@ func crowd(lock Lock, count int, seconds float64, words []string) {
 	time.Sleep(time.Duration(seconds * float64(time.Second)))
 	over.Store(true)
 	taken := time.Since(start).Seconds()
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(grace):
-	}
-	out := result{taken, gaveUp.Load(), count - int(ended.Load()), make([]uint64, count)}
+	out := result{taken, gaveUp.Load(), awaitEnd(ended, count), make([]uint64, count)}
 	for i := range acquires {
 		out.Acquires[i] = acquires[i].Load()
 	}

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(2);
 
 struct Crowd {
     lease: Duration,
@@ -71,7 +71,8 @@ async fn run_crowd(locks: &LockManager, lease: Duration, count: usize, seconds: 
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     crowd.over.store(true, SeqCst);
     let taken = start.elapsed().as_secs_f64();
-    let _ = tokio::time::timeout(GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+    // Gives up when none of them has ended for GRACE.
+    while let Ok(Some(_)) = tokio::time::timeout(GRACE, tasks.join_next()).await {}
     let stuck = count - crowd.ended.load(SeqCst);
     let gave_up = crowd.gave_up.load(SeqCst);
     let acquires: Vec<u64> = crowd.acquires.iter().map(|count| count.load(SeqCst)).collect();
