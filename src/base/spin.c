@@ -1,14 +1,14 @@
 #include "base/spin.h"
 
-#ifdef __linux__
 #include <sched.h>
-#else
+#ifndef __linux__
 #include <unistd.h>
 #endif
 
 #define US INT64_C(1000)
 #define SLACK (10 * US)   /* a thread polls so much longer than twice the usual time */
 #define PUT_OFF (50 * US) /* a thread that polls reads the clock more often than this, unless it does not run */
+#define YIELD (20 * US)   /* after so long a thread that polls once lets others run that wait for its processor */
 #define PAUSE_LEAST DIBS__NS_PER_MS
 #define PAUSE_MOST (1000 * DIBS__NS_PER_MS)
 #define WORTH 5   /* polling that went well for so many times the last pause was worth it */
@@ -57,7 +57,7 @@ bool dibs__spin_begin(struct dibs__spinning *spinning, struct dibs__spin *spin, 
     int64_t now = dibs__now(clock), most = 2 * atomic_load_explicit(&spin->usual, memory_order_relaxed) + SLACK;
     if (now < atomic_load_explicit(&spin->until, memory_order_relaxed) || is_crowded(spin))
         return false;
-    *spinning = (struct dibs__spinning){spin, now, now, now + (most < spin->most ? most : spin->most), false};
+    *spinning = (struct dibs__spinning){spin, now, now, now + (most < spin->most ? most : spin->most), false, false};
     return true;
 }
 
@@ -65,6 +65,10 @@ bool dibs__spin_goes_on(struct dibs__spinning *spinning, const struct dibs__cloc
 {
     int64_t now = dibs__now(clock);
 
+    if (!spinning->yielded && now - spinning->began > YIELD) {
+        spinning->yielded = true;
+        sched_yield();
+    }
     spinning->put_off = now - spinning->last > PUT_OFF;
     spinning->last = now;
     return !spinning->put_off && now < spinning->end;

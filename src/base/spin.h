@@ -11,6 +11,9 @@
  *     put off the processor, nobody polls for a while: 1 ms at first, and up to
  *     a second where polling again does no better.
  *
+ * A thread that has polled for a while yields once: a server on the same machine
+ * may have been put on the very processor on which the thread polls for it.
+ *
  * The idea is that of adaptive mutexes (spin, then block); the bound is the
  * user's: spin_us of dibs_config.
  */
@@ -39,6 +42,7 @@ void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, u
 struct dibs__spinning {
     struct dibs__spin *spin;
     int64_t began, last, end;
+    bool yielded; /* the thread has let others run that wait for its processor */
     bool put_off; /* the thread was put off the processor meanwhile */
 };
 
