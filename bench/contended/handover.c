@@ -2,6 +2,9 @@
  * The hand-over between two processes, against the least that a server can do for it, and the round trips that it is
  * made of. The least, called the floor: a minimal script releases, grants and publishes in one go, and the waiter
  * blocks in recv(2) on a socket of its own. The usual way: the script deletes and publishes, and the waiter then asks.
+ *
+ * Before each hand-over the server is asked something, and there is the same pause before and after that: the longer a
+ * waiter has slept and a server was idle, the longer it takes to wake them.
  */
 #include <dibs.h>
 
@@ -19,7 +22,7 @@
 #include "support/team.h"
 
 enum { HAND_OVERS = 4000, BLOCKS = 10, PAUSE_US = 300, QUEUED_LIMIT_MS = 3000 };
-enum way { FLOOR, DIRECT, SLEEPING, USUAL, PING, SCRIPT, WAYS }; /* SLEEPING: as DIRECT, with DIBS_NO_SPIN */
+enum way { FLOOR, DIRECT, SLEEPING, USUAL, HANDING, PING = HANDING, SCRIPT, WAYS }; /* SLEEPING: with DIBS_NO_SPIN */
 
 static const char *const names[WAYS] = {
     [FLOOR] = "floor",           [DIRECT] = "dibs",          [SLEEPING] = "dibs without polling",
@@ -36,9 +39,9 @@ static const char usual_release[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] th
 
 struct handover {
     atomic_uint arrived;
-    atomic_uint listening;      /* how often a waiter of the floor or the usual way was about to listen */
-    atomic_uint returned[WAYS]; /* rounds in which the waiter had the lock */
-    double returned_at;         /* written before `returned` rises */
+    atomic_uint listening[WAYS]; /* rounds in which the waiter of the floor or the usual way was about to listen */
+    atomic_uint returned[WAYS];  /* rounds in which the waiter had the lock */
+    double returned_at;          /* written before `returned` rises */
     double times[WAYS][HAND_OVERS];
 };
 
@@ -88,7 +91,6 @@ static void part_player(struct player *player)
 
 static double time_ping(struct player *player)
 {
-    pause_us(PAUSE_US);
     double start = now_ns();
     freeReplyObject(naive_command(player->usual.redis, "PING"));
     return now_ns() - start;
@@ -96,13 +98,12 @@ static double time_ping(struct player *player)
 
 static double time_script(struct player *player)
 {
-    pause_us(PAUSE_US);
     double start = now_ns();
     freeReplyObject(naive_command(player->usual.redis, "EVALSHA %s 0", player->script));
     return now_ns() - start;
 }
 
-/* Waits until the waiter is in the queue. The pauses that follow are long enough for the waiter to fall asleep. */
+/* Waits until the waiter is in the queue. */
 static void await_queued(struct player *player, enum way way)
 {
     double limit = now_ns() + QUEUED_LIMIT_MS * 1e6;
@@ -133,9 +134,10 @@ static double time_direct(struct player *player, enum way way, unsigned round)
     return player->page->returned_at - start;
 }
 
-static void await_listening(struct player *player, unsigned often)
+/* Waits until the waiter was about to listen so often, and so long that the waiter sleeps. */
+static void await_listening(struct player *player, enum way way, unsigned round)
 {
-    team_await(&player->page->listening, often);
+    team_await(&player->page->listening[way], round + 1);
     pause_us(PAUSE_US);
 }
 
@@ -143,7 +145,9 @@ static double time_floor(struct player *player, unsigned round)
 {
     unsigned me = player->number;
 
-    await_listening(player, 2 * round + 1);
+    await_listening(player, FLOOR, round);
+    player->page->times[PING][round] = time_ping(player);
+    pause_us(PAUSE_US);
     double start = now_ns();
     freeReplyObject(naive_command(player->usual.redis, "EVALSHA %s 1 floor %s %s %s", player->floor_release,
                                   player->token[me], player->token[!me], player->channel[!me]));
@@ -155,7 +159,9 @@ static double time_usual(struct player *player, unsigned round)
 {
     unsigned me = player->number;
 
-    await_listening(player, 2 * round + 2);
+    await_listening(player, USUAL, round);
+    player->page->times[SCRIPT][round] = time_script(player);
+    pause_us(PAUSE_US);
     double start = now_ns();
     freeReplyObject(naive_command(player->usual.redis, "EVALSHA %s 1 usual %s %s", player->usual_release,
                                   player->token[me], player->channel[!me]));
@@ -163,40 +169,50 @@ static double time_usual(struct player *player, unsigned round)
     return player->page->returned_at - start;
 }
 
+/* The ways to hand over, each first as often as the others. */
+static enum way nth_way(unsigned round, unsigned i)
+{
+    return (enum way)((i + round / 2) % HANDING);
+}
+
 static void hold_round(struct player *player, unsigned round)
 {
-    struct handover *page = player->page;
-
-    page->times[PING][round] = time_ping(player);
-    page->times[SCRIPT][round] = time_script(player);
-    page->times[DIRECT][round] = time_direct(player, DIRECT, round);
-    page->times[SLEEPING][round] = time_direct(player, SLEEPING, round);
-    page->times[FLOOR][round] = time_floor(player, round);
-    page->times[USUAL][round] = time_usual(player, round);
+    for (unsigned i = 0; i < HANDING; i++) {
+        enum way way = nth_way(round, i);
+        player->page->times[way][round] = way == FLOOR   ? time_floor(player, round)
+                                          : way == USUAL ? time_usual(player, round)
+                                                         : time_direct(player, way, round);
+    }
 }
 
 /* Blocks until a message has come that says `text`. */
-static void listen_for(struct player *player, const char *text)
+static void listen_for(struct player *player, enum way way, const char *text)
 {
-    atomic_fetch_add(&player->page->listening, 1);
+    atomic_fetch_add(&player->page->listening[way], 1);
     redisReply *message = bench_next_reply(player->listener);
     if (message->elements != 3 || strcmp(message->element[2]->str, text) != 0)
         cleanup_fail("a lock of plain hiredis was not handed over");
     freeReplyObject(message);
 }
 
-static void wait_round(struct player *player)
+static void wait_for(struct player *player, enum way way)
 {
-    for (enum way way = DIRECT; way <= SLEEPING; way++) {
+    if (way == FLOOR) {
+        listen_for(player, way, player->token[player->number]);
+    } else if (way == USUAL) {
+        listen_for(player, way, "");
+        if (!naive_try(&player->usual))
+            cleanup_fail("the lock of the usual way was not free");
+    } else {
         must(dibs_lock(player->runtime[way], locks[way]));
-        returned(player->page, way);
     }
-    listen_for(player, player->token[player->number]);
-    returned(player->page, FLOOR);
-    listen_for(player, "");
-    if (!naive_try(&player->usual))
-        cleanup_fail("the lock of the usual way was not free");
-    returned(player->page, USUAL);
+    returned(player->page, way);
+}
+
+static void wait_round(struct player *player, unsigned round)
+{
+    for (unsigned i = 0; i < HANDING; i++)
+        wait_for(player, nth_way(round, i));
 }
 
 static void hand_over(unsigned number, void *memory)
@@ -217,7 +233,7 @@ static void hand_over(unsigned number, void *memory)
         if (round % 2 == number)
             hold_round(&player, round);
         else
-            wait_round(&player);
+            wait_round(&player, round);
     }
     team_meet(&player.page->arrived, 4);
     part_player(&player);

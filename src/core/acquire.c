@@ -30,8 +30,8 @@ struct acquire {
 
     struct dibs__patience patience;
     bool waited;                /* it is counted as contended */
-    bool has_cond;              /* `cond` is made */
-    pthread_cond_t cond;        /* on which the thread sleeps before it asks again */
+    bool has_ear;               /* `ear` is made */
+    struct dibs__ear ear;       /* with which the thread waits before it asks again */
     enum dibs__learned learned; /* why the acquire fails */
     struct dibs__error *error;  /* the caller's; filled where it fails */
 };
@@ -150,6 +150,7 @@ static bool begin_lease(struct acquire *acquire, uint64_t fence)
     core->store->ops->conclude(core->store, bid, true);
     lease->store_fence = fence;
     lease->granted_at = now;
+    lease->contended = acquire->waited;
     atomic_store(&lease->deadline, deadline);
     dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, &bid->lease);
     return true;
@@ -206,12 +207,12 @@ static int64_t wait_for_release(struct acquire *acquire, const struct dibs__answ
     return dibs__after_ms(dibs__core_now(acquire->core), answer->again_ms);
 }
 
-/* The cond is made before the first sleep, and serves all. False: it can't be made. */
-static bool make_cond(struct acquire *acquire)
+/* The ear is made before the first sleep, and serves all. False: it can't be made. */
+static bool make_ear(struct acquire *acquire)
 {
-    if (!acquire->has_cond)
-        acquire->has_cond = dibs__cond_init(&acquire->cond) == 0;
-    return acquire->has_cond;
+    if (!acquire->has_ear)
+        acquire->has_ear = dibs__ear_init(&acquire->ear);
+    return acquire->has_ear;
 }
 
 static struct dibs__push sleep_until(struct acquire *acquire, int64_t until)
@@ -219,10 +220,11 @@ static struct dibs__push sleep_until(struct acquire *acquire, int64_t until)
     const struct dibs__patience *patience = &acquire->patience;
     bool meets_outage = patience->in_outage || dibs__patience_is_unmet(patience, dibs__core_now(acquire->core));
     const struct dibs__sleep sleep = {.deadline = until < acquire->limit ? until : acquire->limit,
-                                      .cond = &acquire->cond,
+                                      .ear = &acquire->ear,
+                                      .store = acquire->core->store,
                                       .outage = meets_outage ? patience->outage : NULL};
 
-    DIBS__REQUIRE(acquire->has_cond && acquire->limit > 0);
+    DIBS__REQUIRE(acquire->has_ear && acquire->limit > 0);
     return dibs__asker_sleep(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
 }
 
@@ -246,7 +248,7 @@ static dibs_status ask_until_final(struct acquire *acquire)
             until = wait_for_release(acquire, &answer);
         else if (status != DIBS_UNAVAILABLE || !ride_out(acquire, &answer, &until))
             return status;
-        if (!make_cond(acquire))
+        if (!make_ear(acquire))
             return no_memory(acquire);
         struct dibs__push push = sleep_until(acquire, until);
         if (take_push(acquire, &push))
@@ -265,8 +267,8 @@ static dibs_status ask_patiently(struct acquire *acquire)
 {
     dibs_status status = ask_until_final(acquire);
 
-    if (acquire->has_cond)
-        pthread_cond_destroy(&acquire->cond);
+    if (acquire->has_ear)
+        dibs__ear_destroy(&acquire->ear);
     return status;
 }
 

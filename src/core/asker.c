@@ -1,11 +1,12 @@
 /*
- * Lock discipline: that of cells.h. A thread that asks the store sleeps on the
- * cond that asker->sleeper shows until
+ * Lock discipline: that of cells.h. A thread that asks the store sleeps in the
+ * store's listen, without the mutex, until
  *     something was pushed (asker->push), or
  *     the thread is hinted (asker->hinted), or
  *     the runtime is closing, or
  *     the time comes to ask again: for the thread with the turn the cell's
  *     `ask_by`, for a fair one its deadline.
+ * Whoever changes one of these rouses asker->ear.
  */
 #include "core/asker.h"
 
@@ -63,7 +64,7 @@ struct dibs__asker *dibs__asker_detach(struct dibs__lease *lease)
 {
     struct dibs__asker *asker = lease->asker;
 
-    DIBS__REQUIRE(!asker || !asker->sleeper);
+    DIBS__REQUIRE(!asker || !asker->ear);
     lease->asker = NULL;
     return asker;
 }
@@ -125,21 +126,24 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
 {
     struct dibs__asker *asker = lease->asker;
 
-    asker->sleeper = sleep->cond;
-    while (asker->push.fence == 0 && !asker->hinted && !atomic_load(cells->closing)) {
+    asker->ear = sleep->ear;
+    for (;;) {
+        dibs__ear_reset(sleep->ear);
         int64_t until = cell->asleep == lease ? cell->ask_by : sleep->deadline;
-        if (dibs__now(cells->clock) >= until)
+        if (asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= until)
             break;
-        cells->clock->wait(cells->clock, sleep->cond, &cell->shard->mutex, until);
+        dibs__shard_mutex_unlock(&cell->shard->mutex);
+        dibs__store_listen(sleep->store, cells->clock, sleep->ear, until);
+        dibs__shard_mutex_lock(&cell->shard->mutex);
     }
-    asker->sleeper = NULL;
+    asker->ear = NULL;
 }
 
 struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                     const struct dibs__sleep *sleep)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(lease->asker && lease->listing.listed && !lease->asker->sleeper);
+    DIBS__REQUIRE(lease->asker && lease->listing.listed && !lease->asker->ear);
     if (!lease->fair)
         show_asleep(cells, cell, lease, sleep);
     sleep_for_the_store(cells, cell, lease, sleep);
@@ -167,8 +171,8 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
         lease = NULL;
     if (lease && lease->asker) {
         lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
-        if (lease->asker->sleeper)
-            pthread_cond_signal(lease->asker->sleeper);
+        if (lease->asker->ear)
+            dibs__ear_rouse(lease->asker->ear);
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return lease != NULL;
@@ -186,8 +190,8 @@ static void wake_askers(struct dibs__cell *cell, bool hint) DIBS__REQUIRES(dibs_
         if (!lease->asker)
             continue;
         lease->asker->hinted = lease->asker->hinted || hint;
-        if (lease->asker->sleeper)
-            pthread_cond_signal(lease->asker->sleeper);
+        if (lease->asker->ear)
+            dibs__ear_rouse(lease->asker->ear);
     }
 }
 

@@ -25,11 +25,11 @@ struct dibs__asker {
     struct dibs__answer answer; /* the asking thread's; only where `answered` */
     dibs_status status;         /* the asking thread's; only where `answered` */
     bool answered;              /* the asking thread's: the store has answered an ask that another thread made */
-    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);             /* the thread is to ask again at once */
-    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);  /* not looked at yet */
-    pthread_cond_t *sleeper DIBS__GUARDED_BY(dibs__shard_mutex); /* on which the thread sleeps; NULL: it is awake */
-    uint16_t token_size;                                         /* read-only; room for the token */
-    char token[];                                                /* the asking thread's: the text of the token */
+    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);            /* the thread is to ask again at once */
+    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex); /* not looked at yet */
+    struct dibs__ear *ear DIBS__GUARDED_BY(dibs__shard_mutex);  /* of the thread; NULL: it is awake */
+    uint16_t token_size;                                        /* read-only; room for the token */
+    char token[];                                               /* the asking thread's: the text of the token */
 };
 
 void dibs__asker_free(struct dibs__asker *asker); /* lease.c; NULL is fine */
@@ -49,7 +49,8 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
 /* How the asking thread sleeps before it asks again. */
 struct dibs__sleep {
     int64_t deadline;
-    pthread_cond_t *cond;              /* made by dibs__cond_init; no other thread sleeps there */
+    struct dibs__ear *ear;             /* of the calling thread */
+    struct dibs__store *store;         /* that is to push the grant */
     const struct dibs__outage *outage; /* why the ask failed; NULL: the store said that the name is taken */
 };
 

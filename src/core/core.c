@@ -46,6 +46,13 @@ static void on_wake(void *context)
     dibs__scheduler_wake(core->scheduler);
 }
 
+static void on_wake_by(void *context, int64_t when)
+{
+    struct dibs__core *core = context;
+
+    dibs__scheduler_wake_by(core->scheduler, when);
+}
+
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct dibs__core *core = context;
@@ -200,7 +207,7 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = true,
                     .clock = core->config.clock,
-                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable},
+                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by},
                     .counters = &core->counters,
                 },
                 error);

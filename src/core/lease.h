@@ -78,6 +78,7 @@ struct dibs__lease {
     uint32_t asked_ms;        /* read-only; the length that was asked for */
     uint16_t name_size;       /* read-only; without the NUL */
     bool fixed, fair;         /* read-only */
+    bool contended;           /* as store_fence; the thread had to wait for the lock */
     struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 
     struct dibs__asker *asker; /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,

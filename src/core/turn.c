@@ -221,7 +221,7 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
     if (!cell->asleep || by >= cell->ask_by)
         return;
     cell->ask_by = by;
-    pthread_cond_signal(cell->asleep->asker->sleeper);
+    dibs__ear_rouse(cell->asleep->asker->ear);
 }
 
 static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)

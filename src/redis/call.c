@@ -39,6 +39,7 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
     DIBS__REQUIRE(key_count <= DIBS__CALL_KEYS);
     call->script = script;
     call->number_count = 0;
+    call->tells_first = false;
     call->words = (struct dibs__words){call->word_array, call->size_array, 0, DIBS__CALL_WORDS};
     dibs__words_begin(&call->words, &call->key_count, key_count);
 }
@@ -68,8 +69,8 @@ int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t
 
     sizes[1] = (size_t)snprintf(replicas, sizeof replicas, "%" PRIu32, wanted);
     sizes[2] = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, timeout_ms);
-    struct dibs__request *request =
-        dibs__channel_send(channel, serial, &(struct dibs__command){3, words, sizes}, deadline, &unused);
+    struct dibs__request *request = dibs__channel_send(
+        channel, serial, &(struct dibs__command){.count = 3, .words = words, .sizes = sizes}, deadline, &unused);
     if (!request || dibs__channel_wait(channel, request, &exchange) != DIBS_OK)
         return DIBS__NO_COUNT;
     if (exchange.reply->type == REDIS_REPLY_INTEGER && exchange.reply->integer > 0)
@@ -85,7 +86,8 @@ static struct dibs__request *send_call(struct dibs__call *call, struct dibs__cha
     const struct dibs__words *words = &call->words;
 
     dibs__script_words(call->script, view, with_text, words);
-    return dibs__channel_send(channel, view->serial, &(struct dibs__command){words->count, words->words, words->sizes},
+    return dibs__channel_send(channel, view->serial,
+                              &(struct dibs__command){words->count, words->words, words->sizes, call->tells_first},
                               deadline, error);
 }
 

@@ -34,6 +34,7 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
 struct dibs__call {
     enum dibs__script script;
     int number_count;
+    bool tells_first; /* as of struct dibs__command; false at first */
     struct dibs__words words;
     const char *word_array[DIBS__CALL_WORDS];
     size_t size_array[DIBS__CALL_WORDS];

@@ -18,6 +18,8 @@ struct dibs__command {
     int count;
     const char *const *words;
     const size_t *sizes;
+    bool tells_first; /* what it publishes is to leave the server before its reply does: costs a PING in the same write
+                       */
 };
 
 /* One command and its reply, for the thread that waits for the reply. */

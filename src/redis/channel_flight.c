@@ -65,6 +65,19 @@ void dibs__flight_free_spare(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------- in flight */
 
+/*
+ * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
+ * the client of this link is the first, and so the last.
+ */
+static bool append_ping(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    static const char *const words[] = {"PING"};
+    static const size_t sizes[] = {4};
+
+    atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
+    return dibs__buffer_command(&channel->out, 1, words, sizes);
+}
+
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
                          const struct dibs__command *command)
 {
@@ -72,8 +85,12 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(dibs__channel_has_link(channel) && !atomic_load(&request->done));
-    if (!dibs__buffer_command(&channel->out, command->count, command->words, command->sizes))
+    if ((command->tells_first && !append_ping(channel)) ||
+        !dibs__buffer_command(&channel->out, command->count, command->words, command->sizes)) {
+        channel->out.used = before;
         return false;
+    }
+    request->pinged = command->tells_first;
     request->begin = channel->queued;
     request->expires = dibs__after_ms(dibs__now(channel->clock), channel->command_timeout_ms);
     channel->queued += channel->out.used - before;
@@ -132,9 +149,13 @@ static void complete(struct dibs__channel *channel, struct dibs__request *reques
 
 void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
 {
+    DIBS__REQUIRE(channel->first && wakes->count < DIBS__WAKES_MAX);
+    if (channel->first->pinged) {
+        channel->first->pinged = false;
+        dibs__reply_free(reply);
+        return;
+    }
     struct dibs__request *request = take_first(channel);
-
-    DIBS__REQUIRE(wakes->count < DIBS__WAKES_MAX);
     if (reply->type == REDIS_REPLY_ERROR)
         atomic_fetch_add_explicit(channel->endpoint->errors, 1, memory_order_relaxed);
     request->reply = reply;

@@ -5,17 +5,21 @@
  *
  * A subscriber belongs to the scheduler's event loop, which alone calls
  * interest, attend and free. Any thread may call the others. It connects when a
- * subscription is first wanted.
+ * subscription is first wanted. Messages are received by the scheduler's
+ * thread, or by one of the threads that wait for them.
  */
 #ifndef DIBS_REDIS_SUBSCRIBER_H
 #define DIBS_REDIS_SUBSCRIBER_H
 
+#include "base/ear.h"
 #include "redis/connector.h"
 
 /* Called with no lock of the subscriber held, by the scheduler's thread unless said otherwise. */
 struct dibs__subscriber_hooks {
     void *context;
     void (*wake)(void *context); /* any thread: interest has changed */
+    void (*wake_by)(void *context,
+                    int64_t when); /* any thread: interest names that time, or an earlier one, from now on */
 
     /*
      * Messages may have been lost: a subscription stands that did not before, or
@@ -24,7 +28,8 @@ struct dibs__subscriber_hooks {
      */
     void (*missed)(void *context);
 
-    void (*message)(void *context, const char *bytes, size_t size); /* any bytes; theirs only during the call */
+    /* Any thread that attends or listens. Any bytes; theirs only during the call. */
+    void (*message)(void *context, const char *bytes, size_t size);
 };
 
 struct dibs__subscriber;
@@ -64,6 +69,13 @@ void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t ser
  * still stands, so whoever relies on it will be told when it is lost. Cheap.
  */
 bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial);
+
+/*
+ * Waits until the ear is roused, which whoever is told of a message may do,
+ * at most until the time. Meanwhile the calling thread may be the one that
+ * receives for all, so that a message for it wakes no other thread before.
+ */
+void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until);
 
 /* As those of a channel (channel.h). */
 void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline);

@@ -38,6 +38,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ear.h"
 
 #define DIBS__TOKEN_MAX 192 /* with the NUL */
 #define DIBS__LEASE_MAX_MS 86400000
@@ -110,6 +111,8 @@ struct dibs__release {
     const char *name, *token;
     uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
     int64_t deadline;
+    bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
+                                has its answer */
     struct dibs__bid *next;  /* of the same name, and not fair; its deadline becomes that of the release */
     bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
     dibs_status next_status; /* set, as an ask would; the error is the release's alone */
@@ -161,6 +164,7 @@ struct dibs__listener {
     void (*forgetful)(void *context); /* the scheduler's: renewals go to another server now; is_unproven is to be asked
                                          again of every lease */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
+    void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
 };
 
 struct dibs__counters {
@@ -215,6 +219,14 @@ struct dibs__store_ops {
      * no reason to call again, but to finish.
      */
     bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
+
+    /*
+     * Waits until the ear is roused, which whoever is told by the listener
+     * may do, at most until the time. Meanwhile the calling thread may be the
+     * one that receives for all what the listener is told. NULL: the calling
+     * thread has nothing to do but sleep (dibs__store_listen).
+     */
+    void (*listen)(struct dibs__store *store, struct dibs__ear *ear, int64_t until);
 
     /*
      * Releases in the background, until it is confirmed, or a lease of lease_ms
@@ -274,6 +286,16 @@ static inline dibs_status dibs__store_query(struct dibs__store *store, struct di
                                             struct dibs__error *error)
 {
     return store->ops->query_finish(store, query, owner, error);
+}
+
+/* clock: that of the opening. */
+static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, struct dibs__ear *ear,
+                                      int64_t until)
+{
+    if (store->ops->listen)
+        store->ops->listen(store, ear, until);
+    else
+        dibs__ear_wait(ear, clock, until);
 }
 
 struct dibs__store_config {

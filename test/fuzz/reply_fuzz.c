@@ -44,6 +44,12 @@ static void on_wake(void *context)
     (void)context;
 }
 
+static void on_wake_by(void *context, int64_t when)
+{
+    (void)context;
+    (void)when;
+}
+
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct world *w = context;
@@ -312,7 +318,7 @@ static void open_store(struct world *w, const char *letters, const char *end)
         .replica_timeout_ms = 100,
         .connect_later = !has(letters, end, 'O'),
         .clock = &w->puppet.clock,
-        .listener = {w, on_wake, on_granted, ask_nobody, doubt_nothing, on_reachable},
+        .listener = {w, on_wake, on_granted, ask_nobody, doubt_nothing, on_reachable, on_wake_by},
         .counters = &w->counters,
     };
     int64_t began = w->puppet.time;

@@ -231,6 +231,13 @@ static void on_wake(void *context)
     store->listener.wake(store->listener.context);
 }
 
+static void on_wake_by(void *context, int64_t when)
+{
+    struct faulty_store *store = context;
+
+    store->listener.wake_by(store->listener.context, when);
+}
+
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct faulty_store *store = context;
@@ -450,7 +457,8 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         abort();
     store->faults = faults_current();
     store->listener = config->listener;
-    inner.listener = (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable};
+    inner.listener =
+        (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);
         return error->status;

@@ -20,6 +20,12 @@ static void on_wake(void *context)
     dibs__wake_ring(&seat->wake);
 }
 
+static void on_wake_by(void *context, int64_t when)
+{
+    (void)when;
+    on_wake(context);
+}
+
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
     struct seat *seat = context;
@@ -104,7 +110,7 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     full.connect_timeout_ms = full.connect_timeout_ms ? full.connect_timeout_ms : LIMIT_MS;
     full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
     full.clock = &dibs__system_clock;
-    full.listener = (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable};
+    full.listener = (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable, on_wake_by};
     full.counters = &seat->counters;
     pthread_mutex_init(&seat->mutex, NULL);
     assert_true(dibs__wake_init(&seat->wake));

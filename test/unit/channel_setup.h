@@ -116,7 +116,7 @@ struct echo {
 
 static inline const struct dibs__command *echo_of(struct echo *echo, const char *text)
 {
-    *echo = (struct echo){{"ECHO", text}, {4, strlen(text)}, {2, echo->words, echo->sizes}};
+    *echo = (struct echo){{"ECHO", text}, {4, strlen(text)}, {.count = 2, .words = echo->words, .sizes = echo->sizes}};
     return &echo->command;
 }
 

@@ -267,17 +267,17 @@ static void an_outage_that_can_not_be_noted(void **state)
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
     struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
     atomic_uint_fast64_t contended = 0;
-    pthread_cond_t cond;
+    struct dibs__ear ear;
 
     (void)state;
-    assert_int_equal(dibs__cond_init(&cond), 0);
+    assert_true(dibs__ear_init(&ear));
     for (int noted = 0; noted < 2; noted++) {
         struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told, .contended = &contended}, other = turn;
         assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
         dibs__asker_begin(turn.cell, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
-        dibs__asker_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &cond, &outage});
+        dibs__asker_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &ear, NULL, &outage});
         atomic_store(&fail_at, 0);
         fails_here = false;
         closing = false;
@@ -285,7 +285,7 @@ static void an_outage_that_can_not_be_noted(void **state)
         closing = true;
         dibs__turn_give_up(cells, turn.cell, lease, &(struct dibs__leaving){.learned = DIBS__LEARNED_NOTHING});
     }
-    pthread_cond_destroy(&cond);
+    dibs__ear_destroy(&ear);
     dibs__lease_unref(lease);
     dibs__cells_free(cells);
 }

@@ -37,7 +37,9 @@ struct rig {
     atomic_uint_fast64_t commands, errors;
     struct dibs__subscriber *subscriber;
     atomic_uint woken;
+    _Atomic int64_t woken_by;
     unsigned subscribed, distrusted_by_hook;
+    void (*on_text)(struct rig *r, const char *bytes, size_t size); /* takes messages in the place of `messages` */
     struct message messages[MESSAGES_MOST];
     size_t message_count;
 };
@@ -59,6 +61,14 @@ static inline void on_wake(void *context)
     r->woken++;
 }
 
+static inline void on_wake_by(void *context, int64_t when)
+{
+    struct rig *r = context;
+
+    ask_back(r);
+    r->woken_by = when;
+}
+
 static inline void on_subscribed(void *context)
 {
     struct rig *r = context;
@@ -72,8 +82,12 @@ static inline void on_subscribed(void *context)
 static inline void on_message(void *context, const char *bytes, size_t size)
 {
     struct rig *r = context;
-    struct message *message = &r->messages[r->message_count++];
 
+    if (r->on_text) {
+        r->on_text(r, bytes, size);
+        return;
+    }
+    struct message *message = &r->messages[r->message_count++];
     ask_back(r);
     assert_true(r->message_count < MESSAGES_MOST);
     message->size = size;
@@ -84,7 +98,7 @@ static inline int setup(void **state)
 {
     static struct rig rig;
     struct rig *r = &rig;
-    const struct dibs__subscriber_hooks hooks = {r, on_wake, on_subscribed, on_message};
+    const struct dibs__subscriber_hooks hooks = {r, on_wake, on_wake_by, on_subscribed, on_message};
 
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);

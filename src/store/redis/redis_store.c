@@ -23,6 +23,13 @@ static void on_push(void *context, const char *bytes, size_t size)
         dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* no lease known here */
 }
 
+static void on_wake_by(void *context, int64_t when)
+{
+    struct dibs__redis_store *store = context;
+
+    store->config.listener.wake_by(store->config.listener.context, when);
+}
+
 static void on_missed(void *context)
 {
     struct dibs__redis_store *store = context;
@@ -73,7 +80,8 @@ static void try_if_idle(struct dibs__channel *channel)
     struct dibs__link_view view;
 
     if (dibs__channel_load(channel) == 0 && dibs__channel_view(channel, &view))
-        dibs__channel_submit(channel, view.serial, &(struct dibs__command){1, words, sizes}, NULL, NULL);
+        dibs__channel_submit(channel, view.serial, &(struct dibs__command){.count = 1, .words = words, .sizes = sizes},
+                             NULL, NULL);
 }
 
 /*
@@ -103,6 +111,11 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     if (atomic_exchange(&store->doubted, false))
         try_idle_channels(store);
     dibs__retractions_attend(store->retractions, store->background);
+}
+
+static void listen_redis(struct dibs__store *base, struct dibs__ear *ear, int64_t until)
+{
+    dibs__subscriber_listen(dibs__redis_of(base)->subscriber, ear, until);
 }
 
 static size_t unconfirmed(struct dibs__store *base)
@@ -155,6 +168,7 @@ static const struct dibs__store_ops redis_ops = {
     .query_begin = dibs__redis_query_begin,
     .query_finish = dibs__redis_query_finish,
     .await = dibs__redis_await,
+    .listen = listen_redis,
     .retract = dibs__redis_retract,
     .force_unlock = dibs__redis_force_unlock,
     .renew = dibs__redis_renew,
@@ -169,7 +183,7 @@ static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
-    struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_missed, on_push};
+    struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_wake_by, on_missed, on_push};
     size_t count = config->min_replicas > 0 ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);

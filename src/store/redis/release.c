@@ -53,6 +53,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     } else {
         dibs__codec_release(&call->call, release->token);
     }
+    call->call.tells_first = release->contended;
     return dibs__lock_call_send(store, call, release->deadline, error);
 }
 

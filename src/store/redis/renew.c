@@ -191,7 +191,8 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
     write_words(words, call, &view);
     dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, &words->words);
-    const struct dibs__command command = {words->words.count, words->words.words, words->words.sizes};
+    const struct dibs__command command = {
+        .count = words->words.count, .words = words->words.words, .sizes = words->words.sizes};
     bool sent = dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
     free(words);
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;

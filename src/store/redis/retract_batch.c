@@ -122,7 +122,8 @@ static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__chan
     if (!write_words(batch, &words))
         return false;
     dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, &words);
-    return dibs__channel_submit(channel, view->serial, &(struct dibs__command){words.count, word_array, size_array},
+    return dibs__channel_submit(channel, view->serial,
+                                &(struct dibs__command){.count = words.count, .words = word_array, .sizes = size_array},
                                 on_retracted, batch);
 }
 
@@ -145,8 +146,8 @@ static bool send_kill(struct dibs__retract_batch *batch, const struct dibs__link
     size_t sizes[] = {6, 4, 2, 0};
 
     sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
-    return dibs__channel_submit(batch->background, view->serial, &(struct dibs__command){4, words, sizes}, on_killed,
-                                batch);
+    return dibs__channel_submit(batch->background, view->serial,
+                                &(struct dibs__command){.count = 4, .words = words, .sizes = sizes}, on_killed, batch);
 }
 
 /*

@@ -1,0 +1,158 @@
+/*
+ * What the files of a subscriber share, and nobody else includes:
+ *
+ *     subscriber.c       what other files call: the serial, waiting for it, trusting it
+ *     subscriber_read.c  the reading role, and what is received
+ *     subscriber_poll.c  what the scheduler's event loop calls: tries, PINGs, the end of a subscription
+ *
+ * Lock discipline
+ *
+ * The link is made, written to and freed by the scheduler's thread alone. What
+ * is received on the link is read by the thread that has the reading role,
+ * without a lock; `hearer` says which thread that is, and the link is freed
+ * only while the scheduler's thread has the role:
+ *
+ *     a thread that waits in listen takes the role when it begins to wait, where
+ *     no other thread has it but the scheduler's, and that one is in poll(2). At
+ *     the end of its wait the thread gives the role to the one that has waited
+ *     longest. Where none waits, nobody has the role for some time: most likely
+ *     the next thread will wait soon. Then the scheduler's thread takes it.
+ *
+ *     The scheduler's thread asks for the role where the subscription is to end
+ *     or a PING was not answered (`recalled`): the reading thread comes back from
+ *     its poll(2), and leaves the role to the scheduler's.
+ *
+ * So while a thread waits in listen, somebody always reads, and each message
+ * wakes that thread and no other, or one more: the thread that the message is for.
+ *
+ * Other fields are atomics that threads share with the scheduler's:
+ *
+ *     wanted      set by any thread, for good.
+ *     awaited     set by a thread that waits for a subscription; that thread looks at in_vain afterwards. The scheduler
+ *                 looks at these two the other way round, so one of both threads sees what the other has done.
+ *     serial      set to a new number by the scheduler alone, and to 0 by any thread: that is how a subscription is
+ *                 distrusted. The scheduler then finds a subscription that stands and has no serial.
+ *     confirmed   only rises. A thread that confirms a serial looks afterwards whether that serial still stands. If it
+ *                 does, the scheduler will find it confirmed when it comes to tell that it was lost.
+ *
+ * `mutex` guards the reading role and how the tries ended. It is held for some
+ * assignments, never across I/O or a callback; only the mutex of a sleeper is
+ * locked beneath it. A new serial is set under it, so that a waiting thread
+ * misses none. A thread that waits for a subscription sleeps on `changed` until
+ *     serial is not 0, or a try that ended meanwhile has failed, or the last try
+ *     was denied (the next is seconds away), or its deadline.
+ * A thread that waits in listen sleeps by its ear until
+ *     it is roused, or has the reading role, or its time.
+ */
+#ifndef DIBS_REDIS_SUBSCRIBER_PARTS_H
+#define DIBS_REDIS_SUBSCRIBER_PARTS_H
+
+#include "redis/subscriber.h"
+
+#define DIBS__DEAF_FIRST_MS 10 /* the first pause between subscriptions that nothing confirms */
+
+DIBS__MUTEX_CLASS(subscriber_mutex);
+
+/* Who has the reading role. */
+enum dibs__hearer {
+    DIBS__HEARER_SCHEDULER, /* the scheduler's thread, which is about to use it; or no subscription stands */
+    DIBS__HEARER_POLL,      /* the scheduler's thread, once its poll(2) has returned; a thread may take it before */
+    DIBS__HEARER_THREAD,    /* a thread in listen */
+    DIBS__HEARER_NOBODY,    /* no thread is in listen; the scheduler's thread takes the role at `idle_until` */
+};
+
+/* A thread in listen that has not got the reading role. On its stack. */
+struct dibs__listening {
+    struct dibs__listening *next DIBS__GUARDED_BY(subscriber_mutex);
+    struct dibs__listening **at DIBS__GUARDED_BY(subscriber_mutex); /* what points to this one */
+    struct dibs__ear *ear;                                          /* read-only */
+    atomic_bool reads; /* atomic; set under mutex; the thread has got the role, and is not listed any more */
+};
+
+struct dibs__subscriber {
+    struct dibs__endpoint *endpoint;     /* read-only after new */
+    const struct dibs__clock *clock;     /* read-only after new */
+    struct dibs__subscriber_hooks hooks; /* read-only after new */
+    uint32_t command_timeout_ms;         /* read-only after new */
+
+    struct dibs__connector connector; /* the scheduler thread's */
+    struct dibs__link *link;      /* the scheduler thread's, and read by the reading role; ready; NULL: the connector
+                                     may make one */
+    struct dibs__link_id last_id; /* the scheduler thread's; of the last link that was ready */
+    bool asked;                   /* the scheduler thread's; SUBSCRIBE was sent on this link */
+    bool standing;                /* the scheduler thread's, and read by the reading role; SUBSCRIBE was confirmed on
+                                     this link */
+    bool relied_on;               /* the scheduler thread's; a subscription stood, and no try has failed since */
+    uint64_t last_serial;         /* the scheduler thread's, and read by the reading role; of the last subscription
+                                     that stood, or stands */
+    int64_t pinged_after;         /* the scheduler thread's; `heard_at` when PING was sent; the PING is not answered
+                                     while that is the same */
+    int64_t pinged_until;         /* the scheduler thread's; where pinged: when something must have come */
+    int64_t stood_at;             /* the scheduler thread's; when the last subscription was confirmed */
+    int64_t awaited_at;           /* the scheduler thread's; when to try next where a thread waits */
+    struct dibs__backoff deaf;    /* the scheduler thread's; of subscriptions that nothing confirms */
+    struct dibs__wake bell;       /* has its own atomic; ends the poll(2) of a thread with the reading role */
+
+    _Atomic int64_t heard_at;    /* atomic; the reading role's; when something came last */
+    atomic_bool recalled;        /* atomic; changed under mutex; the scheduler's thread asks for the reading role */
+    atomic_bool broken;          /* atomic; the link is of no use any more: the scheduler is to end the subscription */
+    atomic_bool wanted;          /* atomic; there is to be a subscription */
+    atomic_bool awaited;         /* atomic; a thread waits, or has waited since the last subscription stood */
+    atomic_uint in_vain;         /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
+    atomic_uint_fast64_t serial; /* atomic; of the subscription that stands and is trusted; 0: none */
+    atomic_uint_fast64_t confirmed; /* atomic; the newest subscription of which it is known that the server had it */
+    atomic_uint tries;              /* atomic; changed under mutex; how many have ended */
+
+    struct dibs__mutex mutex;
+    pthread_cond_t changed;
+    struct dibs__error failure DIBS__GUARDED_BY(subscriber_mutex); /* of the last try; DIBS_OK: it succeeded */
+    enum dibs__hearer hearer DIBS__GUARDED_BY(subscriber_mutex);
+    int64_t idle_until DIBS__GUARDED_BY(subscriber_mutex);            /* only with DIBS__HEARER_NOBODY */
+    struct dibs__listening *first DIBS__GUARDED_BY(subscriber_mutex); /* in the order in which they came */
+    struct dibs__listening **end DIBS__GUARDED_BY(subscriber_mutex);  /* where the next is to be entered */
+};
+
+/* A subscription was made anew because nothing confirmed it, and nothing confirmed the next one either. */
+static inline bool dibs__subscriber_is_deaf(const struct dibs__subscriber *subscriber)
+{
+    return atomic_load(&subscriber->in_vain) > 1;
+}
+
+/* What a thread has between taking the reading role and leaving it, for the compiler's analysis. */
+extern struct dibs__mutex_class dibs__reading_role;
+
+/* ---------------------------------------------------------- subscriber_read.c */
+
+/*
+ * Takes what has come, at most one buffer full: the caller comes back for the
+ * rest. Any status but DIBS_OK: the link is of no use any more.
+ */
+dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__reading_role) DIBS__EXCLUDES(subscriber_mutex);
+
+/*
+ * The scheduler's: takes the reading role, if it is to be had. False: a thread
+ * has it; or nobody has, and nobody needs it yet. need: the scheduler's thread
+ * needs it soon, whoever has it now.
+ */
+bool dibs__subscriber_take_reading(struct dibs__subscriber *subscriber, bool need, int64_t now)
+    DIBS__EXCLUDES(subscriber_mutex);
+
+/* The calling thread has the role, and begins to use it. Not analysed: the role is a variable. */
+static inline void dibs__subscriber_begin_reading(const struct dibs__subscriber *subscriber)
+    DIBS__ACQUIRES(dibs__reading_role) DIBS__UNANALYSED
+{
+    (void)subscriber;
+}
+
+/* The scheduler's, which has the role: where a subscription stands, a thread may read from now on. */
+void dibs__subscriber_end_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(dibs__reading_role)
+    DIBS__EXCLUDES(subscriber_mutex);
+
+/* ---------------------------------------------------------- subscriber_poll.c */
+
+/* The server confirmed the subscription. */
+void dibs__subscriber_stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
+    DIBS__EXCLUDES(subscriber_mutex);
+
+#endif

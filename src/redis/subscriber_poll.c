@@ -1,0 +1,305 @@
+#include <string.h>
+
+#include "base/random.h"
+#include "redis/subscriber_parts.h"
+
+#define DENIED_PAUSE_MS 6000 /* at most, half of it at least; somebody may grant the right, but not soon */
+#define SILENCE_MS 5000      /* a link from which nothing came for so long is PINGed */
+
+/*
+ * The pauses between subscriptions that nothing confirms. Where a thread waits
+ * for a subscription, a pause is half of the command timeout at most, so that
+ * an ask of that thread, which may last for all of it, finds one.
+ */
+#define DEAF_LAST_MS 2000
+
+/* ---------------------------------------------------------- how a try ended */
+
+/* why NULL: the subscription stands. */
+static void tell_waiting_threads(struct dibs__subscriber *subscriber, const struct dibs__error *why)
+{
+    subscriber_mutex_lock(&subscriber->mutex);
+    if (why)
+        subscriber->failure = *why;
+    else
+        subscriber->failure.status = DIBS_OK;
+    if (!why)
+        atomic_store(&subscriber->serial, subscriber->last_serial);
+    atomic_fetch_add(&subscriber->tries, 1);
+    pthread_cond_broadcast(&subscriber->changed);
+    subscriber_mutex_unlock(&subscriber->mutex);
+}
+
+/*
+ * A subscription stands: when to make the next, should this one be lost. If
+ * nothing confirmed the last ones, the server may never hear any, and the pause
+ * grows. Otherwise it is short, but there is one.
+ */
+static void put_off_next(struct dibs__subscriber *subscriber, int64_t now)
+{
+    bool again = dibs__subscriber_is_deaf(subscriber);
+
+    if (!again)
+        dibs__backoff_reset(&subscriber->deaf);
+    int64_t drawn = dibs__backoff_next(&subscriber->deaf, DEAF_LAST_MS), pause = again ? drawn : DIBS__DEAF_FIRST_MS;
+    int64_t most = subscriber->command_timeout_ms / 2;
+    dibs__connector_succeeded(&subscriber->connector, now);
+    subscriber->connector.next_at = dibs__after_ms(now, pause);
+    subscriber->awaited_at = dibs__after_ms(now, pause < most ? pause : most);
+    subscriber->stood_at = now;
+}
+
+void dibs__subscriber_stand(struct dibs__subscriber *subscriber, int64_t now)
+{
+    DIBS__REQUIRE(subscriber->link && !subscriber->standing);
+    subscriber->standing = true;
+    subscriber->last_serial++;
+    put_off_next(subscriber, now);
+    subscriber->relied_on = true;
+    atomic_store(&subscriber->awaited, false);
+    tell_waiting_threads(subscriber, NULL);
+    if (!dibs__subscriber_is_deaf(subscriber))
+        subscriber->hooks.missed(subscriber->hooks.context);
+}
+
+/* The server may still count a link that was ready among the listeners: the next link has the server end it. */
+static void drop_link(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__reading_role)
+{
+    atomic_store(&subscriber->serial, 0);
+    atomic_store(&subscriber->broken, false);
+    if (subscriber->link)
+        subscriber->last_id = subscriber->link->id;
+    dibs__link_free(subscriber->link);
+    subscriber->link = NULL;
+    subscriber->asked = subscriber->standing = false;
+    subscriber->pinged_after = DIBS__NEVER;
+}
+
+/* A subscription that stood is lost, or distrusted. If it was ever confirmed, the next need not wait. */
+static void lose(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__reading_role)
+{
+    DIBS__REQUIRE(subscriber->standing);
+    drop_link(subscriber);
+    if (atomic_load(&subscriber->confirmed) != subscriber->last_serial) {
+        atomic_fetch_add(&subscriber->in_vain, 1);
+        return;
+    }
+    atomic_store(&subscriber->in_vain, 0);
+    subscriber->awaited_at = dibs__after_ms(subscriber->stood_at, DIBS__RECONNECT_FIRST_MS);
+    subscriber->connector.next_at = subscriber->awaited_at;
+}
+
+/*
+ * The first try that fails after a subscription stood may be the first of many.
+ * Waiters that sleep until they are told must hear that they have to ask by
+ * themselves.
+ */
+static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__error *why, int64_t now)
+    DIBS__REQUIRES(dibs__reading_role)
+{
+    drop_link(subscriber);
+    dibs__connector_failed(&subscriber->connector, now, DIBS__RECONNECT_LAST_MS);
+    if (why->status == DIBS_DENIED)
+        subscriber->connector.next_at = dibs__after_ms(now, dibs__jitter(DENIED_PAUSE_MS / 2, DENIED_PAUSE_MS));
+    subscriber->awaited_at = subscriber->connector.next_at;
+    tell_waiting_threads(subscriber, why);
+    if (subscriber->relied_on)
+        subscriber->hooks.missed(subscriber->hooks.context);
+    subscriber->relied_on = false;
+}
+
+/* --------------------------------------------------------------- what is sent */
+
+/* arg NULL: the command has none. */
+static dibs_status ask(struct dibs__subscriber *subscriber, const char *command, const char *arg,
+                       struct dibs__error *error)
+{
+    const char *words[2] = {command, arg};
+    size_t sizes[2] = {strlen(command), arg ? strlen(arg) : 0};
+
+    if (!dibs__buffer_command(&subscriber->link->out, arg ? 2 : 1, words, sizes))
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is an endpoint for life */
+    atomic_fetch_add_explicit(subscriber->endpoint->commands, 1, memory_order_relaxed);
+    return DIBS_OK;
+}
+
+/* ------------------------------------------------------------------- driving */
+
+static void begin_try(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+
+    if (dibs__connector_begin(&subscriber->connector, &subscriber->last_id, now, &error) != DIBS_OK)
+        fail_try(subscriber, &error, now);
+}
+
+/* The link is ready: subscribes, and looks whether the server has confirmed that. */
+static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__reading_role)
+{
+    dibs_status status = DIBS_OK;
+
+    DIBS__REQUIRE(subscriber->link != NULL);
+    if (!subscriber->asked)
+        status = ask(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
+    subscriber->asked = true;
+    if (status == DIBS_OK)
+        status = dibs__link_send_out(subscriber->link, error);
+    return status == DIBS_OK ? dibs__subscriber_read(subscriber, now, error) : status;
+}
+
+/* A try goes on until the subscription stands. The connector's time is that of the whole try. */
+static void go_on_trying(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    dibs_status status = DIBS_OK;
+
+    if (!subscriber->link) {
+        status = dibs__connector_step(&subscriber->connector, now, &error);
+        subscriber->link = dibs__connector_take(&subscriber->connector);
+    }
+    if (subscriber->link)
+        status = subscribe(subscriber, now, &error);
+    if (subscriber->standing) {
+        if (status != DIBS_OK)
+            lose(subscriber);
+        return;
+    }
+    if (status == DIBS_OK && subscriber->link && now >= subscriber->connector.until)
+        status = dibs__link_give_up(subscriber->link, &error);
+    if (status != DIBS_OK)
+        fail_try(subscriber, &error, now);
+}
+
+static bool is_pinged(const struct dibs__subscriber *subscriber)
+{
+    return atomic_load(&subscriber->heard_at) == subscriber->pinged_after;
+}
+
+static bool was_pinged_in_vain(const struct dibs__subscriber *subscriber, int64_t now)
+{
+    return is_pinged(subscriber) && now >= subscriber->pinged_until;
+}
+
+static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+{
+    int64_t heard_at = atomic_load(&subscriber->heard_at);
+
+    if (is_pinged(subscriber) || now < dibs__after_ms(heard_at, SILENCE_MS))
+        return DIBS_OK;
+    subscriber->pinged_after = heard_at;
+    subscriber->pinged_until = dibs__after_ms(now, subscriber->command_timeout_ms);
+    return ask(subscriber, "PING", NULL, error);
+}
+
+/* Whether the subscription is to end, as far as is known without the reading role. */
+static bool is_over(struct dibs__subscriber *subscriber)
+{
+    return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 || atomic_load(&subscriber->broken);
+}
+
+/* False: the link is of no use any more. */
+static bool send_what_is_due(struct dibs__subscriber *subscriber, int64_t now)
+{
+    struct dibs__error error;
+
+    return ping_after_silence(subscriber, now, &error) == DIBS_OK &&
+           dibs__link_send_out(subscriber->link, &error) == DIBS_OK;
+}
+
+/*
+ * Why a subscription broke is told to nobody: the next try shows whether there
+ * is a reason. Before a PING counts as unanswered, the link is read once more,
+ * because the answer may have come since the poll.
+ */
+static void go_on_listening(struct dibs__subscriber *subscriber, short ready, int64_t now)
+    DIBS__REQUIRES(dibs__reading_role)
+{
+    struct dibs__error error;
+    bool good = true;
+
+    if (dibs__link_may_receive(subscriber->link, ready) || was_pinged_in_vain(subscriber, now))
+        good = dibs__subscriber_read(subscriber, now, &error) == DIBS_OK;
+    good = good && send_what_is_due(subscriber, now);
+    if (!good || was_pinged_in_vain(subscriber, now) || is_over(subscriber))
+        lose(subscriber);
+}
+
+/* When the next try is due. Requires that none is going on. */
+static int64_t next_try(const struct dibs__subscriber *subscriber)
+{
+    if (!atomic_load(&subscriber->wanted))
+        return DIBS__NEVER;
+    return atomic_load(&subscriber->awaited) ? subscriber->awaited_at : subscriber->connector.next_at;
+}
+
+static void attend_as_reader(struct dibs__subscriber *subscriber, short ready, int64_t now)
+{
+    dibs__subscriber_begin_reading(subscriber);
+    if (subscriber->standing)
+        go_on_listening(subscriber, ready, now);
+    else if (subscriber->link || subscriber->connector.link)
+        go_on_trying(subscriber, now);
+    else if (now >= next_try(subscriber))
+        begin_try(subscriber, now);
+    dibs__subscriber_end_reading(subscriber);
+}
+
+void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now)
+{
+    bool need = subscriber->standing && (is_over(subscriber) || was_pinged_in_vain(subscriber, now));
+
+    if (dibs__subscriber_take_reading(subscriber, need, now))
+        attend_as_reader(subscriber, ready, now);
+    else if (!send_what_is_due(subscriber, now))
+        atomic_store(&subscriber->broken, true);
+}
+
+/* When something is to be done about a subscription that stands, whatever its descriptor does. */
+static int64_t next_time(struct dibs__subscriber *subscriber)
+{
+    if (is_over(subscriber))
+        return 0;
+    if (is_pinged(subscriber))
+        return subscriber->pinged_until;
+    return dibs__after_ms(atomic_load(&subscriber->heard_at), SILENCE_MS);
+}
+
+/* A subscription stands. Where the reading role is recalled, the thread that leaves it wakes the scheduler's. */
+static void interest_in_subscription(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline)
+{
+    int64_t until = next_time(subscriber);
+
+    subscriber_mutex_lock(&subscriber->mutex);
+    enum dibs__hearer hearer = subscriber->hearer;
+    int64_t idle_until = subscriber->idle_until;
+    subscriber_mutex_unlock(&subscriber->mutex);
+    if (hearer == DIBS__HEARER_THREAD && atomic_load(&subscriber->recalled))
+        until = DIBS__NEVER;
+    else if (hearer == DIBS__HEARER_NOBODY && idle_until < until)
+        until = idle_until;
+    else if (hearer == DIBS__HEARER_SCHEDULER)
+        until = 0;
+    if (hearer == DIBS__HEARER_POLL)
+        *fd = dibs__link_interest(subscriber->link, deadline);
+    else if (subscriber->link->out.used > 0)
+        *fd = dibs__link_poll(subscriber->link, POLLOUT, deadline);
+    *deadline = until < *deadline ? until : *deadline;
+}
+
+void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline)
+{
+    *fd = (struct pollfd){.fd = -1};
+    *deadline = DIBS__NEVER;
+    if (subscriber->standing) {
+        interest_in_subscription(subscriber, fd, deadline);
+    } else if (subscriber->link) {
+        *fd = dibs__link_interest(subscriber->link, deadline);
+        *deadline = subscriber->connector.until < *deadline ? subscriber->connector.until : *deadline;
+    } else if (subscriber->connector.link) {
+        dibs__connector_interest(&subscriber->connector, fd, deadline);
+    } else {
+        *deadline = next_try(subscriber);
+    }
+}

@@ -1,0 +1,215 @@
+#include <string.h>
+
+#include "redis/reply.h"
+#include "redis/subscriber_parts.h"
+
+#define IDLE_MS 50 /* for so long nobody reads, after the last thread that waited: the next may be about to wait */
+
+/* ------------------------------------------------------------ what is received */
+
+static bool is_text(const redisReply *reply, const char *text)
+{
+    size_t size = strlen(text);
+
+    return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == size && memcmp(reply->str, text, size) == 0;
+}
+
+/* An event of our channel: the event's name, the channel's name, and something of that type. */
+static bool is_event(const struct dibs__subscriber *subscriber, const redisReply *reply, const char *event, int type)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
+           is_text(reply->element[1], subscriber->endpoint->channel) && reply->element[2]->type == type;
+}
+
+/* On a subscription that stands, only PING is sent. A refusal for lack of a right is an answer to it, too. */
+static dibs_status take_error(struct dibs__subscriber *subscriber, const redisReply *reply, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__reading_role)
+{
+    atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
+    if (subscriber->standing && dibs__reply_is_error(reply, "NOPERM"))
+        return DIBS_OK;
+    return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown,
+                               subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
+}
+
+/* Other replies tell nothing but that the server is there. */
+static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now,
+                        struct dibs__error *error) DIBS__REQUIRES(dibs__reading_role)
+{
+    if (subscriber->standing && is_event(subscriber, reply, "message", REDIS_REPLY_STRING)) {
+        dibs__subscriber_confirm(subscriber, subscriber->last_serial);
+        subscriber->hooks.message(subscriber->hooks.context, reply->element[2]->str, (size_t)reply->element[2]->len);
+    } else if (reply->type == REDIS_REPLY_ERROR)
+        return take_error(subscriber, reply, error);
+    else if (!subscriber->standing && is_event(subscriber, reply, "subscribe", REDIS_REPLY_INTEGER))
+        dibs__subscriber_stand(subscriber, now);
+    else if (is_event(subscriber, reply, "unsubscribe", REDIS_REPLY_INTEGER))
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s ended the subscription", subscriber->endpoint->url.shown);
+    return DIBS_OK;
+}
+
+dibs_status dibs__subscriber_read(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+{
+    redisReply *reply;
+    long received = dibs__link_receive(subscriber->link, error);
+
+    if (received <= 0)
+        return received < 0 ? error->status : DIBS_OK;
+    atomic_store(&subscriber->heard_at, now);
+    while (dibs__link_next_reply(subscriber->link, &reply, error) == DIBS_OK) {
+        if (!reply)
+            return DIBS_OK;
+        dibs_status status = take(subscriber, reply, now, error);
+        dibs__reply_free(reply);
+        if (status != DIBS_OK)
+            return status;
+    }
+    return error->status;
+}
+
+/* ---------------------------------------------------------- the reading role */
+
+static void enlist(struct dibs__subscriber *subscriber, struct dibs__listening *me) DIBS__REQUIRES(subscriber_mutex)
+{
+    atomic_store(&me->reads, false);
+    me->next = NULL;
+    me->at = subscriber->end;
+    *subscriber->end = me;
+    subscriber->end = &me->next;
+}
+
+static void delist(struct dibs__subscriber *subscriber, struct dibs__listening *me) DIBS__REQUIRES(subscriber_mutex)
+{
+    *me->at = me->next;
+    if (me->next)
+        me->next->at = me->at;
+    else
+        subscriber->end = me->at;
+}
+
+/* The thread that has waited longest gets the role. False: none waits. */
+static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscriber_mutex)
+{
+    struct dibs__listening *first = subscriber->first;
+
+    if (!first)
+        return false;
+    delist(subscriber, first);
+    atomic_store(&first->reads, true);
+    subscriber->hearer = DIBS__HEARER_THREAD;
+    dibs__sleeper_wake(&first->ear->sleeper);
+    return true;
+}
+
+/* Not analysed: the role is a variable. */
+static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(dibs__reading_role)
+    DIBS__EXCLUDES(subscriber_mutex) DIBS__UNANALYSED
+{
+    int64_t idle_until = dibs__after_ms(dibs__now(subscriber->clock), IDLE_MS);
+
+    subscriber_mutex_lock(&subscriber->mutex);
+    DIBS__REQUIRE(subscriber->hearer == DIBS__HEARER_THREAD);
+    bool back = atomic_load(&subscriber->recalled) || atomic_load(&subscriber->broken);
+    bool passed = !back && pass_on(subscriber);
+    if (!passed)
+        subscriber->hearer = back ? DIBS__HEARER_SCHEDULER : DIBS__HEARER_NOBODY;
+    subscriber->idle_until = idle_until;
+    subscriber_mutex_unlock(&subscriber->mutex);
+    if (back)
+        subscriber->hooks.wake(subscriber->hooks.context);
+    else if (!passed)
+        subscriber->hooks.wake_by(subscriber->hooks.context, idle_until);
+}
+
+bool dibs__subscriber_take_reading(struct dibs__subscriber *subscriber, bool need, int64_t now)
+{
+    subscriber_mutex_lock(&subscriber->mutex);
+    bool thread = subscriber->hearer == DIBS__HEARER_THREAD;
+    bool idle = subscriber->hearer == DIBS__HEARER_NOBODY && !need && now < subscriber->idle_until;
+    if (!thread && !idle)
+        subscriber->hearer = DIBS__HEARER_SCHEDULER;
+    atomic_store(&subscriber->recalled, thread && need);
+    subscriber_mutex_unlock(&subscriber->mutex);
+    if (thread && need)
+        dibs__wake_ring(&subscriber->bell);
+    return !thread && !idle;
+}
+
+/* Not analysed: the role is a variable. */
+DIBS__UNANALYSED void dibs__subscriber_end_reading(struct dibs__subscriber *subscriber)
+{
+    subscriber_mutex_lock(&subscriber->mutex);
+    DIBS__REQUIRE(subscriber->hearer == DIBS__HEARER_SCHEDULER);
+    if (subscriber->standing && !pass_on(subscriber))
+        subscriber->hearer = DIBS__HEARER_POLL;
+    subscriber_mutex_unlock(&subscriber->mutex);
+}
+
+/* ------------------------------------------------------------------ listening */
+
+/* Until the ear is roused, the time has come, the role is recalled, or the link breaks. */
+static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until)
+    DIBS__REQUIRES(dibs__reading_role)
+{
+    int64_t now = 0;
+
+    DIBS__REQUIRE(subscriber->standing);
+    while (now < until && !dibs__ear_is_roused(ear) && !atomic_load(&subscriber->recalled)) {
+        struct dibs__error error;
+        int64_t by = until;
+        struct pollfd fd = dibs__link_poll(subscriber->link, POLLIN, &by);
+        dibs__ear_poll(ear, subscriber->clock, &subscriber->bell, &fd, by);
+        now = dibs__now(subscriber->clock);
+        if (dibs__link_may_receive(subscriber->link, fd.revents) &&
+            dibs__subscriber_read(subscriber, now, &error) != DIBS_OK) {
+            atomic_store(&subscriber->broken, true);
+            return;
+        }
+    }
+}
+
+static void lead(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until)
+{
+    dibs__subscriber_begin_reading(subscriber);
+    read_for_all(subscriber, ear, until);
+    leave_reading(subscriber);
+}
+
+/* True: the thread has the role. False: it is listed. */
+static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__listening *me)
+{
+    subscriber_mutex_lock(&subscriber->mutex);
+    bool polled = subscriber->hearer == DIBS__HEARER_POLL;
+    bool reads = polled || subscriber->hearer == DIBS__HEARER_NOBODY;
+    if (reads)
+        subscriber->hearer = DIBS__HEARER_THREAD;
+    else
+        enlist(subscriber, me);
+    subscriber_mutex_unlock(&subscriber->mutex);
+    if (polled) /* so that the scheduler's thread polls for the link no more */
+        subscriber->hooks.wake(subscriber->hooks.context);
+    return reads;
+}
+
+/* The thread is listed. True: it got the role. */
+static bool await_role(struct dibs__subscriber *subscriber, struct dibs__listening *me, int64_t until)
+{
+    while (!atomic_load(&me->reads) && !dibs__ear_is_roused(me->ear) && dibs__now(subscriber->clock) < until)
+        dibs__sleeper_sleep(&me->ear->sleeper, subscriber->clock, until);
+    subscriber_mutex_lock(&subscriber->mutex);
+    bool reads = atomic_load(&me->reads);
+    if (!reads)
+        delist(subscriber, me);
+    subscriber_mutex_unlock(&subscriber->mutex);
+    return reads;
+}
+
+void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until)
+{
+    struct dibs__listening me = {.ear = ear};
+
+    do
+        if (take_or_enlist(subscriber, &me) || await_role(subscriber, &me, until))
+            lead(subscriber, ear, until);
+    while (!dibs__ear_is_roused(ear) && dibs__now(subscriber->clock) < until);
+}

@@ -1,0 +1,181 @@
+/* How a thread waits to be told something: asleep, or in poll(2). */
+#include <unistd.h>
+
+#include "base/ear.h"
+#include "support/moved_clock.h"
+#include "support/test.h"
+
+enum { ROUNDS = 20000 };
+
+struct rig {
+    struct moved_clock clock;
+    struct dibs__ear ear;
+    struct dibs__wake bell;
+    int fds[2];           /* what is polled for: the thread reads the first */
+    bool polls;           /* else it sleeps */
+    atomic_short revents; /* of the last poll */
+    atomic_uint told, heard;
+};
+
+static int setup(void **state)
+{
+    static struct rig rig;
+
+    moved_clock_init(&rig.clock);
+    assert_true(dibs__ear_init(&rig.ear));
+    assert_true(dibs__wake_init(&rig.bell));
+    assert_int_equal(pipe(rig.fds), 0);
+    rig.told = rig.heard = 0;
+    rig.revents = 0;
+    *state = &rig;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+
+    close(r->fds[0]);
+    close(r->fds[1]);
+    dibs__wake_free(&r->bell);
+    dibs__ear_destroy(&r->ear);
+    moved_clock_destroy(&r->clock);
+    return 0;
+}
+
+static void wait_once(struct rig *r)
+{
+    struct pollfd fd = {.fd = r->fds[0], .events = POLLIN};
+    int64_t until = moved_clock_now(&r->clock) + MS(1000);
+
+    if (!r->polls) {
+        dibs__ear_wait(&r->ear, &r->clock.clock, until);
+        return;
+    }
+    dibs__ear_poll(&r->ear, &r->clock.clock, &r->bell, &fd, until);
+    r->revents = fd.revents;
+}
+
+static void *wait_in_thread(void *arg)
+{
+    wait_once(arg);
+    return NULL;
+}
+
+static pthread_t begin(struct rig *r, bool polls)
+{
+    pthread_t thread;
+
+    r->polls = polls;
+    assert_int_equal(pthread_create(&thread, NULL, wait_in_thread, r), 0);
+    if (polls)
+        moved_clock_settle(&r->clock, 1);
+    else
+        moved_clock_await_waiting(&r->clock, 1);
+    return thread;
+}
+
+static void it_is_roused(void **state)
+{
+    struct rig *r = *state;
+
+    for (int polls = 0; polls < 2; polls++) {
+        dibs__ear_reset(&r->ear);
+        pthread_t thread = begin(r, polls);
+        dibs__ear_rouse(&r->ear);
+        pthread_join(thread, NULL);
+        assert_true(dibs__ear_is_roused(&r->ear));
+        assert_int_equal(r->revents, 0);
+    }
+}
+
+static void one_that_is_roused_waits_only_once_it_is_reset(void **state)
+{
+    struct rig *r = *state;
+
+    for (int polls = 0; polls < 2; polls++) {
+        dibs__ear_rouse(&r->ear);
+        r->polls = polls;
+        wait_once(r);
+        wait_once(r);
+        dibs__ear_reset(&r->ear);
+        pthread_t thread = begin(r, polls);
+        moved_clock_advance(&r->clock, MS(1000));
+        pthread_join(thread, NULL);
+        assert_false(dibs__ear_is_roused(&r->ear));
+    }
+}
+
+static void a_descriptor_ends_the_poll(void **state)
+{
+    struct rig *r = *state;
+    pthread_t thread = begin(r, true);
+
+    assert_int_equal(write(r->fds[1], "", 1), 1);
+    pthread_join(thread, NULL);
+    assert_int_equal(r->revents, POLLIN);
+    assert_false(dibs__ear_is_roused(&r->ear));
+}
+
+/* The next poll is not ended by what the last one was ended by. */
+static void the_bell_ends_one_poll(void **state)
+{
+    struct rig *r = *state;
+    pthread_t thread = begin(r, true);
+
+    dibs__wake_ring(&r->bell);
+    pthread_join(thread, NULL);
+    assert_false(dibs__ear_is_roused(&r->ear));
+    thread = begin(r, true);
+    moved_clock_advance(&r->clock, MS(1000));
+    pthread_join(thread, NULL);
+}
+
+/* Polls and sleeps by turns, and counts what it is told. */
+static void *hear_all(void *arg)
+{
+    struct rig *r = arg;
+
+    while (r->heard < ROUNDS) {
+        dibs__ear_reset(&r->ear);
+        if (r->told > r->heard)
+            r->heard++;
+        else if (r->heard % 2)
+            dibs__ear_wait(&r->ear, &dibs__system_clock, DIBS__NEVER);
+        else
+            dibs__ear_poll(&r->ear, &dibs__system_clock, &r->bell, &(struct pollfd){.fd = -1}, DIBS__NEVER);
+    }
+    return NULL;
+}
+
+static void it_misses_nothing(void **state)
+{
+    struct rig *r = *state;
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, hear_all, r), 0);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        r->told++;
+        dibs__ear_rouse(&r->ear);
+        if (i % 3 == 0)
+            while (r->heard < r->told)
+                sched_yield();
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(r->heard, ROUNDS);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_is_roused),
+        TEST(one_that_is_roused_waits_only_once_it_is_reset),
+        TEST(a_descriptor_ends_the_poll),
+        TEST(the_bell_ends_one_poll),
+        TEST(it_misses_nothing),
+    };
+
+    return cmocka_run_group_tests_name("ear", tests, NULL, NULL);
+}

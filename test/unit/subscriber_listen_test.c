@@ -1,0 +1,435 @@
+/* Threads that wait for messages: one reads for all, and passes that on. */
+#include "redis/subscriber_parts.h"
+#include "unit/subscriber_setup.h"
+
+enum { CROWD = 6, ROUNDS = 150, IDLE_MS = 50 };
+
+/* A thread that listens until it is told. The mutex guards what it is told, as a shard's does. */
+struct listener {
+    struct rig *r;
+    struct dibs__ear ear;
+    int64_t until;
+    unsigned rounds, told; /* told: guarded by the mutex */
+    atomic_bool done;
+    pthread_t thread;
+};
+
+static struct listener listeners[CROWD];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void tell(unsigned number)
+{
+    pthread_mutex_lock(&mutex);
+    listeners[number].told++;
+    if (!listeners[number].done)
+        dibs__ear_rouse(&listeners[number].ear);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* A message is the number of the listener that it is for. */
+static void on_number(struct rig *r, const char *bytes, size_t size)
+{
+    assert_int_equal(size, 1);
+    ask_back(r);
+    tell((unsigned)(bytes[0] - '0'));
+}
+
+/* Returns with the mutex locked. */
+static void listen_once(struct listener *l)
+{
+    pthread_mutex_lock(&mutex);
+    for (;;) {
+        dibs__ear_reset(&l->ear);
+        if (l->told > 0 || moved_clock_now(&l->r->clock) >= l->until)
+            return;
+        pthread_mutex_unlock(&mutex);
+        dibs__subscriber_listen(l->r->subscriber, &l->ear, l->until);
+        pthread_mutex_lock(&mutex);
+    }
+}
+
+static void *run_listener(void *arg)
+{
+    struct listener *l = arg;
+
+    for (unsigned i = 1; i <= l->rounds; i++) {
+        listen_once(l);
+        if (i < l->rounds)
+            l->told = 0;
+        l->done = i == l->rounds;
+        pthread_mutex_unlock(&mutex);
+    }
+    return NULL;
+}
+
+static enum dibs__hearer hearer_of(struct rig *r)
+{
+    subscriber_mutex_lock(&r->subscriber->mutex);
+    enum dibs__hearer hearer = r->subscriber->hearer;
+    subscriber_mutex_unlock(&r->subscriber->mutex);
+    return hearer;
+}
+
+static unsigned listed(struct rig *r)
+{
+    unsigned count = 0;
+
+    subscriber_mutex_lock(&r->subscriber->mutex);
+    for (struct dibs__listening *at = r->subscriber->first; at; at = at->next)
+        count++;
+    subscriber_mutex_unlock(&r->subscriber->mutex);
+    return count;
+}
+
+#define AWAIT(condition)                                                                                               \
+    for (int64_t limit = now_ms() + LIMIT_MS; !(condition); pause_ms(1))                                               \
+    assert_that(now_ms() < limit, "never: %s", #condition)
+
+static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned rounds)
+{
+    struct listener *l = &listeners[number];
+
+    l->r = r;
+    l->until = until;
+    l->told = 0;
+    l->rounds = rounds;
+    l->done = false;
+    assert_true(dibs__ear_init(&l->ear));
+    assert_int_equal(pthread_create(&l->thread, NULL, run_listener, l), 0);
+}
+
+/* The first that listens reads when this returns, any other is on the list. */
+static void listen_in_thread(struct rig *r, unsigned number, int64_t until)
+{
+    unsigned before = listed(r);
+    bool first = hearer_of(r) == DIBS__HEARER_POLL || hearer_of(r) == DIBS__HEARER_NOBODY;
+
+    begin_rounds(r, number, until, 1);
+    AWAIT(first ? hearer_of(r) == DIBS__HEARER_THREAD : listed(r) == before + 1);
+}
+
+static void join(unsigned number)
+{
+    pthread_join(listeners[number].thread, NULL);
+    dibs__ear_destroy(&listeners[number].ear);
+}
+
+static void expect_told(unsigned number)
+{
+    join(number);
+    assert_int_equal(listeners[number].told, 1);
+}
+
+static void send_to(struct rig *r, unsigned number)
+{
+    char text[] = MESSAGE(1, "?");
+
+    strchr(text, '?')[0] = (char)('0' + number);
+    fake_redis_push(r->fake, text);
+}
+
+static int setup_listeners(void **state)
+{
+    int status = setup(state);
+    struct rig *r = *state;
+
+    r->on_text = on_number;
+    subscribed(r);
+    attend_all(r);
+    return status;
+}
+
+static bool polls_for_it(struct rig *r)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    dibs__subscriber_interest(r->subscriber, &fd, &deadline);
+    return fd.fd >= 0;
+}
+
+/* ---------------------------------------------------------------- the reading role */
+
+static void who_listens_reads_without_the_scheduler(void **state)
+{
+    struct rig *r = *state;
+    unsigned woken = r->woken;
+
+    assert_int_equal(hearer_of(r), DIBS__HEARER_POLL);
+    listen_in_thread(r, 0, DIBS__NEVER);
+    AWAIT(r->woken == woken + 1); /* so that the scheduler polls for the link no more */
+    assert_false(polls_for_it(r));
+    send_to(r, 0);
+    expect_told(0);
+    assert_int_equal(r->woken, woken + 1);
+}
+
+static void a_message_for_another_wakes_that_one_alone(void **state)
+{
+    struct rig *r = *state;
+
+    for (unsigned i = 0; i < 3; i++)
+        listen_in_thread(r, i, DIBS__NEVER);
+    send_to(r, 2);
+    expect_told(2);
+    assert_int_equal(listed(r), 1);
+    assert_false(listeners[0].done);
+    assert_false(listeners[1].done);
+    send_to(r, 1);
+    send_to(r, 0);
+    expect_told(1);
+    expect_told(0);
+}
+
+static void the_role_goes_to_who_has_waited_longest(void **state)
+{
+    struct rig *r = *state;
+
+    for (unsigned i = 0; i < CROWD; i++)
+        listen_in_thread(r, i, DIBS__NEVER);
+    for (unsigned i = 0; i < CROWD; i++) {
+        assert_int_equal(hearer_of(r), DIBS__HEARER_THREAD);
+        send_to(r, i);
+        expect_told(i);
+        assert_int_equal(listed(r), i + 1 < CROWD ? CROWD - i - 2 : 0);
+    }
+    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+}
+
+static void a_reader_whose_time_is_over_passes_it_on(void **state)
+{
+    struct rig *r = *state;
+
+    listen_in_thread(r, 0, after(r, 100));
+    listen_in_thread(r, 1, DIBS__NEVER);
+    moved_clock_advance(&r->clock, MS(100));
+    join(0);
+    assert_int_equal(listeners[0].told, 0);
+    send_to(r, 1);
+    expect_told(1);
+}
+
+static void who_is_listed_leaves_at_its_time(void **state)
+{
+    struct rig *r = *state;
+
+    for (unsigned i = 0; i < 3; i++)
+        listen_in_thread(r, i, i == 1 ? after(r, 100) : DIBS__NEVER);
+    moved_clock_advance(&r->clock, MS(100));
+    join(1);
+    assert_int_equal(listed(r), 1);
+    send_to(r, 0);
+    expect_told(0);
+    send_to(r, 2);
+    expect_told(2);
+}
+
+/* So a thread learns that the runtime closes. */
+static void who_is_roused_by_another_thread_comes_back(void **state)
+{
+    struct rig *r = *state;
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    listen_in_thread(r, 1, DIBS__NEVER);
+    tell(1);
+    expect_told(1);
+    tell(0);
+    expect_told(0);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+}
+
+static void nobody_reads_for_a_while_and_then_the_scheduler(void **state)
+{
+    struct rig *r = *state;
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    send_to(r, 0);
+    expect_told(0);
+    assert_true(r->woken_by == after(r, IDLE_MS));
+    assert_true(deadline_of(r) == after(r, IDLE_MS));
+    assert_false(polls_for_it(r));
+    unsigned woken = r->woken;
+    listen_in_thread(r, 1, DIBS__NEVER); /* wakes no scheduler */
+    assert_int_equal(r->woken, woken);
+    send_to(r, 1);
+    expect_told(1);
+    moved_clock_advance(&r->clock, MS(IDLE_MS) - 1);
+    attend(r);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    moved_clock_advance(&r->clock, 1);
+    attend(r);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_POLL);
+    assert_true(polls_for_it(r));
+}
+
+/* ------------------------------------------------------------------- the end of it */
+
+/* Moves the clock to when the scheduler has something to do, if that is not further away. */
+static void pass_time(struct rig *r, int64_t most_ms)
+{
+    int64_t deadline = deadline_of(r);
+
+    if (deadline > moved_clock_now(&r->clock) && deadline <= after(r, most_ms))
+        moved_clock_set(&r->clock, deadline);
+}
+
+/* Goes on as the scheduler, through all pauses, until a later subscription stands. */
+static void await_another(struct rig *r, uint64_t old)
+{
+    for (int64_t limit = now_ms() + LIMIT_MS; serial_of(r) == 0 || serial_of(r) == old;) {
+        assert_true(now_ms() < limit);
+        attend(r);
+        pass_time(r, DEAF_LAST_MS);
+    }
+    attend_all(r);
+}
+
+static void a_subscription_that_is_lost_while_a_thread_reads(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = serial_of(r);
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    listen_in_thread(r, 1, DIBS__NEVER);
+    fake_redis_cut(r->fake);
+    await_another(r, serial);
+    assert_int_equal(r->subscribed, 2);
+    AWAIT(hearer_of(r) == DIBS__HEARER_THREAD && listed(r) == 1);
+    send_to(r, 0);
+    send_to(r, 1);
+    expect_told(0);
+    expect_told(1);
+}
+
+static void one_that_is_distrusted_while_a_thread_reads(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = serial_of(r);
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    dibs__subscriber_distrust(r->subscriber, serial);
+    await_another(r, serial);
+    send_to(r, 0);
+    expect_told(0);
+}
+
+static void garbage_that_a_thread_reads(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = serial_of(r);
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    fake_redis_push(r->fake, "?\r\n");
+    await_another(r, serial);
+    send_to(r, 0);
+    expect_told(0);
+}
+
+static void what_a_thread_reads_answers_a_ping(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = serial_of(r);
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    moved_clock_advance(&r->clock, MS(SILENCE_MS));
+    attend(r);
+    fake_redis_await(r->fake, "PING", 1);
+    AWAIT(deadline_of(r) == after(r, SILENCE_MS));
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    attend(r);
+    assert_int_equal(serial_of(r), serial);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_THREAD);
+    send_to(r, 0);
+    expect_told(0);
+}
+
+static void no_answer_to_a_ping_while_a_thread_reads(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = serial_of(r);
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    fake_redis_answer(r->fake, "PING", "");
+    moved_clock_advance(&r->clock, MS(SILENCE_MS));
+    attend(r);
+    fake_redis_await(r->fake, "PING", 1);
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    fake_redis_answer(r->fake, "PING", PONG);
+    await_another(r, serial);
+    send_to(r, 0);
+    expect_told(0);
+}
+
+/* A thread that listens where no subscription stands reads the next one. */
+static void who_listens_before_there_is_one(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_cut(r->fake);
+    ATTEND_UNTIL(r, serial_of(r) == 0);
+    listen_in_thread(r, 0, DIBS__NEVER);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_SCHEDULER);
+    pass_pause(r);
+    subscribed(r);
+    attend_all(r);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_THREAD);
+    send_to(r, 0);
+    expect_told(0);
+}
+
+/* --------------------------------------------------------------------------- stress */
+
+static bool all_are_done(void)
+{
+    bool done = true;
+
+    for (unsigned i = 0; i < CROWD; i++)
+        done = done && listeners[i].done;
+    return done;
+}
+
+/* Each is told again and again, while the connection breaks, is distrusted, and is silent. */
+static void a_crowd_while_all_goes_wrong(void **state)
+{
+    struct rig *r = *state;
+
+    for (unsigned i = 0; i < CROWD; i++)
+        begin_rounds(r, i, DIBS__NEVER, ROUNDS);
+    for (unsigned i = 0; !all_are_done(); i++) {
+        send_to(r, i % CROWD);
+        attend(r);
+        if (i % 97 == 96)
+            fake_redis_cut(r->fake);
+        if (i % 89 == 88)
+            dibs__subscriber_distrust(r->subscriber, serial_of(r));
+        pass_time(r, SILENCE_MS);
+        serial_of(r);
+    }
+    for (unsigned i = 0; i < CROWD; i++)
+        join(i);
+    assert_int_equal(listed(r), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_listeners, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_listens_reads_without_the_scheduler),
+        TEST(a_message_for_another_wakes_that_one_alone),
+        TEST(the_role_goes_to_who_has_waited_longest),
+        TEST(a_reader_whose_time_is_over_passes_it_on),
+        TEST(who_is_listed_leaves_at_its_time),
+        TEST(who_is_roused_by_another_thread_comes_back),
+        TEST(nobody_reads_for_a_while_and_then_the_scheduler),
+        TEST(a_subscription_that_is_lost_while_a_thread_reads),
+        TEST(one_that_is_distrusted_while_a_thread_reads),
+        TEST(garbage_that_a_thread_reads),
+        TEST(what_a_thread_reads_answers_a_ping),
+        TEST(no_answer_to_a_ping_while_a_thread_reads),
+        TEST(who_listens_before_there_is_one),
+        TEST(a_crowd_while_all_goes_wrong),
+    };
+
+    return cmocka_run_group_tests_name("subscriber listen", tests, NULL, NULL);
+}
