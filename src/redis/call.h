@@ -25,7 +25,7 @@ void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_c
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const struct dibs__words *words);
 
-#define DIBS__CALL_KEYS 4
+#define DIBS__CALL_KEYS 3
 #define DIBS__CALL_ARGUMENTS 7
 #define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)
 #define DIBS__CALL_NUMBERS 3

@@ -94,18 +94,18 @@ static void answer_script(struct puppet *puppet, const struct resp_words *comman
 
     switch (script_of(command)) {
     case DIBS__SCRIPT_acquire:
-        snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", fence);
+        snprintf(out, size, ":%lld\r\n", fence);
         break;
     case DIBS__SCRIPT_release:
-        snprintf(out, size, "*1\r\n:1\r\n");
+        snprintf(out, size, ":1\r\n");
         break;
     case DIBS__SCRIPT_retract:
-        at = snprintf(out, size, "*%ld\r\n:%lld\r\n", (command->count - 3) / 5 + 1, now_us);
-        for (long i = 0; i < (command->count - 3) / 5; i++)
+        at = snprintf(out, size, "*%ld\r\n:%lld\r\n", (command->count - 3) / 4 + 1, now_us);
+        for (long i = 0; i < (command->count - 3) / 4; i++)
             at += snprintf(out + at, size - (size_t)at, ":1\r\n");
         break;
     case DIBS__SCRIPT_requeue:
-        snprintf(out, size, "*2\r\n:1\r\n*2\r\n:1\r\n:%lld\r\n", fence);
+        snprintf(out, size, "*2\r\n:1\r\n:%lld\r\n", fence);
         break;
     case DIBS__SCRIPT_renew: /* in short, or in full: a lock has two keys and five arguments */
         if ((command->count - 3) % 7 != 0) {

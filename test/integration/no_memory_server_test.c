@@ -49,7 +49,7 @@ static bool is_good(dibs_status status)
 
 static bool nothing_is_left(void *arg)
 {
-    return server_integer(arg, "EXISTS lock:x dibs:queue:{lock:x} dibs:waiters:{lock:x}") == 0;
+    return server_integer(arg, "EXISTS lock:x dibs:queue:{lock:x}") == 0;
 }
 
 /* --------------------------------------------------------------------- alone */

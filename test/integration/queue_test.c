@@ -10,7 +10,7 @@
 static answer requeue(server *s, const char *token, const char *next, const char *number, const char *channel,
                       long long *released)
 {
-    redisReply *reply = server_command(s, "EVAL %s 4 " KEYS " %s %s %s " LEASE " %s 0",
+    redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s %s %s " LEASE " %s 0",
                                        dibs__script_text(DIBS__SCRIPT_requeue), token, next, number, channel);
     answer result;
 
@@ -44,11 +44,10 @@ static void the_ask_that_finds_it_taken_enters(void **state)
     assert_true(a.seen <= now && a.seen > now - 1000LL * LIMIT_MS);
     assert_true(b.order == a.order + 1);
     assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 1100000);
-    assert_true(server_integer(c.s, "PTTL dibs:waiters:{lock:x}") > 1100000);
     /* A single try leaves nothing. */
     expect_taken(ask(c.s, "dibs:c", "1", ""));
     assert_int_equal(queue_size(c.s, "x"), 2);
-    assert_int_equal(server_integer(c.s, "HLEN dibs:waiters:{lock:x}"), 2);
+    assert_int_equal(server_integer(c.s, "HLEN dibs:queue:{lock:x}"), 5);
     clear_scene(&c);
 }
 
@@ -117,7 +116,7 @@ static void a_release_grants_the_head_and_tells_it(void **state)
     expect_told(c.a, "17", fence(c.s), "dibs:a");
     assert_false(ear_heard_anything(c.b));
     assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_int_equal(server_integer(c.s, "HEXISTS dibs:waiters:{lock:x} dibs:a"), 0);
+    assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
     before = fence(c.s);
     assert_int_equal(release(c.s, "dibs:a"), 1);
     expect_owner(c.s, "dibs:b");
@@ -150,8 +149,8 @@ static void set_seen(server *s, const char *token, const char *channel, long lon
 {
     char entry[128];
 
-    snprintf(entry, sizeof entry, "1 " LEASE " %lld %s", queue_now(s) - us_ago, channel);
-    server_do(s, "HSET dibs:waiters:{lock:x} %s %s", token, entry);
+    snprintf(entry, sizeof entry, "1 " LEASE " %lld %zu %s%s", queue_now(s) - us_ago, strlen(channel), channel, token);
+    server_do(s, "HSET dibs:queue:{lock:x} %d %s", strcmp(token, "dibs:a") == 0 ? 1 : 2, entry);
 }
 
 static void who_was_not_seen_for_half_its_lease_is_passed_over(void **state)
@@ -177,6 +176,31 @@ static void where_nobody_lives_it_is_free(void **state)
     assert_false(server_has(c.s, "lock:x"));
     queue_assert_gone(c.s, "x");
     assert_int_equal(ask(c.s, "dibs:c", "1", "").code, 1);
+    clear_scene(&c);
+}
+
+/* Those who leave from the middle of the queue, however many, are passed over. */
+static void the_gaps_of_those_who_left_are_passed(void **state)
+{
+    scene c = set_scene(state);
+    char token[32];
+
+    for (int i = 0; i < 250; i++) {
+        snprintf(token, sizeof token, "dibs:left%d", i);
+        expect_taken(ask(c.s, token, "1", "dibs:1"));
+    }
+    expect_taken(ask(c.s, "dibs:c", "1", "dibs:2"));
+    for (int i = 0; i < 250; i++) {
+        snprintf(token, sizeof token, "dibs:left%d", i);
+        assert_int_equal(release(c.s, token), -1);
+    }
+    assert_int_equal(queue_size(c.s, "x"), 3);
+    assert_string_equal(queue_at(c.s, "x", 2).token, "dibs:c");
+    assert_int_equal(release(c.s, "holder"), 1);
+    assert_int_equal(release(c.s, "dibs:a"), 1);
+    assert_int_equal(release(c.s, "dibs:b"), 1);
+    expect_owner(c.s, "dibs:c");
+    queue_assert_gone(c.s, "x");
     clear_scene(&c);
 }
 
@@ -268,7 +292,7 @@ static void a_release_takes_its_own_entry_out(void **state)
     assert_int_equal(release(c.s, "dibs:a"), -1);
     expect_owner(c.s, "holder");
     assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_int_equal(server_integer(c.s, "HEXISTS dibs:waiters:{lock:x} dibs:a"), 0);
+    assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
     assert_int_equal(release(c.s, "holder"), 1);
     expect_owner(c.s, "dibs:b");
     assert_false(ear_heard_anything(c.a));
@@ -378,6 +402,7 @@ int main(void)
         TEST(who_does_not_listen_is_passed_over),
         TEST(who_was_not_seen_for_half_its_lease_is_passed_over),
         TEST(where_nobody_lives_it_is_free),
+        TEST(the_gaps_of_those_who_left_are_passed),
         TEST(a_newcomer_does_not_pass_the_queue),
         TEST(the_head_that_asks_is_granted_without_a_push),
         TEST(any_release_wakes_the_queue_where_the_key_is_gone),

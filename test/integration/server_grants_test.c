@@ -550,7 +550,6 @@ static void a_queue_that_was_left(void **state)
     server_assert_clean(f->server);
     assert_true(server_wait_gone(f->server, "lock:x", SAFE_LEASE_MS + SLACK_MS));
     assert_true(server_wait_gone(f->server, "dibs:queue:{lock:x}", 2 * SAFE_LEASE_MS + SLACK_MS));
-    assert_true(server_wait_gone(f->server, "dibs:waiters:{lock:x}", SLACK_MS));
     for (int i = 0; i < 4; i++)
         process_free(agents[i]);
 }

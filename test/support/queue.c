@@ -11,7 +11,7 @@
 
 long long queue_size(server *s, const char *name)
 {
-    return server_integer(s, "ZCARD dibs:queue:{lock:%s}", name);
+    return server_integer(s, "HLEN dibs:queue:{lock:%s}", name) / 2; /* two fields for each, and one for all */
 }
 
 struct wanted {
@@ -34,22 +34,43 @@ void queue_await(server *s, const char *name, long long count)
                 queue_size(s, name), count);
 }
 
+/* The summary of the queue: false where nobody waits. */
+static bool read_summary(server *s, const char *name, long long *first, long long *last)
+{
+    char text[128];
+
+    if (!server_string(s, text, sizeof text, "HGET dibs:queue:{lock:%s} %b", name, "", (size_t)0))
+        return false;
+    assert_that(sscanf(text, "%lld %lld ", first, last) == 2, "the summary says: %s", text);
+    return true;
+}
+
+static bool read_entry(server *s, const char *name, long long order, queue_entry *out)
+{
+    char text[512];
+    int size, at = 0;
+
+    if (!server_string(s, text, sizeof text, "HGET dibs:queue:{lock:%s} %lld", name, order))
+        return false;
+    int fields = sscanf(text, "%llu %lld %lld %d %n", &out->number, &out->lease_ms, &out->seen, &size, &at);
+    assert_that(fields == 4 && at > 0 && (size_t)(at + size) <= strlen(text), "the entry says: %s", text);
+    snprintf(out->channel, sizeof out->channel, "%.*s", size, text + at);
+    snprintf(out->token, sizeof out->token, "%s", text + at + size);
+    out->order = order;
+    return true;
+}
+
 bool queue_find(server *s, const char *name, int place, queue_entry *out)
 {
-    redisReply *head = server_command(s, "ZRANGE dibs:queue:{lock:%s} %d %d WITHSCORES", name, place, place);
-    char text[256];
+    long long order, last;
 
     memset(out, 0, sizeof *out);
-    if (head->elements == 2) {
-        snprintf(out->token, sizeof out->token, "%s", head->element[0]->str);
-        out->order = strtod(head->element[1]->str, NULL);
-    }
-    freeReplyObject(head);
-    if (!out->token[0] || !server_string(s, text, sizeof text, "HGET dibs:waiters:{lock:%s} %s", name, out->token))
+    if (!read_summary(s, name, &order, &last))
         return false;
-    int fields = sscanf(text, "%llu %lld %lld %63s", &out->number, &out->lease_ms, &out->seen, out->channel);
-    assert_that(fields >= 3, "the entry says: %s", text);
-    return true;
+    for (; order <= last; order++)
+        if (read_entry(s, name, order, out) && place-- == 0)
+            return true;
+    return false;
 }
 
 queue_entry queue_at(server *s, const char *name, int place)
@@ -77,7 +98,7 @@ queue_entry queue_await_ask(server *s, const char *name, unsigned long long numb
 
 void queue_assert_gone(server *s, const char *name)
 {
-    assert_int_equal(server_integer(s, "EXISTS dibs:queue:{lock:%s} dibs:waiters:{lock:%s}", name, name), 0);
+    assert_int_equal(server_integer(s, "EXISTS dibs:queue:{lock:%s}", name), 0);
 }
 
 const char *queue_channel_of(const char *token)

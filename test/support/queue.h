@@ -14,7 +14,7 @@
 
 typedef struct queue_entry {
     char token[192];
-    double order;
+    long long order;           /* the place that the server gave it */
     unsigned long long number; /* of its last ask */
     long long lease_ms;
     long long seen; /* the server's time of that ask, us */

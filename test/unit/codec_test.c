@@ -127,10 +127,10 @@ static void what_is_said_of_an_ask(void **state)
         bool good;
         struct dibs__ask_reply reply;
     } rows[] = {
-        {"*2\r\n:1\r\n:42\r\n", true, {.code = DIBS__ASK_GRANTED, .fence = 42}},
-        {"*2\r\n:1\r\n:0\r\n", true, {.code = DIBS__ASK_GRANTED}},
-        {"*2\r\n:1\r\n:-5\r\n", true, {.code = DIBS__ASK_GRANTED}},
-        {"*2\r\n:1\r\n:9007199254740992\r\n", true, {.code = DIBS__ASK_GRANTED}},
+        {":42\r\n", true, {.code = DIBS__ASK_GRANTED, .fence = 42}},
+        {":0\r\n", true, {.code = DIBS__ASK_GRANTED}},
+        {":-5\r\n", true, {.code = DIBS__ASK_GRANTED}},
+        {":9007199254740992\r\n", true, {.code = DIBS__ASK_GRANTED}},
         {"*4\r\n:0\r\n:500\r\n:1\r\n:3\r\n",
          true,
          {.code = DIBS__ASK_TAKEN, .remaining_ms = 500, .by_dibs = true, .listeners_known = true, .listeners = 3}},
@@ -138,7 +138,7 @@ static void what_is_said_of_an_ask(void **state)
         {"*4\r\n:0\r\n:5\r\n:0\r\n:0\r\n", true, {.code = DIBS__ASK_TAKEN, .remaining_ms = 5, .listeners_known = true}},
         {"*2\r\n:-1\r\n:77\r\n", true, {.code = DIBS__ASK_LATE, .server_us = 77}},
         {"*2\r\n:-2\r\n:0\r\n", true, {.code = DIBS__ASK_OVERTAKEN}},
-        {"*2\r\n:2\r\n:0\r\n", false, {.fence = 0}},
+        {"*2\r\n:1\r\n:0\r\n", false, {.fence = 0}},
         {"*2\r\n:-3\r\n:0\r\n", false, {.fence = 0}},
         {"*1\r\n:1\r\n", false, {.fence = 0}},
         {"*2\r\n+OK\r\n:0\r\n", false, {.fence = 0}},
@@ -169,9 +169,13 @@ static void what_is_said_of_a_release(void **state)
         const char *bytes;
         bool good, released, asked;
     } rows[] = {
-        {"*1\r\n:1\r\n", true, true, false},   {"*1\r\n:0\r\n", true, false, false},
-        {"*1\r\n:-1\r\n", true, false, false}, {"*2\r\n:1\r\n*2\r\n:1\r\n:9\r\n", true, true, true},
-        {":1\r\n", false, false, false},       {"-NOPERM\r\n", false, false, false},
+        {":1\r\n", true, true, false},
+        {":0\r\n", true, false, false},
+        {":-1\r\n", true, false, false},
+        {"*2\r\n:1\r\n:9\r\n", true, true, true},
+        {"*2\r\n:0\r\n-ERR\r\n", true, false, true},
+        {"*1\r\n:1\r\n", false, false, false},
+        {"-NOPERM\r\n", false, false, false},
     };
 
     (void)state;

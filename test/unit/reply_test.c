@@ -159,14 +159,14 @@ static void keys_are_in_the_slot_of_the_lock(void **state)
     static const struct {
         const char *prefix, *name, *keys[DIBS__KEYS];
     } rows[] = {
-        {"lock:", "a", {"lock:a", "dibs:fence:{lock:a}", "dibs:queue:{lock:a}", "dibs:waiters:{lock:a}"}},
-        {"", "a", {"a", "dibs:fence:{a}", "dibs:queue:{a}", "dibs:waiters:{a}"}},
-        {"lock:", "{u}a", {"lock:{u}a", "dibs:fencet:lock:{u}a", "dibs:queuet:lock:{u}a", "dibs:waiterst:lock:{u}a"}},
-        {"{p}:", "a", {"{p}:a", "dibs:fencet:{p}:a", "dibs:queuet:{p}:a", "dibs:waiterst:{p}:a"}},
+        {"lock:", "a", {"lock:a", "dibs:fence:{lock:a}", "dibs:queue:{lock:a}"}},
+        {"", "a", {"a", "dibs:fence:{a}", "dibs:queue:{a}"}},
+        {"lock:", "{u}a", {"lock:{u}a", "dibs:fencet:lock:{u}a", "dibs:queuet:lock:{u}a"}},
+        {"{p}:", "a", {"{p}:a", "dibs:fencet:{p}:a", "dibs:queuet:{p}:a"}},
         /* an empty tag does not count */
-        {"lock:", "{}a", {"lock:{}a", "dibs:fence:{lock:{}a}", "dibs:queue:{lock:{}a}", "dibs:waiters:{lock:{}a}"}},
-        {"", "{}{u}", {"{}{u}", "dibs:fence:{{}{u}}", "dibs:queue:{{}{u}}", "dibs:waiters:{{}{u}}"}},
-        {"lock:", "a{", {"lock:a{", "dibs:fence:{lock:a{}", "dibs:queue:{lock:a{}", "dibs:waiters:{lock:a{}"}},
+        {"lock:", "{}a", {"lock:{}a", "dibs:fence:{lock:{}a}", "dibs:queue:{lock:{}a}"}},
+        {"", "{}{u}", {"{}{u}", "dibs:fence:{{}{u}}", "dibs:queue:{{}{u}}"}},
+        {"lock:", "a{", {"lock:a{", "dibs:fence:{lock:a{}", "dibs:queue:{lock:a{}"}},
     };
     struct dibs__key key;
 
@@ -198,9 +198,9 @@ static void the_longest_keys_fit(void **state)
     }
     name[0] = '{';
     name[2] = '}';
-    dibs__key_of(&key, DIBS__KEY_WAITERS, prefix, name); /* the longest of all */
+    dibs__key_of(&key, DIBS__KEY_QUEUE, prefix, name); /* as long as any */
     assert_int_equal(strlen(key.bytes), key.size);
-    assert_int_equal(key.size, strlen("dibs:waiterst:") + DIBS__PREFIX_MAX + DIBS_NAME_MAX);
+    assert_int_equal(key.size, strlen("dibs:queuet:") + DIBS__PREFIX_MAX + DIBS_NAME_MAX);
 }
 
 static void scripts_are_bare_code_without_comments(void **state)
@@ -211,7 +211,7 @@ static void scripts_are_bare_code_without_comments(void **state)
         assert_true(strlen(text) > 20);
         assert_non_null(strstr(text, "redis.call"));
         assert_null(strstr(text, "--"));
-        assert_null(strstr(text, "@include"));
+        assert_null(strstr(text, "@insert"));
     }
 }
 

@@ -204,8 +204,7 @@ static void the_keys_and_the_token_are_sent_as_they_are(void **state)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
     attend_until_left(r, 0);
-    snprintf(expected, sizeof expected,
-             "EVALSHA %s 4 p:name dibs:fence:{p:name} dibs:queue:{p:name} dibs:waiters:{p:name} token",
+    snprintf(expected, sizeof expected, "EVALSHA %s 3 p:name dibs:fence:{p:name} dibs:queue:{p:name} token",
              dibs__script_sha(DIBS__SCRIPT_retract));
     assert_int_equal(fake_redis_count(r->fake, expected), 1);
 }
@@ -478,8 +477,8 @@ static void a_batch_that_is_refused_is_sent_one_by_one(void **state)
     char of_three[128], of_one[128];
 
     open_channel(r, r->background);
-    snprintf(of_three, sizeof of_three, "EVALSHA %s 12", dibs__script_sha(DIBS__SCRIPT_retract));
-    snprintf(of_one, sizeof of_one, "EVALSHA %s 4", dibs__script_sha(DIBS__SCRIPT_retract));
+    snprintf(of_three, sizeof of_three, "EVALSHA %s 9", dibs__script_sha(DIBS__SCRIPT_retract));
+    snprintf(of_one, sizeof of_one, "EVALSHA %s 3", dibs__script_sha(DIBS__SCRIPT_retract));
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_answer(r->fake, of_three, "-NOPERM No permissions to access a key\r\n");
     add_many(r, 3, &nowhere);

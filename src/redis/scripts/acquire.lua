@@ -1,22 +1,32 @@
 -- Asks for the lock.
 -- In C (store/redis/codec.h): dibs__codec_acquire, dibs__codec_read_ask, DIBS__ASK_*
--- KEYS: see grant.lua
+-- KEYS: see keys.lua
 -- ARGV: token; number of this ask among those of the token; lease in ms; the channel on which to tell of a grant ('': do not
 -- queue); not after (us of the server's clock; 0: at any time); optionally any sixth: if the lock is free, leave it to its
 -- former owner, whom another server knew, or this server before it was restarted (rule 13)
--- Reply: {1, fence} granted; {0, PTTL, 1 if the owner is dibs, subscribers of the channel or -1} taken; {-1, now} too
+-- Reply: the fence: granted; {0, PTTL, 1 if the owner is dibs, subscribers of the channel or -1} taken; {-1, now} too
 -- late; {-2, 0} overtaken by a later ask of the token. After the last two nothing was done.
 -- Safe to send again: an owner that asks gets a whole lease anew, a waiter keeps its place.
--- The case that nobody else wants the lock stands before the functions that the other cases need: making them costs more
--- than this case does.
--- @include grant
+-- The most common case stands before the functions that the other cases need, because making them costs time: nobody else
+-- wants the lock, and its last fence is of the same hour by the server's clock, so that F lives long enough (fence.lua).
+-- INCRBY keeps that expiry, costs half of SET, and refuses what is no fence.
+-- @insert keys
 
-if not ARGV[6] and redis.call('EXISTS', K, Q) == 0 then
-  local now, not_after = now_us(), tonumber(ARGV[5])
-  if not_after == 0 or now <= not_after then
-    return {1, grant(ARGV[1], now, ARGV[3])}
+if not ARGV[6] and call('EXISTS', K, Q) == 0 then
+  local time, last, not_after, hour = call('TIME'), tonumber(call('GET', F)), tonumber(ARGV[5]), 3600000000
+  local now = time[1] * 1000000 + time[2]
+  if (now <= not_after or not_after == 0) and last and last < now and 2000 * ARGV[3] <= hour and
+    last - last % hour == now - now % hour and redis.pcall('INCRBY', F, now - last) == now then
+    call('SET', K, ARGV[1], 'PX', ARGV[3])
+    return now
   end
 end
--- @include ask
 
-return ask(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+local asker, number, lease, channel, not_after, leave = unpack(ARGV)
+channel = channel ~= '' and channel
+local owner, noted = redis.pcall('GET', K), call('HMGET', Q, '', asker)
+local summary, entry = noted[1], noted[2]
+-- @insert clock
+-- @insert queue
+-- @insert ask
+return reply

@@ -1,63 +1,48 @@
--- Included by the scripts that ask for the lock. See acquire.lua.
--- @include queue
+-- Inserted into the scripts that ask for the lock. See acquire.lua. `owner` (a table: the error that tells why K can't be
+-- read) and what '' says of the queue are known; `entry` is what Q holds of the asker. Sets `reply`.
 
-local function live_at_least(key, ms)
-  if redis.call('PTTL', key) < ms then
-    redis.call('PEXPIRE', key, ms)
+local reply
+if tonumber(not_after) > 0 and now > tonumber(not_after) then
+  reply = {-1, now}
+elseif type(owner) == 'table' then
+  reply = owner
+elseif owner == asker then
+  local leaving = asker
+  -- @insert leave
+  call('PEXPIRE', K, math.max(call('PTTL', K), lease))
+  reply = tonumber(call('GET', F))
+  if not (reply and reply > 0 and reply < 2^53 - 1) then
+    -- @insert fence
+    reply = failed or now
   end
-end
-
--- Enters the queue at its end. A token that is in the queue already keeps its place.
-local function join(me, number, lease, now, channel)
-  local last = redis.call('ZRANGE', Q, -1, -1, 'WITHSCORES')[2] or 0
-  redis.call('ZADD', Q, 'NX', last + 1, me)
-  redis.call('HSET', W, me, string.format('%s %s %.0f %s', number, lease, now, channel))
-  live_at_least(Q, 2 * lease)
-  live_at_least(W, 2 * lease)
-end
-
--- Whether a later ask of the token is in the queue (rule 8).
-local function is_stale(me, number)
-  local entry = redis.call('HGET', W, me)
-  return entry and tonumber(string.match(entry, '^%d+')) > tonumber(number)
-end
-
-local function ask(me, number, lease, channel, not_after, leave)
-  local owner, now = redis.call('GET', K), now_us()
-  if tonumber(not_after) > 0 and now > tonumber(not_after) then
-    return {-1, now}
+elseif entry and tonumber(string.match(entry, '%d+$')) > tonumber(number) then
+  -- A later ask of the token is in the queue (rule 8).
+  reply = {-2, 0}
+else
+  if not owner and not leave and count > 0 then
+    local me = asker
+    -- @insert serve
   end
-  if owner == me then
-    forget(me)
-    redis.call('PEXPIRE', K, math.max(redis.call('PTTL', K), lease))
-    local fence = last_fence(F)
-    return {1, fence > 0 and fence or new_fence(F, now, lease)}
-  end
-  if redis.call('EXISTS', Q) == 1 then
-    if is_stale(me, number) then
-      return {-2, 0}
+  if owner == asker then
+    reply = tonumber(fence_text)
+  elseif not owner and not leave then
+    -- Nobody waits who can be told.
+    local leaving = asker
+    -- @insert leave
+    -- @insert fence
+    reply = failed or tonumber(fence_text)
+    if not failed then
+      call('SET', K, asker, 'PX', lease)
     end
-    if not owner and not leave then
-      if redis.call('ZSCORE', Q, me) then
-        join(me, number, lease, now, channel)
-      end
-      local head, fence = serve(me)
-      if head == me then
-        return {1, fence}
-      end
-      owner = head
-      if not owner then
-        -- The first in the queue could not be told.
-        forget(me)
+  else
+    if channel then
+      -- @insert join
+      if not heard then
+        heard = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or -1
       end
     end
+    local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
+    reply = failed or {0, granted_ms or call('PTTL', K), is_dibs, heard or 0}
   end
-  if not owner and not leave then
-    return {1, grant(me, now, lease)}
-  end
-  if channel ~= '' then
-    join(me, number, lease, now, channel)
-  end
-  local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
-  return {0, redis.call('PTTL', K), is_dibs, channel ~= '' and listeners(channel) or 0}
 end
+-- @insert settle

@@ -1,7 +1,6 @@
 # Turns the Lua scripts into C: one array `const char dibs__lua_NAME[]` for each NAME.lua, without the comment lines,
-# the blank ones and the indentation, so that Redis gets the code alone. A line `-- @include NAME` is replaced by the
-# code of NAME.lua, once in a script; a script that others include gets no array. Only bytes of ASCII, and no long
-# comment (--[[).
+# the blank ones and the indentation, so that Redis gets the code alone. A line `-- @insert NAME` is replaced by the code of
+# NAME.lua; a script that others insert gets no array. Only bytes of ASCII, and no long comment (--[[).
 #
 # Characters one by one, not string literals: a compiler need not take literals of more than 4095 bytes.
 #
@@ -28,16 +27,15 @@ function emit_line(line,    i, out) {
     print out "'\\n',"
 }
 
-function emit_script(name, into,    i, other) {
+function emit_script(name,    i, other) {
     for (i = 1; i <= lines[name]; i++) {
-        other = include[name, i]
+        other = insert[name, i]
         if (other == "")
             emit_line(code[name, i])
-        else if (other in lines && !((into, other) in emitted)) {
-            emitted[into, other] = 1
-            emit_script(other, into)
-        } else if (!(other in lines)) {
-            printf "%s.lua includes %s.lua, which is not there\n", name, other > "/dev/stderr"
+        else if (other in lines)
+            emit_script(other)
+        else {
+            printf "%s.lua inserts %s.lua, which is not there\n", name, other > "/dev/stderr"
             failed = 1
         }
     }
@@ -133,9 +131,9 @@ FNR == 1 {
 /^--\[=*\[/ { fail("a long comment is not understood here") }
 /[^\t -~]/ && !/^--/ { fail("not ASCII") }
 
-/^-- @include / {
-    include[name, ++lines[name]] = $3
-    included[$3] = 1
+/^-- @insert / {
+    insert[name, ++lines[name]] = $3
+    inserted[$3] = 1
     next
 }
 
@@ -149,10 +147,10 @@ END {
     print "/* Generated from the Lua scripts. */"
     print "#include \"redis/scripts.h\""
     for (n = 1; n <= count; n++)
-        if (!(names[n] in included)) {
+        if (!(names[n] in inserted)) {
             printf "\nconst char dibs__lua_%s[] = {\n", names[n]
             text = ""
-            emit_script(names[n], names[n])
+            emit_script(names[n])
             print "    0,\n};"
             printf "\nconst char dibs__sha_%s[DIBS__SHA + 1] = \"%s\";\n", names[n], sha1()
         }

@@ -1,26 +1,18 @@
--- Included by the scripts that grant. F is the fence key: a string, the last fence given for the name.
+-- Inserted where a lock is granted: the next fence. F is the fence key: a string, the last fence given for the name.
+-- The next fence is larger than the last, and larger than any before a restart that forgot the last. What dibs can't have
+-- written in F counts as none (rule 30): no fence reaches 2^53, up to which Lua's numbers are exact. `fence_text` is what F
+-- holds (nil: not read), and then the new fence. `lease` is that of the grant. `failed` is the error if memory is out.
+-- F lives for an hour at least, in case the server's clock is set back in that time. (Also in renew.lua, and MEMORY_MS in
+-- store/redis/renew.c.) F is set to live an hour longer, counted from the time that the fence stands for: another fence of
+-- the same hour need not prolong its life (acquire.lua).
 
-local function now_us()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-
--- The last fence; 0: there is none. What dibs can't have written counts as none (rule 30): no fence reaches 2^53, up to
--- which Lua's numbers are exact.
-local function last_fence(F)
-  local last = tonumber(redis.call('GET', F))
-  return last and last >= 0 and last < 2^53 - 1 and math.floor(last) or 0
-end
-
--- How long F lives, in ms: an hour at least, in case the server's clock is set back in that time. (Also MEMORY_MS in
--- store/redis/renew.c.)
-local function fence_life(lease)
-  return math.max(3600000, 2 * lease)
-end
-
--- The next fence: larger than the last, and larger than any before a restart that forgot the last.
-local function new_fence(F, now, lease)
-  local fence = math.max(now, last_fence(F) + 1)
-  redis.call('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease))
-  return fence
+do
+  local last, life = tonumber(fence_text or call('GET', F)), math.max(3600000, 2 * lease) + 3600000
+  fence_text = now_text
+  if last and last >= now and last < 2^53 - 1 then
+    local fence = math.floor(last) + 1
+    fence_text, life = string.format('%.0f', fence), life + math.ceil((fence - now) / 1000)
+  end
+  local set = redis.pcall('SET', F, fence_text, 'PX', life)
+  failed = set.err and set
 end

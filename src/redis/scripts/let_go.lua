@@ -1,20 +1,16 @@
--- Included by the scripts that release. Returns 1: released, and the queue was served; 0: nobody held the lock; -1: another
--- token holds it. An owner has no entry in the queue: every grant takes the entry out, and so does an ask of the owner.
--- @include queue
+-- Inserted into the scripts that release. `owner` and what '' says of the queue are known. Sets `released`, 1: released, and
+-- the queue was served; 0: nobody held the lock; -1: another token holds it. An owner has no entry in the queue: every grant
+-- takes the entry out, and so does an ask of the owner.
 
-local function let_go(me)
-  local owner = redis.pcall('GET', K)
-  if owner == me then
-    if not serve(nil) then
-      redis.call('DEL', K)
-    end
-    return 1
+local released = owner == leaving and 1 or owner and -1 or 0
+if released ~= 1 and count > 0 then
+  local entry = call('HGET', Q, leaving)
+  -- @insert leave
+end
+if released ~= -1 then
+  local me
+  -- @insert serve
+  if released == 1 and not owner then
+    call('DEL', K)
   end
-  if redis.call('EXISTS', Q) == 1 then
-    forget(me)
-    if not owner then
-      serve(nil)
-    end
-  end
-  return owner and -1 or 0
 end

@@ -1,7 +1,9 @@
 -- Looks at the lock.
 -- In C (store/redis/codec.h): dibs__codec_read_query
--- KEYS: see grant.lua
+-- KEYS: see keys.lua
 -- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters}
+-- @insert keys
 
-local K, F, Q = KEYS[1], KEYS[2], KEYS[3]
-return {redis.call('GET', K), redis.call('PTTL', K), redis.call('GET', F), redis.call('ZCARD', Q)}
+-- Two for each who waits, and one for all.
+local fields = call('HLEN', Q)
+return {call('GET', K), call('PTTL', K), call('GET', F), math.ceil((fields - 1) / 2)}

@@ -1,47 +1,22 @@
--- Included by the scripts that touch the queue of a name.
--- @include grant
+-- Inserted into the scripts that touch the queue of a name: what is known of it, once '' was read.
+-- Q is a hash. Each who comes has the place behind the last; who leaves, leaves a gap. Where nobody waits, Q is gone.
+--   ''    -> "FIRST LAST COUNT UNTIL": the places of the first and of the last, how many wait, and up to when Q lives (s of
+--            the server's clock)
+--   PLACE -> "NUMBER LEASE SEEN SIZE CHANNELTOKEN": number of the token's last ask, lease in ms, server's time of that ask in
+--            us, length of the channel, then channel and token without anything between
+--   TOKEN -> "PLACE NUMBER"
+--
+-- These scripts are one long run of statements, put together from included parts, with hardly a function in it: in a script
+-- that runs once, it costs more to make a function than to do what the function does.
 
-local function forget(token)
-  redis.call('ZREM', Q, token)
-  redis.call('HDEL', W, token)
+
+-- Expects `owner`, who holds the lock (false: nobody), and `summary`, what '' says.
+local first, last, count, lives_until, is_changed = '1', '0', 0, '0', false
+if summary then
+  first, last, count, lives_until = string.match(summary, '^(%d+) (%d+) (%d+) (%d+)$')
+  count = tonumber(count)
 end
 
--- How many subscribers the channel has; -1: the account may not ask.
-local function listeners(channel)
-  local reply = redis.pcall('PUBSUB', 'NUMSUB', channel)
-  return reply.err and -1 or reply[2]
-end
-
--- Tells the waiter: number of the ask, fence, length of the token, then token and K. False: the account may not publish.
-local function push(channel, number, fence, token)
-  local text = string.format('%s %.0f %d ', number, fence, #token)
-  return type(redis.pcall('PUBLISH', channel, text .. token .. K)) == 'number'
-end
-
--- Grants K, which is free or about to be, to the first live waiter in the queue, and tells it, unless that is `me`, which is
--- asking now. A waiter without a subscriber, or whose last ask is older than half of its lease, is taken out (rules 3 and
--- 9). Returns the token and its fence; nil: nobody was granted K. The entry is taken out before K is set: after a first
--- write that is allowed when memory is out, SET is not refused (rule 4).
-local function serve(me)
-  local now
-  local token = redis.call('ZPOPMIN', Q)[1]
-  while token do
-    now = now or now_us()
-    local entry = redis.call('HGET', W, token) or ''
-    local number, lease, seen, channel = string.match(entry, '^(%d+) (%d+) (%d+) (.*)$')
-    redis.call('HDEL', W, token)
-    if token == me then
-      return token, grant(token, now, lease)
-    end
-    if number and now - seen < lease * 500 and listeners(channel) > 0 then
-      local fence = grant(token, now, lease)
-      if push(channel, number, fence, token) then
-        return token, fence
-      end
-      redis.call('DEL', K)
-      return nil
-    end
-    token = redis.call('ZPOPMIN', Q)[1]
-  end
-  return nil
-end
+-- What F holds (nil: not read), the lease that this script granted, how many subscribers the channel of the asker has, and
+-- the error where a write was refused.
+local fence_text, granted_ms, heard, failed

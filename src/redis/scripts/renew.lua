@@ -1,30 +1,35 @@
 -- Renews many leases.
--- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_keep, dibs__codec_read_renew, dibs__codec_read_renewed, DIBS__RENEW_*.
--- set is set_by there, heal is restore_by
+-- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_renew_short, dibs__codec_read_renew,
+-- dibs__codec_read_renewed, DIBS__RENEW_*
 -- KEYS: K, K, ... the locks, then F, F, ... their fences
 -- ARGV, in short: the lease in ms of all, or '' and then those of each behind the tokens; the token of each.
--- ARGV, in full: for each lock token, lease in ms, fence, set, heal
+-- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by
 -- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; negative: too late,
 -- nothing was done, and the amount is the server's time (us); an error: the lock could not be looked at, or not be restored.
 -- Then that time. In short, where all is done, only that time.
 -- In short, nothing but the lease is renewed. In full:
--- set is '' for a renewal, which never shortens a lease: one that was stuck on its way must not undo an extension (rule 21).
--- For an extension, which sets the lease to its length, set is the time (us of the server's clock; 0: any) after which it is
--- too late.
--- heal is '', or the time after which it is too late to restore the lock. Where heal is a time and K is gone, the lock is
--- restored, unless F tells that another token was granted it since (rule 12).
+-- set_by is '' for a renewal, which never shortens a lease: one that was stuck on its way must not undo an extension (rule
+-- 21). For an extension, which sets the lease to its length, set_by is the time (us of the server's clock; 0: any) after
+-- which it is too late.
+-- restore_by is '', or the time after which it is too late to restore the lock. Where it is a time and K is gone, the lock
+-- is restored, unless F tells that another token was granted it since (rule 12).
 -- F lives on with its lock, and is put back where it is gone (rule 28).
--- @include fence
 
 -- From 7 on PEXPIRE knows GT, and scripts this number.
 local GREATER = redis.REDIS_VERSION_NUM
+local HOUR = 3600000
+
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
 
 local function is_late(not_after, now)
   return tonumber(not_after) > 0 and now > tonumber(not_after)
 end
 
-local function set_lease(K, lease, set)
-  if set == '' then
+local function set_lease(K, lease, set_by)
+  if set_by == '' then
     if GREATER and redis.call('PEXPIRE', K, lease, 'GT') == 1 then
       return 1
     end
@@ -34,23 +39,35 @@ local function set_lease(K, lease, set)
     return 1
   end
   local now = now_us()
-  if is_late(set, now) then
+  if is_late(set_by, now) then
     return -now
   end
   redis.call('PEXPIRE', K, lease)
   return 1
 end
 
+-- How long F must live at least, in ms. F is set to live an hour longer, counted from the time that the fence stands for.
+-- See fence.lua for both.
+local function fence_life(lease)
+  return math.max(HOUR, 2 * lease)
+end
+
+local function set_fence(F, fence, now, lease)
+  local ahead = math.max(0, math.ceil((fence - now) / 1000))
+  return redis.pcall('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease) + HOUR + ahead)
+end
+
 -- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed.
-local function set_again(K, F, token, lease, fence, heal)
-  local now, last = now_us(), last_fence(F)
-  if is_late(heal, now) then
+local function restore(K, F, token, lease, fence, restore_by)
+  local now, last = now_us(), tonumber(redis.call('GET', F))
+  if is_late(restore_by, now) then
     return -now
   end
-  if last > tonumber(fence) then
+  -- A larger number is no fence (rule 30).
+  if last and last > tonumber(fence) and last < 2^53 - 1 then
     return 0
   end
-  local set = redis.pcall('SET', F, fence, 'PX', fence_life(tonumber(lease)))
+  local set = set_fence(F, tonumber(fence), now, lease)
   if not set.err then
     set = redis.pcall('SET', K, token, 'PX', lease)
   end
@@ -58,17 +75,17 @@ local function set_again(K, F, token, lease, fence, heal)
 end
 
 local function keep_fence(F, fence, lease)
-  local life = fence_life(tonumber(lease))
-  if redis.call('PEXPIRE', F, life) == 0 then
-    redis.call('SET', F, fence, 'PX', life)
+  local life = fence_life(lease)
+  if redis.call('PTTL', F) < life and redis.call('PEXPIRE', F, life + HOUR) == 0 then
+    set_fence(F, tonumber(fence), now_us(), lease)
   end
 end
 
 -- A lease of its token is set by set_lease; else what is to be said of it. fence is nil in short.
-local function renew(K, F, token, lease, set, fence, heal)
+local function renew(K, F, token, lease, set_by, fence, restore_by)
   local owner = redis.pcall('GET', K)
   if owner == token then
-    local result = set_lease(K, lease, set)
+    local result = set_lease(K, lease, set_by)
     if fence then
       keep_fence(F, fence, lease)
     end
@@ -77,7 +94,7 @@ local function renew(K, F, token, lease, set, fence, heal)
   if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
     return owner
   end
-  return (owner or heal == '') and 0 or set_again(K, F, token, lease, fence, heal)
+  return (owner or restore_by == '') and 0 or restore(K, F, token, lease, fence, restore_by)
 end
 
 local count, results, done = #KEYS / 2, {}, true

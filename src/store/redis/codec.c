@@ -47,17 +47,21 @@ static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
     out->listeners = listeners > 0 ? listeners : 0;
 }
 
+/* The fence: granted. Else an array that begins with the code. */
 bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 {
     int64_t code, number;
 
-    *out = (struct dibs__ask_reply){.fence = 0};
+    *out = (struct dibs__ask_reply){.code = DIBS__ASK_GRANTED};
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        if (reply->integer > 0 && reply->integer < DIBS__REPLY_MOST)
+            out->fence = (uint64_t)reply->integer;
+        return true;
+    }
     if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number) ||
-        code < DIBS__ASK_OVERTAKEN || code > DIBS__ASK_GRANTED)
+        code < DIBS__ASK_OVERTAKEN || code > DIBS__ASK_TAKEN)
         return false;
     out->code = (enum dibs__ask_code)code;
-    if (code == DIBS__ASK_GRANTED && number > 0 && number < DIBS__REPLY_MOST)
-        out->fence = (uint64_t)number;
     if (code == DIBS__ASK_LATE)
         out->server_us = number;
     if (code == DIBS__ASK_TAKEN) {
@@ -76,14 +80,16 @@ void dibs__codec_release(struct dibs__call *call, const char *token)
     dibs__call_add(call, token);
 }
 
+/* The code; from requeue.lua the code and what is said of the ask. */
 bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply)
 {
-    int64_t code;
+    int64_t code = reply->integer;
+    bool is_requeue = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
 
-    if (!dibs__reply_integer(reply, 0, &code))
+    if (is_requeue ? !dibs__reply_integer(reply, 0, &code) : reply->type != REDIS_REPLY_INTEGER)
         return false;
     out->released = code == LET_GO_DONE;
-    out->ask = reply->elements == 2 ? reply->element[1] : NULL;
+    out->ask = is_requeue ? reply->element[1] : NULL;
     return true;
 }
 

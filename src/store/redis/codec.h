@@ -35,7 +35,7 @@ enum dibs__ask_code {
     DIBS__ASK_OVERTAKEN = -2, /* by a later ask; nothing was done */
     DIBS__ASK_LATE = -1,      /* nothing was done */
     DIBS__ASK_TAKEN = 0,
-    DIBS__ASK_GRANTED = 1
+    DIBS__ASK_GRANTED
 };
 
 struct dibs__ask_reply {

@@ -8,9 +8,9 @@
 #include "dibs.h"
 #include "store/store.h"
 
-#define DIBS__KEYS 4 /* that the scripts about a lock take, in this order */
+#define DIBS__KEYS 3 /* that the scripts about a lock take, in this order */
 
-enum dibs__key_kind { DIBS__KEY_LOCK, DIBS__KEY_FENCE, DIBS__KEY_QUEUE, DIBS__KEY_WAITERS };
+enum dibs__key_kind { DIBS__KEY_LOCK, DIBS__KEY_FENCE, DIBS__KEY_QUEUE };
 
 #define DIBS__KEY_EXTRA 32 /* bytes that a key may have beside prefix and name, with the NUL */
 

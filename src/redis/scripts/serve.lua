@@ -1,0 +1,60 @@
+-- Inserted where K is free or about to be: grants K to the first live waiter in the queue, and tells it, unless that is
+-- `me`, which is asking now (nil: nobody is). A waiter without a subscriber, or whose last ask is older than half of its
+-- lease, is taken out (rules 3 and 9). Afterwards `owner` is the new owner, or false: nobody was granted K, perhaps because
+-- the account may not publish. Also sets `fence_text` and `granted_ms`, and asks for
+-- the subscribers of `channel` on the way.
+-- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
+-- (rule 4). The push: number of the ask, fence, length of the token, then token and K.
+
+local is_served = false
+owner = false
+while count > 0 and not is_served do
+  local waiter = call('HGET', Q, first) or ''
+  local number, lease, seen, size, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+) ()')
+  if number then
+    local ear, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
+    if token == me then
+      is_served = true
+    elseif now - seen < lease * 500 then
+      local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', ear, channel) or redis.pcall('PUBSUB', 'NUMSUB', ear)
+      is_served, heard = (reply[2] or 0) > 0, channel and (reply[4] or -1)
+    end
+    count, is_changed = count - 1, true
+    if count == 0 and not asker then
+      call('DEL', Q)
+      is_changed = false
+    else
+      call('HDEL', Q, first, token)
+    end
+    if token == asker then
+      entry = false
+    end
+    first = first + 1 .. ''
+    if is_served then
+      -- @insert fence
+      call('SET', K, token, 'PX', lease)
+      owner, granted_ms = token, tonumber(lease)
+      local text = number .. ' ' .. fence_text .. ' ' .. #token .. ' ' .. token .. K
+      if token ~= me and type(redis.pcall('PUBLISH', ear, text)) ~= 'number' then
+        call('DEL', K)
+        owner, granted_ms = false, nil
+      end
+    end
+  else
+    -- Gaps are passed a hundred at a time. Where there is nothing behind them, what waited is lost.
+    local places = {}
+    for place = first + 1, math.min(first + 100, last) do
+      places[#places + 1] = place .. ''
+    end
+    if not places[1] then
+      count, entry, is_changed = 0, false, true
+      break
+    end
+    for i, found in ipairs(call('HMGET', Q, unpack(places))) do
+      first = places[i]
+      if found then
+        break
+      end
+    end
+  end
+end
