@@ -41,20 +41,25 @@ while count > 0 and not is_served do
       end
     end
   else
-    -- Gaps are passed a hundred at a time. Where there is nothing behind them, what waited is lost.
-    local places = {}
+    -- Gaps are passed up to a hundred at a time; where there are more, the least place of all is taken. Where there is none,
+    -- what waited is lost.
+    local places, next_place = {}, nil
     for place = first + 1, math.min(first + 100, last) do
       places[#places + 1] = place .. ''
     end
-    if not places[1] then
-      count, entry, is_changed = 0, false, true
-      break
+    for i, found in ipairs(places[1] and call('HMGET', Q, unpack(places)) or {}) do
+      next_place = next_place or found and tonumber(places[i])
     end
-    for i, found in ipairs(call('HMGET', Q, unpack(places))) do
-      first = places[i]
-      if found then
-        break
+    for _, field in ipairs(next_place and {} or call('HKEYS', Q)) do
+      local place = tonumber(field)
+      if place and place > tonumber(first) and (not next_place or place < next_place) then
+        next_place = place
       end
+    end
+    if next_place then
+      first = string.format('%.0f', next_place)
+    else
+      count, entry, is_changed = 0, false, true
     end
   end
 end
