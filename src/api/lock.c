@@ -19,7 +19,7 @@ static dibs_status lock(dibs_runtime *rt, const char *name, int64_t wait_ms, con
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
 
-    if (size == 0 || check_options(wait_ms, options) != DIBS_OK)
+    if (!rt || size == 0 || check_options(wait_ms, options) != DIBS_OK)
         return DIBS_INVALID;
     return dibs__return(dibs__lock(rt, name, size, wait_ms, options, &error), &error);
 }
@@ -51,7 +51,7 @@ static dibs_status unlock(dibs_runtime *rt, const char *name)
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
 
-    return size == 0 ? DIBS_INVALID : dibs__return(dibs__unlock(rt, name, size, &error), &error);
+    return !rt || size == 0 ? DIBS_INVALID : dibs__return(dibs__unlock(rt, name, size, &error), &error);
 }
 
 dibs_status dibs_unlock(dibs_runtime *rt, const char *name)
@@ -83,7 +83,7 @@ static dibs_status check(dibs_runtime *rt, const char *name)
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
 
-    return size == 0 ? DIBS_INVALID : dibs__return(dibs__check(rt, name, size, &error), &error);
+    return !rt || size == 0 ? DIBS_INVALID : dibs__return(dibs__check(rt, name, size, &error), &error);
 }
 
 dibs_status dibs_check(dibs_runtime *rt, const char *name)

@@ -124,8 +124,6 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error)
 {
-    bool tell = false;
-
     channel_mutex_lock(&channel->mutex);
     struct dibs__request *request = dibs__request_new(channel, error);
     if (request) {
@@ -136,7 +134,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
     bool sent = request && append_to(channel, serial, request, command, error);
     if (sent)
         dibs__channel_flush(channel, deadline);
-    tell = leaves_unsent(channel);
+    bool tell = leaves_unsent(channel);
     dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (tell)

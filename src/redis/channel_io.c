@@ -5,7 +5,7 @@
 
 #define REPLIES_AT_ONCE 63
 #define CROWD 4              /* so many commands in flight: many threads use the channel */
-#define YIELD_MOST_US 300    /* a thread that lets others run is to run again by then */
+#define YIELD_MOST INT64_C(300000) /* ns; a thread that lets others run is to run again by then */
 #define YIELD_AGAIN_MS 1000  /* else it lets nobody run first for so long */
 #define REPLICA_LEAST_MS 500 /* so long at least a link to a replica is kept */
 
@@ -139,7 +139,7 @@ static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(chan
     sched_yield();
     int64_t after = dibs__now(channel->clock);
     channel_mutex_lock(&channel->mutex);
-    if (after - before > YIELD_MOST_US * 1000)
+    if (after - before > YIELD_MOST)
         channel->no_yield_until = dibs__after_ms(after, YIELD_AGAIN_MS);
 }
 

@@ -126,7 +126,7 @@ static bool is_settled(struct dibs__socket *sock, int64_t now, int *reason)
 /* From now on the socket blocks for receive_asleep. 0, or an error number. */
 static int let_block(int fd)
 {
-    const struct timeval limit = {.tv_sec = DIBS__RECEIVE_MS / 1000, .tv_usec = DIBS__RECEIVE_MS % 1000 * 1000};
+    const struct timeval limit = {.tv_sec = DIBS__RECEIVE_MS / 1000, .tv_usec = DIBS__RECEIVE_MS % 1000 * 1000L};
     int flags = fcntl(fd, F_GETFL);
 
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0 ||

@@ -313,7 +313,7 @@ ssize_t send(int fd, const void *bytes, size_t size, int flags)
 }
 
 /* So long that the renewals of some hundreds are more than a socket takes. */
-enum { LONG_NAMES = 800, LONG_NAME = 500 };
+enum { LONG_NAMES = 800, LONG_NAME = 512 };
 
 static const char *long_name(int number)
 {
