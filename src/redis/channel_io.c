@@ -4,10 +4,10 @@
 #include "redis/reply.h"
 
 #define REPLIES_AT_ONCE 63
-#define CROWD 4              /* so many commands in flight: many threads use the channel */
+#define CROWD 4                    /* so many commands in flight: many threads use the channel */
 #define YIELD_MOST INT64_C(300000) /* ns; a thread that lets others run is to run again by then */
-#define YIELD_AGAIN_MS 1000  /* else it lets nobody run first for so long */
-#define REPLICA_LEAST_MS 500 /* so long at least a link to a replica is kept */
+#define YIELD_AGAIN_MS 1000        /* else it lets nobody run first for so long */
+#define REPLICA_LEAST_MS 500       /* so long at least a link to a replica is kept */
 
 /* The roles, for the compiler's analysis: what a thread has between taking one and leaving it. */
 extern struct dibs__mutex_class writing_role, reading_role;
