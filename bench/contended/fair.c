@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "contended/part.h"
 #include "support/bench.h"
@@ -34,30 +35,60 @@ struct queuer {
 };
 
 /* FNV-1a. Two tokens have the same hash with a chance of one in 2^64. */
-static uint64_t hash(const redisReply *token)
+static uint64_t hash(const char *token, size_t size)
 {
     uint64_t value = UINT64_C(14695981039346656037);
 
-    if (token->type != REDIS_REPLY_STRING)
-        cleanup_fail("no token where there should be one");
-    for (size_t i = 0; i < token->len; i++)
-        value = (value ^ (unsigned char)token->str[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < size; i++)
+        value = (value ^ (unsigned char)token[i]) * UINT64_C(1099511628211);
     return value;
+}
+
+/* The token of an entry of the queue, which ends the entry: doc/PROTOCOL.md. */
+static uint64_t hash_of_entry(const redisReply *entry)
+{
+    int size = 0, at = 0;
+
+    if (sscanf(entry->str, "%*u %*u %*u %d %n", &size, &at) != 1 || at == 0 || (size_t)at + (size_t)size > entry->len)
+        cleanup_fail("an entry of the queue is none: %s", entry->str);
+    size_t begin = (size_t)at + (size_t)size;
+    return hash(entry->str + begin, entry->len - begin);
+}
+
+/* Notes who waits, by place. The reply is that of HGETALL; the fields that are places are numbers. */
+static void note_queue(struct grant *grant, const redisReply *queue)
+{
+    uint64_t places[QUEUE_MOST];
+
+    grant->waiting = 0;
+    for (size_t i = 0; i + 1 < queue->elements; i += 2) {
+        const char *field = queue->element[i]->str;
+        if (*field < '0' || *field > '9')
+            continue;
+        uint64_t place = strtoull(field, NULL, 10);
+        unsigned at = grant->waiting++;
+        if (grant->waiting > QUEUE_MOST)
+            cleanup_fail("the queue has more entries than there are threads");
+        for (; at > 0 && places[at - 1] > place; at--) {
+            places[at] = places[at - 1];
+            grant->queue[at] = grant->queue[at - 1];
+        }
+        places[at] = place;
+        grant->queue[at] = hash_of_entry(queue->element[i + 1]);
+    }
 }
 
 /* Called by the holder. Sends both commands at once, so that the lock is held no longer than necessary. */
 static void look_at_queue(redisContext *redis, struct grant *grant)
 {
     redisAppendCommand(redis, "GET lock:fair");
-    redisAppendCommand(redis, "ZRANGE dibs:queue:{lock:fair} 0 -1");
+    redisAppendCommand(redis, "HGETALL dibs:queue:{lock:fair}");
     redisReply *token = bench_next_reply(redis), *queue = bench_next_reply(redis);
 
-    if (queue->type != REDIS_REPLY_ARRAY || queue->elements > QUEUE_MOST)
-        cleanup_fail("the queue has more entries than there are threads");
-    grant->token = hash(token);
-    grant->waiting = (unsigned)queue->elements;
-    for (size_t i = 0; i < queue->elements; i++)
-        grant->queue[i] = hash(queue->element[i]);
+    if (token->type != REDIS_REPLY_STRING || queue->type != REDIS_REPLY_ARRAY)
+        cleanup_fail("no token, or no queue, where there should be one");
+    grant->token = hash(token->str, token->len);
+    note_queue(grant, queue);
     freeReplyObject(token);
     freeReplyObject(queue);
 }

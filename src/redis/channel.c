@@ -182,7 +182,6 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
     DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__wakes wakes = {.count = 0};
-    bool tell = false;
 
     channel_mutex_lock(&channel->mutex);
     request->asleep = false;
@@ -195,7 +194,7 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
         channel_mutex_unlock(&channel->mutex);
         dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
     } else {
-        tell = dibs__channel_read(channel, request, deadline, &wakes) && dibs__request_is_done(request);
+        bool tell = dibs__channel_read(channel, request, deadline, &wakes) && dibs__request_is_done(request);
         dibs__flight_call_finished(channel);
         unlock_and_tell(channel, &wakes, tell);
     }

@@ -90,7 +90,7 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
         channel->out.used = before;
         return false;
     }
-    request->pinged = command->tells_first;
+    request->pinged = request->tells_first = command->tells_first;
     request->begin = channel->queued;
     request->expires = dibs__after_ms(dibs__now(channel->clock), channel->command_timeout_ms);
     channel->queued += channel->out.used - before;

@@ -4,10 +4,10 @@
 #include "redis/reply.h"
 
 #define REPLIES_AT_ONCE 63
-#define CROWD 4              /* so many commands in flight: many threads use the channel */
+#define CROWD 4                    /* so many commands in flight: many threads use the channel */
 #define YIELD_MOST INT64_C(300000) /* ns; a thread that lets others run is to run again by then */
-#define YIELD_AGAIN_MS 1000  /* else it lets nobody run first for so long */
-#define REPLICA_LEAST_MS 500 /* so long at least a link to a replica is kept */
+#define YIELD_AGAIN_MS 1000        /* else it lets nobody run first for so long */
+#define REPLICA_LEAST_MS 500       /* so long at least a link to a replica is kept */
 
 /* The roles, for the compiler's analysis: what a thread has between taking one and leaving it. */
 extern struct dibs__mutex_class writing_role, reading_role;
@@ -239,14 +239,14 @@ static bool may_sleep_in_receive(const struct dibs__channel *channel, const stru
 }
 
 /* Takes what has come, or comes before the deadline (0: waits for nothing). */
-static long receive_by(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline,
+static long receive_by(struct dibs__channel *channel, struct dibs__link *link, bool may_poll, int64_t deadline,
                        struct dibs__error *error) DIBS__REQUIRES(reading_role)
 {
     long received = 0;
 
     if (deadline > 0) {
         atomic_store_explicit(&channel->reader, DIBS__READER_RECEIVES, memory_order_relaxed);
-        received = receive_soon(channel, link, error);
+        received = may_poll ? receive_soon(channel, link, error) : 0;
         if (received == 0 && may_sleep_in_receive(channel, link, deadline)) {
             received = dibs__link_receive_asleep(link, error);
             atomic_store_explicit(&channel->reader, DIBS__READER_BUSY, memory_order_relaxed);
@@ -288,7 +288,7 @@ static bool take_replies(struct dibs__channel *channel, struct dibs__link *link,
     return demoted;
 }
 
-static void read_in(struct dibs__channel *channel, int64_t deadline, struct dibs__wakes *wakes)
+static void read_in(struct dibs__channel *channel, bool may_poll, int64_t deadline, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(reading_role)
 {
     struct dibs__link *link = channel->link;
@@ -296,7 +296,7 @@ static void read_in(struct dibs__channel *channel, int64_t deadline, struct dibs
 
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(wakes);
-    long received = receive_by(channel, link, deadline, &error);
+    long received = receive_by(channel, link, may_poll, deadline, &error);
     channel_mutex_lock(&channel->mutex);
     bool demoted = received != 0 && take_replies(channel, link, wakes);
     if (demoted) {
@@ -340,9 +340,11 @@ bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
                         struct dibs__wakes *wakes)
 {
     channel_mutex_held(&channel->mutex);
+    bool may_poll = !own || !own->tells_first; /* the thread that is told first needs the processor more */
+
     take_reading(channel);
     do
-        read_in(channel, deadline, wakes);
+        read_in(channel, may_poll, deadline, wakes);
     while (own && !dibs__request_is_done(own) && !channel->broken &&
            (channel->writing || !dibs__channel_has_unsent(channel)) && dibs__now(channel->clock) < deadline);
     leave_reading(channel);

@@ -100,7 +100,7 @@ static void cut_everywhere(scene *s, cut_function *cut)
     do {
         cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
     } while (count++ < script_server_cut_length(s->net));
-    assert_true(count > 5);
+    assert_true(count > 3);
     cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
     cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
     print_message("# cut at %zu places\n", count + 2);

@@ -99,7 +99,7 @@ static void cut_everywhere(fixture *f, cut_function *cut)
     do {
         cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
     } while (count++ < script_server_cut_length(net));
-    assert_true(count > 5);
+    assert_true(count > 3);
     for (script_action action = SCRIPT_CLOSE_BEFORE; action <= SCRIPT_CLOSE_AFTER; action++)
         cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = action});
     /* A second break, on the new connection, changes nothing. */

@@ -46,7 +46,7 @@ size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, 
 
 void dibs__key_of(struct dibs__key *out, enum dibs__key_kind kind, const char *prefix, const char *name)
 {
-    char lock[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
+    char lock[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1] = "";
 
     if (kind == DIBS__KEY_LOCK)
         out->size = dibs__key_lock(out->bytes, prefix, name);

@@ -258,7 +258,7 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
     name_client(&store->endpoint, config->client_name);
     store->key_prefix = strdup(config->key_prefix);
     if (!store->key_prefix || !make_parts(store)) {
-        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
         goto fail;
     }
     if (!config->connect_later &&
