@@ -162,6 +162,57 @@ static void the_end_of_the_channel_tells_what_is_in_flight(void **state)
 
 /* ------------------------------------------------------------------- opening */
 
+static struct dibs__request *send_telling_first(struct rig *r, uint64_t serial, const char *text,
+                                                struct dibs__error *error)
+{
+    struct echo echo;
+
+    echo_of(&echo, text);
+    echo.command.tells_first = true;
+    return dibs__channel_send(r->channel, serial, &echo.command, moved_clock_now(&r->clock), error);
+}
+
+/* The reply to the PING is nobody's, whatever it says. */
+static void a_command_that_tells_first_goes_behind_a_ping(void **state)
+{
+    static const char *const answers[] = {"+PONG\r\n", "-NOPERM no right to PING\r\n"};
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+
+    for (unsigned i = 0; i < 2; i++) {
+        fake_redis_answer(r->fake, "PING", answers[i]);
+        struct dibs__request *first = send_telling_first(r, serial, "first", &error);
+        struct dibs__request *then = send_echo(r, serial, "then", &error);
+        assert_true(first && then);
+        assert_true(wait_echo(r, first, "first"));
+        assert_true(wait_echo(r, then, "then"));
+        assert_int_equal(fake_redis_count(r->fake, "PING"), i + 1);
+        assert_int_equal(fake_redis_place(r->fake, "ECHO first", i + 1), fake_redis_place(r->fake, "PING", i + 1) + 1);
+    }
+    assert_int_equal(r->errors, 0);
+}
+
+/* The connection breaks behind the reply to the PING: whether the command was executed is not known. */
+static void one_whose_ping_alone_is_answered_is_in_doubt(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+    redisReply *reply;
+    bool unknown;
+
+    fake_redis_answer(r->fake, "PING", "+PONG\r\n");
+    fake_redis_answer(r->fake, "ECHO", "");
+    struct dibs__request *request = send_telling_first(r, serial, "first", &error);
+    assert_non_null(request);
+    fake_redis_await(r->fake, "ECHO", 1);
+    fake_redis_cut(r->fake);
+    assert_status(DIBS_UNAVAILABLE, wait_for(r->channel, request, after(r, COMMAND_MS), &reply, &unknown, &error));
+    assert_null(reply);
+    assert_true(unknown);
+}
+
 static void the_clock_of_another_connection_is_not_taken(void **state)
 {
     struct rig *r = *state;
@@ -190,6 +241,8 @@ int main(void)
         TEST(what_is_submitted_is_answered_once_and_in_order),
         TEST(what_is_submitted_is_told_of_a_break_once_and_in_order),
         TEST(the_end_of_the_channel_tells_what_is_in_flight),
+        TEST(a_command_that_tells_first_goes_behind_a_ping),
+        TEST(one_whose_ping_alone_is_answered_is_in_doubt),
         TEST(the_clock_of_another_connection_is_not_taken),
     };
 
