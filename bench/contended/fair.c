@@ -47,11 +47,15 @@ static uint64_t hash(const char *token, size_t size)
 /* The token of an entry of the queue, which ends the entry: doc/PROTOCOL.md. */
 static uint64_t hash_of_entry(const redisReply *entry)
 {
-    int size = 0, at = 0;
+    enum { NUMBERS = 4 }; /* the last is the length of the channel, which stands before the token */
+    char *at = entry->str;
+    size_t channel_size = 0;
 
-    if (sscanf(entry->str, "%*u %*u %*u %d %n", &size, &at) != 1 || at == 0 || (size_t)at + (size_t)size > entry->len)
+    for (int i = 0; i < NUMBERS; i++)
+        channel_size = strtoull(at, &at, 10);
+    size_t begin = (size_t)(at - entry->str) + 1 + channel_size;
+    if (*at != ' ' || begin >= entry->len)
         cleanup_fail("an entry of the queue is none: %s", entry->str);
-    size_t begin = (size_t)at + (size_t)size;
     return hash(entry->str + begin, entry->len - begin);
 }
 
