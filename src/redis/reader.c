@@ -81,7 +81,7 @@ void dibs__reply_pool_empty(struct dibs__reply_pool *pool)
     free_blocks(atomic_exchange(&pool->returned, NULL));
 }
 
-/* Recursive as the reply is, which the reader bounds: at most seven arrays one in another, or nine. */
+/* As deep as the reply is nested: hiredis reads no more than nine levels. */
 void dibs__reply_free(redisReply *reply) /* NOLINT(misc-no-recursion) */
 {
     if (!reply)
