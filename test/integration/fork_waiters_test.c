@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -296,6 +297,15 @@ static pthread_t test_thread;
 static atomic_bool scheduler_held; /* the scheduler waits where it would send */
 static atomic_bool amid_a_command; /* the socket took a part of what it last wrote, and no more since */
 
+/* So that what the scheduler writes next does not fit, however much of it there is. */
+static void make_buffer_small(int fd)
+{
+    const int bytes = 4096;
+
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
+        abort();
+}
+
 /*
  * Replaces the function of the C library. While the actors rest, a thread that sends and is not the test's own is the
  * scheduler.
@@ -304,15 +314,18 @@ ssize_t send(int fd, const void *bytes, size_t size, int flags)
 {
     if (pthread_equal(pthread_self(), test_thread))
         return real_send(fd, bytes, size, flags);
-    while (atomic_load(&scheduler_held))
-        pause_ms(1);
+    if (atomic_load(&scheduler_held)) {
+        make_buffer_small(fd);
+        while (atomic_load(&scheduler_held))
+            pause_ms(1);
+    }
     ssize_t sent = real_send(fd, bytes, size, flags);
     if (sent >= 0)
         atomic_store(&amid_a_command, (size_t)sent < size);
     return sent;
 }
 
-/* So long that the renewals of some hundreds are more than a socket takes. */
+/* So long that the renewals of some hundreds are much more than a small buffer takes. */
 enum { LONG_NAMES = 800, LONG_NAME = 512 };
 
 static const char *long_name(int number)
@@ -370,7 +383,7 @@ static void child_asks(dibs_runtime *rt)
 }
 
 /*
- * All leases are due at once, in batches of some 300 kB, and nobody reads: the socket took a part of a command when the
+ * All leases are due at once, in batches of some 100 kB, and nobody reads: the socket took a part of a command when the
  * process forks. All of it arrives, once and in order.
  */
 static void while_the_scheduler_writes(void **state)
