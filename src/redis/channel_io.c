@@ -5,8 +5,8 @@
 
 #define REPLIES_AT_ONCE 63
 #define CROWD 4                    /* so many commands in flight: many threads use the channel */
-#define YIELD_MOST INT64_C(300000) /* ns; a thread that lets others run is to run again by then */
-#define YIELD_AGAIN_MS 1000        /* else it lets nobody run first for so long */
+#define YIELD_MOST DIBS__NS_PER_MS /* so long letting others run may take, for each command that it brings; */
+#define YIELD_REST 20              /* else nobody is let run first for so many times as long */
 #define REPLICA_LEAST_MS 500       /* so long at least a link to a replica is kept */
 
 /* The roles, for the compiler's analysis: what a thread has between taking one and leaving it. */
@@ -39,6 +39,12 @@ static void leave_reading(struct dibs__channel *channel) DIBS__REQUIRES(channel_
 {
     DIBS__REQUIRE(channel->link && channel->reading);
     channel->reading = false;
+}
+
+/* How many commands are in flight, on all connections to the server. */
+static unsigned waits_for_server(const struct dibs__channel *channel)
+{
+    return atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
 }
 
 /* --------------------------------------------------------- the end of a link */
@@ -126,21 +132,23 @@ static void write_out(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
 /*
  * Where many threads use the channel, some are likely to be about to send as
  * well: replies wake them in batches. The thread that is to write lets those run
- * first, so one write takes the commands of all. On a processor that other work
- * keeps busy that takes too long, and is not done again for a while.
+ * first, so one write takes the commands of all. Where other work keeps the
+ * processor busy, that takes too long for the commands that it brings, and is
+ * not done again for a while.
  */
 static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex) DIBS__REQUIRES(writing_role)
 {
     int64_t before = dibs__now(channel->clock);
+    size_t used = channel->out.used;
 
-    if (dibs__channel_load(channel) < CROWD || before < channel->no_yield_until)
+    if (dibs__channel_load(channel) < CROWD || used == 0 || before < channel->no_yield_until)
         return;
     channel_mutex_unlock(&channel->mutex);
     sched_yield();
     int64_t after = dibs__now(channel->clock);
     channel_mutex_lock(&channel->mutex);
-    if (after - before > YIELD_MOST)
-        channel->no_yield_until = dibs__after_ms(after, YIELD_AGAIN_MS);
+    if (after - before > YIELD_MOST * (int64_t)(channel->out.used / used))
+        channel->no_yield_until = after + YIELD_REST * (after - before);
 }
 
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
@@ -198,11 +206,6 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
     for (; i < count; i++)
         dibs__reply_free(replies[i]);
     return all;
-}
-
-static unsigned waits_for_server(const struct dibs__channel *channel)
-{
-    return atomic_load_explicit(&channel->endpoint->in_flight, memory_order_relaxed);
 }
 
 /*
