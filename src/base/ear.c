@@ -5,16 +5,11 @@
  */
 #include "base/ear.h"
 
-bool dibs__ear_init(struct dibs__ear *ear)
+void dibs__ear_init(struct dibs__ear *ear)
 {
     atomic_init(&ear->roused, false);
     atomic_init(&ear->bell, NULL);
-    return dibs__sleeper_init(&ear->sleeper);
-}
-
-void dibs__ear_destroy(struct dibs__ear *ear)
-{
-    dibs__sleeper_destroy(&ear->sleeper);
+    dibs__sleeper_init(&ear->sleeper);
 }
 
 void dibs__ear_rouse(struct dibs__ear *ear)

@@ -23,9 +23,7 @@ struct dibs__ear {
     _Atomic(struct dibs__wake *) bell; /* atomic; ends the poll(2) of the thread; NULL: the thread does not poll */
 };
 
-/* False: no mutex or condition variable is to be had. */
-bool dibs__ear_init(struct dibs__ear *ear);
-void dibs__ear_destroy(struct dibs__ear *ear);
+void dibs__ear_init(struct dibs__ear *ear);
 
 /* Any thread, with or without locks: the wait ends, or the next one does not begin, until the ear is reset. */
 void dibs__ear_rouse(struct dibs__ear *ear);

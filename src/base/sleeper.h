@@ -4,27 +4,17 @@
 
 #include "base/clock.h"
 
-/*
- * The mutex is a leaf, and held for a few instructions only, so neither thread
- * waits for it. The thread that wakes needs no other mutex: a woken thread must
- * not run into one that the waking thread still holds.
- */
-DIBS__MUTEX_CLASS(dibs__sleeper_mutex);
-
+/* Needs no mutex: a woken thread must not run into one that the waking thread still holds. */
 struct dibs__sleeper {
-    struct dibs__mutex mutex;
-    pthread_cond_t cond;
-    bool woken DIBS__GUARDED_BY(dibs__sleeper_mutex);
+    atomic_uint state; /* atomic; how the thread sleeps: sleeper.c */
 };
 
-/* False: no mutex or condition variable is to be had. */
-bool dibs__sleeper_init(struct dibs__sleeper *sleeper);
-void dibs__sleeper_destroy(struct dibs__sleeper *sleeper);
+void dibs__sleeper_init(struct dibs__sleeper *sleeper);
 
 /* Returns once it was woken since the last sleep, or at the deadline, or for no reason. */
 void dibs__sleeper_sleep(struct dibs__sleeper *sleeper, const struct dibs__clock *clock, int64_t deadline);
 
-/* The sleeper must outlive this call, which may end after the thread that sleeps has gone on. */
+/* The sleeper may be gone once the thread that sleeps sees what it was woken for, even before this call ends. */
 void dibs__sleeper_wake(struct dibs__sleeper *sleeper);
 
 #endif

@@ -30,7 +30,6 @@ struct acquire {
 
     struct dibs__patience patience;
     bool waited;                /* it is counted as contended */
-    bool has_ear;               /* `ear` is made */
     struct dibs__ear ear;       /* with which the thread waits before it asks again */
     enum dibs__learned learned; /* why the acquire fails */
     struct dibs__error *error;  /* the caller's; filled where it fails */
@@ -207,14 +206,6 @@ static int64_t wait_for_release(struct acquire *acquire, const struct dibs__answ
     return dibs__after_ms(dibs__core_now(acquire->core), answer->again_ms);
 }
 
-/* The ear is made before the first sleep, and serves all. False: it can't be made. */
-static bool make_ear(struct acquire *acquire)
-{
-    if (!acquire->has_ear)
-        acquire->has_ear = dibs__ear_init(&acquire->ear);
-    return acquire->has_ear;
-}
-
 static struct dibs__push sleep_until(struct acquire *acquire, int64_t until)
 {
     const struct dibs__patience *patience = &acquire->patience;
@@ -224,7 +215,7 @@ static struct dibs__push sleep_until(struct acquire *acquire, int64_t until)
                                       .store = acquire->core->store,
                                       .outage = meets_outage ? patience->outage : NULL};
 
-    DIBS__REQUIRE(acquire->has_ear && acquire->limit > 0);
+    DIBS__REQUIRE(acquire->limit > 0);
     return dibs__asker_sleep(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
 }
 
@@ -248,8 +239,6 @@ static dibs_status ask_until_final(struct acquire *acquire)
             until = wait_for_release(acquire, &answer);
         else if (status != DIBS_UNAVAILABLE || !ride_out(acquire, &answer, &until))
             return status;
-        if (!make_ear(acquire))
-            return no_memory(acquire);
         struct dibs__push push = sleep_until(acquire, until);
         if (take_push(acquire, &push))
             return DIBS_OK;
@@ -265,11 +254,8 @@ static dibs_status ask_until_final(struct acquire *acquire)
 
 static dibs_status ask_patiently(struct acquire *acquire)
 {
-    dibs_status status = ask_until_final(acquire);
-
-    if (acquire->has_ear)
-        dibs__ear_destroy(&acquire->ear);
-    return status;
+    dibs__ear_init(&acquire->ear);
+    return ask_until_final(acquire);
 }
 
 static struct dibs__lease *new_bid(const struct acquire *acquire)

@@ -18,11 +18,11 @@ static struct dibs__request *make_request(struct dibs__error *error)
 {
     struct dibs__request *request = calloc(1, sizeof *request);
 
-    if (request && dibs__sleeper_init(&request->sleeper))
-        return request;
-    free(request);
-    dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-    return NULL;
+    if (request)
+        dibs__sleeper_init(&request->sleeper);
+    else
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    return request;
 }
 
 struct dibs__request *dibs__request_new(struct dibs__channel *channel, struct dibs__error *error)
@@ -57,10 +57,8 @@ void dibs__request_free(struct dibs__channel *channel, struct dibs__request *req
 
 void dibs__flight_free_spare(struct dibs__channel *channel)
 {
-    for (struct dibs__request *request; (request = take_spare(channel));) {
-        dibs__sleeper_destroy(&request->sleeper);
+    for (struct dibs__request *request; (request = take_spare(channel));)
         free(request);
-    }
 }
 
 /* ------------------------------------------------------------- in flight */

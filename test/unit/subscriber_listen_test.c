@@ -94,7 +94,7 @@ static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned
     l->told = 0;
     l->rounds = rounds;
     l->done = false;
-    assert_true(dibs__ear_init(&l->ear));
+    dibs__ear_init(&l->ear);
     assert_int_equal(pthread_create(&l->thread, NULL, run_listener, l), 0);
 }
 
@@ -111,7 +111,6 @@ static void listen_in_thread(struct rig *r, unsigned number, int64_t until)
 static void join(unsigned number)
 {
     pthread_join(listeners[number].thread, NULL);
-    dibs__ear_destroy(&listeners[number].ear);
 }
 
 static void expect_told(unsigned number)
