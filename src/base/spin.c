@@ -37,6 +37,7 @@ void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, u
     spin->most = passes ? most_us * US : 0;
     atomic_init(&spin->usual, spin->most / 2);
     atomic_init(&spin->until, 0);
+    atomic_init(&spin->well, 0);
     atomic_init(&spin->pause, PAUSE_LEAST);
     atomic_init(&spin->credit, CREDIT);
 }
@@ -78,7 +79,8 @@ bool dibs__spin_goes_on(struct dibs__spinning *spinning, const struct dibs__cloc
 static void pause_polling(struct dibs__spin *spin, int64_t now)
 {
     int64_t pause = atomic_load_explicit(&spin->pause, memory_order_relaxed);
-    int64_t well = now - atomic_load_explicit(&spin->until, memory_order_relaxed);
+    int64_t well = atomic_load_explicit(&spin->well, memory_order_relaxed) -
+                   atomic_load_explicit(&spin->until, memory_order_relaxed);
 
     pause = well < WORTH * pause ? pause * 2 : PAUSE_LEAST;
     pause = pause > PAUSE_MOST ? PAUSE_MOST : pause;
@@ -87,12 +89,13 @@ static void pause_polling(struct dibs__spin *spin, int64_t now)
     atomic_store_explicit(&spin->credit, MISS, memory_order_relaxed);
 }
 
-static void note_success(struct dibs__spin *spin, int64_t took)
+static void note_success(struct dibs__spin *spin, int64_t now, int64_t took)
 {
     int64_t usual = atomic_load_explicit(&spin->usual, memory_order_relaxed);
     int credit = atomic_load_explicit(&spin->credit, memory_order_relaxed);
 
     atomic_store_explicit(&spin->usual, usual + (took - usual) / 8, memory_order_relaxed);
+    atomic_store_explicit(&spin->well, now, memory_order_relaxed);
     if (credit < CREDIT)
         atomic_store_explicit(&spin->credit, credit + 1, memory_order_relaxed);
 }
@@ -103,7 +106,7 @@ void dibs__spin_end(struct dibs__spinning *spinning, bool seen)
 
     atomic_fetch_sub_explicit(&polling, 1, memory_order_relaxed);
     if (seen && !spinning->put_off)
-        note_success(spin, spinning->last - spinning->began);
+        note_success(spin, spinning->last, spinning->last - spinning->began);
     else if (spinning->put_off || atomic_fetch_sub_explicit(&spin->credit, MISS, memory_order_relaxed) <= MISS)
         pause_polling(spin, spinning->last);
 }

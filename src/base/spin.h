@@ -31,6 +31,7 @@ struct dibs__spin {
     int64_t most;          /* read-only after init; ns; 0: nobody polls */
     _Atomic int64_t usual; /* atomic; how long the waits took lately that polling saw the end of */
     _Atomic int64_t until; /* atomic; nobody polls before this time */
+    _Atomic int64_t well;  /* atomic; when polling last saw the end of a wait */
     _Atomic int64_t pause; /* atomic; how long the last pause was */
     atomic_int credit;     /* atomic; how many waits in a row polling may miss */
 };

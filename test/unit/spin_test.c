@@ -92,6 +92,21 @@ static void where_waits_are_long_threads_sleep(void **state)
     assert_in_range(polled, 1, MS(10000) / 1000);
 }
 
+/* The time of a try that was in vain is no time in which polling went well, however long the bound is. */
+static void where_waits_are_a_little_longer_than_a_long_bound_threads_sleep(void **state)
+{
+    struct rig *r = *state;
+    int64_t polled = 0;
+
+    dibs__spin_init(&r->spin, &dibs__system_clock, 10000);
+    r->spin.others = 1;
+    for (int i = 0; i < 10000; i++) {
+        int64_t took = wait_for(r, US(10400));
+        polled += took > 0 ? took : 0;
+    }
+    assert_in_range(polled, 1, US(10400) * 10000 / 50);
+}
+
 static void after_long_waits_short_ones_are_polled_again(void **state)
 {
     struct rig *r = *state;
@@ -223,6 +238,7 @@ int main(void)
         cmocka_unit_test_setup(polling_ends_soon_after_the_usual_time, setup),
         cmocka_unit_test_setup(no_wait_is_polled_beyond_the_bound, setup),
         cmocka_unit_test_setup(where_waits_are_long_threads_sleep, setup),
+        cmocka_unit_test_setup(where_waits_are_a_little_longer_than_a_long_bound_threads_sleep, setup),
         cmocka_unit_test_setup(after_long_waits_short_ones_are_polled_again, setup),
         cmocka_unit_test_setup(a_slow_answer_now_and_then_changes_nothing, setup),
         cmocka_unit_test_setup(on_a_busy_machine_threads_sleep, setup),
