@@ -93,12 +93,30 @@ struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline)
     return dibs__link_poll(link, link->out.used > 0 ? POLLIN | POLLOUT : POLLIN, deadline);
 }
 
+/* Polls for the answers to the greeting, as long as that promises to be worth it. */
+static dibs_status finish_soon(struct dibs__link *link, const struct dibs__clock *clock, int64_t until,
+                               struct dibs__error *error)
+{
+    struct dibs__spinning spinning;
+    dibs_status status = DIBS_OK;
+
+    if (link->state == DIBS__LINK_CONNECTING || !dibs__spin_begin(&spinning, &link->endpoint->spin, clock))
+        return DIBS_OK;
+    do
+        status = dibs__link_step(link, dibs__now(clock), until, error);
+    while (status == DIBS_OK && link->state != DIBS__LINK_READY && dibs__spin_goes_on(&spinning, clock));
+    dibs__spin_end(&spinning, status != DIBS_OK || link->state == DIBS__LINK_READY);
+    return status;
+}
+
 dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock *clock, int64_t deadline, int64_t until,
                               struct dibs__error *error)
 {
     for (;;) {
         int64_t now = dibs__now(clock), again;
         if (dibs__link_step(link, now, until, error) != DIBS_OK)
+            return error->status;
+        if (link->state != DIBS__LINK_READY && finish_soon(link, clock, until, error) != DIBS_OK)
             return error->status;
         if (link->state == DIBS__LINK_READY)
             return DIBS_OK;
