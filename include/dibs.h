@@ -87,7 +87,7 @@ DIBS_API const char *dibs_version(void);
 /* One line per status: its name without DIBS_, and its text for dibs_status_text(). */
 #define DIBS_STATUS_MAP(XX)                                                                                            \
     XX(OK, "Done.")                                                                                                    \
-    XX(BUSY, "Somebody else holds the lock.")                                                                          \
+    XX(BUSY, "The lock is taken.")                                                                                     \
     XX(TIMEOUT, "The lock did not become free in the time given.")                                                     \
     XX(NOT_HELD, "The calling thread does not hold the lock.")                                                         \
     XX(LOST, "The lease ended while the calling thread held the lock.")                                                \
@@ -248,8 +248,9 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 #define DIBS_NAME_MAX 512 /* bytes; a name has 1..512 bytes of any value but NUL */
 
 enum {
-    DIBS_FAIR = 1u,       /* first come, first served among all processes and threads: see dibs_lock_with */
-    DIBS_FIXED_LEASE = 2u /* the lease is never renewed: it ends lease_ms after its grant */
+    DIBS_FAIR = 1u,        /* first come, first served among all processes and threads: see dibs_lock_with */
+    DIBS_FIXED_LEASE = 2u, /* the lease is never renewed: it ends lease_ms after its grant */
+    DIBS_NO_REENTRY = 4u   /* DIBS_BUSY if the calling thread holds the lock already: see dibs_lock_with */
 };
 
 typedef struct dibs_lock_options { /* all zero: the defaults */
@@ -264,14 +265,14 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * dibs_trylock tries once. options may be NULL: the defaults.
  *
  * If the calling thread already holds the lock, its hold count rises by one, whatever the
- * options are; that costs no I/O. Otherwise the store is asked in one round trip, by one
- * thread of the process at a time for each name, and the call sleeps while somebody else
- * holds the lock. The store queues the waiters in the order in which it heard of them; a
- * release grants the lock to the first waiter that is still there, and notifies it. A
- * client that locks without dibs notifies nobody: while such a client holds the lock,
- * waiters ask every 50 to 100 ms. An acquire that fails leaves nothing behind: if its
- * outcome is unknown, the runtime retracts it in the background until the store confirms
- * that, or nothing of it can be left.
+ * options are (but see DIBS_NO_REENTRY); that costs no I/O. Otherwise the store is asked in
+ * one round trip, by one thread of the process at a time for each name, and the call sleeps
+ * while somebody else holds the lock. The store queues the waiters in the order in which it
+ * heard of them; a release grants the lock to the first waiter that is still there, and
+ * notifies it. A client that locks without dibs notifies nobody: while such a client holds
+ * the lock, waiters ask every 50 to 100 ms. An acquire that fails leaves nothing behind: if
+ * its outcome is unknown, the runtime retracts it in the background until the store
+ * confirms that, or nothing of it can be left.
  *
  * If threads of this process wait at a last unlock, the lease stays in the process, for up
  * to handoff_ms after it came from the store. A running thread may then take the lock
@@ -289,6 +290,15 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * DIBS_FIXED_LEASE: a lease that was waited for counts from the waiter's last ask, which
  * may precede the grant by up to a third of the lease.
  *
+ * DIBS_NO_REENTRY: if the calling thread already holds the lock, the call returns DIBS_BUSY
+ * at once, whatever wait_ms is. That costs no I/O, and changes neither the hold nor
+ * dibs_stats. If the hold is lost, or the runtime is closing, the call returns DIBS_LOST or
+ * DIBS_CLOSED, as it does without the flag. If the thread does not hold the lock, the flag
+ * has no effect. The thread's later calls without the flag are counted as usual. The flag
+ * is for coroutines and callbacks that share a thread, where a second acquire is a bug:
+ * without the flag, both of them would be inside. The hold remains the thread's, so
+ * dibs_check and dibs_unlock do not tell the thread's coroutines apart.
+ *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
  * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but
  * never past its own wait. One try is bounded by command_timeout_ms. If another thread of
@@ -302,14 +312,15 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * end of its wait, if the last such grant came less than outage_ms before.
  *
  * DIBS_OK: held; each such call needs one dibs_unlock. DIBS_BUSY: wait_ms was 0, and
- * somebody else holds the lock. DIBS_TIMEOUT: not granted within wait_ms; dibs_last_error()
- * says whether somebody else held the lock all that time, or the store did not answer.
- * DIBS_LOST: the thread held the lock and lost its lease; it must unlock first.
- * DIBS_STORE_ERROR: the store refuses in a way that waiting can't mend. DIBS_INVALID: an
- * argument is wrong; or the server has cluster_enabled:1, and the lock's key has a } but no
- * hash tag, so that the lock's keys would lie in several slots. DIBS_OVERFLOW: the thread
- * holds the lock UINT32_MAX times. DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_NO_MEMORY;
- * DIBS_CLOSED.
+ * somebody else holds the lock; or DIBS_NO_REENTRY was given, and the calling thread holds
+ * the lock; dibs_last_error() says which. DIBS_TIMEOUT: not granted within wait_ms;
+ * dibs_last_error() says whether somebody else held the lock all that time, or the store
+ * did not answer. DIBS_LOST: the thread held the lock and lost its lease; it must unlock
+ * first. DIBS_STORE_ERROR: the store refuses in a way that waiting can't mend.
+ * DIBS_INVALID: an argument is wrong; or the server has cluster_enabled:1, and the lock's
+ * key has a } but no hash tag, so that the lock's keys would lie in several slots.
+ * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_UNAVAILABLE; DIBS_DENIED;
+ * DIBS_NO_MEMORY; DIBS_CLOSED.
  */
 DIBS_API dibs_status dibs_lock(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_trylock(dibs_runtime *rt, const char *name);

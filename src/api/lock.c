@@ -9,7 +9,7 @@ static dibs_status check_options(int64_t wait_ms, const dibs_lock_options *optio
         return dibs__fail(DIBS_INVALID, "wait_ms is negative, and not DIBS_WAIT_FOREVER");
     if (!options)
         return DIBS_OK;
-    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE))
+    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY))
         return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
     return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
 }

@@ -8,7 +8,7 @@
 struct dibs__wish {
     int64_t wait_ms;   /* DIBS_WAIT_FOREVER, 0 (one try) or a time */
     uint32_t lease_ms; /* not 0 */
-    uint32_t flags;    /* DIBS_FAIR, DIBS_FIXED_LEASE */
+    uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect here */
 };
 
 /* As dibs_lock_with, for a name that the thread does not hold; within a visit. The error is filled on failure alone. */

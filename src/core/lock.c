@@ -19,12 +19,22 @@ dibs_status dibs__lock_lost(const char *name, struct dibs__error *error)
 
 /* ---------------------------------------------------------------------- lock */
 
-dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold, struct dibs__error *error)
+static dibs_status held_already(const char *name, struct dibs__error *error)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    return dibs__error_set(error, DIBS_BUSY, "this thread holds %s already", dibs__quote(quoted, name));
+}
+
+dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
+                              const dibs_lock_options *options, struct dibs__error *error)
 {
     if (atomic_load_explicit(&runtime->closing, memory_order_relaxed))
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
     if (dibs__lock_is_lost(runtime, hold))
         return dibs__lock_lost(hold->lease->name, error);
+    if (!dibs__lock_may_reenter(options))
+        return held_already(hold->lease->name, error);
     DIBS__REQUIRE(hold->count == UINT32_MAX);
     return dibs__error_set(error, DIBS_OVERFLOW, "the lock is held %u times, the most that can be counted",
                            hold->count);

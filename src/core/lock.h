@@ -27,8 +27,9 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
 /* The thread holds the lock once: releases it. */
 dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
 
-/* The runtime is closing, the lease is lost, or the count is at its maximum. */
-dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold, struct dibs__error *error);
+/* The runtime is closing, the lease is lost, the options forbid to reenter, or the count is at its maximum. */
+dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
+                              const dibs_lock_options *options, struct dibs__error *error);
 
 /* DIBS_NOT_HELD, DIBS_LOST. */
 dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error);
@@ -40,6 +41,11 @@ static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct 
 }
 
 /* ------------------------------------------------------------------------- the calls */
+
+static inline bool dibs__lock_may_reenter(const dibs_lock_options *options)
+{
+    return !options || !(options->flags & DIBS_NO_REENTRY);
+}
 
 /* Counts the hold up. False: the runtime is closing, the lease is lost, or the count is at its maximum. */
 static inline bool dibs__lock_reenter(const dibs_runtime *runtime, struct dibs__hold *hold)
@@ -62,10 +68,12 @@ static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, si
 
     if (!hold)
         return dibs__lock_first(runtime, name, name_size, wait_ms, options, error);
-    return dibs__lock_reenter(runtime, hold) ? DIBS_OK : dibs__lock_refuse(runtime, hold, error);
+    if (dibs__lock_may_reenter(options) && dibs__lock_reenter(runtime, hold))
+        return DIBS_OK;
+    return dibs__lock_refuse(runtime, hold, options, error);
 }
 
-/* The same for the name that the thread used last, without a wait. False: nothing was done; dibs__lock tells why. */
+/* The same for the name that the thread used last, without options. False: nothing was done; dibs__lock tells why. */
 static inline bool dibs__lock_last_used(dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);

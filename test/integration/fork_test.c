@@ -17,6 +17,7 @@
 
 static void child_holds_nothing(dibs_runtime *rt)
 {
+    static const dibs_lock_options once = {.flags = DIBS_NO_REENTRY};
     dibs_hold hold;
 
     CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "x"));
@@ -26,8 +27,10 @@ static void child_holds_nothing(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock_all(rt));
     CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "x"));
     CHILD_WANTS(DIBS_TIMEOUT, dibs_timedlock(rt, "x", 50));
+    CHILD_WANTS(DIBS_TIMEOUT, dibs_lock_with(rt, "x", 50, &once));
     CHILD_WANTS(DIBS_OK, dibs_lock(rt, "y"));
     CHILD_WANTS(DIBS_OK, dibs_lock(rt, "y"));
+    CHILD_WANTS(DIBS_BUSY, dibs_lock_with(rt, "y", DIBS_WAIT_FOREVER, &once));
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));
     CHILD_WANTS(DIBS_OK, dibs_check(rt, "y"));
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "y"));

@@ -240,7 +240,7 @@ static void waits_have_a_range(void **state)
 
 static void unknown_flags_are_refused(void **state)
 {
-    static const uint32_t bad[] = {4, 8, 0x80000000u, UINT32_MAX, 6};
+    static const uint32_t bad[] = {8, 16, 0x80000000u, UINT32_MAX, 12};
     fixture *f = *state;
 
     fixture_open(f, 0);
@@ -248,7 +248,7 @@ static void unknown_flags_are_refused(void **state)
         assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = bad[i]}));
         assert_true(strstr(dibs_last_error(), "flags") != NULL);
     }
-    for (uint32_t flags = 0; flags <= (DIBS_FAIR | DIBS_FIXED_LEASE); flags++) {
+    for (uint32_t flags = 0; flags <= (DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY); flags++) {
         assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = flags}));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }

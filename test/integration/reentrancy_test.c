@@ -29,6 +29,18 @@ static uint64_t cost_of_nesting(dibs_runtime *rt, const char *name)
     return commands(rt) - before;
 }
 
+/* How many commands DEPTH refusals cost; the name is held before and after. */
+static uint64_t cost_of_refusals(dibs_runtime *rt, const char *name)
+{
+    static const dibs_lock_options refused[] = {{.flags = DIBS_NO_REENTRY}, {.flags = DIBS_NO_REENTRY | DIBS_FAIR}};
+    static const int64_t waits[] = {DIBS_WAIT_FOREVER, 0, LIMIT_MS};
+    uint64_t before = commands(rt);
+
+    for (uint32_t i = 0; i < DEPTH; i++)
+        assert_status(DIBS_BUSY, dibs_lock_with(rt, name, waits[i % 3], &refused[i % 2]));
+    return commands(rt) - before;
+}
+
 static void nesting_costs_no_command(void **state)
 {
     fixture *f = *state;
@@ -49,6 +61,32 @@ static void nesting_costs_no_command(void **state)
     assert_true(server_has(f->server, "lock:deep"));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "deep"));
     assert_false(server_has(f->server, "lock:deep"));
+}
+
+static void a_refused_nesting_costs_no_command(void **state)
+{
+    fixture *f = *state;
+    char first[200];
+    char token[200];
+    uint64_t cost = 1;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_NO_REENTRY}));
+    uint64_t fence = fence_of(f->rt, "x");
+    assert_true(server_string(f->server, first, sizeof first, "GET lock:x"));
+    for (int i = 0; i < TRIES && cost != 0; i++)
+        cost = cost_of_refusals(f->rt, "x");
+    assert_int_equal(cost, 0);
+    assert_string_equal(dibs_last_error(), "this thread holds \"x\" already");
+    assert_int_equal(hold_of(f->rt, "x").count, 1);
+    assert_int_equal(fence_of(f->rt, "x"), fence);
+    assert_int_equal(stats_of(f->rt).reentered, 0);
+    assert_int_equal(stats_of(f->rt).busy, 0);
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:x"));
+    assert_string_equal(token, first);
+    assert_true(server_integer(f->server, "PTTL lock:x") > LONG_LEASE_MS / 2);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
 }
 
 static void the_last_unlock_releases(void **state)
@@ -198,9 +236,13 @@ static void options_last_for_one_hold(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nesting_costs_no_command),       TEST(the_last_unlock_releases),
-        TEST(each_thread_has_its_own_count),  TEST(another_thread_cannot_unlock),
-        TEST(unlock_all_gives_up_every_hold), TEST(a_nested_acquire_never_shortens_the_lease),
+        TEST(nesting_costs_no_command),
+        TEST(a_refused_nesting_costs_no_command),
+        TEST(the_last_unlock_releases),
+        TEST(each_thread_has_its_own_count),
+        TEST(another_thread_cannot_unlock),
+        TEST(unlock_all_gives_up_every_hold),
+        TEST(a_nested_acquire_never_shortens_the_lease),
         TEST(options_last_for_one_hold),
     };
 

@@ -1,0 +1,225 @@
+/* DIBS_NO_REENTRY: a thread that holds the lock is refused a second acquire, and nothing else changes. */
+#include <string.h>
+
+#include "core/holds.h"
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+
+#define LEASE 30000
+#define FOREVER DIBS_WAIT_FOREVER
+#define FOR_LONG 3600000
+
+static const dibs_lock_options once = {.flags = DIBS_NO_REENTRY};
+static const dibs_lock_options once_fair = {.flags = DIBS_NO_REENTRY | DIBS_FAIR};
+
+/* Each set of flags, with and without a lease. */
+static const dibs_lock_options refused[] = {
+    {0, DIBS_NO_REENTRY},
+    {20, DIBS_NO_REENTRY},
+    {0, DIBS_NO_REENTRY | DIBS_FAIR},
+    {0, DIBS_NO_REENTRY | DIBS_FIXED_LEASE},
+    {86400000, DIBS_NO_REENTRY | DIBS_FAIR | DIBS_FIXED_LEASE},
+};
+
+static const int64_t waits[] = {0, 1, FOR_LONG, INT64_MAX, FOREVER};
+
+enum { REFUSED = sizeof refused / sizeof refused[0], WAITS = sizeof waits / sizeof waits[0] };
+
+/* The clock stands still, so whatever differs afterwards was changed by the calls. */
+static void expect_refused(stage *s, const char *name, const char *detail)
+{
+    const dibs_hold hold = hold_of(s->rt, name);
+    const dibs_stats stats = stats_of(s->rt);
+    const unsigned asks = faults_count(&s->faults, &s->faults.acquires);
+
+    for (size_t i = 0; i < (size_t)REFUSED * WAITS; i++) {
+        assert_status(DIBS_BUSY, dibs_lock_with(s->rt, name, waits[i % WAITS], &refused[i / WAITS]));
+        assert_string_equal(dibs_last_error(), detail);
+        assert_status(DIBS_OK, dibs_check(s->rt, name));
+        const dibs_hold now = hold_of(s->rt, name);
+        assert_int_equal(now.count, hold.count);
+        assert_int_equal(now.fence, hold.fence);
+        assert_int_equal(now.remaining_ms, hold.remaining_ms);
+    }
+    const dibs_stats after = stats_of(s->rt);
+    assert_memory_equal(&after, &stats, sizeof stats);
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
+}
+
+static void a_thread_that_holds_the_lock_is_refused(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    expect_refused(s, "a", "this thread holds \"a\" already");
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    expect_refused(s, "a", "this thread holds \"a\" already");
+    assert_int_equal(stats_of(s->rt).reentered, 1);
+    for (char name[] = "b"; name[0] <= 'z'; name[0]++) /* many holds have an index */
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, name, 0, &once));
+    expect_refused(s, "a", "this thread holds \"a\" already");
+    expect_refused(s, "z", "this thread holds \"z\" already");
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    expect_refused(s, "a", "this thread holds \"a\" already");
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_int_equal(stats_of(s->rt).busy, 0);
+}
+
+/* Whatever flags a hold was acquired with, the flags of the second call decide. */
+static void the_flag_speaks_of_its_own_call(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < REFUSED; i++) {
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", FOREVER, &refused[i]));
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = 0}));
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FAIR}));
+        assert_int_equal(hold_of(s->rt, "a").count, 4);
+        expect_refused(s, "a", "this thread holds \"a\" already");
+        assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    }
+}
+
+static void a_full_count_is_refused_too(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    dibs__holds_find(s->rt->serial, "a", 1)->count = UINT32_MAX;
+    expect_refused(s, "a", "this thread holds \"a\" already");
+    assert_status(DIBS_OVERFLOW, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+/* As without the flag: the thread must learn of the loss, and unlock. */
+static void a_lost_hold_is_lost(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, believed(LEASE) - 1);
+    assert_status(DIBS_BUSY, dibs_lock_with(s->rt, "a", FOREVER, &once));
+    stage_advance(s, 1);
+    for (size_t i = 0; i < (size_t)REFUSED * WAITS; i++)
+        assert_status(DIBS_LOST, dibs_lock_with(s->rt, "a", waits[i % WAITS], &refused[i / WAITS]));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_lock_with(s->rt, "a", FOREVER, &once));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    stage_settle(s);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &once));
+    assert_int_equal(hold_of(s->rt, "a").count, 1);
+}
+
+static void a_closing_runtime_says_so(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &once));
+    dibs_shutdown(s->rt);
+    assert_status(DIBS_CLOSED, dibs_lock_with(s->rt, "a", FOREVER, &once));
+    assert_status(DIBS_CLOSED, dibs_lock_with(s->rt, "b", FOREVER, &once));
+    assert_int_equal(hold_of(s->rt, "a").count, 1);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+}
+
+static void arguments_are_checked_first(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", -2, &once));
+    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){19, DIBS_NO_REENTRY}));
+    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_NO_REENTRY | 8}));
+}
+
+static void another_owner_is_somebody_else(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:no_reentry";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_lock_with(second, "a", 0, &once));
+    assert_string_equal(dibs_last_error(), "somebody else holds \"a\"");
+    assert_int_equal(stats_of(second).busy, 1);
+    assert_status(DIBS_OK, dibs_lock_with(second, "b", 0, &once));
+    assert_status(DIBS_BUSY, dibs_lock_with(s->rt, "b", 0, &once_fair));
+    assert_string_equal(dibs_last_error(), "somebody else holds \"b\"");
+    assert_int_equal(stats_of(s->rt).busy, 1);
+    assert_status(DIBS_BUSY, dibs_lock_with(second, "b", FOREVER, &once));
+    assert_string_equal(dibs_last_error(), "this thread holds \"b\" already");
+    dibs_close(second);
+}
+
+struct call {
+    dibs_runtime *rt;
+    const dibs_lock_options *options;
+    dibs_status status, nested;
+};
+
+static void lock_forever(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = dibs_lock_with(call->rt, "a", FOREVER, call->options);
+    call->nested = dibs_lock_with(call->rt, "a", FOREVER, call->options);
+}
+
+/* A thread with the flag waits for another thread's hold, and gets the lease handed over, as without the flag. */
+static void a_thread_waits_for_another(void **state)
+{
+    static const dibs_lock_options *const options[] = {&once, &once_fair};
+    stage *s = *state;
+    actor *other = actor_start();
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < 2; i++) {
+        struct call call = {.rt = s->rt, .options = options[i]};
+        assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+        assert_status(DIBS_BUSY, actor_lock_with(other, s->rt, "a", 0, options[i]));
+        actor_begin(other, lock_forever, &call);
+        stage_await_waiting(s, 1);
+        assert_status(DIBS_BUSY, dibs_lock_with(s->rt, "a", FOREVER, options[i]));
+        assert_int_equal(hold_of(s->rt, "a").count, 1);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        actor_finish(other);
+        assert_status(DIBS_OK, call.status);
+        assert_status(DIBS_BUSY, call.nested);
+        assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+        assert_status(DIBS_NOT_HELD, actor_check(other, s->rt, "a"));
+        assert_int_equal(stats_of(s->rt).busy, i + 1);
+    }
+    assert_int_equal(stats_of(s->rt).handed_off, 1); /* without DIBS_FAIR alone */
+    actor_end(other);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_thread_that_holds_the_lock_is_refused),
+        TEST(the_flag_speaks_of_its_own_call),
+        TEST(a_full_count_is_refused_too),
+        TEST(a_lost_hold_is_lost),
+        TEST(a_closing_runtime_says_so),
+        TEST(arguments_are_checked_first),
+        TEST(another_owner_is_somebody_else),
+        TEST(a_thread_waits_for_another),
+    };
+
+    return cmocka_run_group_tests_name("no_reentry", tests, NULL, NULL);
+}
