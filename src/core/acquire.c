@@ -419,6 +419,6 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
     dibs_status status = wish->flags & DIBS_FAIR ? ask_fairly(&acquire) : take_turn(&acquire);
     count_outcome(core, status);
     if (status == DIBS_OK)
-        dibs__holds_add(acquire.lease, dibs__lease_fence(acquire.lease));
+        dibs__holds_add(acquire.lease);
     return status;
 }

@@ -33,9 +33,9 @@ static void (*on_forgotten)(struct dibs__lease *lease); /* written with the same
 
 /* ------------------------------------------------------------------- index */
 
-static uint32_t hash_place(const struct table *t, uint64_t hash)
+static uint32_t hash_place(const struct table *t, uint32_t hash)
 {
-    return (uint32_t)hash & t->index_mask;
+    return hash & t->index_mask;
 }
 
 static void index_put(struct table *t, uint32_t number)
@@ -107,10 +107,10 @@ struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t n
                 return dibs__holds_last = &t->holds[i];
         return NULL;
     }
-    for (uint32_t at = hash_place(t, dibs__hash(name, name_size)); t->index[at] != NOTHING;
-         at = (at + 1) & t->index_mask) {
+    uint32_t hash = (uint32_t)dibs__hash(name, name_size);
+    for (uint32_t at = hash_place(t, hash); t->index[at] != NOTHING; at = (at + 1) & t->index_mask) {
         struct dibs__hold *hold = &t->holds[t->index[at]];
-        if (dibs__holds_is_it(hold, runtime, name, name_size))
+        if (hold->hash == hash && dibs__holds_is_it(hold, runtime, name, name_size))
             return dibs__holds_last = hold;
     }
     return NULL;
@@ -168,7 +168,7 @@ bool dibs__holds_reserve(void)
     return resize(t, t->cap ? t->cap * 2 : FEW);
 }
 
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
+struct dibs__hold *dibs__holds_add(struct dibs__lease *lease)
 {
     struct table *t = &table;
     struct dibs__hold *hold = &t->holds[t->count];
@@ -177,11 +177,7 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence)
     DIBS__REQUIRE(!dibs__holds_find(lease->runtime, lease->name, lease->name_size));
     *hold = (struct dibs__hold){
         .lease = lease,
-        .name = lease->name,
-        .runtime = lease->runtime,
-        .hash = dibs__hash(lease->name, lease->name_size),
-        .fence = fence,
-        .name_size = lease->name_size,
+        .hash = (uint32_t)dibs__hash(lease->name, lease->name_size),
         .count = 1,
     };
     t->count++;
@@ -229,7 +225,7 @@ struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
 {
     uint32_t at = *cursor < table.count ? *cursor : table.count;
 
-    while (at > 0 && table.holds[at - 1].runtime != runtime)
+    while (at > 0 && table.holds[at - 1].lease->runtime != runtime)
         at--;
     *cursor = at > 0 ? at - 1 : 0;
     return at > 0 ? &table.holds[at - 1] : NULL;

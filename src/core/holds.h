@@ -14,13 +14,9 @@
 #include "core/lease.h"
 
 struct dibs__hold {            /* the holding thread's */
-    struct dibs__lease *lease; /* with one reference */
-    const char *name;          /* the lease's */
-    uint64_t runtime;          /* its serial */
-    uint64_t hash;             /* of the name */
-    uint64_t fence;            /* of this hold: the lease may have a newer one in another thread's hands later */
-    size_t name_size;
-    uint32_t count; /* how many unlocks end the hold; at least 1 */
+    struct dibs__lease *lease; /* with one reference; its fence stays as long as the thread has the hold */
+    uint32_t hash;             /* the low bits of the name's */
+    uint32_t count;            /* how many unlocks end the hold; at least 1 */
 };
 
 /* NULL: the thread does not hold the name. The pointer is valid until the next add or remove. */
@@ -32,7 +28,9 @@ extern _Thread_local struct dibs__hold *dibs__holds_last;
 static inline bool dibs__holds_is_it(const struct dibs__hold *hold, uint64_t runtime, const char *name,
                                      size_t name_size)
 {
-    return hold->name_size == name_size && hold->runtime == runtime && dibs__same_bytes(hold->name, name, name_size);
+    const struct dibs__lease *lease = hold->lease;
+
+    return lease->name_size == name_size && lease->runtime == runtime && dibs__same_bytes(lease->name, name, name_size);
 }
 
 /*
@@ -51,7 +49,7 @@ static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const c
 bool dibs__holds_reserve(void);
 
 /* A new hold of count 1, which takes over the caller's reference. There must be room for it (dibs__holds_reserve). */
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, uint64_t fence);
+struct dibs__hold *dibs__holds_add(struct dibs__lease *lease);
 
 /* Takes the hold out of the table. Returns its lease; the reference becomes the caller's. */
 struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold);

@@ -134,7 +134,7 @@ dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t 
         return dibs__lock_not_held(name, error);
     int64_t now = dibs__now(runtime->clock);
     out->count = hold->count;
-    out->fence = hold->fence;
+    out->fence = dibs__lease_fence(hold->lease);
     out->lost = dibs__lease_is_lost(hold->lease, now);
     out->remaining_ms = dibs__lease_remaining_ms(hold->lease, now);
     return out->lost ? dibs__lock_lost(name, error) : DIBS_OK;
