@@ -4,8 +4,7 @@
  *     something was pushed (asker->push), or
  *     the thread is hinted (asker->hinted), or
  *     the runtime is closing, or
- *     the time comes to ask again: for the thread with the turn the cell's
- *     `ask_by`, for a fair one its deadline.
+ *     the time comes to ask again (asker->ask_by).
  * Whoever changes one of these rouses asker->ear.
  */
 #include "core/asker.h"
@@ -52,7 +51,7 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(lease->listing.listed && lease->asker);
+    DIBS__REQUIRE(lease->listing.at && lease->asker);
     dibs__tokens_take_out(&shard->tokens, lease);
     lease->token = *token;
     dibs__tokens_put(&shard->tokens, lease);
@@ -60,11 +59,14 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
     dibs__shard_mutex_unlock(&shard->mutex);
 }
 
-struct dibs__asker *dibs__asker_detach(struct dibs__lease *lease)
+struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__lease *lease)
 {
     struct dibs__asker *asker = lease->asker;
 
+    dibs__shard_mutex_held(&shard->mutex);
     DIBS__REQUIRE(!asker || !asker->ear);
+    if (asker && lease->listing.at)
+        dibs__tokens_take_out(&shard->tokens, lease);
     lease->asker = NULL;
     return asker;
 }
@@ -73,7 +75,7 @@ void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease)
 {
     uint64_t hash;
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
-    struct dibs__asker *asker = dibs__asker_detach(lease);
+    struct dibs__asker *asker = dibs__asker_detach(shard, lease);
 
     DIBS__REQUIRE(lease->fair);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -85,7 +87,7 @@ void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(lease->fair && lease->listing.listed);
+    DIBS__REQUIRE(lease->fair && lease->listing.at);
     dibs__cell_unlist(cell, lease);
     dibs__cell_drop_if_unused(cell);
     dibs__shard_mutex_unlock(&shard->mutex);
@@ -117,7 +119,7 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
     cell->said_taken = !sleep->outage;
     dibs__turn_answer_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
     cell->asleep = lease;
-    cell->ask_by = ask_by(cell, sleep->deadline, now);
+    lease->asker->ask_by = ask_by(cell, sleep->deadline, now);
 }
 
 /* Unlocks the mutex while the thread sleeps. */
@@ -129,7 +131,7 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
     asker->ear = sleep->ear;
     for (;;) {
         dibs__ear_reset(sleep->ear);
-        int64_t until = cell->asleep == lease ? cell->ask_by : sleep->deadline;
+        int64_t until = asker->ask_by;
         if (asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= until)
             break;
         dibs__shard_mutex_unlock(&cell->shard->mutex);
@@ -143,7 +145,8 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
                                     const struct dibs__sleep *sleep)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(lease->asker && lease->listing.listed && !lease->asker->ear);
+    DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->ear);
+    lease->asker->ask_by = sleep->deadline;
     if (!lease->fair)
         show_asleep(cells, cell, lease, sleep);
     sleep_for_the_store(cells, cell, lease, sleep);
@@ -158,6 +161,20 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
 
 /* ------------------------------------------------------- what the store says */
 
+/* The lease of that name and token which threads here ask for or hold; NULL: there is none. */
+static struct dibs__lease *find_lease(struct dibs__shard *shard, uint64_t hash, const char *name, uint64_t sequence)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, sequence);
+
+    if (lease)
+        return strcmp(lease->name, name) == 0 ? lease : NULL;
+    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, strlen(name));
+    for (lease = cell ? cell->leases : NULL; lease && lease->token.sequence != sequence;)
+        lease = lease->listing.next;
+    return lease;
+}
+
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant)
 {
     uint64_t hash, sequence;
@@ -165,10 +182,8 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     if (!dibs__token_sequence(grant->token, &sequence))
         return false;
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, grant->name, strlen(grant->name), &hash);
-    struct dibs__lease *lease = dibs__tokens_find(&shard->tokens, sequence);
+    struct dibs__lease *lease = find_lease(shard, hash, grant->name, sequence);
 
-    if (lease && strcmp(lease->name, grant->name) != 0)
-        lease = NULL;
     if (lease && lease->asker) {
         lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
         if (lease->asker->ear)

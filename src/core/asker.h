@@ -25,11 +25,14 @@ struct dibs__asker {
     struct dibs__answer answer; /* the asking thread's; only where `answered` */
     dibs_status status;         /* the asking thread's; only where `answered` */
     bool answered;              /* the asking thread's: the store has answered an ask that another thread made */
-    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);            /* the thread is to ask again at once */
-    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex); /* not looked at yet */
-    struct dibs__ear *ear DIBS__GUARDED_BY(dibs__shard_mutex);  /* of the thread; NULL: it is awake */
-    uint16_t token_size;                                        /* read-only; room for the token */
-    char token[];                                               /* the asking thread's: the text of the token */
+    bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
+    struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
+    struct dibs__ear *ear DIBS__GUARDED_BY(dibs__shard_mutex);     /* of the thread; NULL: it is awake */
+    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);            /* when the thread asks again; only with `ear` */
+    struct dibs__lease *chain DIBS__GUARDED_BY(dibs__shard_mutex); /* the next one whose token falls to the same bucket
+                                                                      (tokens.h) */
+    uint16_t token_size;                                           /* read-only; room for the token */
+    char token[];                                                  /* the asking thread's: the text of the token */
 };
 
 void dibs__asker_free(struct dibs__asker *asker); /* lease.c; NULL is fine */
@@ -72,7 +75,8 @@ void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease);
 void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease);
 
 /* The lease is granted: its asker, for the caller to free once the mutex is unlocked. NULL: it has none any more. */
-struct dibs__asker *dibs__asker_detach(struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
+struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__lease *lease)
+    DIBS__REQUIRES(dibs__shard_mutex);
 
 /* The store granted a lease by itself. False: no thread here asks for that token or holds its lease. */
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);

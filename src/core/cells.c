@@ -9,9 +9,9 @@ _Static_assert((DIBS__SHARDS & (DIBS__SHARDS - 1)) == 0, "a name falls to a shar
 
 /* -------------------------------------------------------- the cells of a shard */
 
-static struct dibs__cell *find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
-    DIBS__REQUIRES(dibs__shard_mutex)
+struct dibs__cell *dibs__shard_find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
 {
+    dibs__shard_mutex_held(&shard->mutex);
     struct dibs__cell *cell = shard->bucket_count ? shard->buckets[hash & (shard->bucket_count - 1)] : NULL;
 
     while (cell &&
@@ -49,7 +49,7 @@ static struct dibs__cell *take_memory(struct dibs__shard *shard, size_t name_siz
     struct dibs__cell *spare = shard->spare;
 
     if (!spare || spare->name_size < name_size)
-        return malloc(sizeof *spare + name_size + 1);
+        return malloc(sizeof *spare + name_size);
     shard->spare = NULL;
     return spare;
 }
@@ -78,7 +78,6 @@ static struct dibs__cell *add(struct dibs__shard *shard, uint64_t hash, const ch
     cell->hash = (uint32_t)hash;
     cell->name_size = (uint16_t)name_size;
     memcpy(cell->name, name, name_size);
-    cell->name[name_size] = '\0';
     cell->next = shard->buckets[hash & (shard->bucket_count - 1)];
     shard->buckets[hash & (shard->bucket_count - 1)] = cell;
     shard->count++;
@@ -104,7 +103,7 @@ static void remove_cell(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mute
 struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
 {
     dibs__shard_mutex_held(&shard->mutex);
-    struct dibs__cell *cell = find(shard, hash, name, name_size);
+    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, name_size);
     return cell ? cell : add(shard, hash, name, name_size);
 }
 
@@ -133,7 +132,7 @@ struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct
     uint64_t hash;
 
     *shard = dibs__cells_lock_shard(cells, lease->name, lease->name_size, &hash);
-    return find(*shard, hash, lease->name, lease->name_size);
+    return dibs__shard_find(*shard, hash, lease->name, lease->name_size);
 }
 
 /* -------------------------------------------------------- the leases of a cell */
@@ -141,32 +140,29 @@ struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!lease->listing.listed);
+    DIBS__REQUIRE(!lease->listing.at && lease->asker);
     dibs__lease_ref(lease);
-    lease->listing.listed = true;
-    lease->listing.previous = NULL;
     lease->listing.next = cell->leases;
+    lease->listing.at = &cell->leases;
     if (cell->leases)
-        cell->leases->listing.previous = lease;
+        cell->leases->listing.at = &lease->listing.next;
     cell->leases = lease;
     dibs__tokens_put(&cell->shard->tokens, lease);
 }
 
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease)
 {
-    struct dibs__lease *next = lease->listing.next, *previous = lease->listing.previous;
+    struct dibs__lease *next = lease->listing.next, **at = lease->listing.at;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
-    if (!lease->listing.listed)
+    if (!at)
         return;
-    if (previous)
-        previous->listing.next = next;
-    else
-        cell->leases = next;
+    *at = next;
     if (next)
-        next->listing.previous = previous;
-    lease->listing.listed = false;
-    dibs__tokens_take_out(&cell->shard->tokens, lease);
+        next->listing.at = at;
+    lease->listing.at = NULL;
+    if (lease->asker)
+        dibs__tokens_take_out(&cell->shard->tokens, lease);
     dibs__lease_unref(lease);
 }
 

@@ -18,9 +18,10 @@
  *             for the moment and the first that comes may take it
  *     free    neither; then no thread waits for the name
  * All leases that threads here ask the store for or hold are listed in their
- * cell, and in the shard by their tokens, the fair ones too: so a grant that
- * the store makes by itself finds its bid, or is known to be of a lease that is
- * held already. A cell with no turn, no lease and no waiter is removed.
+ * cell, the fair ones too, and in the shard by their tokens while they are asked
+ * for: so a grant that the store makes by itself finds its bid, or is known to
+ * be of a lease that is held already. A cell with no turn, no lease and no
+ * waiter is removed.
  */
 #ifndef DIBS_CORE_CELLS_H
 #define DIBS_CORE_CELLS_H
@@ -47,16 +48,14 @@ struct dibs__cell {
     bool turn_taken : 1 DIBS__GUARDED_BY(dibs__shard_mutex);
     bool said_taken : 1 DIBS__GUARDED_BY(dibs__shard_mutex); /* the store told the thread with the turn so */
     bool parked : 1 DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__lease *held DIBS__GUARDED_BY(dibs__shard_mutex);    /* one of `leases`; NULL: the name is not held */
-    struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex);  /* each with a reference */
-    struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex);  /* that wait for the name */
-    struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);    /* with one try (turn.c) */
-    struct dibs__lease *asleep DIBS__GUARDED_BY(dibs__shard_mutex);  /* for which the thread with the turn sleeps;
-                                                                        NULL: that thread is awake */
-    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);              /* when that thread asks again; only with asleep */
-    struct dibs__outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
-    int64_t outage_since DIBS__GUARDED_BY(dibs__shard_mutex);        /* when the first thread in a row met it */
-    char name[];                                                     /* read-only */
+    struct dibs__lease *held DIBS__GUARDED_BY(dibs__shard_mutex);   /* one of `leases`; NULL: the name is not held */
+    struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex); /* each with a reference */
+    struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* that wait for the name */
+    struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* with one try (turn.c) */
+    struct dibs__lease *asleep DIBS__GUARDED_BY(dibs__shard_mutex); /* for which the thread with the turn sleeps;
+                                                                       NULL: that thread is awake */
+    struct dibs__long_outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
+    char name[];                                                          /* read-only; without a NUL */
 };
 
 #define DIBS__CELLS_FEW 4
@@ -72,7 +71,7 @@ struct dibs__shard {
     size_t count DIBS__GUARDED_BY(dibs__shard_mutex);        /* of cells */
     const atomic_uint *to_wake DIBS__GUARDED_BY(dibs__shard_mutex); /* on which a thread sleeps that is to be woken as
                                                                        soon as the mutex is free (turn.h); NULL: none */
-    struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases that are listed in its cells */
+    struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases in its cells that have an asker */
 };
 
 struct dibs__cells {
@@ -90,14 +89,18 @@ struct dibs__shard *dibs__cells_lock_shard(struct dibs__cells *cells, const char
 struct dibs__cell *dibs__cells_lock_cell(struct dibs__cells *cells, const struct dibs__lease *lease,
                                          struct dibs__shard **shard) DIBS__ACQUIRES(dibs__shard_mutex);
 
+/* NULL: there is none. */
+struct dibs__cell *dibs__shard_find(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
 /* NULL: no memory. */
 struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t hash, const char *name, size_t name_size)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Lists the lease in its cell, which takes a reference, and by its token. It must not be listed. */
+/* Lists the lease, which has an asker, in its cell, which takes a reference, and by its token. */
 void dibs__cell_list(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
-/* Takes the lease off these lists, if it stands there. The cell may be unused afterwards. */
+/* Takes the lease off these lists, where it stands there. The cell may be unused afterwards. */
 void dibs__cell_unlist(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* Removes the cell if it has no turn, no lease and no waiter. */

@@ -25,11 +25,10 @@ DIBS__MUTEX_CLASS(dibs__renewals_mutex); /* of the renewals of a runtime (renewa
 
 struct dibs__asker;
 
-/* Where a lease is listed while threads of this process ask for it or hold it: in its cell, and by its token. */
+/* Where a lease is listed in its cell while threads of this process ask for it or hold it. */
 struct dibs__listing {
-    bool listed;
-    struct dibs__lease *next, *previous; /* in the cell */
-    struct dibs__lease *chain;           /* among the leases whose tokens fall to the same bucket (tokens.h) */
+    struct dibs__lease *next; /* in the cell */
+    struct dibs__lease **at;  /* what points to this lease: the cell, or `next` of another lease; NULL: not listed */
 };
 
 /* What only a lease needs that is extended. Guarded by the renewals' mutex. */
@@ -72,13 +71,14 @@ struct dibs__lease {
     atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
     atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
 
+    bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
+                                 read-only */
+    bool fixed, fair;         /* read-only */
+    uint16_t name_size;       /* read-only; without the NUL */
+    uint32_t asked_ms;        /* read-only; the length that was asked for */
     uint64_t runtime;         /* read-only; serial of the runtime */
     uint64_t store_fence;     /* of the grant; the asking thread's until the grant, then read-only */
     int64_t granted_at;       /* the asking thread's until the grant, then read-only */
-    uint32_t asked_ms;        /* read-only; the length that was asked for */
-    uint16_t name_size;       /* read-only; without the NUL */
-    bool fixed, fair;         /* read-only */
-    bool contended;           /* as store_fence; the thread had to wait for the lock */
     struct dibs__token token; /* written by the asking thread under the shard's mutex; read-only after the grant */
 
     struct dibs__asker *asker; /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,

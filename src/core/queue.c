@@ -3,15 +3,15 @@
 void dibs__queue_add(struct dibs__queue *queue, struct dibs__waiter *waiter)
 {
     DIBS__REQUIRE(!waiter->queue);
-    DIBS__REQUIRE(!queue->first == !queue->last);
     waiter->queue = queue;
     waiter->next = NULL;
-    waiter->previous = queue->last;
-    if (queue->last)
-        queue->last->next = waiter;
-    else
+    if (queue->first) {
+        waiter->previous = queue->first->previous;
+        waiter->previous->next = waiter;
+    } else {
         queue->first = waiter;
-    queue->last = waiter;
+    }
+    queue->first->previous = waiter;
 }
 
 void dibs__queue_remove(struct dibs__waiter *waiter)
@@ -20,14 +20,14 @@ void dibs__queue_remove(struct dibs__waiter *waiter)
 
     if (!queue)
         return;
-    DIBS__REQUIRE(queue->first && queue->last);
-    if (waiter->previous)
-        waiter->previous->next = waiter->next;
-    else
+    DIBS__REQUIRE(queue->first);
+    if (waiter == queue->first)
         queue->first = waiter->next;
+    else
+        waiter->previous->next = waiter->next;
     if (waiter->next)
         waiter->next->previous = waiter->previous;
-    else
-        queue->last = waiter->previous;
+    else if (queue->first)
+        queue->first->previous = waiter->previous;
     waiter->queue = NULL;
 }

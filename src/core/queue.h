@@ -19,9 +19,9 @@ enum dibs__waiter_state {
 
 /* A thread that waits for a name; on its stack. */
 struct dibs__waiter {
-    struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex); /* in which the thread waits; NULL: in none */
+    struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);     /* NULL: this is the last */
+    struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex); /* of the first: the last */
+    struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex);     /* in which the thread waits; NULL: in none */
     atomic_uint state;       /* atomic; a dibs__waiter_state. The thread sleeps on this word */
     dibs_status answer;      /* what the thread is to return, DIBS_OK: what its turn says. Written under the shard's
                                 mutex before SETTLED, then the thread's */
@@ -32,7 +32,6 @@ struct dibs__waiter {
 
 struct dibs__queue {
     struct dibs__waiter *first DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__waiter *last DIBS__GUARDED_BY(dibs__shard_mutex);
 };
 
 /* The waiter becomes the last. It must stand in no queue. */

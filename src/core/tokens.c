@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "core/asker.h"
+
 _Static_assert((DIBS__TOKENS_FEW & (DIBS__TOKENS_FEW - 1)) == 0, "a token falls to a bucket by bits of its sequence");
 
 static size_t bucket_count(const struct dibs__tokens *tokens)
@@ -19,7 +21,7 @@ static void chain(struct dibs__tokens *tokens, struct dibs__lease *lease) DIBS__
 {
     struct dibs__lease **at = bucket(tokens, lease->token.sequence);
 
-    lease->listing.chain = *at;
+    lease->asker->chain = *at;
     *at = lease;
 }
 
@@ -36,7 +38,7 @@ static void resize(struct dibs__tokens *tokens, size_t count) DIBS__REQUIRES(dib
     *tokens = (struct dibs__tokens){.many = many, .many_count = many ? count : 0, .count = old.count};
     for (size_t i = 0; i < bucket_count(&old); i++) {
         for (struct dibs__lease *lease = (old.many ? old.many : old.few)[i], *next; lease; lease = next) {
-            next = lease->listing.chain;
+            next = lease->asker->chain;
             chain(tokens, lease);
         }
     }
@@ -57,8 +59,8 @@ void dibs__tokens_take_out(struct dibs__tokens *tokens, struct dibs__lease *leas
 
     DIBS__REQUIRE(tokens->count > 0);
     while (*at != lease)
-        at = &(*at)->listing.chain;
-    *at = lease->listing.chain;
+        at = &(*at)->asker->chain;
+    *at = lease->asker->chain;
     tokens->count--;
     if (tokens->many && tokens->count <= tokens->many_count / 8)
         resize(tokens, tokens->count > 0 ? tokens->many_count / 2 : DIBS__TOKENS_FEW);
@@ -69,6 +71,6 @@ struct dibs__lease *dibs__tokens_find(const struct dibs__tokens *tokens, uint64_
     struct dibs__lease *lease = (tokens->many ? tokens->many : tokens->few)[sequence & (bucket_count(tokens) - 1)];
 
     while (lease && lease->token.sequence != sequence)
-        lease = lease->listing.chain;
+        lease = lease->asker->chain;
     return lease;
 }

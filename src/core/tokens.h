@@ -1,8 +1,8 @@
 /*
- * Leases by their tokens: so a grant that the store made by itself finds its
- * bid. The chains run through the leases (listing.chain), and the first buckets
- * are part of the table, so there is always room for a lease: without memory
- * for more buckets only the chains get longer.
+ * The leases that are asked for, by their tokens: so a grant that the store
+ * made by itself finds its bid. The chains run through the askers, and the first
+ * buckets are part of the table, so there is always room for a lease: without
+ * memory for more buckets only the chains get longer.
  *
  * A table has no mutex of its own: each belongs to a shard of cells, whose
  * mutex guards it.
@@ -22,7 +22,7 @@ struct dibs__tokens {
     size_t count;                              /* of the leases */
 };
 
-/* Takes no reference: the caller's must last until the lease is taken out. The token must not change meanwhile. */
+/* Takes no reference: the caller's must last until the lease is taken out. The token and the asker stay meanwhile. */
 void dibs__tokens_put(struct dibs__tokens *tokens, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
 
 /* The lease must be in the table. An empty table has no memory of its own. */

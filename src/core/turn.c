@@ -61,9 +61,9 @@ void dibs__turn_call(struct dibs__cell *cell, struct dibs__waiter *waiter)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
     dibs__queue_remove(waiter);
-    waiter->turn->outage_since = cell->outage ? cell->outage_since : 0;
+    waiter->turn->outage_since = cell->outage ? cell->outage->since : 0;
     if (cell->outage)
-        *waiter->turn->outage = *cell->outage;
+        *waiter->turn->outage = cell->outage->last;
     if (rouse(waiter, DIBS__WAITER_SETTLED))
         wake_when_unlocked(cell->shard, &waiter->state);
 }
@@ -96,10 +96,11 @@ void dibs__turn_note_outage(struct dibs__cell *cell, const struct dibs__outage *
     dibs__shard_mutex_held(&cell->shard->mutex);
     if (outage && !cell->outage) {
         cell->outage = malloc(sizeof *cell->outage);
-        cell->outage_since = now;
+        if (cell->outage)
+            cell->outage->since = now;
     }
     if (outage && cell->outage)
-        *cell->outage = *outage;
+        cell->outage->last = *outage;
     if (!outage) {
         free(cell->outage);
         cell->outage = NULL;
@@ -209,7 +210,7 @@ static dibs_status what_is_known(const struct dibs__cell *cell, struct dibs__tur
         return DIBS_TIMEOUT;
     if (!cell->outage)
         return DIBS_BUSY;
-    *turn->outage = *cell->outage;
+    *turn->outage = cell->outage->last;
     return turn->outage->error.status;
 }
 
@@ -218,9 +219,9 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
 {
     int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
 
-    if (!cell->asleep || by >= cell->ask_by)
+    if (!cell->asleep || by >= cell->asleep->asker->ask_by)
         return;
-    cell->ask_by = by;
+    cell->asleep->asker->ask_by = by;
     dibs__ear_rouse(cell->asleep->asker->ear);
 }
 
@@ -319,7 +320,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
 
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(cell->turn_taken && !cell->held && !lease->fair);
-    struct dibs__asker *asker = dibs__asker_detach(lease);
+    struct dibs__asker *asker = dibs__asker_detach(shard, lease);
     dibs__turn_note_outage(cell, NULL, 0);
     cell->said_taken = false;
     dibs__turn_answer_tries(cell, NULL);

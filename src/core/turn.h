@@ -23,6 +23,12 @@ struct dibs__outage {
     bool unmet; /* the store grants the name and takes it back, because too few replicas acknowledge */
 };
 
+/* An outage that the threads with the turn ride out, one after the other. */
+struct dibs__long_outage {
+    struct dibs__outage last; /* as it was met last */
+    int64_t since;            /* when the first of these threads met it */
+};
+
 struct dibs__turn {
     /* What the caller wants. */
     const char *name;
