@@ -17,7 +17,7 @@
 void dibs__asker_begin(struct dibs__cell *cell, struct dibs__lease *lease)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(cell->turn_taken && lease->asker && !lease->fair);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && lease->asker && !lease->fair);
     dibs__cell_list(cell, lease);
     dibs__shard_mutex_unlock(&cell->shard->mutex);
 }
@@ -114,11 +114,11 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
 {
     int64_t now = dibs__now(cells->clock);
 
-    DIBS__REQUIRE(cell->turn_taken && !cell->asleep);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
     dibs__turn_note_outage(cell, sleep->outage, now);
     cell->said_taken = !sleep->outage;
     dibs__turn_answer_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
-    cell->asleep = lease;
+    cell->lease = lease;
     lease->asker->ask_by = ask_by(cell, sleep->deadline, now);
 }
 
@@ -151,7 +151,7 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
         show_asleep(cells, cell, lease, sleep);
     sleep_for_the_store(cells, cell, lease, sleep);
     if (!lease->fair)
-        cell->asleep = NULL;
+        cell->lease = NULL;
     struct dibs__push push = lease->asker->push;
     lease->asker->push.fence = 0;
     lease->asker->hinted = false;

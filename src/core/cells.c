@@ -110,8 +110,8 @@ struct dibs__cell *dibs__shard_find_or_add(struct dibs__shard *shard, uint64_t h
 void dibs__cell_drop_if_unused(struct dibs__cell *cell)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!cell->held || cell->leases);
-    if (!cell->turn_taken && !cell->leases && !cell->waiters.first && !cell->tries.first)
+    DIBS__REQUIRE(!dibs__cell_is_held(cell) || cell->leases);
+    if (cell->state == DIBS__CELL_FREE && !cell->leases && !cell->waiters.first && !cell->tries.first)
         remove_cell(cell);
 }
 

@@ -12,11 +12,6 @@
  * leaf: no other mutex is taken, no store asked and no callback called while it
  * is held. What a thread waits for stands in turn.c and asker.c.
  *
- * A cell is in one of these states:
- *     asked   `turn_taken`: one thread has the turn
- *     held    `held`: a thread has the lease; or, `parked`, no thread has it
- *             for the moment and the first that comes may take it
- *     free    neither; then no thread waits for the name
  * All leases that threads here ask the store for or hold are listed in their
  * cell, the fair ones too, and in the shard by their tokens while they are asked
  * for: so a grant that the store makes by itself finds its bid, or is known to
@@ -40,23 +35,36 @@ void dibs__cells_free(struct dibs__cells *cells); /* no thread is inside; NULL i
 
 /* ------------------------------------- for the files that work on cells: turn.c, asker.c, handover.c */
 
+/* What the threads of this process do with a name, but for those that ask for a fair lock. */
+enum dibs__cell_state {
+    DIBS__CELL_FREE,  /* nothing, and no thread waits for the name */
+    DIBS__CELL_ASKED, /* one thread has the turn */
+    DIBS__CELL_HELD,  /* one thread has the lease */
+    DIBS__CELL_PARKED /* no thread has the lease for the moment, and the first that comes may take it */
+};
+
 struct dibs__cell {
-    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex); /* in the shard's bucket */
-    struct dibs__shard *shard;                                   /* read-only */
-    uint32_t hash;                                               /* read-only; the low bits of the name's */
-    uint16_t name_size;                                          /* read-only */
-    bool turn_taken : 1 DIBS__GUARDED_BY(dibs__shard_mutex);
-    bool said_taken : 1 DIBS__GUARDED_BY(dibs__shard_mutex); /* the store told the thread with the turn so */
-    bool parked : 1 DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__lease *held DIBS__GUARDED_BY(dibs__shard_mutex);   /* one of `leases`; NULL: the name is not held */
+    struct dibs__cell *next DIBS__GUARDED_BY(dibs__shard_mutex);    /* in the shard's bucket */
+    struct dibs__shard *shard;                                      /* read-only */
+    uint32_t hash;                                                  /* read-only; the low bits of the name's */
+    uint16_t name_size;                                             /* read-only */
+    uint8_t state DIBS__GUARDED_BY(dibs__shard_mutex);              /* a dibs__cell_state */
+    bool said_taken DIBS__GUARDED_BY(dibs__shard_mutex);            /* the store told the thread with the turn so */
+    struct dibs__lease *lease DIBS__GUARDED_BY(dibs__shard_mutex);  /* one of `leases`. HELD, PARKED: that lease. ASKED:
+                                                                       for which the thread with the turn sleeps, NULL:
+                                                                       that thread is awake. FREE: NULL */
     struct dibs__lease *leases DIBS__GUARDED_BY(dibs__shard_mutex); /* each with a reference */
     struct dibs__queue waiters DIBS__GUARDED_BY(dibs__shard_mutex); /* that wait for the name */
     struct dibs__queue tries DIBS__GUARDED_BY(dibs__shard_mutex);   /* with one try (turn.c) */
-    struct dibs__lease *asleep DIBS__GUARDED_BY(dibs__shard_mutex); /* for which the thread with the turn sleeps;
-                                                                       NULL: that thread is awake */
     struct dibs__long_outage *outage DIBS__GUARDED_BY(dibs__shard_mutex); /* that the thread with the turn rides out */
     char name[];                                                          /* read-only; without a NUL */
 };
+
+/* Whether a thread here has the lease, or may take it. A fair lease does not count. */
+static inline bool dibs__cell_is_held(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return cell->state == DIBS__CELL_HELD || cell->state == DIBS__CELL_PARKED;
+}
 
 #define DIBS__CELLS_FEW 4
 

@@ -22,12 +22,12 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
 {
     struct dibs__waiter *first = cell->waiters.first;
 
-    DIBS__REQUIRE(first && cell->held && !cell->parked);
+    DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
     if (now - first->since > LONG_WAIT) {
         dibs__turn_take_over(cell, first->turn);
         dibs__turn_call(cell, first);
     } else {
-        cell->parked = true;
+        cell->state = DIBS__CELL_PARKED;
         dibs__turn_nudge(cell->shard, first);
     }
 }
@@ -39,7 +39,7 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
     struct dibs__cell *cell = dibs__cells_lock_cell(cells, lease, &shard);
 
     DIBS__REQUIRE(!lease->asker);
-    if (cell && cell->held == lease && cell->waiters.first) {
+    if (cell && dibs__cell_is_held(cell) && cell->lease == lease && cell->waiters.first) {
         const struct dibs__turn *turn = cell->waiters.first->turn;
         int64_t now = dibs__now(cells->clock);
         *next = (struct dibs__wanted){turn->lease_ms, turn->fixed};
@@ -71,7 +71,7 @@ bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, st
 
     DIBS__REQUIRE(lease != next && (!next || next->asker));
     if (cell) {
-        bool was_held = cell->held == lease;
+        bool was_held = dibs__cell_is_held(cell) && cell->lease == lease;
         dibs__cell_unlist(cell, lease);
         passed = was_held && pass_on_after(cell, next);
         if (next && !passed)

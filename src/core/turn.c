@@ -1,7 +1,7 @@
 /*
  * Lock discipline: that of cells.h. A waiter sleeps on its own word until
  *     it is called (it has what turn->kind says) or has its `answer`: SETTLED, or
- *     the lease is parked, the waiter is the first, and the lease fits, or
+ *     the cell is PARKED, the waiter is the first, and the lease fits, or
  *     the runtime is closing, or its deadline passes.
  * The word is changed under the mutex. A waiter that is SETTLED leaves without
  * the mutex, so nothing of it is touched afterwards: its thread is woken by the
@@ -109,27 +109,27 @@ void dibs__turn_note_outage(struct dibs__cell *cell, const struct dibs__outage *
 
 bool dibs__turn_fits(const struct dibs__lease *lease, const struct dibs__turn *turn)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a cell that is parked has a lease */
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is PARKED has a lease */
     return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
 }
 
 void dibs__turn_take_over(struct dibs__cell *cell, struct dibs__turn *turn)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(cell->held && !cell->held->fair && dibs__turn_fits(cell->held, turn));
-    cell->parked = false;
-    atomic_fetch_add_explicit(&cell->held->step, 1, memory_order_relaxed);
-    dibs__lease_ref(cell->held);
+    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->fair && dibs__turn_fits(cell->lease, turn));
+    cell->state = DIBS__CELL_HELD;
+    atomic_fetch_add_explicit(&cell->lease->step, 1, memory_order_relaxed);
+    dibs__lease_ref(cell->lease);
     turn->kind = DIBS__TURN_HANDED;
-    turn->lease = cell->held;
+    turn->lease = cell->lease;
 }
 
 void dibs__turn_let_go(struct dibs__cell *cell)
 {
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(cell->held && !cell->turn_taken);
-    cell->held = NULL;
-    cell->parked = false;
+    DIBS__REQUIRE(dibs__cell_is_held(cell));
+    cell->state = DIBS__CELL_FREE;
+    cell->lease = NULL;
 }
 
 void dibs__turn_pass_on(struct dibs__cell *cell)
@@ -137,8 +137,8 @@ void dibs__turn_pass_on(struct dibs__cell *cell)
     struct dibs__waiter *next = cell->waiters.first ? cell->waiters.first : cell->tries.first;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!cell->held && !cell->asleep);
-    cell->turn_taken = next != NULL;
+    DIBS__REQUIRE(!dibs__cell_is_held(cell) && !cell->lease);
+    cell->state = next ? DIBS__CELL_ASKED : DIBS__CELL_FREE;
     if (next) {
         dibs__turn_call(cell, next);
         return;
@@ -153,12 +153,12 @@ bool dibs__turn_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
     struct dibs__waiter *first = cell->waiters.first;
 
     dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!cell->held && lease->asker);
+    DIBS__REQUIRE(!dibs__cell_is_held(cell) && lease->asker);
     if (!first || !dibs__turn_fits(lease, first->turn))
         return false;
     dibs__lease_ref(lease);
     first->turn->lease = lease;
-    cell->turn_taken = true;
+    cell->state = DIBS__CELL_ASKED;
     dibs__turn_call(cell, first);
     return true;
 }
@@ -169,25 +169,26 @@ bool dibs__turn_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
 static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__turn *turn)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    if (cell->held && dibs__lease_is_lost(cell->held, dibs__now(cells->clock))) {
+    if (dibs__cell_is_held(cell) && dibs__lease_is_lost(cell->lease, dibs__now(cells->clock))) {
         dibs__turn_let_go(cell);
         if (cell->waiters.first)
             dibs__turn_pass_on(cell);
     }
-    if (cell->parked && dibs__turn_fits(cell->held, turn)) {
+    if (cell->state == DIBS__CELL_PARKED && dibs__turn_fits(cell->lease, turn)) {
         dibs__turn_take_over(cell, turn);
         return true;
     }
-    if (cell->held || cell->turn_taken)
+    if (cell->state != DIBS__CELL_FREE)
         return false;
-    cell->turn_taken = true;
+    cell->state = DIBS__CELL_ASKED;
     return true;
 }
 
 static bool is_first_at_parked(const struct dibs__cell *cell, const struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return cell->parked && cell->waiters.first == waiter && dibs__turn_fits(cell->held, waiter->turn);
+    return cell->state == DIBS__CELL_PARKED && cell->waiters.first == waiter &&
+           dibs__turn_fits(cell->lease, waiter->turn);
 }
 
 static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__waiter *waiter)
@@ -199,7 +200,7 @@ static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *ce
 
 static bool is_known(const struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return cell->held || cell->said_taken || cell->outage;
+    return dibs__cell_is_held(cell) || cell->said_taken || cell->outage;
 }
 
 /* What a thread that did not get the name is told. */
@@ -219,10 +220,10 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
 {
     int64_t by = dibs__after_ms(now, turn->lease_ms / 3);
 
-    if (!cell->asleep || by >= cell->asleep->asker->ask_by)
+    if (cell->state != DIBS__CELL_ASKED || !cell->lease || by >= cell->lease->asker->ask_by)
         return;
-    cell->asleep->asker->ask_by = by;
-    dibs__ear_rouse(cell->asleep->asker->ear);
+    cell->lease->asker->ask_by = by;
+    dibs__ear_rouse(cell->lease->asker->ear);
 }
 
 static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
@@ -319,7 +320,7 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(cell->turn_taken && !cell->held && !lease->fair);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease && !lease->fair);
     struct dibs__asker *asker = dibs__asker_detach(shard, lease);
     dibs__turn_note_outage(cell, NULL, 0);
     cell->said_taken = false;
@@ -328,8 +329,8 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
         dibs__cell_unlist(cell, lease);
         dibs__turn_pass_on(cell);
     } else {
-        cell->held = lease;
-        cell->turn_taken = false;
+        cell->state = DIBS__CELL_HELD;
+        cell->lease = lease;
     }
     dibs__turn_unlock(shard);
     dibs__asker_free(asker);
@@ -367,7 +368,7 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
     struct dibs__shard *shard = cell->shard;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    DIBS__REQUIRE(cell->turn_taken && !cell->held);
+    DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
     learn(cell, leaving, dibs__now(cells->clock));
     bool passed = leaving->pass_on && dibs__turn_pass_on_with(cell, lease);
     if (lease && !passed)
