@@ -138,6 +138,11 @@ struct dibs__lease *dibs__heap_first(const struct dibs__heap *heap)
     return heap->groups > 0 ? heap->leaders[0] : NULL;
 }
 
+struct dibs__lease *dibs__heap_last(const struct dibs__heap *heap)
+{
+    return heap->groups > 0 ? heap->leaders[heap->groups - 1] : NULL;
+}
+
 void dibs__heap_free(struct dibs__heap *heap)
 {
     free(heap->leaders);

@@ -47,9 +47,18 @@ struct dibs__lease *dibs__heap_take_all(struct dibs__heap *heap) DIBS__REQUIRES(
 /* A lease that is due first; NULL: the heap is empty. */
 struct dibs__lease *dibs__heap_first(const struct dibs__heap *heap) DIBS__REQUIRES(dibs__renewals_mutex);
 
+/* A lease of the group that was made last, mostly: to be `beside` a lease that is added. NULL: the heap is empty. */
+struct dibs__lease *dibs__heap_last(const struct dibs__heap *heap) DIBS__REQUIRES(dibs__renewals_mutex);
+
 static inline bool dibs__heap_has(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     return lease->upkeep.place != 0;
+}
+
+/* When the lease is due; DIBS__NEVER: it is not in the heap, or NULL. */
+static inline int64_t dibs__heap_due(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease && dibs__heap_has(lease) ? lease->upkeep.due : DIBS__NEVER;
 }
 
 void dibs__heap_free(struct dibs__heap *heap); /* the memory of the heap, not the leases */

@@ -66,7 +66,7 @@ static void unschedule(struct dibs__renewals *r, struct dibs__lease *lease) DIBS
 static void reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    int64_t due = dibs__upkeep_plan(lease);
+    int64_t due = dibs__upkeep_plan(lease, dibs__heap_due(beside));
 
     dibs__heap_move(&r->heap, lease, due, beside);
     dibs__scheduler_wake_by(r->config.scheduler, due);
@@ -145,7 +145,7 @@ static struct dibs__lease *last_of(const struct round *round)
 static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
                    int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease->upkeep.due <= now || (round->sent && dibs__upkeep_is_due(lease, true, now, r->config.renew_ms));
+    return lease->upkeep.due <= now || (round->sent && dibs__upkeep_is_due(lease, now, r->config.renew_ms));
 }
 
 /* The lease is due: sorts it into the round. */
@@ -164,16 +164,9 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         lease->upkeep.risk_at = DIBS__NEVER;
         round->at_risk[round->risk_count++] = to_tell(lease);
     }
-    if (dibs__upkeep_is_due(lease, round->sent != NULL, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
+    if (dibs__upkeep_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
         dibs__upkeep_retry(lease, now);
     reschedule(r, lease, beside);
-}
-
-static int64_t next_due(const struct dibs__renewals *r) DIBS__REQUIRES(dibs__renewals_mutex)
-{
-    const struct dibs__lease *first = dibs__heap_first(&r->heap);
-
-    return first ? first->upkeep.due : DIBS__NEVER;
 }
 
 /* Takes what is due, at most as much as a round holds. */
@@ -191,7 +184,7 @@ static void collect(struct dibs__renewals *r, struct round *round)
             break;
         look_at(r, round, lease, now);
     }
-    round->more = next_due(r) <= now;
+    round->more = dibs__heap_due(dibs__heap_first(&r->heap)) <= now;
     memcpy(round->why, r->last_failure.detail, sizeof round->why);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -216,7 +209,7 @@ static size_t interest(void *context, struct pollfd *fds, int64_t *deadline)
 
     (void)fds;
     dibs__renewals_mutex_lock(&r->mutex);
-    *deadline = next_due(r);
+    *deadline = dibs__heap_due(dibs__heap_first(&r->heap));
     dibs__renewals_mutex_unlock(&r->mutex);
     return 0;
 }
@@ -338,8 +331,9 @@ void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uin
     doubt(r, lease);
     DIBS__REQUIRE(!lease->upkeep.listed);
     lease->upkeep.listed = true;
-    lease->upkeep.due = dibs__upkeep_plan(lease);
-    dibs__heap_add(&r->heap, lease, NULL);
+    struct dibs__lease *beside = dibs__heap_last(&r->heap);
+    lease->upkeep.due = dibs__upkeep_plan(lease, dibs__heap_due(beside));
+    dibs__heap_add(&r->heap, lease, beside);
     dibs__scheduler_wake_by(r->config.scheduler, lease->upkeep.due);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -395,7 +389,7 @@ void dibs__renewals_server_changed(struct dibs__renewals *r)
     for (struct dibs__lease *next = dibs__heap_take_all(&r->heap); (lease = next); beside = lease) {
         next = lease->upkeep.next;
         doubt(r, lease);
-        lease->upkeep.due = dibs__upkeep_plan(lease);
+        lease->upkeep.due = dibs__upkeep_plan(lease, dibs__heap_due(beside));
         dibs__heap_add(&r->heap, lease, beside);
         dibs__scheduler_wake_by(r->config.scheduler, lease->upkeep.due);
     }

@@ -3,7 +3,8 @@
 #define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
 #define RETRY_MOST_MS 1000
 #define EXTEND_RETRY_MS 10 /* sooner, because a thread waits for an extension */
-#define ALONG 8            /* a renewal is sent earlier by this part of its period if others are due */
+#define ALONG 8            /* a renewal is sent earlier by this part of its period if the lease is looked at then */
+#define MOMENT 1024        /* a lease is looked at sooner than need be by this part of its length at most */
 
 /* -------------------------------------------------------------------- times */
 
@@ -74,7 +75,7 @@ void dibs__upkeep_doubt(struct dibs__lease *lease)
     lease->upkeep.renew_at = 0;
 }
 
-int64_t dibs__upkeep_plan(const struct dibs__lease *lease)
+int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other)
 {
     int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
 
@@ -82,16 +83,18 @@ int64_t dibs__upkeep_plan(const struct dibs__lease *lease)
         due = lease->upkeep.risk_at;
     if (!lease->upkeep.in_flight && lease->upkeep.renew_at < due)
         due = lease->upkeep.renew_at;
+    if (other < due && due - other <= lease->upkeep.lease_ms * DIBS__NS_PER_MS / MOMENT)
+        return other;
     return due;
 }
 
-bool dibs__upkeep_is_due(const struct dibs__lease *lease, bool along, int64_t now, uint32_t renew_ms)
+bool dibs__upkeep_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
 {
     int64_t renew_at = lease->upkeep.renew_at;
 
     if (lease->upkeep.in_flight || renew_at == DIBS__NEVER)
         return false;
-    if (along && !lease->upkeep.failed)
+    if (!lease->upkeep.failed)
         renew_at -= period(renew_ms, sure_ms(lease->upkeep.lease_ms, cut_ms_of(lease))) / ALONG;
     return now >= renew_at;
 }

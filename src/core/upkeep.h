@@ -16,15 +16,19 @@ void dibs__upkeep_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t pr
 /* The lease is unproven: it is to be renewed or restored at once. */
 void dibs__upkeep_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* When the renewals must look at the lease: at its deadline, when it is at risk, or when it is to be renewed. */
-int64_t dibs__upkeep_plan(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+/*
+ * When the renewals are to look at the lease: at its deadline, when it is at
+ * risk, or when it is to be renewed; or at `other`, when they look at another
+ * lease, where that is a moment sooner: then both are one group of the heap.
+ */
+int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
- * Whether the lease is to be renewed now. along: a request goes to the store
- * anyway: then it also takes along what would be due a little later, so that
- * leases which are due close together cost one request.
+ * Whether the lease, which the renewals look at, is to be renewed now: also
+ * where that would be due a little later, so that leases which are due close
+ * together cost one request.
  */
-bool dibs__upkeep_is_due(const struct dibs__lease *lease, bool along, int64_t now, uint32_t renew_ms)
+bool dibs__upkeep_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
     DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* Fills in a request that renews the lease, and extends it if that was asked for. None may be in flight. token: its
