@@ -59,6 +59,8 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->unended = channel->unended;
     view->may_publish = channel->link->may_publish;
     view->cluster = channel->link->cluster;
+    view->tracks_keys = channel->link->tracks_keys;
+    view->tracked = channel->link->tracked;
     view->server = dibs__link_server(channel->link);
     view->scripts = &channel->endpoint->scripts;
 }
@@ -95,6 +97,14 @@ void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int
     channel_mutex_lock(&channel->mutex);
     if (channel->link && channel->serial == serial)
         channel->link->server_ahead_us = server_ahead_us;
+    channel_mutex_unlock(&channel->mutex);
+}
+
+void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial)
+{
+    channel_mutex_lock(&channel->mutex);
+    if (channel->link && channel->serial == serial)
+        channel->link->tracked = true;
     channel_mutex_unlock(&channel->mutex);
 }
 

@@ -83,6 +83,8 @@ struct dibs__link_view {
     uint64_t unended; /* what was sent on connections up to this serial may still arrive; 0: on none */
     bool may_publish;
     bool cluster;
+    bool tracks_keys;
+    bool tracked;
     uint64_t server;      /* see dibs__link_server */
     atomic_uint *scripts; /* of the endpoint: a hint, one bit for each script that the server has */
 };
@@ -107,6 +109,9 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
 /* Connects unless a connection stands. Blocks, at most until the deadline and for the connect timeout. */
 dibs_status dibs__channel_open(struct dibs__channel *channel, int64_t deadline, struct dibs__link_view *view,
                                struct dibs__error *error);
+
+/* From now on the server tracks what is read on the connection of that serial. */
+void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial);
 
 /*
  * Sends a command on the connection of that serial. The request is to be given

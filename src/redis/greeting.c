@@ -127,9 +127,28 @@ static bool take_client(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-static bool take_run_id(struct dibs__link *link, const redisReply *reply)
+/*
+ * "7.0.5" and later: before, a client that tracks keys is told of what it changes
+ * by scripts itself. (Valkey calls itself 7.2.4 here.)
+ */
+static bool tracks_keys(const char *version)
+{
+    static const long least[] = {7, 0, 5};
+
+    for (size_t i = 0; version && i < sizeof least / sizeof *least; i++) {
+        char *end;
+        long number = strtol(version, &end, 10);
+        if (end == version || number != least[i])
+            return end != version && number > least[i];
+        version = *end == '.' ? end + 1 : end;
+    }
+    return version != NULL;
+}
+
+static bool take_server(struct dibs__link *link, const redisReply *reply)
 {
     take_id(link->id.run_id, reply, "run_id:");
+    link->tracks_keys = tracks_keys(info_of(reply, "redis_version:"));
     link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) != 0;
     return true;
 }
@@ -212,7 +231,7 @@ static const struct command greeting[] = {
     {FIRST, "SELECT", {"SELECT", DATABASE}, 0, needs_select, always, NULL},
     {FIRST, "CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, unless_optional, NULL},
     {FIRST, "CLIENT ID", {"CLIENT", "ID"}, 0, NULL, unless_optional, take_client},
-    {FIRST, "INFO", {"INFO", "server"}, 0, NULL, unless_optional, take_run_id},
+    {FIRST, "INFO", {"INFO", "server"}, 0, NULL, unless_optional, take_server},
     {FIRST, "CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, NULL, unless_optional, take_may_kill},
     {FIRST, "TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
     {FIRST, "INFO", {"INFO", "replication"}, 0, runs_scripts, unless_optional, take_replication_id},

@@ -58,9 +58,11 @@ struct dibs__link {
     bool ended_before;                     /* the link before has ended at the server, or was another server's */
     bool may_publish;                      /* to the endpoint's channel */
     bool cluster;                          /* the server is part of a cluster */
+    bool tracks_keys;                      /* CLIENT TRACKING does what is needed here */
     char replication_id[DIBS__RUN_ID + 1]; /* of the server's data; "": not known */
     int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
                                 channel's mutex once ready */
+    bool tracked;            /* the server tracks what is read here; guarded by the channel's mutex once ready */
     char in[DIBS__IN];       /* the receiving thread's; not on the stack, which may be small */
 };
 

@@ -30,6 +30,9 @@ struct dibs__subscriber_hooks {
 
     /* Any thread that attends or listens. Any bytes; theirs only during the call. */
     void (*message)(void *context, const char *bytes, size_t size);
+
+    /* The same, once changes are heard: the key was changed, or forgotten by the tracking. NULL: so were all keys. */
+    void (*changed)(void *context, const char *key, size_t size);
 };
 
 struct dibs__subscriber;
@@ -69,6 +72,15 @@ void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t ser
  * still stands, so whoever relies on it will be told when it is lost. Cheap.
  */
 bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial);
+
+/*
+ * From now on each subscription also hears which keys have changed that the
+ * server tracks for this client (CLIENT TRACKING with REDIRECT), where the
+ * account may. The scheduler's. True: the subscription that stands does hear
+ * that: its serial, and the id of its client, to which the messages are to be
+ * redirected.
+ */
+bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t *serial, int64_t *client);
 
 /*
  * Waits until the ear is roused, which whoever is told of a message may do,

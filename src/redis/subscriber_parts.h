@@ -49,7 +49,8 @@
 
 #include "redis/subscriber.h"
 
-#define DIBS__DEAF_FIRST_MS 10 /* the first pause between subscriptions that nothing confirms */
+#define DIBS__CHANGES "__redis__:invalidate" /* the channel on which Redis tells what has changed */
+#define DIBS__DEAF_FIRST_MS 10               /* the first pause between subscriptions that nothing confirms */
 
 DIBS__MUTEX_CLASS(subscriber_mutex);
 
@@ -82,6 +83,8 @@ struct dibs__subscriber {
     bool asked;                   /* the scheduler thread's; SUBSCRIBE was sent on this link */
     bool standing;                /* the scheduler thread's, and read by the reading role; SUBSCRIBE was confirmed on
                                      this link */
+    bool hears_wanted;            /* the scheduler thread's; changes are to be heard */
+    bool hears_asked;             /* the scheduler thread's; that was asked for on this link */
     bool relied_on;               /* the scheduler thread's; a subscription stood, and no try has failed since */
     uint64_t last_serial;         /* the scheduler thread's, and read by the reading role; of the last subscription
                                      that stood, or stands */
@@ -101,6 +104,7 @@ struct dibs__subscriber {
     atomic_uint in_vain;         /* atomic; the scheduler's; subscriptions in a row that nothing confirmed */
     atomic_uint_fast64_t serial; /* atomic; of the subscription that stands and is trusted; 0: none */
     atomic_uint_fast64_t confirmed; /* atomic; the newest subscription of which it is known that the server had it */
+    atomic_uint_fast64_t hears;     /* atomic; the newest subscription that hears changes */
     atomic_uint tries;              /* atomic; changed under mutex; how many have ended */
 
     struct dibs__mutex mutex;

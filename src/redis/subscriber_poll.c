@@ -71,7 +71,7 @@ static void drop_link(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__
         subscriber->last_id = subscriber->link->id;
     dibs__link_free(subscriber->link);
     subscriber->link = NULL;
-    subscriber->asked = subscriber->standing = false;
+    subscriber->asked = subscriber->hears_asked = subscriber->standing = false;
     subscriber->pinged_after = DIBS__NEVER;
 }
 
@@ -199,12 +199,25 @@ static bool is_over(struct dibs__subscriber *subscriber)
     return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 || atomic_load(&subscriber->broken);
 }
 
+static bool is_to_ask_for_changes(const struct dibs__subscriber *subscriber)
+{
+    return subscriber->hears_wanted && !subscriber->hears_asked;
+}
+
+static dibs_status ask_for_changes(struct dibs__subscriber *subscriber, struct dibs__error *error)
+{
+    if (!is_to_ask_for_changes(subscriber))
+        return DIBS_OK;
+    subscriber->hears_asked = true;
+    return ask(subscriber, "SUBSCRIBE", DIBS__CHANGES, error);
+}
+
 /* False: the link is of no use any more. */
 static bool send_what_is_due(struct dibs__subscriber *subscriber, int64_t now)
 {
     struct dibs__error error;
 
-    return ping_after_silence(subscriber, now, &error) == DIBS_OK &&
+    return ping_after_silence(subscriber, now, &error) == DIBS_OK && ask_for_changes(subscriber, &error) == DIBS_OK &&
            dibs__link_send_out(subscriber->link, &error) == DIBS_OK;
 }
 
@@ -259,7 +272,7 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
 /* When something is to be done about a subscription that stands, whatever its descriptor does. */
 static int64_t next_time(struct dibs__subscriber *subscriber)
 {
-    if (is_over(subscriber))
+    if (is_over(subscriber) || is_to_ask_for_changes(subscriber))
         return 0;
     if (is_pinged(subscriber))
         return subscriber->pinged_until;
@@ -302,4 +315,14 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
     } else {
         *deadline = next_try(subscriber);
     }
+}
+
+bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t *serial, int64_t *client)
+{
+    subscriber->hears_wanted = true;
+    *serial = dibs__subscriber_serial(subscriber);
+    if (!subscriber->standing || *serial == 0 || *serial != atomic_load(&subscriber->hears))
+        return false;
+    *client = subscriber->link->id.client;
+    return *client > 0;
 }

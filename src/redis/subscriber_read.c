@@ -14,11 +14,16 @@ static bool is_text(const redisReply *reply, const char *text)
     return reply->type == REDIS_REPLY_STRING && (size_t)reply->len == size && memcmp(reply->str, text, size) == 0;
 }
 
-/* An event of our channel: the event's name, the channel's name, and something of that type. */
-static bool is_event(const struct dibs__subscriber *subscriber, const redisReply *reply, const char *event, int type)
+/* An event of a channel: the event's name, the channel's name, and something of that type. */
+static bool is_event_of(const char *channel, const redisReply *reply, const char *event, int type)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
-           is_text(reply->element[1], subscriber->endpoint->channel) && reply->element[2]->type == type;
+           is_text(reply->element[1], channel) && reply->element[2]->type == type;
+}
+
+static bool is_event(const struct dibs__subscriber *subscriber, const redisReply *reply, const char *event, int type)
+{
+    return is_event_of(subscriber->endpoint->channel, reply, event, type);
 }
 
 /* On a subscription that stands, only PING is sent. A refusal for lack of a right is an answer to it, too. */
@@ -32,6 +37,30 @@ static dibs_status take_error(struct dibs__subscriber *subscriber, const redisRe
                                subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
 }
 
+/* Keys that have changed; where all may have, there is no list of them. False: the reply tells of something else. */
+static bool take_changes(struct dibs__subscriber *subscriber, const redisReply *reply)
+    DIBS__REQUIRES(dibs__reading_role)
+{
+    const struct dibs__subscriber_hooks *hooks = &subscriber->hooks;
+
+    if (is_event_of(DIBS__CHANGES, reply, "subscribe", REDIS_REPLY_INTEGER)) {
+        atomic_store(&subscriber->hears, subscriber->last_serial);
+        hooks->wake(hooks->context);
+        return true;
+    }
+    if (is_event_of(DIBS__CHANGES, reply, "message", REDIS_REPLY_NIL)) {
+        hooks->changed(hooks->context, NULL, 0);
+        return true;
+    }
+    if (!is_event_of(DIBS__CHANGES, reply, "message", REDIS_REPLY_ARRAY))
+        return false;
+    const redisReply *keys = reply->element[2];
+    for (size_t i = 0; i < keys->elements; i++)
+        if (keys->element[i]->type == REDIS_REPLY_STRING)
+            hooks->changed(hooks->context, keys->element[i]->str, (size_t)keys->element[i]->len);
+    return true;
+}
+
 /* Other replies tell nothing but that the server is there. */
 static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now,
                         struct dibs__error *error) DIBS__REQUIRES(dibs__reading_role)
@@ -39,7 +68,9 @@ static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *r
     if (subscriber->standing && is_event(subscriber, reply, "message", REDIS_REPLY_STRING)) {
         dibs__subscriber_confirm(subscriber, subscriber->last_serial);
         subscriber->hooks.message(subscriber->hooks.context, reply->element[2]->str, (size_t)reply->element[2]->len);
-    } else if (reply->type == REDIS_REPLY_ERROR)
+    } else if (subscriber->standing && take_changes(subscriber, reply))
+        return DIBS_OK;
+    else if (reply->type == REDIS_REPLY_ERROR)
         return take_error(subscriber, reply, error);
     else if (!subscriber->standing && is_event(subscriber, reply, "subscribe", REDIS_REPLY_INTEGER))
         dibs__subscriber_stand(subscriber, now);

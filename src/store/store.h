@@ -95,6 +95,8 @@ struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     bool spent;       /* the store retracts the token: the next ask has a new one */
+    int64_t told_ms;  /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
+                         told; else 0 */
     bool unmet;       /* why: the lock was granted, but too few replicas acknowledged. Else the outcome is unknown */
 };
 
@@ -127,7 +129,12 @@ struct dibs__query {
     struct dibs__begun begun;
 };
 
-enum dibs__renewed { DIBS__UNANSWERED, DIBS__RENEWED, DIBS__GONE };
+enum dibs__renewed {
+    DIBS__UNANSWERED,
+    DIBS__RENEWED,
+    DIBS__GONE,
+    DIBS__WATCHED /* of watch: the lock is the token's, and the listener will be told when that changes */
+};
 
 #define DIBS__BATCH_MAX 192
 
@@ -165,11 +172,19 @@ struct dibs__listener {
                                          again of every lease */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
     void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
+
+    /* Only of a store with watch. A hint: the lock that was watched may be gone or another's; NULL: any lock. It may
+     * come late, twice, or for what this process did itself. */
+    void (*changed)(void *context, const char *name);
+    void (*watching)(void *context, bool on); /* the scheduler's: true: watch has effect from now on; false: nothing is
+                                                 watched any more */
 };
 
 struct dibs__counters {
     atomic_uint_fast64_t commands, errors, reconnects;
-    _Atomic int64_t heard; /* when the store last gave an answer other than that it can't serve now */
+    atomic_uint_fast64_t tracking;      /* 1: the listener is told of changes; else 0 */
+    atomic_uint_fast64_t invalidations; /* how often it was told of one, or of all */
+    _Atomic int64_t heard;              /* when the store last gave an answer other than that it can't serve now */
 };
 
 struct dibs__store;
@@ -252,6 +267,22 @@ struct dibs__store_ops {
      * Never blocks, takes no lock, may be called with a lock of the caller's held.
      */
     bool (*is_unproven)(struct dibs__store *store, const struct dibs__lease_memo *lease);
+
+    /*
+     * The scheduler's: has the listener told of changes of the locks. NULL: the
+     * store can't. DIBS__WATCHED; DIBS__GONE: the lock looks to be another's, a
+     * renewal is to find out; DIBS__UNANSWERED: that lock is not watched. As
+     * long as the listener was not told that watching is on, nothing is watched;
+     * the first call is how the store learns that it is to be.
+     */
+    void (*watch)(struct dibs__store *store, struct dibs__batch *batch);
+
+    /*
+     * Any thread, with watch: the name is another kind of client's. Not 0: the
+     * listener's changed tells when it is free, or may be; 0: it does not. since:
+     * what the last call for the name returned, or 0. Never blocks.
+     */
+    uint64_t (*tell_when_free)(struct dibs__store *store, const char *name, uint64_t since);
 
     /* The scheduler's event loop: what to poll for (at most fd_max), until when at the latest; then goes on. */
     size_t (*interest)(struct dibs__store *store, struct pollfd *fds, int64_t *deadline);

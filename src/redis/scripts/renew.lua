@@ -13,6 +13,9 @@
 -- which it is too late.
 -- restore_by is '', or the time after which it is too late to restore the lock. Where it is a time and K is gone, the lock
 -- is restored, unless F tells that another token was granted it since (rule 12).
+-- All that can be read at once is: where the server tracks what a client reads, each read in a script costs as much as if the
+-- client had read all KEYS. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the locks
+-- (rule 33).
 -- F lives on with its lock, and is put back where it is gone (rule 28).
 
 -- From 7 on PEXPIRE knows GT, and scripts this number.
@@ -57,14 +60,15 @@ local function set_fence(F, fence, now, lease)
   return redis.pcall('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease) + HOUR + ahead)
 end
 
--- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed.
+-- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed. A key of another
+-- type, which looks as if K were gone, stays.
 local function restore(K, F, token, lease, fence, restore_by)
   local now, last = now_us(), tonumber(redis.call('GET', F))
   if is_late(restore_by, now) then
     return -now
   end
   -- A larger number is no fence (rule 30).
-  if last and last > tonumber(fence) and last < 2^53 - 1 then
+  if redis.call('EXISTS', K) == 1 or (last and last > tonumber(fence) and last < 2^53 - 1) then
     return 0
   end
   local set = set_fence(F, tonumber(fence), now, lease)
@@ -74,50 +78,51 @@ local function restore(K, F, token, lease, fence, restore_by)
   return set.err and set or 2
 end
 
-local function keep_fence(F, fence, lease)
+local function keep_fence(F, lease)
   local life = fence_life(lease)
-  if redis.call('PTTL', F) < life and redis.call('PEXPIRE', F, life + HOUR) == 0 then
-    set_fence(F, tonumber(fence), now_us(), lease)
+  if GREATER then
+    redis.call('PEXPIRE', F, life + HOUR, 'GT')
+  elseif redis.call('PTTL', F) < life then
+    redis.call('PEXPIRE', F, life + HOUR)
   end
 end
 
 -- A lease of its token is set by set_lease; else what is to be said of it. fence is nil in short.
-local function renew(K, F, token, lease, set_by, fence, restore_by)
-  local owner = redis.pcall('GET', K)
+local function renew(K, F, owner, token, lease, set_by, fence, restore_by)
   if owner == token then
     local result = set_lease(K, lease, set_by)
     if fence then
-      keep_fence(F, fence, lease)
+      keep_fence(F, lease)
     end
     return result
-  end
-  if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
-    return owner
   end
   return (owner or restore_by == '') and 0 or restore(K, F, token, lease, fence, restore_by)
 end
 
 local count, results, done = #KEYS / 2, {}, true
-if #ARGV == 5 * count then
-  for i = 1, count do
-    local at = 5 * i
-    results[i] = renew(KEYS[i], KEYS[count + i], ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at])
-  end
-  results[count + 1] = now_us()
-  return results
-end
+local in_full = #ARGV == 5 * count
+local owners = redis.call('MGET', unpack(KEYS, 1, count))
 local all = ARGV[1] ~= '' and ARGV[1]
 for i = 1, count do
-  results[i] = renew(KEYS[i], nil, ARGV[1 + i], all or ARGV[1 + count + i], '', nil, '')
+  if in_full then
+    local at = 5 * i
+    results[i] = renew(KEYS[i], KEYS[count + i], owners[i], ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at])
+  else
+    results[i] = renew(KEYS[i], nil, owners[i], ARGV[1 + i], all or ARGV[1 + count + i], '', nil, '')
+  end
   done = done and results[i] == 1
 end
-if redis.pcall('EXISTS', unpack(KEYS, count + 1)) ~= count then
-  done = false
+if redis.pcall('EXISTS', unpack(KEYS)) ~= 2 * count then
   for i = 1, count do
     if results[i] == 1 and redis.pcall('EXISTS', KEYS[count + i]) ~= 1 then
-      results[i] = 3
+      done = false
+      if in_full then
+        set_fence(KEYS[count + i], tonumber(ARGV[5 * i - 2]), now_us(), ARGV[5 * i - 3])
+      else
+        results[i] = 3
+      end
     end
   end
 end
 results[count + 1] = now_us()
-return done and results[count + 1] or results
+return done and not in_full and results[count + 1] or results

@@ -31,7 +31,7 @@ size_t dibs__key_lock(char *out, const char *prefix, const char *name)
 /* dibs:fence:{LOCK}, or dibs:fencet:LOCK where the lock has a hash tag of its own. */
 size_t dibs__key_sidecar(char *out, enum dibs__key_kind kind, const char *lock, size_t size)
 {
-    static const char *const sidecars[DIBS__KEYS] = {NULL, "dibs:fence", "dibs:queue"};
+    static const char *const sidecars[DIBS__KEY_KINDS] = {NULL, "dibs:fence", "dibs:queue", "dibs:probe"};
     bool tagged = has_hash_tag(lock);
 
     DIBS__REQUIRE(kind != DIBS__KEY_LOCK && lock[size] == '\0');

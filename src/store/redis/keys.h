@@ -10,7 +10,13 @@
 
 #define DIBS__KEYS 3 /* that the scripts about a lock take, in this order */
 
-enum dibs__key_kind { DIBS__KEY_LOCK, DIBS__KEY_FENCE, DIBS__KEY_QUEUE };
+enum dibs__key_kind {
+    DIBS__KEY_LOCK,
+    DIBS__KEY_FENCE,
+    DIBS__KEY_QUEUE,
+    DIBS__KEY_PROBE, /* of no script: written once to see whether the server tells of it */
+    DIBS__KEY_KINDS
+};
 
 #define DIBS__KEY_EXTRA 32 /* bytes that a key may have beside prefix and name, with the NUL */
 

@@ -10,6 +10,7 @@
 /* How often a waiter asks that can't be told of a grant: the owner is foreign, or its channel is deaf. */
 #define POLL_LEAST_MS 50
 #define POLL_MOST_MS 100
+#define TOLD_MS 10000 /* the same where a change of the owner is told */
 
 _Static_assert(sizeof(struct dibs__redis_bid) <= sizeof(struct dibs__bid_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
@@ -142,6 +143,8 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
     struct dibs__bid *bid = sending->bid;
 
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
+    if (!reply->by_dibs)
+        answer->told_ms = earlier(TOLD_MS, reply->remaining_ms);
     if (!sending->subscription)
         return DIBS_BUSY;
     bid->in_store = true;

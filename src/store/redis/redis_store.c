@@ -23,6 +23,11 @@ static void on_push(void *context, const char *bytes, size_t size)
         dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* no lease known here */
 }
 
+static void on_changed(void *context, const char *key, size_t size)
+{
+    dibs__tracking_changed(context, key, size);
+}
+
 static void on_wake_by(void *context, int64_t when)
 {
     struct dibs__redis_store *store = context;
@@ -56,6 +61,7 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
         sooner(deadline, until);
     }
     sooner(deadline, dibs__retractions_deadline(store->retractions));
+    sooner(deadline, dibs__tracking_deadline(&store->tracking));
     return store->channel_count + 2;
 }
 
@@ -106,6 +112,7 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
         look_for_another_server(store);
         dibs__channel_hurry(store->background);
     }
+    dibs__tracking_attend(store, now);
     for (size_t i = 2; i < count; i++)
         dibs__channel_attend(store->channels[i - 2], false, fds[i].revents, now);
     if (atomic_exchange(&store->doubted, false))
@@ -135,6 +142,7 @@ static void close_redis(struct dibs__store *base)
         dibs__channel_free(store->channels[i]);
     dibs__retractions_free(store->retractions);
     dibs__lock_calls_free(store);
+    dibs__tracking_free(&store->tracking);
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
     dibs__mutex_destroy(&store->reach_mutex);
@@ -172,6 +180,8 @@ static const struct dibs__store_ops redis_ops = {
     .retract = dibs__redis_retract,
     .force_unlock = dibs__redis_force_unlock,
     .renew = dibs__redis_renew,
+    .watch = dibs__redis_watch,
+    .tell_when_free = dibs__redis_tell_when_free,
     .is_unproven = dibs__redis_is_unproven,
     .interest = interest,
     .attend = attend,
@@ -183,7 +193,7 @@ static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
-    struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_wake_by, on_missed, on_push};
+    struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_wake_by, on_missed, on_push, on_changed};
     size_t count = config->min_replicas > 0 ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
@@ -224,10 +234,14 @@ static struct dibs__redis_store *store_new(struct dibs__url *url)
         goto no_reach_mutex;
     if (dibs__cond_init(&store->exclusive_freed) != 0)
         goto no_cond;
+    if (!dibs__tracking_init(&store->tracking))
+        goto no_tracking;
     if (!dibs__endpoint_init(&store->endpoint, url))
         goto no_endpoint;
     return store;
 no_endpoint:
+    dibs__tracking_free(&store->tracking);
+no_tracking:
     pthread_cond_destroy(&store->exclusive_freed);
 no_cond:
     dibs__mutex_destroy(&store->reach_mutex);

@@ -6,6 +6,7 @@
  *   redis_bid.c    what is known of a bid, and what the server says of its asks
  *   ask.c, release.c, query.c, force.c, renew.c: the operations of store.h
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
+ *   tracking.c     how the server tells that locks have changed
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
  * Lock discipline: `mutex` guards which of the exclusive channels are in use,
@@ -21,6 +22,7 @@
 #include "redis/subscriber.h"
 #include "store/redis/keys.h"
 #include "store/redis/retractions.h"
+#include "store/redis/tracking.h"
 #include "store/store.h"
 
 #define DIBS__SHARED 3    /* with the one of the scheduler and that of the subscriber five connections */
@@ -39,6 +41,7 @@ struct dibs__redis_store {
     struct dibs__channel *background;      /* read-only after open; the scheduler thread's to use */
     struct dibs__retractions *retractions; /* read-only after open */
     struct dibs__subscriber *subscriber;   /* read-only after open */
+    struct dibs__tracking tracking;        /* has its own guards */
     struct dibs__mutex reach_mutex;
     atomic_bool down;                /* written under reach_mutex; the listener was told so */
     atomic_bool doubted;             /* atomic: other connections stand, but the server was silent to a new one, so the

@@ -109,6 +109,17 @@ static bool write_words(const struct dibs__retract_batch *batch, struct dibs__wo
 
 /* --------------------------------------------------------------- the sending */
 
+/* What the next command reads is not to be tracked: a script that reads so much would cost the server a multiple. */
+static void send_untracked(struct dibs__channel *channel, const struct dibs__link_view *view)
+{
+    static const char *const words[] = {"CLIENT", "CACHING", "NO"};
+    static const size_t sizes[] = {6, 7, 2};
+
+    if (view->tracked)
+        dibs__channel_submit(channel, view->serial, &(struct dibs__command){.count = 3, .words = words, .sizes = sizes},
+                             NULL, NULL);
+}
+
 /* The answer may come, and end the batch, before this returns true. */
 static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__channel *channel,
                             const struct dibs__link_view *view)
@@ -122,6 +133,7 @@ static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__chan
     if (!write_words(batch, &words))
         return false;
     dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, &words);
+    send_untracked(channel, view);
     return dibs__channel_submit(channel, view->serial,
                                 &(struct dibs__command){.count = words.count, .words = word_array, .sizes = size_array},
                                 on_retracted, batch);

@@ -1,0 +1,420 @@
+#include "store/redis/tracking.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/reply.h"
+#include "store/redis/redis_store.h"
+
+#define PROBE_MS "100" /* for so long the probe's key lives */
+
+/* ---------------------------------------------------------------- sending */
+
+/* Sends words on the connection of the pair. */
+static bool send_words(struct dibs__redis_store *store, const struct dibs__words *words, dibs__reply_fn *done,
+                       void *arg)
+{
+    const struct dibs__command command = {.count = words->count, .words = words->words, .sizes = words->sizes};
+
+    return dibs__channel_submit(store->background, store->tracking.link, &command, done, arg);
+}
+
+static bool send_command(struct dibs__redis_store *store, const char *const *command, dibs__reply_fn *done, void *arg)
+{
+    enum { MOST = 7 };
+    const char *array[MOST];
+    size_t sizes[MOST];
+    struct dibs__words words = {array, sizes, 0, MOST};
+
+    for (; words.count < MOST && command[words.count];)
+        dibs__words_add(&words, command[words.count], strlen(command[words.count]));
+    return send_words(store, &words, done, arg);
+}
+
+/* --------------------------------------------------------------- the probe */
+
+static void on_probed(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct dibs__tracking *tracking = arg;
+
+    (void)error;
+    tracking->unanswered--;
+    tracking->refused = tracking->refused || !reply || reply->type == REDIS_REPLY_ERROR;
+}
+
+/*
+ * First the server tells also of what the connection itself changes, so that the
+ * connection can write the probe; then no more.
+ */
+static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
+{
+    struct dibs__tracking *tracking = &store->tracking;
+    struct dibs__key probe;
+    char id[24];
+
+    dibs__tracking_mutex_lock(&tracking->mutex);
+    probe = tracking->probe;
+    dibs__tracking_mutex_unlock(&tracking->mutex);
+    snprintf(id, sizeof id, "%" PRId64, client);
+    const char *const commands[][8] = {
+        {"CLIENT", "TRACKING", "ON", "REDIRECT", id, "OPTOUT"},
+        {"EXISTS", probe.bytes},
+        {"SET", probe.bytes, "1", "PX", PROBE_MS},
+        {"CLIENT", "TRACKING", "ON", "REDIRECT", id, "OPTOUT", "NOLOOP"},
+    };
+    tracking->state = DIBS__TRACKING_PROBING;
+    tracking->until = dibs__after_ms(now, store->config.command_timeout_ms);
+    tracking->refused = false;
+    tracking->unanswered = 0;
+    atomic_store(&tracking->heard, false);
+    dibs__channel_set_tracked(store->background, tracking->link);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands && !tracking->refused; i++) {
+        tracking->unanswered++;
+        if (!send_command(store, commands[i], on_probed, tracking)) {
+            tracking->unanswered--;
+            tracking->refused = true;
+        }
+    }
+}
+
+static void turn_on(struct dibs__redis_store *store)
+{
+    store->tracking.state = DIBS__TRACKING_ON;
+    atomic_store(&store->tracking.on, ++store->tracking.last);
+    atomic_store_explicit(&store->config.counters->tracking, 1, memory_order_relaxed);
+    store->config.listener.watching(store->config.listener.context, true);
+}
+
+/* The pair is no more. Whoever relied on being told asks again. */
+static void stop(struct dibs__redis_store *store)
+{
+    bool was_on = store->tracking.state == DIBS__TRACKING_ON;
+
+    store->tracking.state = DIBS__TRACKING_IDLE;
+    if (!was_on)
+        return;
+    atomic_store(&store->tracking.on, 0);
+    atomic_store_explicit(&store->config.counters->tracking, 0, memory_order_relaxed);
+    store->config.listener.watching(store->config.listener.context, false);
+    store->config.listener.ask_again(store->config.listener.context);
+}
+
+static void see_to_probe(struct dibs__redis_store *store, int64_t now)
+{
+    struct dibs__tracking *tracking = &store->tracking;
+
+    if (tracking->refused || now >= tracking->until)
+        tracking->state = DIBS__TRACKING_REFUSED;
+    else if (tracking->unanswered == 0 && atomic_load(&tracking->heard))
+        turn_on(store);
+}
+
+/* ----------------------------------------------------------- foreign locks */
+
+/* A lock that nobody has any more is to be asked for at once. */
+static void on_foreign(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct dibs__foreign *foreign = arg;
+    const struct dibs__listener *listener = &foreign->store->config.listener;
+
+    (void)error;
+    if (reply && reply->type != REDIS_REPLY_STRING)
+        listener->changed(listener->context, foreign->name);
+    free(foreign);
+}
+
+static struct dibs__foreign *take_foreign(struct dibs__tracking *tracking)
+{
+    dibs__tracking_mutex_lock(&tracking->mutex);
+    struct dibs__foreign *first = tracking->foreign;
+    tracking->foreign = NULL;
+    dibs__tracking_mutex_unlock(&tracking->mutex);
+    return first;
+}
+
+/* Where a name can't be read, the connection is broken: then all are told to ask again. */
+static void read_foreign(struct dibs__redis_store *store)
+{
+    struct dibs__foreign *foreign = take_foreign(&store->tracking);
+    struct dibs__key key;
+
+    for (struct dibs__foreign *next; foreign; foreign = next) {
+        next = foreign->next;
+        dibs__key_of(&key, DIBS__KEY_LOCK, store->key_prefix, foreign->name);
+        const char *const command[] = {"GET", key.bytes, NULL};
+        if (!send_command(store, command, on_foreign, foreign))
+            free(foreign);
+    }
+}
+
+static void free_foreign(struct dibs__foreign *foreign)
+{
+    for (struct dibs__foreign *next; foreign; foreign = next) {
+        next = foreign->next;
+        free(foreign);
+    }
+}
+
+/* The first name that is to be watched gives the probe its key: so the account may write it, in the same slot. */
+static bool has_probe(struct dibs__redis_store *store, const char *name)
+{
+    struct dibs__tracking *tracking = &store->tracking;
+
+    dibs__tracking_mutex_lock(&tracking->mutex);
+    if (!name && tracking->foreign)
+        name = tracking->foreign->name;
+    if (tracking->probe.size == 0 && name)
+        dibs__key_of(&tracking->probe, DIBS__KEY_PROBE, store->key_prefix, name);
+    bool has = tracking->probe.size > 0;
+    dibs__tracking_mutex_unlock(&tracking->mutex);
+    return has;
+}
+
+/* The scheduler reads the name, or, where tracking was not wanted yet, takes it for the probe. */
+uint64_t dibs__redis_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__tracking *tracking = &store->tracking;
+    uint64_t on = atomic_load(&tracking->on);
+
+    if (on > 0 && on == since)
+        return on;
+    if (on == 0 && atomic_load(&tracking->wanted))
+        return 0;
+    struct dibs__foreign *foreign = malloc(sizeof *foreign + strlen(name) + 1);
+    if (!foreign)
+        return 0;
+    foreign->store = store;
+    strcpy(foreign->name, name);
+    dibs__tracking_mutex_lock(&tracking->mutex);
+    foreign->next = tracking->foreign;
+    tracking->foreign = foreign;
+    dibs__tracking_mutex_unlock(&tracking->mutex);
+    atomic_store(&tracking->wanted, true);
+    store->config.listener.wake(store->config.listener.context);
+    return on;
+}
+
+/* ---------------------------------------------------------- our own leases */
+
+/* Leases of a batch that are looked at together: all, or, where the server refused that, one. */
+struct looking {
+    struct dibs__redis_store *store;
+    struct dibs__batch *batch;
+    uint64_t on;  /* the tracking that the look belongs to */
+    size_t calls; /* not answered yet; and 1 more while further ones may be begun */
+};
+
+struct look {
+    struct looking *looking;
+    size_t first, count;
+};
+
+static void end_one(struct looking *looking)
+{
+    static const struct dibs__error none = {DIBS_OK, ""};
+
+    if (--looking->calls > 0)
+        return;
+    looking->batch->done(looking->batch, &none);
+    free(looking);
+}
+
+static void on_looked(void *arg, const redisReply *reply, const struct dibs__error *error);
+
+/* For free(). NULL: no memory. */
+static struct dibs__words *new_words(const struct look *look)
+{
+    const struct dibs__batch *batch = look->looking->batch;
+    const char *prefix = look->looking->store->key_prefix;
+    size_t most = look->count + 1, bytes = 0;
+
+    for (size_t i = 0; i < look->count; i++)
+        bytes += strlen(prefix) + strlen(batch->items[look->first + i].name) + 1;
+    struct dibs__words *words = malloc(sizeof *words + most * (sizeof *words->words + sizeof *words->sizes) + bytes);
+    if (!words)
+        return NULL;
+    *words = (struct dibs__words){.words = (const char **)(words + 1), .most = (int)most};
+    words->sizes = (size_t *)(words->words + most);
+    char *key = (char *)(words->sizes + most);
+    dibs__words_add(words, "MGET", 4);
+    for (size_t i = 0; i < look->count; i++) {
+        size_t size = dibs__key_lock(key, prefix, batch->items[look->first + i].name);
+        dibs__words_add(words, key, size);
+        key += size + 1;
+    }
+    return words;
+}
+
+/* Leases that can't be looked at stay unanswered. */
+static void begin_look(struct looking *looking, size_t first, size_t count)
+{
+    struct look *look = malloc(sizeof *look);
+    struct dibs__words *words = NULL;
+
+    if (look) {
+        *look = (struct look){looking, first, count};
+        words = new_words(look);
+    }
+    looking->calls++;
+    if (words && send_words(looking->store, words, on_looked, look)) {
+        free(words);
+        return;
+    }
+    looking->calls--;
+    free(words);
+    free(look);
+}
+
+static bool is_still(const struct looking *looking)
+{
+    return atomic_load(&looking->store->tracking.on) == looking->on;
+}
+
+static void take_look(const struct look *look, const redisReply *reply)
+{
+    for (size_t i = 0; i < look->count; i++) {
+        struct dibs__renewal *item = &look->looking->batch->items[look->first + i];
+        const redisReply *owner = reply->element[i];
+        bool own = owner->type == REDIS_REPLY_STRING && strcmp(owner->str, item->token) == 0;
+        item->result = own ? DIBS__WATCHED : DIBS__GONE;
+    }
+}
+
+/* One lease may be why the server refuses the whole: there is no right to its key, or the key is in another slot. */
+static void on_looked(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct look *look = arg;
+    struct looking *looking = look->looking;
+
+    (void)error;
+    if (reply && is_still(looking)) {
+        if (reply->type == REDIS_REPLY_ARRAY && reply->elements == look->count)
+            take_look(look, reply);
+        else if (reply->type == REDIS_REPLY_ERROR && look->count > 1)
+            for (size_t i = 0; i < look->count; i++)
+                begin_look(looking, look->first + i, 1);
+    }
+    free(look);
+    end_one(looking);
+}
+
+static void want(struct dibs__redis_store *store, const struct dibs__batch *batch)
+{
+    if (atomic_load(&store->tracking.wanted) && store->tracking.state != DIBS__TRACKING_IDLE)
+        return;
+    has_probe(store, batch->items[0].name);
+    atomic_store(&store->tracking.wanted, true);
+    store->config.listener.wake(store->config.listener.context);
+}
+
+void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct looking *looking = malloc(sizeof *looking);
+    struct dibs__error error;
+
+    DIBS__REQUIRE(batch->count > 0);
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i].result = DIBS__UNANSWERED;
+    want(store, batch);
+    if (!looking) {
+        dibs__error_set(&error, DIBS_NO_MEMORY, "no memory for a look");
+        batch->done(batch, &error);
+        return;
+    }
+    *looking = (struct looking){store, batch, atomic_load(&store->tracking.on), 1};
+    if (looking->on > 0)
+        begin_look(looking, 0, batch->count);
+    end_one(looking);
+}
+
+/* ------------------------------------------------------------ what is told */
+
+static bool is_probe(struct dibs__tracking *tracking, const char *key, size_t size)
+{
+    dibs__tracking_mutex_lock(&tracking->mutex);
+    bool is = size == tracking->probe.size && memcmp(key, tracking->probe.bytes, size) == 0;
+    dibs__tracking_mutex_unlock(&tracking->mutex);
+    return is;
+}
+
+/* False: the key is that of no lock. */
+static bool name_of(const struct dibs__redis_store *store, const char *key, size_t size, char name[DIBS_NAME_MAX + 1])
+{
+    size_t prefix_size = strlen(store->key_prefix);
+
+    if (size <= prefix_size || size - prefix_size > DIBS_NAME_MAX || memcmp(key, store->key_prefix, prefix_size) != 0)
+        return false;
+    memcpy(name, key + prefix_size, size - prefix_size);
+    name[size - prefix_size] = '\0';
+    return strlen(name) == size - prefix_size;
+}
+
+void dibs__tracking_changed(struct dibs__redis_store *store, const char *key, size_t size)
+{
+    const struct dibs__listener *listener = &store->config.listener;
+    char name[DIBS_NAME_MAX + 1];
+
+    if (key && is_probe(&store->tracking, key, size)) {
+        atomic_store(&store->tracking.heard, true);
+        listener->wake(listener->context);
+        return;
+    }
+    if (key && !name_of(store, key, size, name))
+        return;
+    atomic_fetch_add_explicit(&store->config.counters->invalidations, 1, memory_order_relaxed);
+    listener->changed(listener->context, key ? name : NULL);
+}
+
+/* ---------------------------------------------------------- the scheduler */
+
+int64_t dibs__tracking_deadline(const struct dibs__tracking *tracking)
+{
+    return tracking->state == DIBS__TRACKING_PROBING ? tracking->until : DIBS__NEVER;
+}
+
+void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
+{
+    struct dibs__tracking *tracking = &store->tracking;
+    struct dibs__link_view view = {.serial = 0};
+    uint64_t subscription;
+    int64_t client = 0;
+
+    if (!atomic_load(&tracking->wanted) || !has_probe(store, NULL))
+        return;
+    bool hears = dibs__subscriber_hear_changes(store->subscriber, &subscription, &client);
+    bool stands = dibs__channel_view(store->background, &view);
+    if (tracking->state != DIBS__TRACKING_IDLE &&
+        (!hears || !stands || view.serial != tracking->link || subscription != tracking->subscription))
+        stop(store);
+    if (tracking->state == DIBS__TRACKING_IDLE && hears && stands) {
+        tracking->link = view.serial;
+        tracking->subscription = subscription;
+        if (view.tracks_keys)
+            begin(store, client, now);
+        else
+            tracking->state = DIBS__TRACKING_REFUSED;
+    }
+    if (tracking->state == DIBS__TRACKING_PROBING)
+        see_to_probe(store, now);
+    if (tracking->state == DIBS__TRACKING_ON)
+        read_foreign(store);
+    else if (tracking->state == DIBS__TRACKING_REFUSED)
+        free_foreign(take_foreign(tracking));
+}
+
+/* --------------------------------------------------------------- lifecycle */
+
+bool dibs__tracking_init(struct dibs__tracking *tracking)
+{
+    return dibs__mutex_init(&tracking->mutex) == 0;
+}
+
+void dibs__tracking_free(struct dibs__tracking *tracking)
+{
+    free_foreign(take_foreign(tracking));
+    dibs__mutex_destroy(&tracking->mutex);
+}
