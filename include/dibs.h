@@ -38,7 +38,8 @@
  *   - A store that forgets may give the lock to two threads. It forgets when a key is
  *     deleted by hand, when it restarts without persistence, or when it fails over to a
  *     replica that had not heard of the lock. The old holder learns of it at its next
- *     renewal, a third of a lease later at the most; until then only the fence protects.
+ *     renewal, a third of a lease later at the most, or within some milliseconds where the
+ *     server tells of changes (dibs_stats.tracking); until then only the fence protects.
  *     After a restart or a failover the leases are renewed at once, and restored where
  *     nobody else was granted the lock in the meantime.
  *   - After fork(2) the child holds nothing that its parent holds. The child may use the
@@ -444,7 +445,10 @@ typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except h
     uint64_t holds;          /* now: locks held by threads, each counted once */
     uint64_t leases;         /* now: leases that are kept alive */
     uint64_t events_dropped; /* events that did not fit in the queue */
-    uint64_t reserved[7];
+    uint64_t tracking; /* now: 1: the server tells at once of locks that change; 0: it does not, or no lock was held
+                          or waited for so long that this was needed */
+    uint64_t invalidations; /* how often it told that a lock, or any, may have changed */
+    uint64_t reserved[5];
 } dibs_stats;
 
 /* Fills *out, without I/O. The counters are read one by one, not at one instant. Does nothing if either is NULL. */

@@ -30,6 +30,7 @@ struct acquire {
 
     struct dibs__patience patience;
     bool waited;                /* it is counted as contended */
+    uint64_t told;              /* what the store returned that tells when a foreign lock is free; 0: nothing */
     struct dibs__ear ear;       /* with which the thread waits before it asks again */
     enum dibs__learned learned; /* why the acquire fails */
     struct dibs__error *error;  /* the caller's; filled where it fails */
@@ -196,6 +197,20 @@ static bool ride_out(struct acquire *acquire, const struct dibs__answer *answer,
 
 /* ------------------------------------------------------- asking until it is final */
 
+/* A foreign client has the lock. Whether the store tells when that changes, so that the thread need not ask so often.
+ */
+static bool is_told(struct acquire *acquire, const struct dibs__answer *answer)
+{
+    struct dibs__store *store = acquire->core->store;
+
+    if (answer->told_ms == 0 || !store->ops->tell_when_free)
+        return false;
+    if (dibs__asker_expect_change(acquire->cell, acquire->lease))
+        acquire->told = 0;
+    acquire->told = store->ops->tell_when_free(store, acquire->name, acquire->told);
+    return acquire->told != 0;
+}
+
 /* Another has the lock: until when to sleep before the next ask. */
 static int64_t wait_for_release(struct acquire *acquire, const struct dibs__answer *answer)
 {
@@ -203,7 +218,8 @@ static int64_t wait_for_release(struct acquire *acquire, const struct dibs__answ
         dibs__count(&acquire->core->stats.contended);
     acquire->waited = true;
     dibs__patience_heard(&acquire->patience);
-    return dibs__after_ms(dibs__core_now(acquire->core), answer->again_ms);
+    int64_t pause_ms = is_told(acquire, answer) ? answer->told_ms : answer->again_ms;
+    return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
 
 static struct dibs__push sleep_until(struct acquire *acquire, int64_t until)

@@ -159,6 +159,18 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
     return push;
 }
 
+bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__asker *asker = lease->asker;
+
+    dibs__shard_mutex_lock(&cell->shard->mutex);
+    bool news = !asker->expects || asker->changed;
+    asker->expects = true;
+    asker->changed = false;
+    dibs__shard_mutex_unlock(&cell->shard->mutex);
+    return news;
+}
+
 /* ------------------------------------------------------- what the store says */
 
 /* The lease of that name and token which threads here ask for or hold; NULL: there is none. */
@@ -191,6 +203,38 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return lease != NULL;
+}
+
+/* What a change of the lock means for one lease of its cell. True: the lease is held. */
+static bool tell_of_change(struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__asker *asker = lease->asker;
+
+    if (!asker)
+        return true;
+    if (!asker->expects)
+        return false;
+    asker->changed = asker->hinted = true;
+    if (asker->ear)
+        dibs__ear_rouse(asker->ear);
+    return false;
+}
+
+struct dibs__lease *dibs__cells_changed(struct dibs__cells *cells, const char *name)
+{
+    uint64_t hash;
+    size_t size = strlen(name);
+    struct dibs__shard *shard = dibs__cells_lock_shard(cells, name, size, &hash);
+    struct dibs__cell *cell = dibs__shard_find(shard, hash, name, size);
+    struct dibs__lease *held = NULL;
+
+    for (struct dibs__lease *lease = cell ? cell->leases : NULL; lease; lease = lease->listing.next)
+        if (tell_of_change(lease))
+            held = lease;
+    if (held)
+        dibs__lease_ref(held);
+    dibs__shard_mutex_unlock(&shard->mutex);
+    return held;
 }
 
 static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)

@@ -26,6 +26,8 @@ struct dibs__asker {
     dibs_status status;         /* the asking thread's; only where `answered` */
     bool answered;              /* the asking thread's: the store has answered an ask that another thread made */
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
+    bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
+    bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
     struct dibs__ear *ear DIBS__GUARDED_BY(dibs__shard_mutex);     /* of the thread; NULL: it is awake */
     int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);            /* when the thread asks again; only with `ear` */
@@ -68,6 +70,13 @@ struct dibs__sleep {
 struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                     const struct dibs__sleep *sleep);
 
+/*
+ * The asking thread is to be told of changes of the lock, which a foreign client
+ * has: it then asks again at once. True: it was not to be told before, or has
+ * been told of one since the last call.
+ */
+bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
+
 /* The store granted a fair lease: nothing is asked any more. */
 void dibs__asker_end_fair(struct dibs__cells *cells, struct dibs__lease *lease);
 
@@ -80,6 +89,13 @@ struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__l
 
 /* The store granted a lease by itself. False: no thread here asks for that token or holds its lease. */
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
+
+/*
+ * The lock may have changed: the threads that expect that ask again. Returns the
+ * lease that is held, with a reference which becomes the caller's; NULL: there
+ * is none.
+ */
+struct dibs__lease *dibs__cells_changed(struct dibs__cells *cells, const char *name);
 
 /* Grants may have been missed: all threads that wait for the store ask again. */
 void dibs__cells_ask_again(struct dibs__cells *cells);

@@ -74,6 +74,25 @@ static void on_forgetful(void *context)
     dibs__renewals_server_changed(core->renewals);
 }
 
+static void on_changed(void *context, const char *name)
+{
+    struct dibs__core *core = context;
+    struct dibs__lease *held = name ? dibs__cells_changed(core->cells, name) : NULL;
+
+    if (!name)
+        dibs__cells_ask_again(core->cells);
+    if (!name || held)
+        dibs__renewals_hint(core->renewals, held);
+    dibs__lease_unref(held);
+}
+
+static void on_watching(void *context, bool on)
+{
+    struct dibs__core *core = context;
+
+    dibs__renewals_watching(core->renewals, on);
+}
+
 static void on_reachable(void *context, bool up, const char *detail)
 {
     struct dibs__core *core = context;
@@ -207,7 +226,8 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = true,
                     .clock = core->config.clock,
-                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by},
+                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by,
+                                 on_changed, on_watching},
                     .counters = &core->counters,
                 },
                 error);

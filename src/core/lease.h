@@ -47,6 +47,7 @@ struct dibs__upkeep {
                                             arrive */
     bool failed;                         /* a renewal failed since the lease was confirmed last */
     bool in_flight;                      /* a request that renews the lease is on its way */
+    bool changed;                        /* meanwhile the store told of a change: another is to follow */
     uint32_t lease_ms;                   /* its length from the next renewal on */
     uint32_t place;                      /* 1 + its group's place in the heap, or that it is not the group's leader
                                             (heap.h); 0: the lease is not kept alive */
@@ -54,6 +55,7 @@ struct dibs__upkeep {
                                             by a thread */
     int64_t due;                         /* when the renewals must look at the lease next */
     int64_t renew_at;                    /* when to send the next renewal */
+    int64_t watch_at;                    /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
     int64_t risk_at;                     /* when to tell that the lease is at risk */
     struct dibs__lease_memo memo;        /* the store's own */
     struct dibs__extending *extending;   /* NULL: no extension was ever asked for */

@@ -68,6 +68,12 @@ void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *
  * are renewed or restored there at once. */
 void dibs__renewals_server_changed(struct dibs__renewals *renewals);
 
+/* The scheduler's: the store watches locks from now on, or no longer. */
+void dibs__renewals_watching(struct dibs__renewals *renewals, bool on);
+
+/* The store says that the lock of the lease may have changed; NULL: those of all leases. They are renewed soon. */
+void dibs__renewals_hint(struct dibs__renewals *renewals, struct dibs__lease *lease);
+
 /* As dibs_extend, for the thread that holds the lease: waits for the store at most until the deadline. */
 dibs_status dibs__renewals_extend(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms,
                                   int64_t deadline, struct dibs__error *error);

@@ -17,6 +17,8 @@ static void read_all(struct dibs__core *core, dibs_stats *out)
     out->store_commands = read_counter(&core->counters.commands);
     out->store_errors = read_counter(&core->counters.errors);
     out->reconnects = read_counter(&core->counters.reconnects);
+    out->tracking = read_counter(&core->counters.tracking);
+    out->invalidations = read_counter(&core->counters.invalidations);
     dibs__renewals_count(core->renewals, &out->leases, &out->reentered);
 }
 

@@ -75,6 +75,21 @@ void dibs__upkeep_doubt(struct dibs__lease *lease)
     lease->upkeep.renew_at = 0;
 }
 
+void dibs__upkeep_watch(struct dibs__lease *lease, int64_t when)
+{
+    lease->upkeep.watch_at = when;
+}
+
+/* A lock that is not watched yet will be looked at before it is. */
+void dibs__upkeep_hint(struct dibs__lease *lease, int64_t when)
+{
+    if (lease->upkeep.watch_at != DIBS__NEVER)
+        return;
+    lease->upkeep.changed = lease->upkeep.in_flight;
+    if (!lease->upkeep.in_flight && when < lease->upkeep.renew_at)
+        lease->upkeep.renew_at = when;
+}
+
 int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other)
 {
     int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
@@ -84,8 +99,15 @@ int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other)
     if (!lease->upkeep.in_flight && lease->upkeep.renew_at < due)
         due = lease->upkeep.renew_at;
     if (other < due && due - other <= lease->upkeep.lease_ms * DIBS__NS_PER_MS / MOMENT)
-        return other;
+        due = other;
+    if (!lease->upkeep.in_flight && lease->upkeep.watch_at < due)
+        due = lease->upkeep.watch_at;
     return due;
+}
+
+bool dibs__upkeep_is_to_watch(const struct dibs__lease *lease, int64_t now)
+{
+    return !lease->upkeep.in_flight && now >= lease->upkeep.watch_at;
 }
 
 bool dibs__upkeep_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
@@ -197,10 +219,14 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
 {
     uint32_t sure = sure_ms(item->lease_ms, item->cut_ms);
 
-    lease->upkeep.failed = false;
+    bool changed = lease->upkeep.changed;
+
+    lease->upkeep.failed = lease->upkeep.changed = false;
     if (item->extension || !lease->fixed)
         dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
     set_times(lease, proof, renew_ms);
+    if (changed)
+        lease->upkeep.renew_at = 0;
     if (!is_to_extend(lease))
         return;
     if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */

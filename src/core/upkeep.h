@@ -16,12 +16,22 @@ void dibs__upkeep_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t pr
 /* The lease is unproven: it is to be renewed or restored at once. */
 void dibs__upkeep_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
+/* From that time on the store is to watch the lock; DIBS__NEVER: it is not to. */
+void dibs__upkeep_watch(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The store says that the lock may have changed: the lease is to be renewed at that time at the latest. */
+void dibs__upkeep_hint(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
+
 /*
  * When the renewals are to look at the lease: at its deadline, when it is at
  * risk, or when it is to be renewed; or at `other`, when they look at another
- * lease, where that is a moment sooner: then both are one group of the heap.
+ * lease, where that is a moment sooner: then both are one group of the heap. Or
+ * when its lock is to be watched.
  */
 int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Whether the store is to watch the lock now. */
+bool dibs__upkeep_is_to_watch(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
  * Whether the lease, which the renewals look at, is to be renewed now: also

@@ -1,0 +1,84 @@
+/*
+ * What the files of the renewals share, and nobody else includes:
+ *
+ *     renewal.c        for the threads that hold leases; making and ending
+ *     renewal_round.c  for the scheduler: what is due, and what the store said
+ *     renewal_watch.c  locks that the store watches
+ *
+ * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap,
+ * the ring of leases that are lost but held, and `upkeep` of each lease. It is a
+ * leaf but for the atomics of the scheduler: no callback is called while it is
+ * held, and nothing of the store but is_unproven.
+ *
+ * A thread that extends a lease sleeps on `changed` until
+ *     the extension does not pend any more, or its deadline;
+ * a thread that is about to release a lease, until
+ *     the lease is not unproven, or not kept alive any more, or its deadline.
+ */
+#ifndef DIBS_CORE_RENEWAL_PARTS_H
+#define DIBS_CORE_RENEWAL_PARTS_H
+
+#include "core/heap.h"
+#include "core/renewal.h"
+#include "core/upkeep.h"
+
+enum dibs__watching {
+    DIBS__WATCHING_UNKNOWN, /* the store was not asked to watch yet */
+    DIBS__WATCHING_OFF,     /* the store does not watch, or has not said so yet */
+    DIBS__WATCHING_ON
+};
+
+struct dibs__renewals {
+    struct dibs__renewal_config config; /* read-only */
+    struct dibs__store *store;          /* read-only after the scheduler was started */
+    struct dibs__mutex mutex;
+    struct dibs__heap heap DIBS__GUARDED_BY(dibs__renewals_mutex);          /* of the leases that are kept alive */
+    struct dibs__lease *ended DIBS__GUARDED_BY(dibs__renewals_mutex);       /* a ring of the others that threads hold;
+                                                                               NULL: there are none */
+    struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* of a renewal */
+    enum dibs__watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
+    int64_t pace_at DIBS__GUARDED_BY(dibs__renewals_mutex); /* the time that the last lease got which has to be looked
+                                                               at because of a change */
+    size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex);    /* how many have got that time */
+    pthread_cond_t changed;                                 /* waited on with mutex */
+};
+
+/* ---------------------------------------------------------------- renewal.c */
+
+/* The lease is not kept alive any more, but a thread holds it; or no thread does now. */
+void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *lease)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+void dibs__renewals_leave_ended(struct dibs__renewals *r, struct dibs__lease *lease)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The lease is not kept alive any more. A thread that extends it learns that it is lost. */
+void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lease)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* When the lease is due may have changed. beside: the lease before it in its batch, or NULL. */
+void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Does something with each lease that is kept alive; when it is due may be another afterwards. */
+typedef void dibs__each_fn(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now);
+void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* ---------------------------------------------------------- renewal_round.c */
+
+/* As of struct dibs__polled. */
+size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline);
+void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count);
+
+/* ---------------------------------------------------------- renewal_watch.c */
+
+/* When the store is first to watch the lock of a lease that was granted at that time; DIBS__NEVER: it is not to. */
+int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* When a watch that failed is tried again. */
+int64_t dibs__renewals_watch_again(int64_t now);
+
+/* The done of a batch that is to be watched. */
+void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);
+
+#endif

@@ -1,0 +1,263 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/renewal_parts.h"
+
+/* ------------------------------------------------------- rounds of what is due */
+
+/* A lease of which something is to be told, with a reference. */
+struct told {
+    struct dibs__lease *lease;
+    bool failed; /* its renewals failed since it was confirmed last: the reason to be told */
+};
+
+/* A batch with the texts of its tokens, one behind the other. */
+struct sent {
+    struct dibs__batch batch; /* the first member: what is done is freed by it */
+    char *end;                /* of the texts */
+    char tokens[];
+};
+
+/* What one round found to do once the mutex is unlocked. */
+struct round {
+    struct told lost[DIBS__BATCH_MAX], at_risk[DIBS__BATCH_MAX];
+    size_t lost_count, risk_count;
+    struct sent *sent;          /* what is to be renewed; NULL: nothing */
+    struct sent *watch;         /* what is to be watched; NULL: nothing */
+    char why[DIBS__DETAIL_MAX]; /* why renewals failed */
+    bool more;
+};
+
+typedef void done_fn(struct dibs__batch *batch, const struct dibs__error *error);
+
+static done_fn batch_done;
+
+/* NULL: no memory. */
+static struct sent *new_sent(struct dibs__renewals *r, done_fn *done)
+{
+    struct sent *sent = malloc(sizeof *sent + DIBS__BATCH_MAX * r->config.tokens->most);
+
+    if (!sent)
+        return NULL;
+    sent->batch.count = 0;
+    sent->batch.done = done;
+    sent->batch.context = r;
+    sent->end = sent->tokens;
+    return sent;
+}
+
+/* A place for the lease in a batch, which is made if need be. *token: the text of its token. NULL: no memory. */
+static struct dibs__renewal *add_to(struct dibs__renewals *r, struct sent **sent, done_fn *done,
+                                    struct dibs__lease *lease, const char **token) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    if (!*sent)
+        *sent = new_sent(r, done);
+    if (!*sent)
+        return NULL;
+    DIBS__REQUIRE((*sent)->batch.count < DIBS__BATCH_MAX);
+    *token = (*sent)->end;
+    (*sent)->end = dibs__token_write(r->config.tokens, &lease->token, (*sent)->end) + 1;
+    dibs__lease_ref(lease);
+    return &(*sent)->batch.items[(*sent)->batch.count++];
+}
+
+/* Adds the lease to what the round renews. False: no memory for a batch. */
+static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    const char *token;
+    struct dibs__renewal *item = add_to(r, &round->sent, batch_done, lease, &token);
+
+    if (item)
+        dibs__upkeep_send(lease, token, item, now);
+    return item != NULL;
+}
+
+/* Adds the lease to what the round has watched. From the look on, a change is told. */
+static void add_to_watch(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    const char *token;
+    struct dibs__renewal *item = add_to(r, &round->watch, dibs__renewals_watch_done, lease, &token);
+
+    if (item)
+        *item = (struct dibs__renewal){.name = lease->name, .token = token, .context = lease};
+    dibs__upkeep_watch(lease, item ? DIBS__NEVER : dibs__renewals_watch_again(now));
+}
+
+static struct told to_tell(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    dibs__lease_ref(lease);
+    return (struct told){lease, lease->upkeep.failed};
+}
+
+/* The lease before this one in a batch of the round; NULL: there is none. */
+static struct dibs__lease *last_of(const struct round *round)
+{
+    const struct sent *sent = round->sent ? round->sent : round->watch;
+
+    return sent ? sent->batch.items[sent->batch.count - 1].context : NULL;
+}
+
+/* Whether the lease is to be looked at. What is due a little later goes along with what is sent. */
+static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
+                   int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->upkeep.due <= now || (round->sent && dibs__upkeep_is_due(lease, now, r->config.renew_ms));
+}
+
+/* The lease is due: sorts it into the round. */
+static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *beside = last_of(round);
+
+    if (dibs__lease_is_lost(lease, now)) {
+        dibs__renewals_unschedule(r, lease);
+        dibs__renewals_enter_ended(r, lease);
+        round->lost[round->lost_count++] = to_tell(lease);
+        return;
+    }
+    if (now >= lease->upkeep.risk_at) {
+        lease->upkeep.risk_at = DIBS__NEVER;
+        round->at_risk[round->risk_count++] = to_tell(lease);
+    }
+    if (dibs__upkeep_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
+        dibs__upkeep_retry(lease, now);
+    if (dibs__upkeep_is_to_watch(lease, now))
+        add_to_watch(r, round, lease, now);
+    dibs__renewals_reschedule(r, lease, beside);
+}
+
+/* Takes what is due, at most as much as a round holds. */
+static void collect(struct dibs__renewals *r, struct round *round)
+{
+    int64_t now = dibs__now(r->config.clock);
+    struct dibs__lease *lease;
+
+    round->lost_count = round->risk_count = 0;
+    round->sent = round->watch = NULL;
+    dibs__renewals_mutex_lock(&r->mutex);
+    for (size_t i = 0; i < DIBS__BATCH_MAX; i++) {
+        lease = dibs__heap_first(&r->heap);
+        if (!lease || !is_due(r, round, lease, now))
+            break;
+        look_at(r, round, lease, now);
+    }
+    if (round->watch && r->watching == DIBS__WATCHING_UNKNOWN)
+        r->watching = DIBS__WATCHING_OFF; /* the store says when it is on */
+    round->more = dibs__heap_due(dibs__heap_first(&r->heap)) <= now;
+    memcpy(round->why, r->last_failure.detail, sizeof round->why);
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+static void carry_out(struct dibs__renewals *r, struct round *round)
+{
+    for (size_t i = 0; i < round->risk_count; i++) {
+        r->config.at_risk(r->config.context, round->at_risk[i].lease, round->at_risk[i].failed ? round->why : "");
+        dibs__lease_unref(round->at_risk[i].lease);
+    }
+    for (size_t i = 0; i < round->lost_count; i++) {
+        r->config.lost(r->config.context, round->lost[i].lease, false, round->lost[i].failed ? round->why : "");
+        dibs__lease_unref(round->lost[i].lease);
+    }
+    if (round->sent)
+        r->store->ops->renew(r->store, &round->sent->batch);
+    if (round->watch)
+        r->store->ops->watch(r->store, &round->watch->batch);
+}
+
+size_t dibs__renewals_interest(void *context, struct pollfd *fds, int64_t *deadline)
+{
+    struct dibs__renewals *r = context;
+
+    (void)fds;
+    dibs__renewals_mutex_lock(&r->mutex);
+    *deadline = dibs__heap_due(dibs__heap_first(&r->heap));
+    dibs__renewals_mutex_unlock(&r->mutex);
+    return 0;
+}
+
+void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count)
+{
+    struct dibs__renewals *r = context;
+    struct round round;
+
+    (void)fds, (void)count;
+    do {
+        collect(r, &round);
+        carry_out(r, &round);
+    } while (round.more);
+}
+
+/* ---------------------------------------------------------- what the store said */
+
+/* What becomes of a batch, lease by lease. */
+struct landing {
+    const struct dibs__batch *batch;
+    const struct dibs__error *error;
+    int64_t now;
+    struct dibs__lease *beside; /* the lease before, in the heap; NULL: there is none */
+    unsigned renewed, failed;
+};
+
+/* What the store said of one lease. True: the store said that the lease is gone. */
+static bool take_result(struct dibs__renewals *r, struct landing *landing, const struct dibs__renewal *item)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *lease = item->context;
+
+    if (dibs__upkeep_land(lease, item))
+        pthread_cond_broadcast(&r->changed);
+    if (!dibs__heap_has(lease))
+        return false;
+    if (item->result == DIBS__GONE) {
+        dibs__lease_lose(lease);
+        dibs__renewals_unschedule(r, lease);
+        dibs__renewals_enter_ended(r, lease);
+        return true;
+    }
+    if (!dibs__lease_is_lost(lease, landing->now)) { /* else it came too late, and the next round tells of the loss */
+        if (!item->extension)
+            *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
+        if (dibs__upkeep_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
+                                     r->config.renew_ms))
+            pthread_cond_broadcast(&r->changed);
+    }
+    dibs__renewals_reschedule(r, lease, landing->beside);
+    landing->beside = lease;
+    return false;
+}
+
+/* The items whose leases are gone keep their context, with its reference. */
+static void land(struct dibs__renewals *r, struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct landing landing = {.batch = batch, .error = error, .now = dibs__now(r->config.clock)};
+
+    dibs__renewals_mutex_lock(&r->mutex);
+    if (error->status != DIBS_OK)
+        r->last_failure = *error;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (take_result(r, &landing, &batch->items[i]))
+            continue;
+        dibs__lease_unref(batch->items[i].context);
+        batch->items[i].context = NULL;
+    }
+    atomic_fetch_add_explicit(r->config.renewed, landing.renewed, memory_order_relaxed);
+    atomic_fetch_add_explicit(r->config.failed, landing.failed, memory_order_relaxed);
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct dibs__renewals *r = batch->context;
+
+    land(r, batch, error);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!batch->items[i].context)
+            continue;
+        r->config.lost(r->config.context, batch->items[i].context, true, "its key is no longer in the store");
+        dibs__lease_unref(batch->items[i].context);
+    }
+    free(batch);
+}

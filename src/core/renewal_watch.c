@@ -1,0 +1,112 @@
+#include <stdlib.h>
+
+#include "core/renewal_parts.h"
+
+#define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* so old a lease is at least when its lock is watched, */
+#define WATCH_GRID (10 * DIBS__NS_PER_MS) /* from the next multiple of this time on, so that many go together */
+#define WATCH_AGAIN_MS 1000               /* when a watch is tried again that failed */
+#define PACE DIBS__NS_PER_MS              /* leases of which a change is told are due at multiples of this time, */
+#define PACE_MOST 96                      /* so many at each */
+#define PACE_LATER 2                      /* and at least so many such times after the change */
+
+/*
+ * When a lease is to be looked at because of a change. Not at once: many changes
+ * may come together, and a key whose life somebody cut to a millisecond should
+ * not be kept alive. So many at a time that other renewals are not delayed.
+ */
+static int64_t pace(struct dibs__renewals *r, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t first = (now / PACE + 1 + PACE_LATER) * PACE;
+
+    if (r->pace_at < first) {
+        r->pace_at = first;
+        r->paced = 0;
+    } else if (r->paced == PACE_MOST) {
+        r->pace_at += PACE;
+        r->paced = 0;
+    }
+    r->paced++;
+    return r->pace_at;
+}
+
+int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
+{
+    if (r->watching == DIBS__WATCHING_OFF || !r->store->ops->watch)
+        return DIBS__NEVER;
+    return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
+}
+
+int64_t dibs__renewals_watch_again(int64_t now)
+{
+    return dibs__after_ms(now, WATCH_AGAIN_MS);
+}
+
+/* What the store said of a lock that it is to watch. */
+static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *item, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__lease *lease = item->context;
+
+    if (!dibs__heap_has(lease) || item->result == DIBS__WATCHED)
+        return;
+    if (item->result == DIBS__GONE)
+        dibs__upkeep_hint(lease, now);
+    else if (r->watching == DIBS__WATCHING_ON)
+        dibs__upkeep_watch(lease, dibs__renewals_watch_again(now));
+    dibs__renewals_reschedule(r, lease, NULL);
+}
+
+void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct dibs__renewals *r = batch->context;
+    int64_t now = dibs__now(r->config.clock);
+
+    (void)error;
+    dibs__renewals_mutex_lock(&r->mutex);
+    for (size_t i = 0; i < batch->count; i++)
+        take_watch(r, &batch->items[i], now);
+    dibs__renewals_mutex_unlock(&r->mutex);
+    for (size_t i = 0; i < batch->count; i++)
+        dibs__lease_unref(batch->items[i].context);
+    free(batch);
+}
+
+static void watch_soon(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t first = dibs__renewals_first_watch(r, lease->granted_at);
+
+    dibs__upkeep_watch(lease, first > now ? first : pace(r, now));
+}
+
+static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    (void)r, (void)now;
+    dibs__upkeep_watch(lease, DIBS__NEVER);
+}
+
+static void hint(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    dibs__upkeep_hint(lease, pace(r, now));
+}
+
+void dibs__renewals_watching(struct dibs__renewals *r, bool on)
+{
+    dibs__renewals_mutex_lock(&r->mutex);
+    r->watching = on ? DIBS__WATCHING_ON : DIBS__WATCHING_OFF;
+    dibs__renewals_each(r, on ? watch_soon : watch_no_more);
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
+
+void dibs__renewals_hint(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    dibs__renewals_mutex_lock(&r->mutex);
+    if (!lease) {
+        dibs__renewals_each(r, hint);
+    } else if (dibs__heap_has(lease)) {
+        hint(r, lease, dibs__now(r->config.clock));
+        dibs__renewals_reschedule(r, lease, NULL);
+    }
+    dibs__renewals_mutex_unlock(&r->mutex);
+}
