@@ -4,7 +4,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1
 out=$tmp/out
-tables='pair threads handover handoff nested leases start calls load'
+tables='pair threads handover handoff nested leases losses start calls load'
 
 all_run() {
     sh bench/run --quick --rounds 1 --out "$out"
