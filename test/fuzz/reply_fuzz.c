@@ -318,7 +318,7 @@ static void open_store(struct world *w, const char *letters, const char *end)
         .replica_timeout_ms = 100,
         .connect_later = !has(letters, end, 'O'),
         .clock = &w->puppet.clock,
-        .listener = {w, on_wake, on_granted, ask_nobody, doubt_nothing, on_reachable, on_wake_by},
+        .listener = {w, on_wake, on_granted, ask_nobody, doubt_nothing, on_reachable, on_wake_by, NULL, NULL},
         .counters = &w->counters,
     };
     int64_t began = w->puppet.time;

@@ -502,8 +502,8 @@ static void with_no_more_than_it_needs(void **state)
 
 /* ----------------------------------------------------------- who can't push */
 
-/* A foreign holder tells nobody of its release: a waiter asks every 50 to 100 ms. */
-static void a_foreign_holder_is_polled(void **state)
+/* A foreign holder tells nobody of its release: where the server may not either, a waiter asks every 50 to 100 ms. */
+static void a_foreign_holder_is_polled_without_tracking(void **state)
 {
     enum { ASKS = 20 };
     fixture *f = *state;
@@ -513,6 +513,7 @@ static void a_foreign_holder_is_polled(void **state)
     int64_t took;
 
     finish(&w); /* it is subscribed by now */
+    server_do(f->server, "ACL SETUSER default -client|tracking");
     server_do(f->server, "SET lock:x by-hand PX %d", LONG_LEASE_MS);
     actor_begin_lock(w.actor, w.rt, "x", DIBS_WAIT_FOREVER);
     entry = queue_await_ask(f->server, "x", 0);
@@ -526,6 +527,8 @@ static void a_foreign_holder_is_polled(void **state)
     assert_status(DIBS_OK, actor_result(w.actor));
     assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, "x"));
     queue_assert_gone(f->server, "x");
+    assert_int_equal(stats_of(w.rt).tracking, 0);
+    server_do(f->server, "ACL SETUSER default +@all");
     actor_end(w.actor);
     dibs_close(w.rt);
 }
@@ -548,7 +551,7 @@ int main(void)
         TEST(without_pubsub),
         TEST(without_publish),
         TEST(with_no_more_than_it_needs),
-        TEST(a_foreign_holder_is_polled),
+        TEST(a_foreign_holder_is_polled_without_tracking),
     };
 
     return cmocka_run_group_tests_name("subscription", tests, NULL, NULL);

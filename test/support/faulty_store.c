@@ -457,8 +457,8 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         abort();
     store->faults = faults_current();
     store->listener = config->listener;
-    inner.listener =
-        (struct dibs__listener){store, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by};
+    inner.listener = (struct dibs__listener){store,        on_wake,    on_granted, on_ask_again, on_forgetful,
+                                             on_reachable, on_wake_by, NULL,       NULL};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);
         return error->status;

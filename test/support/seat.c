@@ -110,7 +110,8 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     full.connect_timeout_ms = full.connect_timeout_ms ? full.connect_timeout_ms : LIMIT_MS;
     full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
     full.clock = &dibs__system_clock;
-    full.listener = (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable, on_wake_by};
+    full.listener =
+        (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable, on_wake_by, NULL, NULL};
     full.counters = &seat->counters;
     pthread_mutex_init(&seat->mutex, NULL);
     assert_true(dibs__wake_init(&seat->wake));

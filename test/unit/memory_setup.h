@@ -86,7 +86,7 @@ static inline void open_store(struct dibs__store **store, struct moved_clock *cl
 
 static inline void open_user(struct user *user, struct moved_clock *clock, const char *url)
 {
-    const struct dibs__listener listener = {user, wake, granted, ask_again, forgetful, reachable, NULL};
+    const struct dibs__listener listener = {user, wake, granted, ask_again, forgetful, reachable, NULL, NULL, NULL};
 
     memset(user, 0, sizeof *user);
     user->clock = clock;

@@ -112,7 +112,7 @@ static void a_connection_that_ended_unseen_does_not_stand(void **state)
         .connect_timeout_ms = LIMIT_MS,
         .command_timeout_ms = LIMIT_MS,
         .clock = &dibs__system_clock,
-        .listener = {changes, ignore, NULL, ignore, ignore, count_changes, NULL},
+        .listener = {changes, ignore, NULL, ignore, ignore, count_changes, NULL, NULL, NULL},
         .counters = &counters,
     };
     struct dibs__store *store;
