@@ -60,10 +60,22 @@ void faults_renewal(struct faults *faults, dibs_status status, unsigned count)
     set_fault(faults, &faults->renewal, status, count);
 }
 
+void faults_look(struct faults *faults, dibs_status status, unsigned count)
+{
+    set_fault(faults, &faults->look, status, count);
+}
+
 void faults_renewal_gone(struct faults *faults, const char *name)
 {
     pthread_mutex_lock(&faults->mutex);
     snprintf(faults->gone, sizeof faults->gone, "%s", name);
+    pthread_mutex_unlock(&faults->mutex);
+}
+
+void faults_look_gone(struct faults *faults, const char *name)
+{
+    pthread_mutex_lock(&faults->mutex);
+    snprintf(faults->other, sizeof faults->other, "%s", name);
     pthread_mutex_unlock(&faults->mutex);
 }
 
@@ -82,6 +94,16 @@ void faults_hold_renewals(struct faults *faults)
 void faults_let_renewals_go(struct faults *faults)
 {
     faults_set(faults, &faults->held_back, false);
+}
+
+void faults_hold_looks(struct faults *faults)
+{
+    faults_set(faults, &faults->looks_held_back, true);
+}
+
+void faults_let_looks_go(struct faults *faults)
+{
+    faults_set(faults, &faults->looks_held_back, false);
 }
 
 void faults_block_acquires(struct faults *faults)

@@ -27,7 +27,8 @@ struct fault {
 struct faults {
     pthread_mutex_t mutex; /* guards all but `server`, which is atomic */
     const struct dibs__clock *clock;
-    struct fault acquire, release, renewal;
+    struct fault acquire, release, renewal, look;
+    bool watches;           /* stores that are opened from now on can watch locks, and tell when one is free */
     bool unanswered;        /* asks are done, but their answers get lost */
     bool spends;            /* an ask that is refused spends its token */
     bool released_again;    /* a release answers that it was sent twice and found nothing */
@@ -38,17 +39,25 @@ struct faults {
     bool one_goes;          /* one ask may go on although asks are to wait */
     pthread_cond_t unblocked;
     bool held_back;                /* answers to renewals are not told */
+    bool looks_held_back;          /* nor are answers to looks */
+    uint64_t tells;                /* what tell_when_free returns */
     char gone[32];                 /* renewals of that name find the lease gone */
+    char other[32];                /* looks find that the lock of that name looks to be another's */
     uint64_t grants_server;        /* the server that grants come from, which the store notes with each lease */
     _Atomic uint64_t server;       /* the server that renewals go to; 0: not known */
     struct kept *kept, **kept_end; /* answers that are held back */
     struct unconfirmed *unconfirmed;
     unsigned acquires, releases, retractions, batches,
         renewals;                 /* how often the store was asked; `renewals` counts leases */
+    unsigned looks;               /* how many leases were looked at */
+    unsigned look_batches;        /* in so many batches */
+    unsigned tellings;            /* how often the store was asked to tell when a lock is free, ... */
+    unsigned told_anew;           /* ... and how often with another `since` than what it had returned */
     unsigned pushes;              /* grants that the store made by itself, with those that were lost */
     unsigned inside, inside_most; /* asks that are in the store now, and the most at any time */
     int64_t last_deadline;        /* of the last ask that was not sent with a release */
     struct renewal_record records[RENEWALS_MAX];
+    struct renewal_record look_records[RENEWALS_MAX];
 };
 
 void faults_init(struct faults *faults, const struct dibs__clock *clock);
@@ -58,12 +67,15 @@ void faults_destroy(struct faults *faults); /* requires that all runtimes are cl
  * The next `count` calls of that kind are not done, and answered with that status; DIBS_OK ends the fault. A release
  * that is refused stays unconfirmed until faults_confirm. DIBS_NOT_HELD is the answer to a release whose key is gone,
  * and then the key is deleted. An ask that is answered DIBS_BUSY in this way stands in no queue. An ask that is sent
- * with a release counts as an ask, and is refused with the release. A call of faults_renewal is a batch.
+ * with a release counts as an ask, and is refused with the release. A call of faults_renewal or faults_look is a batch.
+ * Where the store tells when a lock is free, an ask that is answered DIBS_BUSY in this way found a foreign holder.
  */
 void faults_acquire(struct faults *faults, dibs_status status, unsigned count);
 void faults_release(struct faults *faults, dibs_status status, unsigned count);
 void faults_renewal(struct faults *faults, dibs_status status, unsigned count);
+void faults_look(struct faults *faults, dibs_status status, unsigned count);
 void faults_renewal_gone(struct faults *faults, const char *name);
+void faults_look_gone(struct faults *faults, const char *name);
 void faults_set(struct faults *faults, bool *flag, bool value); /* sets one of the flags of struct faults */
 
 /*
@@ -72,6 +84,10 @@ void faults_set(struct faults *faults, bool *flag, bool value); /* sets one of t
  */
 void faults_hold_renewals(struct faults *faults);
 void faults_let_renewals_go(struct faults *faults);
+
+/* The same for looks. */
+void faults_hold_looks(struct faults *faults);
+void faults_let_looks_go(struct faults *faults);
 
 /*
  * Asks, but for those that are sent with a release, wait inside the store from the first call on, until they are

@@ -12,6 +12,7 @@
 /* An answer to a batch that is held back. */
 struct kept {
     struct kept *next;
+    bool look; /* it is one to a look, not to renewals */
     struct dibs__store *store; /* whose scheduler is to tell the answer */
     struct dibs__batch *batch;
     struct dibs__error error;
@@ -19,12 +20,14 @@ struct kept {
 
 struct faulty_store {
     struct dibs__store store;
+    struct dibs__store_ops ops; /* read-only after open */
     struct dibs__store *inner;
     struct faults *faults;
     struct dibs__listener listener; /* the runtime's listener */
     void (*done)(struct dibs__batch *batch,
                  const struct dibs__error *error); /* the library's `done` of the batch that is renewed now */
     void *done_context;
+    atomic_int watching; /* atomic; what the scheduler is to be told: 1: on; -1: off; 0: nothing */
 };
 
 static struct faulty_store *of(struct dibs__store *store)
@@ -74,6 +77,8 @@ static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, stru
     bid->number++;
     bid->proof = dibs__now(faults->clock);
     *answer = (struct dibs__answer){.again_ms = status == DIBS_BUSY ? 1000 : 0};
+    if (status == DIBS_BUSY && faults->watches)
+        answer->told_ms = 10000;
     if (status != DIBS_BUSY && spends)
         spend(bid, answer);
     if (status != DIBS_BUSY)
@@ -270,33 +275,64 @@ static void on_reachable(void *context, bool up, const char *detail)
     store->listener.reachable(store->listener.context, up, detail);
 }
 
+static void on_changed(void *context, const char *name)
+{
+    struct faulty_store *store = context;
+
+    store->listener.changed(store->listener.context, name);
+}
+
+static void on_watching(void *context, bool on)
+{
+    struct faulty_store *store = context;
+
+    store->listener.watching(store->listener.context, on);
+}
+
+void faulty_store_change(struct dibs__store *base, const char *name)
+{
+    on_changed(of(base), name);
+}
+
+void faulty_store_watching(struct dibs__store *base, bool on)
+{
+    atomic_store(&of(base)->watching, on ? 1 : -1);
+    on_wake(of(base));
+}
+
 /* ------------------------------------------------------------ the scheduler */
 
-/* Requires mutex. */
-static void record(struct faults *faults, const struct dibs__batch *batch)
+/* Requires mutex. count: of the leases so far. */
+static void record(struct faults *faults, struct renewal_record *records, unsigned *count, unsigned number,
+                   const struct dibs__batch *batch)
 {
-    faults->batches++;
     for (size_t i = 0; i < batch->count; i++) {
-        struct renewal_record *r = &faults->records[faults->renewals++ % RENEWALS_MAX];
+        struct renewal_record *r = &records[(*count)++ % RENEWALS_MAX];
         r->at = dibs__now(faults->clock);
-        r->batch = faults->batches;
+        r->batch = number;
         r->lease_ms = batch->items[i].lease_ms;
         snprintf(r->name, sizeof r->name, "%.31s", batch->items[i].name);
     }
 }
 
+/* Whether such answers are kept. Requires mutex. */
+static bool keeps(const struct faults *faults, bool look)
+{
+    return look ? faults->looks_held_back : faults->held_back;
+}
+
 /* Tells the answer, or keeps it. */
-static void answer(struct faulty_store *store, struct dibs__batch *batch, const struct dibs__error *error)
+static void answer(struct faulty_store *store, struct dibs__batch *batch, bool look, const struct dibs__error *error)
 {
     struct faults *faults = store->faults;
     struct kept *kept = NULL;
 
     pthread_mutex_lock(&faults->mutex);
-    if (faults->held_back) {
+    if (keeps(faults, look)) {
         kept = calloc(1, sizeof *kept);
         if (!kept)
             abort();
-        *kept = (struct kept){.store = &store->store, .batch = batch, .error = *error};
+        *kept = (struct kept){.look = look, .store = &store->store, .batch = batch, .error = *error};
         *faults->kept_end = kept;
         faults->kept_end = &kept->next;
     }
@@ -319,7 +355,7 @@ static void on_renewed(struct dibs__batch *batch, const struct dibs__error *erro
             batch->items[i].result = DIBS__GONE;
     }
     pthread_mutex_unlock(&faults->mutex);
-    answer(store, batch, error);
+    answer(store, batch, false, error);
 }
 
 static void renew(struct dibs__store *base, struct dibs__batch *batch)
@@ -328,7 +364,8 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
     struct dibs__error error = {DIBS_OK, ""};
 
     pthread_mutex_lock(&store->faults->mutex);
-    record(store->faults, batch);
+    unsigned number = ++store->faults->batches;
+    record(store->faults, store->faults->records, &store->faults->renewals, number, batch);
     dibs_status status = faults_use(&store->faults->renewal);
     pthread_mutex_unlock(&store->faults->mutex);
     if (status == DIBS_OK) {
@@ -343,7 +380,39 @@ static void renew(struct dibs__store *base, struct dibs__batch *batch)
     for (size_t i = 0; i < batch->count; i++)
         batch->items[i].result = DIBS__UNANSWERED;
     refuse(&error, status);
-    answer(store, batch, &error);
+    answer(store, batch, false, &error);
+}
+
+/* The store in memory can't watch: what a look finds is what the faults say. */
+static void watch(struct dibs__store *base, struct dibs__batch *batch)
+{
+    struct faulty_store *store = of(base);
+    struct faults *faults = store->faults;
+    struct dibs__error error = {DIBS_OK, ""};
+
+    pthread_mutex_lock(&faults->mutex);
+    unsigned number = ++faults->look_batches;
+    record(faults, faults->look_records, &faults->looks, number, batch);
+    dibs_status status = faults_use(&faults->look);
+    for (size_t i = 0; i < batch->count; i++) {
+        bool other = strcmp(batch->items[i].name, faults->other) == 0;
+        batch->items[i].result = status != DIBS_OK ? DIBS__UNANSWERED : other ? DIBS__GONE : DIBS__WATCHED;
+    }
+    pthread_mutex_unlock(&faults->mutex);
+    answer(store, batch, true, &error);
+}
+
+static uint64_t tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
+{
+    struct faults *faults = of(base)->faults;
+
+    (void)name;
+    pthread_mutex_lock(&faults->mutex);
+    uint64_t tells = faults->tells;
+    faults->tellings++;
+    faults->told_anew += tells != since;
+    pthread_mutex_unlock(&faults->mutex);
+    return tells;
 }
 
 /* Called under a mutex of the runtime's: the server that renewals go to is atomic. */
@@ -358,19 +427,16 @@ static bool is_unproven(struct dibs__store *base, const struct dibs__lease_memo 
 static struct kept *take_kept(struct faulty_store *store, bool even_if_held_back)
 {
     struct faults *faults = store->faults;
-    struct kept *found = NULL;
 
     pthread_mutex_lock(&faults->mutex);
-    if (even_if_held_back || !faults->held_back) {
-        struct kept **at = &faults->kept;
-        while (*at && (*at)->store != &store->store)
-            at = &(*at)->next;
-        found = *at;
-        if (found) {
-            *at = found->next;
-            if (!*at)
-                faults->kept_end = at;
-        }
+    struct kept **at = &faults->kept;
+    while (*at && ((*at)->store != &store->store || (!even_if_held_back && keeps(faults, (*at)->look))))
+        at = &(*at)->next;
+    struct kept *found = *at;
+    if (found) {
+        *at = found->next;
+        if (!*at)
+            faults->kept_end = at;
     }
     pthread_mutex_unlock(&faults->mutex);
     return found;
@@ -385,7 +451,10 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
 {
     struct faulty_store *store = of(base);
     struct kept *kept;
+    int watching = atomic_exchange(&store->watching, 0);
 
+    if (watching != 0)
+        on_watching(store, watching > 0);
     while ((kept = take_kept(store, false))) {
         kept->batch->done(kept->batch, &kept->error);
         free(kept);
@@ -458,12 +527,17 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
     store->faults = faults_current();
     store->listener = config->listener;
     inner.listener = (struct dibs__listener){store,        on_wake,    on_granted, on_ask_again, on_forgetful,
-                                             on_reachable, on_wake_by, NULL,       NULL};
+                                             on_reachable, on_wake_by, on_changed, on_watching};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);
         return error->status;
     }
-    store->store = (struct dibs__store){&ops, store->inner->fd_max};
+    store->ops = ops;
+    if (store->faults->watches) {
+        store->ops.watch = watch;
+        store->ops.tell_when_free = tell_when_free;
+    }
+    store->store = (struct dibs__store){&store->ops, store->inner->fd_max};
     *out = &store->store;
     return DIBS_OK;
 }

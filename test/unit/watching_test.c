@@ -1,0 +1,583 @@
+/*
+ * Leases whose locks the store watches: when they are looked at, and what a message that a lock may have changed brings
+ * about. A message is a hint: only the answer to the renewal that follows decides.
+ */
+#include "core/holds.h"
+#include "core/runtime.h"
+#include "support/failing_malloc.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "unit/renewal_setup.h"
+
+#define PACE MS(2)       /* from a message to the renewal; from one batch to the next */
+#define WATCH_AGAIN 1000 /* ms until a look that failed is made again */
+#define MANY 1000
+#define BATCHES(count) (((count) + DIBS__BATCH_MAX - 1) / DIBS__BATCH_MAX)
+
+/* ------------------------------------------------------------------- helpers */
+
+static void open_watching(stage *s)
+{
+    s->faults.watches = true;
+    stage_open(s, LEASE);
+}
+
+static unsigned looks(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.looks);
+}
+
+static unsigned look_batches(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.look_batches);
+}
+
+static struct dibs__store *store_of(stage *s)
+{
+    return s->rt->core->store;
+}
+
+static void change(stage *s, const char *name)
+{
+    faulty_store_change(store_of(s), name);
+    stage_settle(s);
+}
+
+static void turn(stage *s, bool on)
+{
+    faulty_store_watching(store_of(s), on);
+    stage_settle(s);
+}
+
+/* Moves on by small steps, so that nothing comes together only because the clock leapt. */
+static void pass(stage *s, int64_t ms)
+{
+    for (int64_t i = 0; i < ms; i++)
+        stage_advance(s, MS(1));
+}
+
+/* A runtime with a lease on "a" that is watched, and the store has said that it watches. */
+static void hold_watched(stage *s)
+{
+    open_watching(s);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 1);
+    turn(s, true);
+    stage_advance(s, PACE);
+    assert_int_equal(looks(s), 2);
+    assert_int_equal(renewals(s), 0);
+}
+
+static int64_t looked_at(stage *s, unsigned i)
+{
+    return s->faults.look_records[i].at;
+}
+
+/* ---------------------------------------------------------------- the looks */
+
+/* A lease is 20 to 30 ms old then, and looks fall on multiples of 10 ms. */
+static void the_first_look_is_on_the_grid(void **state)
+{
+    static const int64_t begin[] = {0, 1, MS(1), MS(9), MS(10) - 1, MS(10)};
+    static const int64_t looked[] = {MS(30), MS(30), MS(30), MS(30), MS(30), MS(40)};
+    stage *s = *state;
+    char name[32];
+
+    open_watching(s);
+    turn(s, true);
+    int64_t start = moved_clock_now(&s->clock), at = 0;
+    assert_int_equal(start % MS(10), 0);
+    for (unsigned i = 0; i < sizeof begin / sizeof *begin; i++) {
+        stage_advance(s, begin[i] - at);
+        at = begin[i];
+        snprintf(name, sizeof name, "%u", i);
+        assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    }
+    stage_advance(s, MS(20) - 1);
+    assert_int_equal(looks(s), 0);
+    stage_advance(s, 1);
+    assert_int_equal(looks(s), 5);
+    assert_int_equal(look_batches(s), 1);
+    stage_advance(s, MS(10));
+    assert_int_equal(looks(s), 6);
+    for (unsigned i = 0; i < 6; i++)
+        assert_int_equal(looked_at(s, i) - start, looked[i]);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+static void a_short_lock_is_never_looked_at(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(20));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    stage_advance(s, MS(LEASE));
+    assert_int_equal(looks(s), 0);
+}
+
+/* The first look is how the store learns that locks are to be watched. Until the store says that it does, no other is
+ * made. */
+static void until_the_store_watches_one_look_is_made(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    faults_look(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 1);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
+    stage_advance(s, MS(9000));
+    assert_int_equal(looks(s), 1);
+    assert_int_equal(renewals(s), 0);
+    turn(s, true);
+    stage_advance(s, PACE);
+    assert_int_equal(looks(s), 3);
+    assert_int_equal(look_batches(s), 2);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "c"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 4);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+static void what_is_watched_is_not_looked_at_again(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    stage_advance(s, MS(9000));
+    assert_int_equal(looks(s), 2);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+}
+
+static void when_the_store_watches_anew_all_are_looked_at_in_batches(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    lock_many(s, MANY);
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), MANY);
+    for (unsigned round = 1; round <= 3; round++) {
+        unsigned before = look_batches(s), at = round * MANY;
+        turn(s, false);
+        turn(s, true);
+        int64_t start = moved_clock_now(&s->clock);
+        assert_int_equal(looks(s), at);
+        for (unsigned i = 1; i <= BATCHES(MANY); i++) {
+            stage_advance(s, PACE - 1);
+            assert_int_equal(look_batches(s), before + i - 1);
+            stage_advance(s, 1);
+            assert_int_equal(look_batches(s), before + i);
+        }
+        assert_int_equal(looks(s), at + MANY);
+        assert_int_equal(looked_at(s, at) - start, PACE);
+        assert_int_equal(looked_at(s, at + DIBS__BATCH_MAX) - start, 2 * PACE);
+    }
+    assert_int_equal(renewals(s), 0);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+/* A young lease waits until it is old enough. */
+static void when_the_store_watches_anew_a_young_lease_has_time(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    turn(s, false);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
+    turn(s, true);
+    stage_advance(s, PACE);
+    assert_int_equal(looks(s), 3);
+    assert_string_equal(s->faults.look_records[2].name, "a");
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 4);
+    assert_string_equal(s->faults.look_records[3].name, "b");
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+static void a_look_that_fails_is_made_again_only_while_the_store_watches(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    turn(s, false);
+    turn(s, true);
+    faults_look(&s->faults, DIBS_UNAVAILABLE, 2);
+    stage_advance(s, PACE);
+    assert_int_equal(looks(s), 3);
+    stage_advance(s, MS(WATCH_AGAIN) - 1);
+    assert_int_equal(looks(s), 3);
+    stage_advance(s, 1);
+    assert_int_equal(looks(s), 4);
+    turn(s, false);
+    stage_advance(s, MS(5000));
+    assert_int_equal(looks(s), 4);
+    assert_int_equal(renewals(s), 0);
+}
+
+static void a_look_for_which_there_is_no_memory_is_made_again(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_settle(s);
+    is_spared = true;
+    fails_elsewhere = true;
+    fail_at = CAN_FAIL ? 1 : 0;
+    stage_advance(s, MS(30));
+    assert_int_equal(fail_at, 0);
+    fails_elsewhere = false;
+    assert_int_equal(looks(s), !CAN_FAIL);
+    stage_advance(s, MS(WATCH_AGAIN));
+    assert_int_equal(looks(s), 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+}
+
+/* Looks and renewals of one lease do not get mixed up. */
+static void a_look_waits_for_the_renewal_in_flight(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    faults_hold_renewals(&s->faults);
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 1);
+    turn(s, true);
+    stage_advance(s, MS(100));
+    assert_int_equal(looks(s), 2);
+    faults_let_renewals_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_settle(s);
+    assert_int_equal(looks(s), 3);
+}
+
+/* ---------------------------------------------------- what a look finds */
+
+static void what_a_look_finds_gone_is_renewed_and_not_lost_by_itself(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    faults_look_gone(&s->faults, "a");
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 1);
+    assert_int_equal(renewals(s), 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_renewal_gone(&s->faults, "a");
+    turn(s, true);
+    stage_advance(s, MS(30));
+    assert_int_equal(renewals(s), 2);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
+}
+
+static void a_lease_may_be_released_while_its_look_is_out(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    faults_look_gone(&s->faults, "a");
+    faults_hold_looks(&s->faults);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 2);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    faults_let_looks_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_advance(s, MS(100));
+    assert_int_equal(renewals(s), 0);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+}
+
+static void a_lease_may_be_lost_while_its_look_is_out(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    faults_hold_looks(&s->faults);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, MS(30));
+    stage_advance(s, MS(LEASE));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    faults_let_looks_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_advance(s, MS(100));
+    assert_int_equal(renewals(s), 0);
+    assert_int_equal(stats_of(s->rt).lost, 1);
+}
+
+/* Closing ends a look without an answer. */
+static void a_look_may_be_out_when_all_is_closed(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    faults_hold_looks(&s->faults);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 1);
+    dibs_close(s->rt);
+    s->rt = NULL;
+}
+
+/* ------------------------------------------------------------- messages */
+
+static void a_message_makes_a_renewal_due_shortly_after(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    for (unsigned i = 0; i < 3; i++) {
+        change(s, "a");
+        stage_advance(s, PACE - 1);
+        assert_int_equal(renewals(s), i);
+        stage_advance(s, 1);
+        assert_int_equal(renewals(s), i + 1);
+        assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+        assert_int_equal(hold_of(s->rt, "a").remaining_ms, believed(LEASE) / MS(1));
+    }
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+static void a_loss_is_known_once_the_renewal_is_answered(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    faults_renewal_gone(&s->faults, "a");
+    change(s, "a");
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    stage_advance(s, PACE);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
+}
+
+/* Late messages, doubled ones, and those that the process brought about itself, are harmless. */
+static void messages_that_mean_nothing_change_nothing(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    change(s, "of nobody");
+    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+    change(s, "b"); /* the lease is released */
+    stage_advance(s, MS(50));
+    assert_int_equal(renewals(s), 0);
+    change(s, "a");
+    change(s, "a");
+    change(s, "a");
+    stage_advance(s, MS(50));
+    assert_int_equal(renewals(s), 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+/* A message about an older lease of the name finds the present one. */
+static void a_message_for_an_older_lease_only_renews_the_present_one(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    change(s, "a"); /* not watched yet: the look will see */
+    stage_advance(s, MS(10));
+    assert_int_equal(renewals(s), 0);
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 3);
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+static void a_lost_message_is_made_good_by_the_renewal(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    faults_renewal_gone(&s->faults, "a"); /* and nothing is told */
+    stage_advance(s, MS(9000));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    stage_advance(s, MS(1000));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+}
+
+/* The renewal in flight may have read the lock before it changed. */
+static void a_message_during_a_renewal_brings_another(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    faults_hold_renewals(&s->faults);
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 1);
+    change(s, "a");
+    stage_advance(s, MS(20));
+    assert_int_equal(renewals(s), 1);
+    faults_let_renewals_go(&s->faults);
+    faults_renewal_gone(&s->faults, "none");
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 2);
+    stage_advance(s, MS(100));
+    assert_int_equal(renewals(s), 2);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+}
+
+/* The message is not forgotten where the renewal that it came during fails. */
+static void a_message_during_a_renewal_that_fails_brings_another(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    faults_hold_renewals(&s->faults);
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 1);
+    change(s, "a");
+    faults_let_renewals_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    stage_settle(s);
+    pass(s, 1000);
+    assert_in_range(renewals(s), 2, 3);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+}
+
+static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    turn(s, true);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, MS(1000));
+    assert_int_equal(looks(s), 1);
+    assert_int_equal(renewals(s), 0);
+    int64_t remaining = hold_of(s->rt, "a").remaining_ms;
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 1);
+    assert_in_range(hold_of(s->rt, "a").remaining_ms, remaining - 4, remaining);
+    stage_advance(s, MS(10000));
+    assert_int_equal(renewals(s), 1);
+    faults_renewal_gone(&s->faults, "a");
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+}
+
+/* ------------------------------------------------------- very many at once */
+
+static void when_all_may_have_changed_all_are_renewed_in_batches(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    turn(s, true);
+    lock_many(s, MANY);
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), MANY);
+    change(s, NULL);
+    int64_t start = moved_clock_now(&s->clock);
+    pass(s, 2 * BATCHES(MANY));
+    assert_int_equal(renewals(s), MANY);
+    assert_int_equal(batches(s), BATCHES(MANY));
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(s->faults.records[i].at - start, PACE * (i / DIBS__BATCH_MAX + 1));
+    pass(s, 100);
+    assert_int_equal(renewals(s), MANY);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+/* However many are to be renewed because of a message. */
+static void when_all_may_have_changed_a_due_renewal_is_not_late(void **state)
+{
+    const dibs_lock_options short_lease = {.lease_ms = 150};
+    stage *s = *state;
+
+    open_watching(s);
+    turn(s, true);
+    lock_many(s, 4 * MANY);
+    stage_advance(s, MS(30));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "short", 0, &short_lease)); /* to be renewed after 50 ms */
+    int64_t granted = moved_clock_now(&s->clock);
+    pass(s, 40);
+    change(s, NULL);
+    pass(s, 11);
+    bool renewed = false;
+    for (unsigned i = 0; i < renewals(s); i++)
+        renewed =
+            renewed || (strcmp(s->faults.records[i].name, "short") == 0 && s->faults.records[i].at <= granted + MS(50));
+    assert_true(renewed);
+    assert_true(renewals(s) < 4 * MANY);
+    pass(s, 60);
+    assert_in_range(renewals(s), 4 * MANY + 1, 4 * MANY + 3);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+}
+
+/* Message upon message does not put off the renewal that the first one asks for. */
+static void a_stream_of_messages_does_not_starve_anybody(void **state)
+{
+    stage *s = *state;
+
+    hold_watched(s);
+    for (unsigned i = 0; i < 100; i++) {
+        change(s, NULL);
+        stage_advance(s, MS(1));
+    }
+    assert_in_range(renewals(s), 30, 51);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_look_is_on_the_grid),
+        TEST(a_short_lock_is_never_looked_at),
+        TEST(until_the_store_watches_one_look_is_made),
+        TEST(what_is_watched_is_not_looked_at_again),
+        TEST(when_the_store_watches_anew_all_are_looked_at_in_batches),
+        TEST(when_the_store_watches_anew_a_young_lease_has_time),
+        TEST(a_look_that_fails_is_made_again_only_while_the_store_watches),
+        TEST(a_look_for_which_there_is_no_memory_is_made_again),
+        TEST(a_look_waits_for_the_renewal_in_flight),
+        TEST(what_a_look_finds_gone_is_renewed_and_not_lost_by_itself),
+        TEST(a_lease_may_be_released_while_its_look_is_out),
+        TEST(a_lease_may_be_lost_while_its_look_is_out),
+        TEST(a_look_may_be_out_when_all_is_closed),
+        TEST(a_message_makes_a_renewal_due_shortly_after),
+        TEST(a_loss_is_known_once_the_renewal_is_answered),
+        TEST(messages_that_mean_nothing_change_nothing),
+        TEST(a_message_for_an_older_lease_only_renews_the_present_one),
+        TEST(a_lost_message_is_made_good_by_the_renewal),
+        TEST(a_message_during_a_renewal_brings_another),
+        TEST(a_message_during_a_renewal_that_fails_brings_another),
+        TEST(a_fixed_lease_is_asked_for_and_not_prolonged),
+        TEST(when_all_may_have_changed_all_are_renewed_in_batches),
+        TEST(when_all_may_have_changed_a_due_renewal_is_not_late),
+        TEST(a_stream_of_messages_does_not_starve_anybody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
