@@ -248,7 +248,8 @@ static void wake_askers(struct dibs__cell *cell, bool hint) DIBS__REQUIRES(dibs_
     for (struct dibs__lease *lease = cell->leases; lease; lease = lease->listing.next) {
         if (!lease->asker)
             continue;
-        lease->asker->hinted = lease->asker->hinted || hint;
+        if (hint)
+            lease->asker->hinted = lease->asker->changed = true;
         if (lease->asker->ear)
             dibs__ear_rouse(lease->asker->ear);
     }

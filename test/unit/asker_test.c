@@ -160,6 +160,188 @@ static void it_asks_as_often_as_those_behind_it_would(void **state)
     dibs_close(second);
 }
 
+/* ------------------------------------------------ behind a foreign holder */
+
+#define POLLED 1000 /* ms between asks where the store does not tell */
+#define TOLD 10000  /* and where it does */
+
+static unsigned tellings(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.tellings);
+}
+
+static unsigned told_anew(stage *s)
+{
+    return faults_count(&s->faults, &s->faults.told_anew);
+}
+
+/* "a" is a foreign client's, and the store tells of changes, or does not (0). */
+static void open_foreign(stage *s, uint64_t tells)
+{
+    s->faults.watches = true;
+    s->faults.tells = tells;
+    stage_open(s, LEASE);
+    faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
+}
+
+static void change(stage *s, const char *name)
+{
+    faulty_store_change(s->rt->core->store, name);
+}
+
+static actor *begin_waiting(stage *s)
+{
+    actor *other = actor_start();
+
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), 1);
+    assert_int_equal(tellings(s), 1);
+    return other;
+}
+
+/* Expects one more ask because of what has just been told, though no time has passed. */
+static void expect_ask_now(stage *s, unsigned before)
+{
+    assert_true(wait_until(has_asked, &(struct asked){s, before}, LIMIT_MS));
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), before + 1);
+}
+
+static void end_waiting(stage *s, actor *other)
+{
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    change(s, "a");
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+static void who_is_told_of_a_foreign_release_asks_seldom_and_then_at_once(void **state)
+{
+    stage *s = *state;
+
+    open_foreign(s, 7);
+    actor *other = begin_waiting(s);
+    expect_ask_after(s, TOLD, 1);
+    expect_ask_after(s, TOLD, 1);
+    assert_int_equal(tellings(s), 3);
+    assert_int_equal(told_anew(s), 1); /* the store still tells */
+    end_waiting(s, other);
+    assert_int_equal(acquires(s), 4);
+}
+
+static void where_the_store_does_not_tell_it_is_asked_often(void **state)
+{
+    stage *s = *state;
+
+    open_foreign(s, 0);
+    actor *other = begin_waiting(s);
+    expect_ask_after(s, POLLED, 1);
+    expect_ask_after(s, POLLED, 1);
+    s->faults.tells = 3;
+    expect_ask_after(s, POLLED, 1);
+    expect_ask_after(s, TOLD, 1);
+    faults_block_acquires(&s->faults);
+    moved_clock_advance(&s->clock, MS(TOLD));
+    faults_await_blocked(&s->faults);
+    s->faults.tells = 0;
+    faults_unblock_acquires(&s->faults);
+    stage_await_waiting(s, 1);
+    expect_ask_after(s, POLLED, 1);
+    end_waiting(s, other);
+}
+
+/* The store tells once of each look: whoever was told has the lock looked at again. */
+static void who_was_told_is_to_be_told_anew(void **state)
+{
+    stage *s = *state;
+
+    open_foreign(s, 7);
+    actor *other = begin_waiting(s);
+    for (unsigned i = 1; i <= 5; i++) {
+        change(s, "a");
+        expect_ask_now(s, i);
+        assert_int_equal(told_anew(s), 1 + i);
+    }
+    expect_ask_after(s, TOLD, 1);
+    assert_int_equal(told_anew(s), 6);
+    end_waiting(s, other);
+}
+
+/* Where any lock may have changed, this one may have. */
+static void who_was_told_of_all_is_to_be_told_anew(void **state)
+{
+    stage *s = *state;
+
+    open_foreign(s, 7);
+    actor *other = begin_waiting(s);
+    for (unsigned i = 1; i <= 3; i++) {
+        change(s, NULL);
+        expect_ask_now(s, i);
+        assert_int_equal(told_anew(s), 1 + i);
+    }
+    end_waiting(s, other);
+}
+
+static void a_message_that_comes_while_it_asks_is_not_lost(void **state)
+{
+    stage *s = *state;
+
+    open_foreign(s, 7);
+    actor *other = begin_waiting(s);
+    faults_block_acquires(&s->faults);
+    change(s, "a");
+    faults_await_blocked(&s->faults);
+    change(s, "a"); /* the ask under way may have found the lock as it was before */
+    faults_unblock_acquires(&s->faults);
+    expect_ask_now(s, 2);
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), 3);
+    expect_ask_after(s, TOLD, 1);
+    end_waiting(s, other);
+}
+
+static void only_who_expects_it_is_woken(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:expects";
+    s->faults.watches = true;
+    s->faults.tells = 7;
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    actor *other = actor_start();
+    assert_status(DIBS_OK, dibs_lock(second, "a"));
+    actor_begin_lock(other, s->rt, "a", FOREVER);
+    stage_await_waiting(s, 1);
+    change(s, "a"); /* the holder is no foreign one: the store grants the lock by itself */
+    change(s, "b");
+    pause_ms(20);
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), 2); /* each asked once */
+    assert_int_equal(tellings(s), 0);
+    assert_status(DIBS_OK, dibs_unlock(second, "a"));
+    assert_status(DIBS_OK, actor_result(other));
+    actor_end(other);
+    dibs_close(second);
+}
+
+static void a_message_about_another_name_wakes_nobody(void **state)
+{
+    stage *s = *state;
+
+    open_foreign(s, 7);
+    actor *other = begin_waiting(s);
+    change(s, "b");
+    change(s, "aa");
+    change(s, "");
+    pause_ms(20);
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), 1);
+    end_waiting(s, other);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -169,6 +351,13 @@ int main(void)
         TEST(a_lease_that_ends_elsewhere_is_granted_at_once),
         TEST(a_hint_makes_the_asker_ask_at_once),
         TEST(it_asks_as_often_as_those_behind_it_would),
+        TEST(who_is_told_of_a_foreign_release_asks_seldom_and_then_at_once),
+        TEST(where_the_store_does_not_tell_it_is_asked_often),
+        TEST(who_was_told_is_to_be_told_anew),
+        TEST(who_was_told_of_all_is_to_be_told_anew),
+        TEST(a_message_that_comes_while_it_asks_is_not_lost),
+        TEST(only_who_expects_it_is_woken),
+        TEST(a_message_about_another_name_wakes_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
  */
 #include "core/holds.h"
 #include "core/runtime.h"
+#include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"
 #include "support/test.h"
@@ -461,6 +462,51 @@ static void a_message_during_a_renewal_that_fails_brings_another(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
+struct extending {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void lock_and_extend(void *arg)
+{
+    struct extending *e = arg;
+
+    assert_status(DIBS_OK, dibs_lock(e->rt, "a"));
+    e->status = dibs_extend(e->rt, "a", 2 * LEASE);
+}
+
+/* The message comes while the extension is in flight: the extension is done, and a renewal follows. */
+static void a_message_during_an_extension_brings_a_renewal(void **state)
+{
+    stage *s = *state;
+    actor *holder = actor_start();
+    struct extending e;
+
+    open_watching(s);
+    turn(s, true);
+    faults_hold_renewals(&s->faults);
+    e = (struct extending){s->rt, DIBS_CLOSED};
+    actor_begin(holder, lock_and_extend, &e);
+    moved_clock_await_waiting(&s->clock, 1);
+    stage_settle(s);
+    assert_int_equal(renewals(s), 1);
+    stage_advance(s, MS(30));
+    assert_int_equal(looks(s), 0); /* it waits for the extension */
+    change(s, "a");
+    faults_let_renewals_go(&s->faults);
+    dibs__scheduler_wake(s->rt->core->scheduler);
+    actor_finish(holder);
+    assert_status(DIBS_OK, e.status);
+    stage_advance(s, PACE);
+    assert_int_equal(looks(s), 1);
+    unsigned before = renewals(s);
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), before + 1);
+    assert_int_equal(last_renewal(s).lease_ms, 2 * LEASE);
+    actor_end(holder);
+}
+
 static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
 {
     stage *s = *state;
@@ -573,6 +619,7 @@ int main(void)
         TEST(a_lost_message_is_made_good_by_the_renewal),
         TEST(a_message_during_a_renewal_brings_another),
         TEST(a_message_during_a_renewal_that_fails_brings_another),
+        TEST(a_message_during_an_extension_brings_a_renewal),
         TEST(a_fixed_lease_is_asked_for_and_not_prolonged),
         TEST(when_all_may_have_changed_all_are_renewed_in_batches),
         TEST(when_all_may_have_changed_a_due_renewal_is_not_late),
