@@ -21,7 +21,7 @@ enum { PEERS_MAX = 32, RULES_MAX = 32, LOG_MAX = 8192, TEXT_MAX = 160 };
 struct peer {
     int fd; /* -1: free */
     unsigned number;
-    bool shut;
+    bool shut, subscribed;
     struct bytes in, out;
 };
 
@@ -130,6 +130,7 @@ static void answer(fake_redis *f, struct peer *peer, const struct resp_words *wo
     char text[TEXT_MAX] = "";
 
     write_log(f, text, words);
+    peer->subscribed = peer->subscribed || begins(text, "SUBSCRIBE ");
     for (size_t i = f->rule_count; i > 0; i--) {
         if (begins(text, f->rules[i - 1].prefix)) {
             bytes_add_text(&peer->out, f->rules[i - 1].reply);
@@ -270,16 +271,26 @@ void fake_redis_deafen(fake_redis *f, bool deaf)
     listener_unlock(&f->listener);
 }
 
-void fake_redis_push(fake_redis *f, const char *bytes)
+static void push_to(fake_redis *f, bool all, const char *bytes)
 {
     listener_lock(&f->listener);
     for (size_t i = 0; i < PEERS_MAX; i++) {
-        if (f->peers[i].fd >= 0) {
+        if (f->peers[i].fd >= 0 && (all || f->peers[i].subscribed)) {
             bytes_add_text(&f->peers[i].out, bytes);
             send_out(&f->peers[i]);
         }
     }
     listener_unlock(&f->listener);
+}
+
+void fake_redis_push(fake_redis *f, const char *bytes)
+{
+    push_to(f, true, bytes);
+}
+
+void fake_redis_publish(fake_redis *f, const char *bytes)
+{
+    push_to(f, false, bytes);
 }
 
 void fake_redis_cut(fake_redis *f)

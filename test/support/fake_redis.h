@@ -38,8 +38,9 @@ void fake_redis_hold(fake_redis *f, bool held);
 /* While set, nothing is read, so the client's socket fills. */
 void fake_redis_deafen(fake_redis *f, bool deaf);
 
-/* Sends these bytes on all connections. */
+/* Sends these bytes on all connections; on those that have said SUBSCRIBE. */
 void fake_redis_push(fake_redis *f, const char *bytes);
+void fake_redis_publish(fake_redis *f, const char *bytes);
 
 /* Initializes an endpoint of that URL, for a client that is called "tester". To be freed with dibs__endpoint_free. */
 void fake_redis_endpoint(struct dibs__endpoint *out, const char *url, atomic_uint_fast64_t *commands,

@@ -191,6 +191,54 @@ static void a_server_says_whether_it_is_in_a_cluster(void **state)
     assert_false(is_in_a_cluster(r, "-NOPERM no right\r\n"));
 }
 
+/* ------------------------------------------------------------- its version */
+
+/* What INFO says of the version; NULL: INFO does not name it. */
+static bool tracks_keys(struct rig *r, const char *version)
+{
+    static char replies[32][160]; /* they live as long as the server */
+    static size_t used;
+    char info[128] = "run_id:" FAKE_RUN_ID "\r\n";
+    char *reply = replies[used++ % 32];
+
+    if (version)
+        snprintf(info, sizeof info, "redis_version:%s\r\nredis_mode:standalone\r\nrun_id:%s\r\n", version, FAKE_RUN_ID);
+    snprintf(reply, sizeof replies[0], "$%zu\r\n%s\r\n", strlen(info), info);
+    fake_redis_answer(r->fake, "INFO server", reply);
+    struct dibs__link *link = connected(r, NULL);
+    bool tracks = link->tracks_keys;
+    assert_string_equal(link->id.run_id, FAKE_RUN_ID);
+    dibs__link_free(link);
+    return tracks;
+}
+
+/* Before 7.0.5 a client was told of what its own scripts change, whatever it asked for. */
+static void a_server_tracks_keys_from_a_version_on(void **state)
+{
+    static const char *const good[] = {"7.0.5", "7.0.15", "7.1",         "7.2.4",
+                                       "8.0.0", "10.0.1", "255.255.255", "7.0.5-rc1"};
+    static const char *const bad[] = {"7.0.4", "7.0.0", "6.2.14", "6.9.99", "5", "7",      "7.0",    "7.0.",
+                                      "7.",    "7.0.x", "x",      "",       ".", "-8.0.0", "v8.0.0", "7,2,4"};
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_that(tracks_keys(r, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_that(!tracks_keys(r, bad[i]), "%s", bad[i]);
+    assert_false(tracks_keys(r, NULL));
+}
+
+static void a_server_that_does_not_say_its_version_tracks_nothing(void **state)
+{
+    struct rig *r = *state;
+
+    assert_true(tracks_keys(r, "8.0.0"));
+    fake_redis_answer(r->fake, "INFO", "-NOPERM no right\r\n");
+    struct dibs__link *link = connected(r, NULL);
+    assert_false(link->tracks_keys);
+    dibs__link_free(link);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -206,6 +254,8 @@ int main(void)
         TEST(the_link_before_of_another_server_is_let_be),
         TEST(a_link_before_that_cannot_be_named_is_let_be),
         TEST(a_server_says_whether_it_is_in_a_cluster),
+        TEST(a_server_tracks_keys_from_a_version_on),
+        TEST(a_server_that_does_not_say_its_version_tracks_nothing),
     };
 
     return cmocka_run_group_tests_name("greeting", tests, NULL, NULL);

@@ -40,7 +40,7 @@ static bool share_a_slot(const char *prefix, const char *name)
 
     dibs__key_of(&key, DIBS__KEY_LOCK, prefix, name);
     unsigned slot = slot_of(key.bytes, key.size);
-    for (int kind = DIBS__KEY_LOCK + 1; kind < DIBS__KEYS; kind++) {
+    for (int kind = DIBS__KEY_LOCK + 1; kind < DIBS__KEY_KINDS; kind++) {
         dibs__key_of(&key, (enum dibs__key_kind)kind, prefix, name);
         if (slot_of(key.bytes, key.size) != slot)
             return false;
@@ -95,6 +95,27 @@ static void the_prefix_is_part_of_the_key(void **state)
     assert_true(splits("", "{}x"));
 }
 
+/* The probe lies with the lock that gave it its name, and is no key that a script touches. */
+static void the_probe_has_a_key_of_its_own(void **state)
+{
+    static const struct {
+        const char *prefix, *name, *key;
+    } cases[] = {
+        {"lock:", "a", "dibs:probe:{lock:a}"}, {"lock:", "{a}b", "dibs:probet:lock:{a}b"}, {"", "x", "dibs:probe:{x}"}};
+    struct dibs__key key, other;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dibs__key_of(&key, DIBS__KEY_PROBE, cases[i].prefix, cases[i].name);
+        assert_string_equal(key.bytes, cases[i].key);
+        assert_int_equal(key.size, strlen(cases[i].key));
+        for (int kind = 0; kind < DIBS__KEYS; kind++) {
+            dibs__key_of(&other, (enum dibs__key_kind)kind, cases[i].prefix, cases[i].name);
+            assert_string_not_equal(key.bytes, other.bytes);
+        }
+    }
+}
+
 static const char *some_text(char out[16])
 {
     static const char letters[] = "{}{}ab:";
@@ -135,6 +156,7 @@ int main(void)
         cmocka_unit_test(the_slot_function_is_that_of_redis),
         cmocka_unit_test(names_that_the_contract_speaks_of),
         cmocka_unit_test(the_prefix_is_part_of_the_key),
+        cmocka_unit_test(the_probe_has_a_key_of_its_own),
         cmocka_unit_test(it_is_said_exactly_of_those_whose_keys_lie_apart),
     };
 

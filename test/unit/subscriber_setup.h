@@ -18,6 +18,8 @@
 #define SILENCE_MS 5000
 #define DEAF_LAST_MS 2000
 #define MESSAGES_MOST 2048
+#define CHANGES_MOST 64
+#define NO_KEY SIZE_MAX
 
 #define CONFIRMED "*3\r\n$9\r\nsubscribe\r\n$9\r\ndibs:test\r\n:1\r\n"
 #define MESSAGE(size, text) "*3\r\n$7\r\nmessage\r\n$9\r\ndibs:test\r\n$" #size "\r\n" text "\r\n"
@@ -42,6 +44,8 @@ struct rig {
     void (*on_text)(struct rig *r, const char *bytes, size_t size); /* takes messages in the place of `messages` */
     struct message messages[MESSAGES_MOST];
     size_t message_count;
+    struct message changes[CHANGES_MOST]; /* keys; where all may have changed, none: its size is then NO_KEY */
+    size_t change_count;
 };
 
 /* The hooks ask the subscriber something: with its mutex held, that would never return where none stands. */
@@ -94,11 +98,23 @@ static inline void on_message(void *context, const char *bytes, size_t size)
     memcpy(message->bytes, bytes, size < sizeof message->bytes ? size : sizeof message->bytes);
 }
 
+static inline void on_changed(void *context, const char *key, size_t size)
+{
+    struct rig *r = context;
+    struct message *change = &r->changes[r->change_count++];
+
+    ask_back(r);
+    assert_true(r->change_count < CHANGES_MOST);
+    change->size = key ? size : NO_KEY;
+    if (key)
+        memcpy(change->bytes, key, size < sizeof change->bytes ? size : sizeof change->bytes);
+}
+
 static inline int setup(void **state)
 {
     static struct rig rig;
     struct rig *r = &rig;
-    const struct dibs__subscriber_hooks hooks = {r, on_wake, on_wake_by, on_subscribed, on_message, NULL};
+    const struct dibs__subscriber_hooks hooks = {r, on_wake, on_wake_by, on_subscribed, on_message, on_changed};
 
     memset(r, 0, sizeof *r);
     r->fake = fake_redis_start(false);
