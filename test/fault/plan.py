@@ -64,6 +64,8 @@ KINDS = {
     "worker_stop": Kind("process"),
     "worker_kill": Kind("process"),
     "worker_exit": Kind("process"),
+    # what the server tells of locks that changed
+    "messages": Kind("messages"),
     # nothing is harmed, but there is much to do
     "burst": Kind("burst"),
 }
@@ -114,6 +116,8 @@ def draw_params(rng, kind, size):
         return {"worker": rng.randrange(size.processes), "role": rng.choice(["holder", "holder", "waiter", "any"])}
     if kind in ("del_key", "pexpire_key"):
         return {"name": rng.randrange(size.names)}
+    if kind == "messages":
+        return {"how": rng.choice(["lost", "late", "doubled", "again"]), "ms": rng.choice([1, 5, 30, 100, 400])}
     if kind not in KINDS or KINDS[kind].track != "network" or kind == "refuse":
         return {"writes_only": rng.random() < 0.5} if kind == "client_pause" else {}
     if kind == "stuck":
@@ -150,7 +154,8 @@ class Bag:
         return self.left.pop()
 
 
-PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "clock": (0.5, 1.0), "process": (0.02, 0.5)}
+PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "clock": (0.5, 1.0), "process": (0.02, 0.5),
+        "messages": (0.05, 0.3)}
 # seconds that the rig takes for such a fault, beside the fault's length
 OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
 
@@ -224,5 +229,8 @@ def make_harmful(seed, seconds, size, kinds):
             slower = 4 if loses and track == "process" else 1
             if bags[track].kinds:
                 faults += plan_track(rng, bags[track], track, length, size, slower)
+        # Messages are harmed in every phase, beside the other faults.
+        if bags["messages"].kinds:
+            faults += plan_track(random.Random(f"{seed} messages {number}"), bags["messages"], "messages", length, size)
         phases.append(Phase(number, loses, length, sorted(faults, key=lambda f: f.at)))
     return phases

@@ -19,6 +19,12 @@ object a line, and answers each with a line, a number; ends with its standard in
                                             at a time, so that what the client sends again comes through. named: only
                                             from clients that said AUTH. until: the piece may pass earlier, shortly
                                             after another about the same lock that contains one of those words
+    {"do": "messages", "how": H, "ms": N}   harms the messages that keys have changed, beside whatever else acts. H:
+        lost                                they are thrown away
+        late                                they come so much later, behind whatever came meanwhile
+        doubled                             they come twice at once
+        again                               they come, and once more so much later: then for an older lease
+        null                                nothing is harmed any more. The answer: how many messages were
     {"do": "calm"}                          ends what harms; what is held back stays so. The answer: how many
                                             connections "cut_after" closed, or from how many "stuck" held a piece back
 
@@ -40,6 +46,32 @@ PIECE = 65536
 BACKLOG = 1 << 20
 SHORTLY = 0.01  # seconds by which what was held back passes after the piece that it waited for
 LOCK = re.compile(rb"lock:\w+:\w+")
+CHANGES = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"
+
+
+def reply_end(data, at):
+    """Where the reply ends that begins there; -1: it is not whole."""
+    line = data.find(b"\r\n", at)
+    if line < 0:
+        return -1
+    kind, end = data[at : at + 1], line + 2
+    if kind == b"$":
+        end += max(0, int(data[at + 1 : line]) + 2) if data[at + 1 : line] != b"-1" else 0
+        return end if end <= len(data) else -1
+    for _ in range(max(0, int(data[at + 1 : line])) if kind == b"*" else 0):
+        end = reply_end(data, end)
+        if end < 0:
+            return -1
+    return end
+
+
+def split_replies(data):
+    """The whole replies that the data begins with, and the rest."""
+    replies, at = [], 0
+    while at < len(data) and (end := reply_end(data, at)) >= 0:
+        replies.append(data[at:end])
+        at = end
+    return replies, data[at:]
 
 
 class Flow:
@@ -121,6 +153,8 @@ class Connection:
         self.watched = {}
         self.sticks = False  # a piece of this connection is to be held back
         self.named = False  # its client said AUTH
+        self.hears = False  # its client subscribed to the changes of keys
+        self.rest = b""  # of it: what came last, and is no whole reply yet
 
     def flow_to(self, end):
         return self.down if end is self.client else self.up
@@ -136,6 +170,8 @@ class Proxy:
         self.cuts = 0  # connections closed within a reply or held back, by what acts
         self.stuck_until = 0.0  # for what is held back, and the locks that this is about
         self.stuck, self.stuck_locks, self.until = None, set(), []
+        self.messages, self.harmed = None, 0  # the order that harms messages, and how many it has
+        self.later = []  # messages that are to come: when, for which connection
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, None)
@@ -210,14 +246,46 @@ class Proxy:
         if not data:
             flow.ended = True
             return
-        flow.add(data, time.monotonic())
         if flow is connection.down:
+            flow.add(self.harm_messages(connection, data) if connection.hears else data, time.monotonic())
             return
+        flow.add(data, time.monotonic())
+        connection.hears = connection.hears or b"__redis__:invalidate" in data
         connection.named = connection.named or self.has_word(data, ["AUTH"])
         if connection.sticks and self.is_to_stick(connection, data):
             self.stick(connection, data)
         elif self.stuck and self.has_word(data, self.until) and self.stuck_locks & set(LOCK.findall(data)):
             self.unstick()
+
+    def harm_messages(self, connection, data):
+        """
+        What is to pass of the data. Of a connection that hears changes only whole replies pass, so that between any two
+        pieces there may come another.
+        """
+        replies, connection.rest = split_replies(connection.rest + data)
+        passing = []
+        for reply in replies:
+            passing += self.harm_message(connection, reply) if reply.startswith(CHANGES) else [reply]
+        return b"".join(passing)
+
+    def harm_message(self, connection, message):
+        """What is to pass of the message now."""
+        if not self.messages:
+            return [message]
+        self.harmed += 1
+        how = self.messages["how"]
+        if how in ("late", "again"):
+            self.later.append((time.monotonic() + self.messages["ms"] / 1000, connection, message))
+        return {"lost": [], "late": [], "doubled": [message, message], "again": [message]}[how]
+
+    def tell_later(self):
+        """Lets messages come whose time that is. The connections that get one."""
+        now = time.monotonic()
+        due = [(connection, message) for when, connection, message in self.later if when <= now]
+        self.later = [later for later in self.later if later[0] > now]
+        for connection, message in due:
+            connection.down.add(message, now)
+        return {connection for connection, _ in due if connection in self.connections}
 
     @staticmethod
     def has_word(data, words):
@@ -314,6 +382,10 @@ class Proxy:
 
     def obey(self, order):
         kind, cuts = order["do"], self.cuts
+        if kind == "messages":
+            harmed, self.harmed = self.harmed, 0
+            self.messages = order if order["how"] else None
+            return harmed
         if kind == "backend":
             self.backend = order["path"]
         elif kind == "refuse":
@@ -348,8 +420,8 @@ class Proxy:
         return [(due, connection) for connection, due in flows if due is not None]
 
     def next_due(self):
-        dues = self.dues()
-        return max(0.0, min(due for due, _ in dues) - time.monotonic()) if dues else None
+        dues = [due for due, _ in self.dues()] + [when for when, _, _ in self.later]
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def late(self):
         now = time.monotonic()
@@ -370,7 +442,7 @@ class Proxy:
                     if events & selectors.EVENT_WRITE:
                         key.data.flow_to(key.fileobj).blocked = False
                     touched.add(key.data)
-            for connection in touched | self.late():
+            for connection in touched | self.tell_later() | self.late():
                 if connection in self.connections:
                     self.pump(connection)
 

@@ -285,7 +285,8 @@ class Rig:
         self.signals = collections.Counter({"holder": 0, "waiter": 0, "other": 0})  # to processes, by what these did
         self.good_samples = 1.0  # their least share in a phase
         self.timers, self.order = [], itertools.count()
-        self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "burst": []}  # by track; the first of each acts
+        # by track; the first of each acts
+        self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "messages": [], "burst": []}
         self.collected_at = 0
         self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
 
@@ -415,6 +416,16 @@ class Rig:
 
     def do_stuck(self, fault):
         return self.do_counted(fault, "extensions stuck on their way")
+
+    def do_messages(self, fault):
+        self.proxy.order(do="messages", **fault.params)
+
+        def end():
+            count = self.proxy.order(do="messages", how=None)
+            self.report.count("messages of changes harmed", count)
+            return count > 0
+
+        return end
 
     def do_refuse(self, fault):
         self.proxy.order(do="refuse", on=True)

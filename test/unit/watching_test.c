@@ -280,6 +280,7 @@ static void what_a_look_finds_gone_is_renewed_and_not_lost_by_itself(void **stat
     stage_advance(s, MS(30));
     assert_int_equal(renewals(s), 2);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
 }
 
@@ -363,6 +364,7 @@ static void a_loss_is_known_once_the_renewal_is_answered(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     stage_advance(s, PACE);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
 }
 
