@@ -248,6 +248,8 @@ bool dibs__upkeep_take_result(struct dibs__lease *lease, const struct dibs__rene
     } else {
         lease->upkeep.failed = true;
         dibs__upkeep_retry(lease, now);
+        if (!item->extension && lease->upkeep.renew_at == DIBS__NEVER) /* a message asked for it */
+            lease->upkeep.renew_at = retry_at(lease, now);
     }
     return extended;
 }

@@ -532,6 +532,27 @@ static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
 }
 
+/* What the message asked for is not forgotten where the answer is not to be had at once. */
+static void a_fixed_lease_is_asked_for_until_there_is_an_answer(void **state)
+{
+    stage *s = *state;
+
+    open_watching(s);
+    turn(s, true);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    stage_advance(s, MS(1000));
+    faults_renewal(&s->faults, DIBS_UNAVAILABLE, 2);
+    change(s, "a");
+    stage_advance(s, PACE);
+    assert_int_equal(renewals(s), 1);
+    stage_advance(s, MS(1000));
+    assert_int_equal(renewals(s), 2);
+    faults_renewal_gone(&s->faults, "a");
+    stage_advance(s, MS(1000));
+    assert_int_equal(renewals(s), 3);
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+}
+
 /* ------------------------------------------------------- very many at once */
 
 static void when_all_may_have_changed_all_are_renewed_in_batches(void **state)
@@ -623,6 +644,7 @@ int main(void)
         TEST(a_message_during_a_renewal_that_fails_brings_another),
         TEST(a_message_during_an_extension_brings_a_renewal),
         TEST(a_fixed_lease_is_asked_for_and_not_prolonged),
+        TEST(a_fixed_lease_is_asked_for_until_there_is_an_answer),
         TEST(when_all_may_have_changed_all_are_renewed_in_batches),
         TEST(when_all_may_have_changed_a_due_renewal_is_not_late),
         TEST(a_stream_of_messages_does_not_starve_anybody),
