@@ -264,7 +264,7 @@ static void a_probe_is_written_and_must_be_told_of(void **state)
     assert_int_equal(s->turned_on, 0);
     assert_true(s->store->tracking.state == DIBS__TRACKING_PROBING);
     snprintf(begin, sizeof begin, "CLIENT TRACKING ON REDIRECT %u", fake_redis_accepted(s->fake));
-    snprintf(end, sizeof end, "%s NOLOOP", begin);
+    snprintf(end, sizeof end, "%s OPTOUT NOLOOP", begin);
     int first = fake_redis_place(s->fake, begin, 1);
     assert_true(first >= 0);
     assert_int_equal(asked(s, end), 1);
@@ -334,7 +334,7 @@ static void without_a_message_in_time_nothing_is_relied_on(void **state)
 static void each_command_of_the_probe_may_be_refused(void **state)
 {
     static const char *const commands[] = {"CLIENT TRACKING ON REDIRECT 77", "EXISTS " PROBE, "SET " PROBE,
-                                           "CLIENT TRACKING ON REDIRECT 77 NOLOOP"};
+                                           "CLIENT TRACKING ON REDIRECT 77 OPTOUT NOLOOP"};
 
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (i > 0)

@@ -13,6 +13,7 @@ static struct dibs__lease *new_lease(void)
     assert_non_null(lease);
     atomic_store(&lease->deadline, dibs__lease_deadline(GRANTED, LEASE_MS));
     dibs__upkeep_begin(lease, LEASE_MS, GRANTED, &(struct dibs__lease_memo){.words = {0}}, 0);
+    dibs__upkeep_watch(lease, DIBS__NEVER);
     return lease;
 }
 
