@@ -10,10 +10,11 @@
 #include "support/test.h"
 #include "unit/renewal_setup.h"
 
-#define PACE MS(2)       /* from a message to the renewal; from one batch to the next */
+#define SOON MS(3)       /* from a message, or from the store watching again, at a full ms, to what it brings about */
+#define PACED 96         /* so many at a time, and as many in each ms that follows */
 #define WATCH_AGAIN 1000 /* ms until a look that failed is made again */
 #define MANY 1000
-#define BATCHES(count) (((count) + DIBS__BATCH_MAX - 1) / DIBS__BATCH_MAX)
+#define BATCHES(count) (((count) + PACED - 1) / PACED)
 
 /* ------------------------------------------------------------------- helpers */
 
@@ -65,7 +66,7 @@ static void hold_watched(stage *s)
     stage_advance(s, MS(30));
     assert_int_equal(looks(s), 1);
     turn(s, true);
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(looks(s), 2);
     assert_int_equal(renewals(s), 0);
 }
@@ -135,7 +136,7 @@ static void until_the_store_watches_one_look_is_made(void **state)
     assert_int_equal(looks(s), 1);
     assert_int_equal(renewals(s), 0);
     turn(s, true);
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(looks(s), 3);
     assert_int_equal(look_batches(s), 2);
     assert_status(DIBS_OK, dibs_lock(s->rt, "c"));
@@ -169,14 +170,14 @@ static void when_the_store_watches_anew_all_are_looked_at_in_batches(void **stat
         int64_t start = moved_clock_now(&s->clock);
         assert_int_equal(looks(s), at);
         for (unsigned i = 1; i <= BATCHES(MANY); i++) {
-            stage_advance(s, PACE - 1);
+            stage_advance(s, (i == 1 ? SOON : MS(1)) - 1);
             assert_int_equal(look_batches(s), before + i - 1);
             stage_advance(s, 1);
             assert_int_equal(look_batches(s), before + i);
         }
         assert_int_equal(looks(s), at + MANY);
-        assert_int_equal(looked_at(s, at) - start, PACE);
-        assert_int_equal(looked_at(s, at + DIBS__BATCH_MAX) - start, 2 * PACE);
+        assert_int_equal(looked_at(s, at) - start, SOON);
+        assert_int_equal(looked_at(s, at + PACED) - start, SOON + MS(1));
     }
     assert_int_equal(renewals(s), 0);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
@@ -191,7 +192,7 @@ static void when_the_store_watches_anew_a_young_lease_has_time(void **state)
     turn(s, false);
     assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
     turn(s, true);
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(looks(s), 3);
     assert_string_equal(s->faults.look_records[2].name, "a");
     stage_advance(s, MS(30));
@@ -208,7 +209,7 @@ static void a_look_that_fails_is_made_again_only_while_the_store_watches(void **
     turn(s, false);
     turn(s, true);
     faults_look(&s->faults, DIBS_UNAVAILABLE, 2);
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(looks(s), 3);
     stage_advance(s, MS(WATCH_AGAIN) - 1);
     assert_int_equal(looks(s), 3);
@@ -247,7 +248,7 @@ static void a_look_waits_for_the_renewal_in_flight(void **state)
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     turn(s, true);
     stage_advance(s, MS(100));
@@ -344,7 +345,7 @@ static void a_message_makes_a_renewal_due_shortly_after(void **state)
     hold_watched(s);
     for (unsigned i = 0; i < 3; i++) {
         change(s, "a");
-        stage_advance(s, PACE - 1);
+        stage_advance(s, SOON - 1);
         assert_int_equal(renewals(s), i);
         stage_advance(s, 1);
         assert_int_equal(renewals(s), i + 1);
@@ -362,7 +363,7 @@ static void a_loss_is_known_once_the_renewal_is_answered(void **state)
     faults_renewal_gone(&s->faults, "a");
     change(s, "a");
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
     events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, "a"), 1);
@@ -403,7 +404,7 @@ static void a_message_for_an_older_lease_only_renews_the_present_one(void **stat
     stage_advance(s, MS(30));
     assert_int_equal(looks(s), 3);
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
     assert_int_equal(stats_of(s->rt).lost, 0);
@@ -429,7 +430,7 @@ static void a_message_during_a_renewal_brings_another(void **state)
     hold_watched(s);
     faults_hold_renewals(&s->faults);
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     change(s, "a");
     stage_advance(s, MS(20));
@@ -437,7 +438,7 @@ static void a_message_during_a_renewal_brings_another(void **state)
     faults_let_renewals_go(&s->faults);
     faults_renewal_gone(&s->faults, "none");
     dibs__scheduler_wake(s->rt->core->scheduler);
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 2);
     stage_advance(s, MS(100));
     assert_int_equal(renewals(s), 2);
@@ -453,7 +454,7 @@ static void a_message_during_a_renewal_that_fails_brings_another(void **state)
     faults_hold_renewals(&s->faults);
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 1);
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     change(s, "a");
     faults_let_renewals_go(&s->faults);
@@ -499,11 +500,11 @@ static void a_message_during_an_extension_brings_a_renewal(void **state)
     dibs__scheduler_wake(s->rt->core->scheduler);
     actor_finish(holder);
     assert_status(DIBS_OK, e.status);
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(looks(s), 1);
     unsigned before = renewals(s);
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), before + 1);
     assert_int_equal(last_renewal(s).lease_ms, 2 * LEASE);
     actor_end(holder);
@@ -521,14 +522,14 @@ static void a_fixed_lease_is_asked_for_and_not_prolonged(void **state)
     assert_int_equal(renewals(s), 0);
     int64_t remaining = hold_of(s->rt, "a").remaining_ms;
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     assert_in_range(hold_of(s->rt, "a").remaining_ms, remaining - 4, remaining);
     stage_advance(s, MS(10000));
     assert_int_equal(renewals(s), 1);
     faults_renewal_gone(&s->faults, "a");
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
 }
 
@@ -543,7 +544,7 @@ static void a_fixed_lease_is_asked_for_until_there_is_an_answer(void **state)
     stage_advance(s, MS(1000));
     faults_renewal(&s->faults, DIBS_UNAVAILABLE, 2);
     change(s, "a");
-    stage_advance(s, PACE);
+    stage_advance(s, SOON);
     assert_int_equal(renewals(s), 1);
     stage_advance(s, MS(1000));
     assert_int_equal(renewals(s), 2);
@@ -566,11 +567,13 @@ static void when_all_may_have_changed_all_are_renewed_in_batches(void **state)
     assert_int_equal(looks(s), MANY);
     change(s, NULL);
     int64_t start = moved_clock_now(&s->clock);
-    pass(s, 2 * BATCHES(MANY));
+    pass(s, 3 + BATCHES(MANY));
     assert_int_equal(renewals(s), MANY);
-    assert_int_equal(batches(s), BATCHES(MANY));
-    for (unsigned i = 0; i < MANY; i++)
-        assert_int_equal(s->faults.records[i].at - start, PACE * (i / DIBS__BATCH_MAX + 1));
+    assert_in_range(batches(s), MANY / DIBS__BATCH_MAX, BATCHES(MANY));
+    for (unsigned i = 0; i < MANY; i++) { /* what is due a little later may go along */
+        int64_t after = s->faults.records[i].at - start;
+        assert_true(after >= SOON + MS(i / DIBS__BATCH_MAX) && after <= SOON + MS(i / PACED));
+    }
     pass(s, 100);
     assert_int_equal(renewals(s), MANY);
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
@@ -613,7 +616,7 @@ static void a_stream_of_messages_does_not_starve_anybody(void **state)
         change(s, NULL);
         stage_advance(s, MS(1));
     }
-    assert_in_range(renewals(s), 30, 51);
+    assert_in_range(renewals(s), 20, 51);
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
