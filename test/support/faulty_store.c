@@ -12,7 +12,7 @@
 /* An answer to a batch that is held back. */
 struct kept {
     struct kept *next;
-    bool look; /* it is one to a look, not to renewals */
+    bool look;                 /* it is one to a look, not to renewals */
     struct dibs__store *store; /* whose scheduler is to tell the answer */
     struct dibs__batch *batch;
     struct dibs__error error;
