@@ -10,7 +10,7 @@
 /* How often a waiter asks that can't be told of a grant: the owner is foreign, or its channel is deaf. */
 #define POLL_LEAST_MS 50
 #define POLL_MOST_MS 100
-#define TOLD_MS 10000 /* the same where a change of the owner is told */
+#define TOLD_MS 10000 /* at most, where a change of the owner is told */
 
 _Static_assert(sizeof(struct dibs__redis_bid) <= sizeof(struct dibs__bid_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
@@ -135,6 +135,14 @@ static void note_owner(struct dibs__redis_store *store, struct dibs__bid *bid, c
     memo->seen_server = view->server;
 }
 
+/* How often a waiter asks that is told of a change: often enough to keep its place in the queue (rule 9). */
+static int64_t told_ms(const struct dibs__bid *bid)
+{
+    int64_t ms = bid->lease_ms / 3;
+
+    return ms < POLL_MOST_MS ? POLL_MOST_MS : ms > TOLD_MS ? TOLD_MS : ms;
+}
+
 /* When to ask again if no push comes before. */
 static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct dibs__sending *sending,
                                  const struct dibs__ask_reply *reply, struct dibs__answer *answer,
@@ -144,7 +152,7 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
 
     answer->again_ms = earlier(dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS), reply->remaining_ms);
     if (!reply->by_dibs)
-        answer->told_ms = earlier(TOLD_MS, reply->remaining_ms);
+        answer->told_ms = earlier(told_ms(bid), reply->remaining_ms);
     if (!sending->subscription)
         return DIBS_BUSY;
     bid->in_store = true;
