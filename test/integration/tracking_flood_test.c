@@ -1,0 +1,158 @@
+/* Very many messages at once: all are worked off soon, and what is due meanwhile is not late. */
+#include <stdio.h>
+
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+enum { MANY = 5000 };
+
+#define KNOWN_MS                                                                                                       \
+    (LIMIT_MS / 12) /* within this time all are known; a renewal of their lease is due after 40 times that */
+
+static void lock_many(dibs_runtime *rt)
+{
+    char name[32];
+
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many:%d", i);
+        assert_status(DIBS_OK, dibs_lock(rt, name));
+    }
+}
+
+static void expect_all_lost(dibs_runtime *rt)
+{
+    char name[32];
+
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "many:%d", i);
+        assert_status(DIBS_LOST, dibs_unlock(rt, name));
+    }
+}
+
+struct losses {
+    dibs_runtime *rt;
+    uint64_t count;
+};
+
+static bool all_are_lost(void *arg)
+{
+    const struct losses *losses = arg;
+
+    return stats_of(losses->rt).lost >= losses->count;
+}
+
+static void expect_all_known(dibs_runtime *rt, uint64_t count, int64_t since)
+{
+    assert_that(wait_until(all_are_lost, &(struct losses){rt, count}, LIMIT_MS), "%lld are lost",
+                (long long)stats_of(rt).lost);
+    int64_t took = now_ms() - since;
+    assert_that(took < KNOWN_MS, "all are known after %lld ms", (long long)took);
+}
+
+static void all_at_once(void **state, const char *command)
+{
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    lock_many(f->rt);
+    await_tracked(f->server, f->rt, MANY);
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    server_do(f->server, command);
+    expect_all_known(f->rt, MANY, since);
+    /* Not one command for each, but one for each batch. */
+    assert_in_range(stats_of(f->rt).store_commands - before.store_commands, 1, MANY / 20);
+    expect_all_lost(f->rt);
+    expect_works(f, f->rt, "many:1");
+}
+
+static void flushall(void **state)
+{
+    all_at_once(state, "FLUSHALL");
+}
+
+static void flushdb_async(void **state)
+{
+    all_at_once(state, "FLUSHDB ASYNC");
+}
+
+/* ------------------------------------------------------- what is due meanwhile */
+
+struct due {
+    server *server;
+    long long below;
+};
+
+static bool is_nearly_due(void *arg)
+{
+    const struct due *due = arg;
+
+    return server_integer(due->server, "PTTL lock:short") < due->below;
+}
+
+/*
+ * A lease that is renewed each third of its length, next while the others are lost: it is never at risk, which it would
+ * be if a renewal were late by a sixth of it. Each of the others has a message of its own.
+ */
+static void a_renewal_that_is_due_meanwhile(void **state)
+{
+    enum { SHORT = 6000, ROUNDS = 2 };
+    static const dibs_lock_options brief = {.lease_ms = SHORT};
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "short", 0, &brief));
+    for (int round = 1; round <= ROUNDS; round++) {
+        uint64_t lost = stats_of(f->rt).lost;
+        lock_many(f->rt);
+        await_tracked(f->server, f->rt, MANY);
+        await_renewed(f->rt, stats_of(f->rt).renewed + 1);
+        assert_true(wait_until(is_nearly_due, &(struct due){f->server, SHORT * 2 / 3 + 50}, LIMIT_MS));
+        uint64_t renewed = stats_of(f->rt).renewed;
+        int64_t since = now_ms();
+        server_do(f->server, "EVAL %s 0", "for i = 0, 4999 do redis.call('DEL', 'lock:many:' .. i) end");
+        expect_all_known(f->rt, lost + MANY, since);
+        await_renewed(f->rt, renewed + 1);
+        expect_all_lost(f->rt);
+    }
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, "short"), 0);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "short"));
+}
+
+/*
+ * The server's table is too small for all: so the server tells of keys that have not changed. Each is looked at, which
+ * enters it again: that goes on, but must neither cost a lock nor keep the processor busy.
+ */
+static void a_table_that_is_too_small(void **state)
+{
+    fixture *f = *state;
+
+    server_do(f->server, "CONFIG SET tracking-table-max-keys 1000");
+    open_tracking(f, LONG_LEASE_MS);
+    lock_many(f->rt);
+    await_invalidations(f->rt, MANY);
+    dibs_stats before = stats_of(f->rt);
+    pause_ms(2000);
+    dibs_stats after = stats_of(f->rt);
+    assert_that(after.store_commands - before.store_commands < 1000, "%lld commands in 2 s",
+                (long long)(after.store_commands - before.store_commands));
+    assert_int_equal(after.lost, 0);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(flushall),
+        TEST(flushdb_async),
+        TEST(a_renewal_that_is_due_meanwhile),
+        TEST(a_table_that_is_too_small),
+    };
+
+    return cmocka_run_group_tests_name("tracking_flood", tests, NULL, NULL);
+}

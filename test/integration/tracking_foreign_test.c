@@ -1,0 +1,596 @@
+/*
+ * A client that knows nothing of dibs has the lock: those who wait are told when it is free, and hardly ask meanwhile.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+enum { MOST = 4 };
+
+/* Threads of the fixture's runtime that want the lock of x. */
+struct waiters {
+    actor *threads[MOST];
+    int count;
+};
+
+static void take_by_hand(fixture *f, const char *value)
+{
+    server_do(f->server, "SET lock:x %s PX 600000", value);
+}
+
+/* A thread waits, and the server is to tell of the lock. */
+static actor *begin_waiting(fixture *f)
+{
+    actor *thread = actor_start();
+
+    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_tracked(f->server, f->rt, 1);
+    return thread;
+}
+
+static void expect_soon(int64_t since)
+{
+    int64_t took = now_ms() - since;
+
+    assert_that(took < SOON_MS, "after %lld ms", (long long)took);
+}
+
+/* What the thread waited for ended at `since`. */
+static void expect_granted(fixture *f, actor *thread, int64_t since)
+{
+    actor_finish(thread);
+    expect_soon(since);
+    assert_status(DIBS_OK, actor_check(thread, f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
+    actor_end(thread);
+}
+
+/* ------------------------------------------------------------------- its end */
+
+static void expect_told_of(fixture *f, const char *command)
+{
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    int64_t since = now_ms();
+    server_do(f->server, command);
+    expect_granted(f, thread, since);
+}
+
+#define ENDED_BY(name, command)                                                                                        \
+    static void name(void **state)                                                                                     \
+    {                                                                                                                  \
+        expect_told_of(*state, command);                                                                               \
+    }
+
+ENDED_BY(del, "DEL lock:x")
+ENDED_BY(unlinked, "UNLINK lock:x")
+ENDED_BY(flushall, "FLUSHALL")
+ENDED_BY(pexpire, "PEXPIRE lock:x 1")
+ENDED_BY(compared_and_deleted,
+         "EVAL if(redis.call('GET',KEYS[1])==ARGV[1])then(redis).call('DEL',KEYS[1])end 1 lock:x by-hand")
+
+static void its_expiry(void **state)
+{
+    enum { LIFE_MS = 1500 };
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    server_do(f->server, "SET lock:x by-hand PX %d", LIFE_MS);
+    int64_t set = now_ms();
+    actor *thread = begin_waiting(f);
+    assert_status(DIBS_OK, actor_result(thread));
+    assert_in_range(now_ms() - set, LIFE_MS - 100, LIFE_MS + SOON_MS);
+    assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
+    actor_end(thread);
+}
+
+/* The holder goes on to live, endlessly, and then for a moment: each change is told. */
+static void an_expiry_that_changes(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    server_do(f->server, "SET lock:x by-hand PX 5000");
+    actor *thread = begin_waiting(f);
+    server_do(f->server, "PERSIST lock:x");
+    await_invalidations(f->rt, 1);
+    await_tracked(f->server, f->rt, 1);
+    server_do(f->server, "PEXPIRE lock:x 600000");
+    await_invalidations(f->rt, 2);
+    await_tracked(f->server, f->rt, 1);
+    assert_true(actor_busy(thread));
+    int64_t since = now_ms();
+    server_do(f->server, "PEXPIRE lock:x 300");
+    expect_granted(f, thread, since + 300);
+}
+
+/* -------------------------------------------------------------- while it waits */
+
+static void it_hardly_asks(void **state)
+{
+    enum { WAIT_MS = 3000 };
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    pause_ms(200);
+    for (int i = 0; i < 2; i++) {
+        dibs_stats before = stats_of(f->rt);
+        int64_t since = now_ms();
+        pause_ms(WAIT_MS);
+        int64_t took = now_ms() - since;
+        uint64_t commands = stats_of(f->rt).store_commands - before.store_commands;
+        assert_that(commands <= 1 + (uint64_t)took / 2000, "%lld commands in %lld ms", (long long)commands,
+                    (long long)took);
+    }
+    assert_true(actor_busy(thread));
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, thread, since);
+}
+
+/* That it is told makes no wait longer than it may be. */
+static void its_time_ends(void **state)
+{
+    enum { WAIT_MS = 700 };
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    for (int i = 0; i < 3; i++) {
+        int64_t since = now_ms();
+        assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "x", WAIT_MS));
+        assert_in_range(now_ms() - since, WAIT_MS, WAIT_MS + SOON_MS);
+    }
+    await_tracked(f->server, f->rt, 1);
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    server_do(f->server, "DEL lock:x");
+    expect_works(f, f->rt, "x");
+}
+
+static void the_runtime_closes(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    int64_t since = now_ms();
+    dibs_close(f->rt);
+    f->rt = NULL;
+    assert_status(DIBS_CLOSED, actor_result(thread));
+    expect_soon(since);
+    actor_end(thread);
+    server_do(f->server, "DEL lock:x");
+}
+
+/* ----------------------------------------------------------------- more than one */
+
+static void lock_plainly(void *rt)
+{
+    dibs_lock(rt, "x");
+}
+
+static void lock_fairly(void *rt)
+{
+    dibs_lock_with(rt, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_FAIR});
+}
+
+/* The threads begin one after the other. */
+static struct waiters begin_many(fixture *f, actor_function *function)
+{
+    struct waiters all = {.count = MOST};
+
+    for (int i = 0; i < all.count; i++) {
+        all.threads[i] = actor_start();
+        actor_begin(all.threads[i], function, f->rt);
+        queue_await(f->server, "x", function == lock_fairly ? i + 1 : 1);
+        actor_await_asleep(all.threads[i]);
+    }
+    await_tracked(f->server, f->rt, 1);
+    return all;
+}
+
+static bool is_anyone_done(void *arg)
+{
+    const struct waiters *all = arg;
+
+    for (int i = 0; i < all->count; i++)
+        if (!actor_busy(all->threads[i]))
+            return true;
+    return false;
+}
+
+/* Which of them has come back, of those that are still there. */
+static actor *take_done(struct waiters *all, int *place)
+{
+    assert_true(wait_until(is_anyone_done, all, LIMIT_MS));
+    for (int i = 0; i < all->count; i++) {
+        if (actor_busy(all->threads[i]))
+            continue;
+        actor *done = all->threads[i];
+        *place = i;
+        memmove(&all->threads[i], &all->threads[i + 1], (size_t)(--all->count - i) * sizeof all->threads[0]);
+        return done;
+    }
+    return NULL;
+}
+
+static void several_threads(void **state)
+{
+    fixture *f = *state;
+    int place;
+
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    struct waiters all = begin_many(f, lock_plainly);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    while (all.count > 0)
+        expect_granted(f, take_done(&all, &place), since);
+}
+
+/*
+ * They have waited for longer than the half of a lease, after which who has not asked loses its place: all ask in time,
+ * so the lock goes to the first.
+ */
+static void fair_threads_keep_their_places(void **state)
+{
+    enum { WAITER_LEASE_MS = 6000, ROUNDS = 2 };
+    fixture *f = *state;
+    int place;
+
+    open_tracking(f, WAITER_LEASE_MS);
+    for (int round = 0; round < ROUNDS; round++) {
+        take_by_hand(f, "by-hand");
+        struct waiters all = begin_many(f, lock_fairly);
+        pause_ms(WAITER_LEASE_MS / 2 + 1500);
+        int64_t since = now_ms();
+        server_do(f->server, "DEL lock:x");
+        while (all.count > 0) {
+            actor *thread = take_done(&all, &place);
+            assert_int_equal(place, 0);
+            expect_granted(f, thread, since);
+        }
+    }
+}
+
+/* Two processes wait: one gets the lock by its own ask, the other by the former's release. */
+static void several_processes(void **state)
+{
+    enum { AGENTS = 3 };
+    fixture *f = *state;
+    process *agents[AGENTS];
+
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    for (int i = 0; i < AGENTS; i++) {
+        agents[i] = agent_start(f->server->url, LONG_LEASE_MS);
+        agent_begin_lock(agents[i], "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", i + 1);
+    }
+    actor *thread = begin_waiting(f);
+    queue_await(f->server, "x", AGENTS + 1);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    for (int left = AGENTS + 1; left > 0;) {
+        for (int i = 0; i < AGENTS; i++) {
+            if (!agents[i] || !process_try_read(agents[i]))
+                continue;
+            assert_string_equal(agents[i]->line, "DIBS_OK");
+            assert_status(DIBS_OK, agent_unlock(agents[i], "x"));
+            agent_stop(agents[i]);
+            agents[i] = NULL;
+            left--;
+        }
+        if (thread && !actor_busy(thread)) {
+            expect_granted(f, thread, since);
+            thread = NULL;
+            left--;
+        }
+        expect_soon(since);
+    }
+}
+
+/* ------------------------------------------------------- one holder after another */
+
+/* Each change is told, and the key read again: so the last one is told as well. */
+static void expect_told_of_the_last(fixture *f, const char *const *changes, size_t count)
+{
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    for (size_t i = 0; i < 3 * count; i++) {
+        uint64_t messages = stats_of(f->rt).invalidations;
+        server_do(f->server, changes[i % count], i);
+        await_invalidations(f->rt, messages + 1);
+        await_tracked(f->server, f->rt, 1);
+    }
+    assert_true(actor_busy(thread));
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, thread, since);
+}
+
+static void another_foreign_holder(void **state)
+{
+    static const char *const changes[] = {
+        "SET lock:x another%d PX 600000",
+        "EVAL redis.call('DEL','lock:x');redis.call('SET','lock:x','a%d','PX',600000) 0",
+        "SET lock:x endless%d",
+    };
+
+    expect_told_of_the_last(*state, changes, sizeof changes / sizeof *changes);
+}
+
+/* What stands there is no string: nobody has the lock that dibs could tell of, but it is not free either. */
+static void a_key_of_another_type(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    server_do(f->server, "EVAL %s 0", "redis.call('DEL','lock:x') redis.call('LPUSH','lock:x','a')");
+    assert_status(DIBS_STORE_ERROR, actor_result(thread));
+    actor_end(thread);
+    server_do(f->server, "DEL lock:x");
+    expect_works(f, f->rt, "x");
+}
+
+/* A runtime takes the lock over from the foreign client: the waiter then waits for that, and is granted its release. */
+static void a_holder_of_dibs(void **state)
+{
+    fixture *f = *state;
+    char token[256];
+
+    open_tracking(f, 0);
+    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(second, "y"));
+    assert_true(server_string(f->server, token, sizeof token, "GET lock:y"));
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    /* As if the other runtime's ask had been quicker than the waiter's. */
+    server_do(f->server, "RENAME lock:y lock:x");
+    await_invalidations(f->rt, 1);
+    pause_ms(200);
+    assert_true(actor_busy(thread));
+    int64_t since = now_ms();
+    assert_status(DIBS_OK, dibs_force_unlock(second, "x", token));
+    expect_granted(f, thread, since);
+    assert_status(DIBS_LOST, dibs_unlock(second, "y"));
+    dibs_close(second);
+}
+
+/* ------------------------------------------------------------- reads that come late */
+
+struct late {
+    script_server *net;
+    actor *thread;
+};
+
+/* A thread waits; the read that is to make the server tell of the lock is on its way. */
+static struct late begin_late(fixture *f)
+{
+    struct late late = {script_server_start(&(script_options){.backend = f->server->socket_path}), actor_start()};
+
+    f->urls[0] = script_server_url(late.net);
+    script_server_add(late.net, (script_rule){.match = "\r\nGET\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor_begin_lock(late.thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    script_server_await_fired(late.net, 0);
+    assert_int_equal(stats_of(f->rt).tracking, 1);
+    pause_ms(300); /* nobody asks any more */
+    return late;
+}
+
+static void end_late(fixture *f, struct late *late)
+{
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(late->net);
+}
+
+/* The holder has released the lock by then, which nobody told: so the read does. */
+static void a_read_after_the_release(void **state)
+{
+    fixture *f = *state;
+    struct late late = begin_late(f);
+
+    server_do(f->server, "DEL lock:x");
+    assert_true(actor_busy(late.thread));
+    int64_t since = now_ms();
+    script_server_release(late.net);
+    expect_granted(f, late.thread, since);
+    end_late(f, &late);
+}
+
+/* Another foreign client has the lock by then. */
+static void a_read_after_a_change(void **state)
+{
+    fixture *f = *state;
+    struct late late = begin_late(f);
+
+    take_by_hand(f, "another");
+    script_server_release(late.net);
+    await_tracked(f->server, f->rt, 1);
+    assert_true(actor_busy(late.thread));
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, late.thread, since);
+    end_late(f, &late);
+}
+
+/* ------------------------------------------------------------- connections that end */
+
+/* The lock is released together with the end of a connection, and again when that is mended. */
+static void expect_told_in_spite_of(fixture *f, void (*end)(server *s))
+{
+    open_tracking(f, 0);
+    for (int i = 0; i < 3; i++) {
+        take_by_hand(f, "by-hand");
+        actor *thread = begin_waiting(f);
+        int64_t since = now_ms();
+        end(f->server);
+        server_do(f->server, "DEL lock:x");
+        expect_granted(f, thread, since);
+    }
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    long long calls = tracking_calls(f->server);
+    end(f->server);
+    await_tracking_again(f->server, f->rt, calls);
+    pause_ms(300);
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    pause_ms(1500);
+    assert_in_range(stats_of(f->rt).store_commands - before.store_commands, 0, 1 + (now_ms() - since) / 2000);
+    since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, thread, since);
+}
+
+static void kill_subscription(server *s)
+{
+    assert_true(server_integer(s, "CLIENT KILL TYPE pubsub") > 0);
+}
+
+static void kill_all(server *s)
+{
+    server_do(s, "CLIENT KILL TYPE pubsub");
+    server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
+}
+
+static void the_background_connection(void **state)
+{
+    expect_told_in_spite_of(*state, kill_tracker);
+}
+
+static void the_subscription(void **state)
+{
+    expect_told_in_spite_of(*state, kill_subscription);
+}
+
+static void all_connections(void **state)
+{
+    expect_told_in_spite_of(*state, kill_all);
+}
+
+/* --------------------------------------------------------------------- names */
+
+static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
+{
+    char key[600];
+    size_t size = (size_t)snprintf(key, sizeof key, "%s%s", prefix ? prefix : "lock:", name);
+    actor *thread = actor_start();
+
+    f->config.key_prefix = prefix;
+    open_tracking(f, 0);
+    for (int i = 0; i < 2; i++) {
+        server_do(f->server, "SET %b by-hand PX 600000", key, size);
+        actor_begin_lock(thread, f->rt, name, DIBS_WAIT_FOREVER);
+        await_tracked(f->server, f->rt, 1);
+        int64_t since = now_ms();
+        server_do(f->server, "DEL %b", key, size);
+        assert_status(DIBS_OK, actor_result(thread));
+        expect_soon(since);
+        assert_status(DIBS_OK, actor_unlock(thread, f->rt, name));
+    }
+    actor_end(thread);
+}
+
+static void odd_bytes(void **state)
+{
+    expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
+}
+
+static void an_odd_prefix(void **state)
+{
+    expect_told_of_name(*state, "\xff\n{*} ", "\n");
+}
+
+static void no_prefix(void **state)
+{
+    expect_told_of_name(*state, "", "x");
+}
+
+static void a_long_name(void **state)
+{
+    char name[DIBS_NAME_MAX + 1];
+
+    memset(name, 'n', DIBS_NAME_MAX);
+    name[DIBS_NAME_MAX] = '\0';
+    expect_told_of_name(*state, NULL, name);
+}
+
+/* What changes in another database is no end; the server's messages do not tell which it is. */
+static void a_database(void **state)
+{
+    fixture *f = *state;
+    char url[200];
+
+    snprintf(url, sizeof url, "%s?db=3", f->server->url);
+    f->urls[0] = url;
+    open_tracking(f, 0);
+    server_do(f->server, "SELECT 3");
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    server_do(f->server, "SELECT 2");
+    take_by_hand(f, "another");
+    await_invalidations(f->rt, 1);
+    server_do(f->server, "DEL lock:x");
+    await_tracked(f->server, f->rt, 1);
+    assert_true(actor_busy(thread));
+    server_do(f->server, "SELECT 3");
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, thread, since);
+    server_do(f->server, "SELECT 0");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(del),
+        TEST(unlinked),
+        TEST(flushall),
+        TEST(pexpire),
+        TEST(compared_and_deleted),
+        TEST(its_expiry),
+        TEST(an_expiry_that_changes),
+        TEST(it_hardly_asks),
+        TEST(its_time_ends),
+        TEST(the_runtime_closes),
+        TEST(several_threads),
+        TEST(fair_threads_keep_their_places),
+        TEST(several_processes),
+        TEST(another_foreign_holder),
+        TEST(a_key_of_another_type),
+        TEST(a_holder_of_dibs),
+        TEST(a_read_after_the_release),
+        TEST(a_read_after_a_change),
+        TEST(the_background_connection),
+        TEST(the_subscription),
+        TEST(all_connections),
+        TEST(odd_bytes),
+        TEST(an_odd_prefix),
+        TEST(no_prefix),
+        TEST(a_long_name),
+        TEST(a_database),
+    };
+
+    return cmocka_run_group_tests_name("tracking_foreign", tests, NULL, NULL);
+}

@@ -1,0 +1,456 @@
+/*
+ * A lock that is deleted, overwritten or taken away is known to be lost at once: long before its lease would be
+ * renewed, which here takes 10 s and more.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/restart.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+/* Locks the name, and waits until it is tracked. No other lock may be. */
+static void hold(fixture *f, const char *name)
+{
+    assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    await_tracked(f->server, f->rt, 1);
+}
+
+static void clear(fixture *f)
+{
+    server_do(f->server, "FLUSHALL");
+}
+
+/* ------------------------------------------------------------- what ends a lock */
+
+static void expect_loss_by(fixture *f, const char *command)
+{
+    open_tracking(f, 0);
+    hold(f, "x");
+    int64_t since = now_ms();
+    server_do(f->server, command);
+    expect_told_of_loss(f, "x", since);
+    clear(f);
+    expect_works(f, f->rt, "x");
+}
+
+#define ENDED_BY(name, command)                                                                                        \
+    static void name(void **state)                                                                                     \
+    {                                                                                                                  \
+        expect_loss_by(*state, command);                                                                               \
+    }
+
+ENDED_BY(del, "DEL lock:x")
+ENDED_BY(unlinked, "UNLINK lock:x")
+ENDED_BY(getdel, "GETDEL lock:x")
+ENDED_BY(flushdb, "FLUSHDB")
+ENDED_BY(flushdb_async, "FLUSHDB ASYNC")
+ENDED_BY(flushall, "FLUSHALL")
+ENDED_BY(set, "SET lock:x another PX 600000")
+ENDED_BY(setex, "SETEX lock:x 600 another")
+ENDED_BY(append, "APPEND lock:x more")
+ENDED_BY(renamed, "RENAME lock:x lock:y")
+ENDED_BY(move, "MOVE lock:x 1")
+ENDED_BY(pexpire, "PEXPIRE lock:x 1")
+ENDED_BY(expired_already, "PEXPIREAT lock:x 1")
+ENDED_BY(script, "EVAL return(redis.call('DEL','lock:x')) 0")
+
+static void a_transaction(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    hold(f, "x");
+    int64_t since = now_ms();
+    server_do(f->server, "MULTI");
+    server_do(f->server, "DEL lock:x");
+    server_do(f->server, "SET lock:x another PX 600000");
+    server_do(f->server, "EXEC");
+    expect_told_of_loss(f, "x", since);
+    clear(f);
+}
+
+/* The key is the one that was used least recently, and gives way to many others. */
+static void eviction(void **state)
+{
+    enum { MOST = 200000 };
+    fixture *f = *state;
+    int64_t since = 0;
+
+    open_tracking(f, 0);
+    server_do(f->server, "CONFIG SET maxmemory-policy allkeys-lru maxmemory-samples 64");
+    hold(f, "x");
+    server_do(f->server, "CONFIG SET maxmemory %lld", server_info(f->server, "used_memory") + 1000000);
+    for (int i = 0; i < MOST && (i % 16 > 0 || server_has(f->server, "lock:x")); i++) {
+        since = now_ms();
+        server_do(f->server, "SET filler:%d %01000d PX 600000", i, i);
+    }
+    assert_false(server_has(f->server, "lock:x"));
+    expect_told_of_loss(f, "x", since);
+    assert_true(server_info(f->server, "evicted_keys") > 0);
+    server_do(f->server, "CONFIG SET maxmemory 0");
+    expect_works(f, f->rt, "x");
+}
+
+static void a_forced_unlock(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_owner owner;
+
+    open_tracking(f, 0);
+    for (int i = 0; i < 2; i++) {
+        hold(f, "x");
+        assert_status(DIBS_OK, dibs_query(other, "x", &owner));
+        int64_t since = now_ms();
+        assert_status(DIBS_OK, dibs_force_unlock(other, "x", i == 0 ? NULL : owner.token));
+        expect_told_of_loss(f, "x", since);
+        events_destroy(&f->events);
+        events_init(&f->events);
+        server_do(f->server, "FLUSHALL"); /* the fence was read too: the table is to be empty */
+    }
+    dibs_close(other);
+}
+
+/* A fixed lease is never renewed: only thus can it be known before its end that it is lost. */
+static void a_fixed_lease(void **state)
+{
+    fixture *f = *state;
+    const dibs_lock_options fixed = {.lease_ms = LONG_LEASE_MS, .flags = DIBS_FIXED_LEASE};
+
+    open_tracking(f, 0);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
+    await_tracked(f->server, f->rt, 1);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+/* ------------------------------------------------------- what does not end it */
+
+static long long left(fixture *f)
+{
+    return server_integer(f->server, "PTTL lock:x");
+}
+
+/* Each change makes one message, which makes one renewal; that one reads the key again, so that the next is told too.
+ */
+static void expect_life_after(fixture *f, const char *command)
+{
+    enum { TIMES = 20 };
+
+    open_tracking(f, 0);
+    hold(f, "x");
+    int64_t since = now_ms();
+    dibs_stats before = stats_of(f->rt);
+    for (unsigned i = 1; i <= TIMES; i++) {
+        server_do(f->server, command);
+        await_invalidations(f->rt, before.invalidations + i);
+        await_renewed(f->rt, before.renewed + i);
+    }
+    pause_ms(200);
+    dibs_stats after = stats_of(f->rt);
+    int64_t took = now_ms() - since, others = took / 10000 + took / 5000; /* renewals of the period; PING */
+    assert_int_equal(after.invalidations - before.invalidations, TIMES);
+    assert_true(after.renewed - before.renewed <= TIMES + (uint64_t)took / 10000);
+    assert_true(after.store_commands - before.store_commands <= TIMES + (uint64_t)others);
+    expect_no_loss(f);
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+}
+
+/* The other client's time is longer: a renewal never shortens it. */
+static void a_longer_life(void **state)
+{
+    fixture *f = *state;
+
+    expect_life_after(f, "PEXPIRE lock:x 600000");
+    assert_in_range(left(f), 30001, 600000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_false(server_has(f->server, "lock:x"));
+}
+
+/* The lease is given its length again. */
+static void a_shorter_life(void **state)
+{
+    fixture *f = *state;
+
+    expect_life_after(f, "PEXPIRE lock:x 20000");
+    assert_in_range(left(f), 20001 - 10000, 30000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void an_endless_life(void **state)
+{
+    fixture *f = *state;
+
+    expect_life_after(f, "PERSIST lock:x");
+    assert_in_range(left(f), 1, 30000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* A fixed lease is looked at, but gets no more time by that. */
+static void a_fixed_lease_that_is_touched(void **state)
+{
+    fixture *f = *state;
+    const dibs_lock_options fixed = {.lease_ms = 3000, .flags = DIBS_FIXED_LEASE};
+
+    open_tracking(f, 0);
+    assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &fixed));
+    int64_t granted = now_ms();
+    await_tracked(f->server, f->rt, 1);
+    for (unsigned i = 1; i <= 5; i++) {
+        server_do(f->server, "PEXPIRE lock:x 2900");
+        await_invalidations(f->rt, i);
+        await_renewed(f->rt, i);
+    }
+    await_lost(f->rt, "x");
+    assert_in_range(now_ms() - granted, 0, 3000 + SOON_MS);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+/* The server's messages do not name the database. */
+static void another_database(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    hold(f, "x");
+    dibs_stats before = stats_of(f->rt);
+    server_do(f->server, "SELECT 1");
+    server_do(f->server, "SET lock:x another PX 600000");
+    server_do(f->server, "SELECT 0");
+    await_invalidations(f->rt, before.invalidations + 1);
+    await_renewed(f->rt, before.renewed + 1);
+    server_do(f->server, "SELECT 1");
+    server_do(f->server, "FLUSHDB");
+    server_do(f->server, "SELECT 0");
+    await_invalidations(f->rt, before.invalidations + 2);
+    await_renewed(f->rt, before.renewed + 2);
+    expect_no_loss(f);
+    await_tracked(f->server, f->rt, 1);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+/* ------------------------------------------------------------ what is broken */
+
+/* The connection of one kind is ended; the lock is tracked again, and its loss is told. */
+static void expect_told_after(fixture *f, void (*end)(server *s))
+{
+    open_tracking(f, 0);
+    hold(f, "x");
+    for (int i = 0; i < 3; i++) {
+        long long pairs = tracked_pairs(f->server);
+        end(f->server);
+        await_tracked(f->server, f->rt, pairs + 1);
+    }
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+static void the_background_connection(void **state)
+{
+    expect_told_after(*state, kill_tracker);
+}
+
+static void kill_subscription(server *s)
+{
+    assert_true(server_integer(s, "CLIENT KILL TYPE pubsub") > 0);
+}
+
+static void kill_all(server *s)
+{
+    server_do(s, "CLIENT KILL TYPE pubsub");
+    server_do(s, "CLIENT KILL TYPE normal SKIPME yes");
+}
+
+static void all_connections(void **state)
+{
+    expect_told_after(*state, kill_all);
+}
+
+struct seen {
+    server *server;
+    long long calls, looks;
+};
+
+static bool is_looked_at_anew(void *arg)
+{
+    const struct seen *seen = arg;
+
+    return tracking_calls(seen->server) >= seen->calls + 2 && server_calls(seen->server, "mget") > seen->looks;
+}
+
+/* The background connection stands, so the table has its pair already; a new tracking is what tells that it works. */
+static void the_subscription(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    hold(f, "x");
+    for (int i = 0; i < 3; i++) {
+        struct seen seen = {f->server, tracking_calls(f->server), server_calls(f->server, "mget")};
+        kill_subscription(f->server);
+        assert_that(wait_until(is_looked_at_anew, &seen, LIMIT_MS), "it is not tracked again");
+        await_tracked(f->server, f->rt, 1);
+    }
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+/* What is lost while nothing is tracked is found by the look when tracking begins again. */
+static void lost_meanwhile(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    hold(f, "x");
+    int64_t since = now_ms();
+    server_do(f->server, "MULTI");
+    server_do(f->server, "CLIENT KILL TYPE pubsub");
+    server_do(f->server, "DEL lock:x");
+    server_do(f->server, "EXEC");
+    expect_told_of_loss(f, "x", since);
+}
+
+static void expect_told_after_restart(fixture *f, const char *config)
+{
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.config = config});
+    f->urls[0] = f->server->url;
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    for (int i = 0; i < 2; i++) {
+        uint64_t renewed = stats_of(f->rt).renewed;
+        restart(f->server);
+        await_renewed(f->rt, renewed + 1);
+        await_tracked(f->server, f->rt, 1);
+        assert_true(server_has(f->server, "lock:x"));
+    }
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+static void a_restart(void **state)
+{
+    expect_told_after_restart(*state, "appendonly yes\nappendfsync always");
+}
+
+static void a_restart_that_forgets(void **state)
+{
+    expect_told_after_restart(*state, NULL);
+}
+
+/* --------------------------------------------------------------------- names */
+
+/* Both keys are prefix and name as they are. */
+static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
+{
+    char key[600];
+    size_t size = (size_t)snprintf(key, sizeof key, "%s%s", prefix ? prefix : "lock:", name);
+
+    f->config.key_prefix = prefix;
+    open_tracking(f, 0);
+    hold(f, name);
+    int64_t since = now_ms();
+    assert_int_equal(server_integer(f->server, "DEL %b", key, size), 1);
+    expect_told_of_loss(f, name, since);
+}
+
+static void odd_bytes(void **state)
+{
+    expect_told_of_name(*state, NULL, "\x01\xff\r\n{*?[\\]}\" $-1 \x80");
+}
+
+static void a_hash_tag(void **state)
+{
+    expect_told_of_name(*state, "a{b}:", "lock:{x}");
+}
+
+static void an_odd_prefix(void **state)
+{
+    expect_told_of_name(*state, "\xff\n *", "\n");
+}
+
+static void no_prefix(void **state)
+{
+    expect_told_of_name(*state, "", "x");
+}
+
+static void a_long_name(void **state)
+{
+    char name[DIBS_NAME_MAX + 1];
+
+    memset(name, 'n', DIBS_NAME_MAX);
+    name[DIBS_NAME_MAX] = '\0';
+    expect_told_of_name(*state, NULL, name);
+}
+
+static void a_database(void **state)
+{
+    fixture *f = *state;
+    char url[200];
+
+    snprintf(url, sizeof url, "%s?db=3", f->server->url);
+    f->urls[0] = url;
+    open_tracking(f, 0);
+    hold(f, "x");
+    int64_t since = now_ms();
+    server_do(f->server, "SELECT 3");
+    assert_int_equal(server_integer(f->server, "DEL lock:x"), 1);
+    expect_told_of_loss(f, "x", since);
+    server_do(f->server, "SELECT 0");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(del),
+        TEST(unlinked),
+        TEST(getdel),
+        TEST(flushdb),
+        TEST(flushdb_async),
+        TEST(flushall),
+        TEST(set),
+        TEST(setex),
+        TEST(append),
+        TEST(renamed),
+        TEST(move),
+        TEST(pexpire),
+        TEST(expired_already),
+        TEST(script),
+        TEST(a_transaction),
+        TEST(eviction),
+        TEST(a_forced_unlock),
+        TEST(a_fixed_lease),
+        TEST(a_longer_life),
+        TEST(a_shorter_life),
+        TEST(an_endless_life),
+        TEST(a_fixed_lease_that_is_touched),
+        TEST(another_database),
+        TEST(the_background_connection),
+        TEST(the_subscription),
+        TEST(all_connections),
+        TEST(lost_meanwhile),
+        TEST(a_restart),
+        TEST(a_restart_that_forgets),
+        TEST(odd_bytes),
+        TEST(a_hash_tag),
+        TEST(an_odd_prefix),
+        TEST(no_prefix),
+        TEST(a_long_name),
+        TEST(a_database),
+    };
+
+    return cmocka_run_group_tests_name("tracking_losses", tests, NULL, NULL);
+}

@@ -1,0 +1,398 @@
+/*
+ * What dibs does itself to the locks that are tracked: short locks are never tracked, and a message about a renewal, a
+ * release or a hand-over costs one command at most and ends nothing.
+ */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/agent.h"
+#include "support/child.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+#define QUIET_MS 200 /* what a message may bring about has happened by then: a renewal is sent 2 ms after it */
+
+/* Commands since then, without those that a subscription sends after a silence of 5 s. */
+static uint64_t commands_since(dibs_runtime *rt, const dibs_stats *before, int64_t since)
+{
+    uint64_t pings = (uint64_t)(now_ms() - since) / 5000, commands = stats_of(rt).store_commands;
+
+    return commands - before->store_commands > pings ? commands - before->store_commands - pings : 0;
+}
+
+static void hold(fixture *f, const char *name)
+{
+    assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    await_tracked(f->server, f->rt, 1);
+}
+
+/* The lock is tracked still: that it is deleted is known at once. */
+static void expect_tracked_still(fixture *f, const char *name)
+{
+    char key[64];
+    int64_t since = now_ms();
+
+    snprintf(key, sizeof key, "lock:%s", name);
+    assert_int_equal(server_integer(f->server, "DEL %s", key), 1);
+    expect_told_of_loss(f, name, since);
+}
+
+/* ----------------------------------------------------------------- short locks */
+
+/* Where the machine keeps the thread from running, a lock is not short: as many may be looked at as were not. */
+static void short_locks_are_not_tracked(void **state)
+{
+    enum { PAIRS = 1000, SHORT_MS = 15 };
+    fixture *f = *state;
+    unsigned long_ones = 0;
+
+    open_tracking(f, 0);
+    for (int i = 0; i < PAIRS; i++) {
+        int64_t began = now_ms();
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        long_ones += now_ms() - began > SHORT_MS;
+    }
+    assert_in_range(server_calls(f->server, "mget"), 0, long_ones);
+    if (long_ones == 0) {
+        assert_int_equal(tracking_calls(f->server), 0);
+        assert_int_equal(stats_of(f->rt).tracking, 0);
+    }
+    assert_true(long_ones < PAIRS / 10);
+}
+
+/* Also where long locks were tracked before, and one is now. */
+static void short_locks_beside_a_long_one(void **state)
+{
+    enum { PAIRS = 1000, SHORT_MS = 15 };
+    fixture *f = *state;
+    unsigned long_ones = 0;
+
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "long");
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    long long looks = server_calls(f->server, "mget");
+    for (int i = 0; i < PAIRS; i++) {
+        int64_t began = now_ms();
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        long_ones += now_ms() - began > SHORT_MS;
+    }
+    assert_in_range(server_calls(f->server, "mget") - looks, 0, long_ones);
+    assert_in_range(commands_since(f->rt, &before, since), 0, 2 * PAIRS + 2 * long_ones);
+    expect_no_loss(f);
+    expect_tracked_still(f, "long");
+}
+
+/* ----------------------------------------------------------- renewals, releases */
+
+static void renewals_make_no_messages(void **state)
+{
+    fixture *f = *state;
+
+    f->config.renew_ms = 20;
+    open_tracking(f, 0);
+    hold(f, "x");
+    hold(f, "y");
+    await_renewed(f->rt, stats_of(f->rt).renewed + 4);
+    uint64_t messages = stats_of(f->rt).invalidations;
+    await_renewed(f->rt, stats_of(f->rt).renewed + 100);
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", 20000));
+    pause_ms(QUIET_MS);
+    assert_int_equal(stats_of(f->rt).invalidations, messages);
+    expect_no_loss(f);
+    expect_tracked_still(f, "x");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+}
+
+/* Locked and released, long enough each time to be tracked: two commands, one look, and one more for the message. */
+static void releases_cost_one_command_at_most(void **state)
+{
+    enum { TIMES = 10 };
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    for (unsigned i = 1; i <= TIMES; i++) {
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        await_invalidations(f->rt, before.invalidations + i);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        await_tracked(f->server, f->rt, 1);
+    }
+    pause_ms(QUIET_MS);
+    assert_in_range(commands_since(f->rt, &before, since), 3 * TIMES, 4 * TIMES);
+    assert_int_equal(stats_of(f->rt).invalidations - before.invalidations, TIMES);
+    expect_no_loss(f);
+    expect_tracked_still(f, "x");
+}
+
+/* As before, but the lock is released and taken again before the message of its release may have come. */
+static void locks_that_are_taken_again_at_once(void **state)
+{
+    enum { TIMES = 10 };
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    for (unsigned i = 1; i <= TIMES; i++) {
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        await_invalidations(f->rt, before.invalidations + i);
+        await_tracked(f->server, f->rt, 1);
+    }
+    pause_ms(QUIET_MS);
+    assert_in_range(commands_since(f->rt, &before, since), 3 * TIMES, 4 * TIMES);
+    expect_no_loss(f);
+    expect_tracked_still(f, "x");
+}
+
+/* -------------------------------------------------------------------- hand-overs */
+
+/* Within the process, without a command: the key stays the same, and goes on being tracked. */
+static void a_hand_over(void **state)
+{
+    fixture *f = *state;
+    actor *other = actor_start();
+
+    f->config.handoff_ms = LIMIT_MS;
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    for (int i = 0; i < 10; i++) {
+        actor_begin_lock(other, f->rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(other);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(other));
+        actor_begin_unlock(other, f->rt, "x");
+        assert_status(DIBS_OK, actor_result(other));
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        await_tracked(f->server, f->rt, 1);
+    }
+    pause_ms(QUIET_MS);
+    assert_in_range(stats_of(f->rt).handed_off, before.handed_off + 1, before.handed_off + 20);
+    assert_in_range(commands_since(f->rt, &before, since), 0, 10 * 5);
+    expect_no_loss(f);
+    actor_begin_lock(other, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor_await_asleep(other);
+    uint64_t handed_off = stats_of(f->rt).handed_off;
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(other));
+    assert_int_equal(stats_of(f->rt).handed_off, handed_off + 1);
+    since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    assert_in_range(now_ms() - since, 0, SOON_MS);
+    assert_status(DIBS_LOST, actor_check(other, f->rt, "x"));
+    assert_status(DIBS_LOST, actor_unlock(other, f->rt, "x"));
+    actor_end(other);
+}
+
+/* A release and the ask of the next thread here, which waits behind another process. */
+static void a_requeue(void **state)
+{
+    fixture *f = *state;
+    process *agent = agent_start(f->server->url, LONG_LEASE_MS);
+    actor *second = actor_start();
+
+    f->config.handoff_ms = DIBS_NO_HANDOFF;
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    agent_begin_lock(agent, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    actor_begin_lock(second, f->rt, "x", DIBS_WAIT_FOREVER);
+    actor_await_asleep(second);
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, agent_result(agent));
+    await_invalidations(f->rt, before.invalidations + 1);
+    pause_ms(QUIET_MS);
+    assert_in_range(commands_since(f->rt, &before, since), 1, 2);
+    assert_status(DIBS_OK, agent_check(agent, "x"));
+    assert_status(DIBS_OK, agent_unlock(agent, "x"));
+    assert_status(DIBS_OK, actor_result(second));
+    expect_no_loss(f);
+    assert_status(DIBS_OK, actor_unlock(second, f->rt, "x"));
+    actor_end(second);
+    agent_stop(agent);
+}
+
+struct side {
+    dibs_runtime *rt;
+    actor *thread;
+};
+
+/* The lock goes to the other runtime, whose thread waits. It costs `from` the release, and one command at most. */
+static void pass(fixture *f, const struct side *from, const struct side *to)
+{
+    dibs_stats before = stats_of(from->rt);
+    int64_t since = now_ms();
+
+    actor_begin_lock(to->thread, to->rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, actor_unlock(from->thread, from->rt, "x"));
+    assert_status(DIBS_OK, actor_result(to->thread));
+    await_invalidations(from->rt, before.invalidations + 1);
+    await_tracked(f->server, to->rt, 1);
+    pause_ms(QUIET_MS);
+    assert_in_range(commands_since(from->rt, &before, since), 1, 2);
+    assert_int_equal(stats_of(from->rt).invalidations, before.invalidations + 1);
+    assert_status(DIBS_OK, actor_check(to->thread, to->rt, "x"));
+}
+
+static void a_hand_over_between_runtimes(void **state)
+{
+    enum { TIMES = 4 };
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    struct side one = {f->rt, actor_start()}, two = {open_url(f->server->url, &f->config), actor_start()};
+    assert_status(DIBS_OK, actor_lock(one.thread, one.rt, "x", 0));
+    await_tracked(f->server, one.rt, 1);
+    for (int i = 0; i < TIMES; i++) {
+        pass(f, &one, &two);
+        pass(f, &two, &one);
+    }
+    expect_no_loss(f);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    assert_in_range(now_ms() - since, 0, SOON_MS);
+    assert_status(DIBS_LOST, actor_unlock(one.thread, one.rt, "x"));
+    actor_end(one.thread);
+    actor_end(two.thread);
+    dibs_close(two.rt);
+}
+
+/* ------------------------------------------------------------- messages out of time */
+
+/* The message tells of a release that is long done when it comes: the lock is held again by then, and tracked. */
+static void a_message_of_an_older_lease(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    f->urls[0] = script_server_url(net);
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "x");
+    dibs_stats before = stats_of(f->rt);
+    int64_t since = now_ms();
+    script_server_hold_pushes(net, true);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    await_tracked(f->server, f->rt, 1);
+    assert_int_equal(stats_of(f->rt).invalidations, before.invalidations);
+    script_server_hold_pushes(net, false);
+    await_invalidations(f->rt, before.invalidations + 1);
+    pause_ms(QUIET_MS);
+    assert_in_range(commands_since(f->rt, &before, since), 3, 4);
+    expect_no_loss(f);
+    expect_tracked_still(f, "x");
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+/* --------------------------------------------------------------------------- fork */
+
+static bool is_tracking(void *arg)
+{
+    return stats_of(arg).tracking == 1;
+}
+
+static bool is_lost(void *arg)
+{
+    return dibs_check(arg, "child") == DIBS_LOST;
+}
+
+static void in_child(bool wanted)
+{
+    if (!wanted)
+        _exit(1);
+}
+
+static long long child_integer(redisContext *link, const char *command)
+{
+    redisReply *reply = redisCommand(link, command);
+
+    in_child(reply && reply->type == REDIS_REPLY_INTEGER);
+    long long integer = reply->integer;
+    freeReplyObject(reply);
+    return integer;
+}
+
+/* The child has a connection of its own to the server; nothing of the parent's. */
+static void child_is_told(dibs_runtime *rt, const char *socket_path)
+{
+    redisContext *link = redisConnectUnix(socket_path);
+
+    in_child(link && !link->err);
+    in_child(stats_of(rt).tracking == 0);
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "child"));
+    in_child(wait_until(is_tracking, rt, LIMIT_MS));
+    uint64_t renewed = stats_of(rt).renewed, messages = stats_of(rt).invalidations;
+    in_child(child_integer(link, "PERSIST lock:parent") == 1); /* is told to the parent alone */
+    CHILD_WANTS(DIBS_OK, dibs_check(rt, "child"));
+    in_child(stats_of(rt).renewed == renewed && stats_of(rt).invalidations == messages);
+    pause_ms(100); /* the lock is looked at once more */
+    int64_t since = now_ms();
+    in_child(child_integer(link, "DEL lock:child") == 1);
+    in_child(wait_until(is_lost, rt, LIMIT_MS) && now_ms() - since < SOON_MS);
+    CHILD_WANTS(DIBS_LOST, dibs_unlock(rt, "child"));
+    redisFree(link);
+}
+
+static void a_child_tracks_by_itself(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, LONG_LEASE_MS);
+    hold(f, "parent");
+    for (int i = 0; i < 2; i++) {
+        dibs_stats before = stats_of(f->rt);
+        pid_t child = fork_child();
+        if (child == 0) {
+            child_is_told(f->rt, f->server->socket_path);
+            _exit(0);
+        }
+        assert_int_equal(child_wait(child), 0);
+        await_renewed(f->rt, before.renewed + 1);
+        assert_int_equal(stats_of(f->rt).invalidations, before.invalidations + 1);
+        assert_true(server_integer(f->server, "PTTL lock:parent") > 0);
+        expect_no_loss(f);
+    }
+    expect_tracked_still(f, "parent");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(short_locks_are_not_tracked),
+        TEST(short_locks_beside_a_long_one),
+        TEST(renewals_make_no_messages),
+        TEST(releases_cost_one_command_at_most),
+        TEST(locks_that_are_taken_again_at_once),
+        TEST(a_hand_over),
+        TEST(a_requeue),
+        TEST(a_hand_over_between_runtimes),
+        TEST(a_message_of_an_older_lease),
+        TEST(a_child_tracks_by_itself),
+    };
+
+    return cmocka_run_group_tests_name("tracking_own", tests, NULL, NULL);
+}

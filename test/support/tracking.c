@@ -1,0 +1,160 @@
+#include "support/tracking.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+void open_tracking(fixture *f, uint32_t lease_ms)
+{
+    f->config.command_timeout_ms = LIMIT_MS;
+    fixture_open(f, lease_ms);
+}
+
+/* ------------------------------------------------------- what the server says */
+
+/* The number behind "\nNAME" in the text; 0: the text does not name it. */
+static long long number_in(const char *text, const char *name, const char *then)
+{
+    const char *line = strstr(text, name), *found = line ? strstr(line, then) : NULL;
+
+    return found ? atoll(found + strlen(then)) : 0;
+}
+
+long long server_info(server *s, const char *name)
+{
+    redisReply *reply = server_command(s, "INFO everything");
+    char field[80];
+
+    snprintf(field, sizeof field, "\n%s:", name);
+    long long number = number_in(reply->str, field, ":");
+    freeReplyObject(reply);
+    return number;
+}
+
+long long tracked_pairs(server *s)
+{
+    return server_info(s, "tracking_total_items");
+}
+
+long long tracking_calls(server *s)
+{
+    redisReply *reply = server_command(s, "INFO commandstats");
+    const char *line = "\ncmdstat_client|tracking:";
+    long long calls = number_in(reply->str, line, "calls=") + number_in(reply->str, line, "rejected_calls=");
+
+    freeReplyObject(reply);
+    return calls;
+}
+
+void kill_tracker(server *s)
+{
+    redisReply *clients = server_command(s, "CLIENT LIST TYPE normal");
+    long long id = 0;
+
+    for (char *rest = NULL, *line = strtok_r(clients->str, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        const char *flags = strstr(line, " flags=");
+        if (flags && memchr(flags + 7, 't', strcspn(flags + 7, " ")))
+            id = number_in(line, "id=", "id=");
+    }
+    freeReplyObject(clients);
+    assert_that(id > 0, "no connection tracks");
+    assert_int_equal(server_integer(s, "CLIENT KILL ID %lld", id), 1);
+}
+
+/* ------------------------------------------------------------------- waiting */
+
+struct begun {
+    server *server;
+    dibs_runtime *rt;
+    long long calls;
+};
+
+/* Each beginning is two calls. */
+static bool has_begun(void *arg)
+{
+    const struct begun *begun = arg;
+
+    return tracking_calls(begun->server) >= begun->calls + 2 && stats_of(begun->rt).tracking == 1;
+}
+
+void await_tracking_again(server *s, dibs_runtime *rt, long long calls)
+{
+    assert_that(wait_until(has_begun, &(struct begun){s, rt, calls}, LIMIT_MS), "it is not tracked again");
+}
+
+struct tracked_at {
+    server *server;
+    dibs_runtime *rt;
+    long long pairs;
+};
+
+/* While tracking begins, the table also has the key of the probe for a moment: so the table is looked at once more. */
+static bool is_tracked(void *arg)
+{
+    const struct tracked_at *at = arg;
+
+    return tracked_pairs(at->server) >= at->pairs && stats_of(at->rt).tracking == 1 &&
+           tracked_pairs(at->server) >= at->pairs;
+}
+
+void await_tracked(server *s, dibs_runtime *rt, long long pairs)
+{
+    assert_that(wait_until(is_tracked, &(struct tracked_at){s, rt, pairs}, LIMIT_MS), "tracking %lld, %lld pairs",
+                (long long)stats_of(rt).tracking, tracked_pairs(s));
+}
+
+struct counted {
+    dibs_runtime *rt;
+    uint64_t count;
+};
+
+static bool is_invalidated(void *arg)
+{
+    const struct counted *c = arg;
+
+    return stats_of(c->rt).invalidations >= c->count;
+}
+
+static bool is_renewed(void *arg)
+{
+    const struct counted *c = arg;
+
+    return stats_of(c->rt).renewed >= c->count;
+}
+
+void await_invalidations(dibs_runtime *rt, uint64_t count)
+{
+    assert_that(wait_until(is_invalidated, &(struct counted){rt, count}, LIMIT_MS), "no message comes");
+}
+
+void await_renewed(dibs_runtime *rt, uint64_t count)
+{
+    assert_that(wait_until(is_renewed, &(struct counted){rt, count}, LIMIT_MS), "no renewal");
+}
+
+/* -------------------------------------------------------------------- losses */
+
+void expect_told_of_loss(fixture *f, const char *name, int64_t since)
+{
+    recorded_event lost = events_await(&f->events, DIBS_EVENT_LOST, name);
+    int64_t took = now_ms() - since;
+    dibs_hold hold;
+
+    assert_that(took < SOON_MS, "the loss is known after %lld ms", (long long)took);
+    assert_status(DIBS_LOST, dibs_check(f->rt, name));
+    assert_status(DIBS_LOST, dibs_hold_of(f->rt, name, &hold));
+    assert_true(lost.fence == hold.fence);
+    assert_status(DIBS_LOST, dibs_lock(f->rt, name));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, name));
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, name));
+}
+
+void expect_no_loss(fixture *f)
+{
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    assert_int_equal(stats_of(f->rt).lost, 0);
+}

@@ -1,0 +1,51 @@
+/*
+ * Whether a server tracks what a runtime reads, so that the runtime is told at once of locks that change (CLIENT
+ * TRACKING). From the test's own thread.
+ */
+#ifndef DIBS_TEST_TRACKING_H
+#define DIBS_TEST_TRACKING_H
+
+#include <dibs.h>
+
+#include "support/fixture.h"
+#include "support/server.h"
+
+/* Within this time a change must be known; the renewals of the default lease are five times as far apart. */
+#define SOON_MS (LIMIT_MS / 30)
+
+/* As fixture_open, but even where the machine is slow the server's first message does not come too late. */
+void open_tracking(fixture *f, uint32_t lease_ms);
+
+/* A number of INFO, by its name; 0: INFO does not name it. */
+long long server_info(server *s, const char *name);
+
+/* How many pairs of a key and a client that read it are in the server's table; a pair ends with the next change of the
+ * key, but not with the client. */
+long long tracked_pairs(server *s);
+
+/* Waits until the runtime's tracking is on and the table has at least so many pairs. */
+void await_tracked(server *s, dibs_runtime *rt, long long pairs);
+
+/* How often CLIENT TRACKING was called, refused or not. */
+long long tracking_calls(server *s);
+
+/* Waits until the tracking that is on was begun after there were so many calls. */
+void await_tracking_again(server *s, dibs_runtime *rt, long long calls);
+
+/* Ends a connection that tracks: the background connection of a runtime. There must be one. */
+void kill_tracker(server *s);
+
+/* Wait until that counter of rt is at least so large. */
+void await_invalidations(dibs_runtime *rt, uint64_t count);
+void await_renewed(dibs_runtime *rt, uint64_t count);
+
+/*
+ * The calling thread holds the name, and something just ended that, not before `since` (now_ms): the loss is known
+ * SOON. Unlocks the name.
+ */
+void expect_told_of_loss(fixture *f, const char *name, int64_t since);
+
+/* Nobody lost a lock, and no renewal came late. */
+void expect_no_loss(fixture *f);
+
+#endif
