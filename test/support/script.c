@@ -13,6 +13,8 @@
 
 enum { CHUNK = 16384 };
 
+#define CHANGES "\r\n__redis__:invalidate\r\n" /* the channel of what the server tells of keys that it tracks */
+
 /* What becomes of the next reply of a connection. */
 typedef struct script_pending {
     struct script_pending *next;
@@ -262,7 +264,7 @@ static bool give_message(struct script *s, connection *c, size_t length)
         break_off(s, c);
         return false;
     }
-    if (!s->drop_pushes)
+    if (!s->drop_pushes && !(s->drop_changes && memmem(c->reply.data, length, CHANGES, strlen(CHANGES))))
         send_all(c->client, c->reply.data, length);
     return true;
 }

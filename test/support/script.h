@@ -40,7 +40,7 @@ struct script {
     size_t rule_count;
     unsigned fired;
     size_t cut_length; /* of the last reply or message that was cut, whole */
-    bool drop_pushes, hold_pushes;
+    bool drop_pushes, hold_pushes, drop_changes;
     bool cut_push; /* the next message, to push_count bytes */
     size_t push_count;
     unsigned delay_ms;

@@ -176,6 +176,11 @@ void script_server_drop_pushes(script_server *s, bool drop)
     set(s, &s->script.drop_pushes, drop);
 }
 
+void script_server_drop_changes(script_server *s, bool drop)
+{
+    set(s, &s->script.drop_changes, drop);
+}
+
 void script_server_hold_pushes(script_server *s, bool hold)
 {
     set(s, &s->script.hold_pushes, hold);

@@ -1,0 +1,406 @@
+/*
+ * Where the server may not or cannot tell of changes, or what it tells gets lost, all is as it was without that: losses
+ * are known by the next renewal, and waiters ask a foreign holder's key every 50 to 100 ms.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+#define RENEW_MS 200
+
+/* ------------------------------------------------------------------- as before */
+
+/* Nothing is told. */
+static void expect_untold(fixture *f)
+{
+    dibs_stats stats = stats_of(f->rt);
+
+    assert_int_equal(stats.tracking, 0);
+    assert_int_equal(stats.invalidations, 0);
+}
+
+/* The thread holds "x". */
+static void expect_renewals(fixture *f)
+{
+    await_renewed(f->rt, stats_of(f->rt).renewed + 3);
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).lost, 0);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+static void expect_polling(fixture *f)
+{
+    actor *thread = actor_start();
+
+    server_do(f->server, "SET lock:x by-hand PX 600000");
+    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    for (int i = 0; i < 10; i++)
+        server_await_ask(f->server, server_asks(f->server));
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(thread));
+    assert_in_range(now_ms() - since, 0, SOON_MS);
+    assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
+    actor_end(thread);
+}
+
+static void expect_pushes(fixture *f)
+{
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    actor *thread = actor_start();
+    uint64_t granted = stats_of(f->rt).granted;
+
+    assert_status(DIBS_OK, dibs_lock(other, "x"));
+    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    actor_await_asleep(thread);
+    assert_status(DIBS_OK, dibs_unlock(other, "x"));
+    assert_status(DIBS_OK, actor_result(thread));
+    assert_int_equal(stats_of(f->rt).granted, granted + 1);
+    assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
+    actor_end(thread);
+    dibs_close(other);
+}
+
+/* It is not tried again as long as the connections stand. */
+static void expect_no_more_tries(fixture *f)
+{
+    long long calls = tracking_calls(f->server);
+
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    await_renewed(f->rt, stats_of(f->rt).renewed + 6);
+    assert_int_equal(tracking_calls(f->server), calls);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+/* -------------------------------------------------------------- access rules */
+
+static void open_as(fixture *f, const char *rules)
+{
+    char command[600];
+    static char url[256];
+
+    snprintf(command, sizeof command, "ACL SETUSER u on >pw %s", rules);
+    server_do(f->server, command);
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    f->urls[0] = url;
+    f->config.renew_ms = RENEW_MS;
+    open_tracking(f, LONG_LEASE_MS);
+}
+
+static bool has_text(const redisReply *reply, const char *text)
+{
+    if (reply->str && strstr(reply->str, text))
+        return true;
+    for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++)
+        if (has_text(reply->element[i], text))
+            return true;
+    return false;
+}
+
+struct refusal {
+    server *server;
+    const char *what;
+};
+
+static bool is_refused(void *arg)
+{
+    const struct refusal *refusal = arg;
+    redisReply *log = server_command(refusal->server, "ACL LOG");
+    bool found = has_text(log, refusal->what);
+
+    freeReplyObject(log);
+    return found;
+}
+
+static void await_refused(server *s, const char *what)
+{
+    assert_that(wait_until(is_refused, &(struct refusal){s, what}, LIMIT_MS), "%s is not refused", what);
+}
+
+/* what: the command, channel or key that the rules forbid. */
+static void expect_as_before(fixture *f, const char *rules, const char *what)
+{
+    open_as(f, rules);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    await_refused(f->server, what);
+    expect_renewals(f);
+    expect_polling(f);
+    assert_int_equal(stats_of(f->rt).tracking, 0);
+}
+
+static void without_client_tracking(void **state)
+{
+    fixture *f = *state;
+
+    expect_as_before(f, "~* &* +@all -client|tracking", "client|tracking");
+    expect_pushes(f);
+    expect_no_more_tries(f);
+    expect_untold(f);
+}
+
+static void without_client(void **state)
+{
+    fixture *f = *state;
+
+    expect_as_before(f, "~* &* +@all -client", "client");
+    expect_no_more_tries(f);
+    expect_untold(f);
+}
+
+static void without_the_channel(void **state)
+{
+    fixture *f = *state;
+
+    expect_as_before(f, "~* resetchannels &dibs:* +@all", "__redis__:invalidate");
+    expect_pushes(f);
+    assert_int_equal(tracking_calls(f->server), 0);
+    assert_int_equal(stats_of(f->rt).reconnects, 0);
+    expect_untold(f);
+}
+
+static void without_any_channel(void **state)
+{
+    fixture *f = *state;
+
+    expect_as_before(f, "~* resetchannels +@all", "dibs:");
+    assert_int_equal(tracking_calls(f->server), 0);
+}
+
+/* The account may write no key but these. */
+static void without_the_key_of_the_probe(void **state)
+{
+    fixture *f = *state;
+
+    expect_as_before(f, "~lock:* ~dibs:fence:* ~dibs:queue:* &* +@all", "dibs:probe:");
+    expect_pushes(f);
+    assert_int_equal(stats_of(f->rt).tracking, 0);
+}
+
+/* A waiter is told, but the lock of a holder can't be looked at: that is tried again each second, not more often. */
+static void without_mget(void **state)
+{
+    fixture *f = *state;
+
+    open_as(f, "~* &* +@all -mget");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    await_refused(f->server, "mget");
+    int64_t since = now_ms();
+    uint64_t errors = stats_of(f->rt).store_errors;
+    pause_ms(2500);
+    assert_in_range(stats_of(f->rt).store_errors - errors, 0, 2 * (1 + (now_ms() - since) / 1000));
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_AT_RISK, NULL), 0);
+    expect_renewals(f);
+}
+
+/* Exactly what doc/PROTOCOL.md names. */
+static void with_no_more_than_it_needs(void **state)
+{
+    fixture *f = *state;
+
+    open_as(f,
+            "~lock:* ~dibs:* &dibs:* &__redis__:invalidate -@all +evalsha +eval +script|exists +script|load +get +mget "
+            "+set +incrby +del +exists +pttl +pexpire +time +ping +hset +hget +hmget +hdel +hkeys +hlen +client|id "
+            "+client|setname +client|kill +info +subscribe +publish +pubsub|numsub +client|tracking");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    await_tracked(f->server, f->rt, 1);
+    assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS));
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+    expect_pushes(f);
+    assert_int_equal(stats_of(f->rt).tracking, 1);
+}
+
+static bool is_tracking(void *arg)
+{
+    return stats_of(arg).tracking == 1;
+}
+
+/* The right is granted later: from the next connection on it is used. */
+static void a_right_that_comes_later(void **state)
+{
+    fixture *f = *state;
+
+    expect_as_before(f, "~* &* +@all -client|tracking", "client|tracking");
+    server_do(f->server, "ACL SETUSER u +client|tracking");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+    assert_that(wait_until(is_tracking, f->rt, LIMIT_MS), "it is not tried again");
+    await_tracked(f->server, f->rt, 1);
+    int64_t since = now_ms();
+    events_destroy(&f->events);
+    events_init(&f->events);
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+}
+
+/* ------------------------------------------------------------- versions of servers */
+
+static void open_through(fixture *f, script_server *net, uint32_t lease_ms)
+{
+    f->urls[0] = script_server_url(net);
+    fixture_open(f, lease_ms);
+}
+
+static void close_through(fixture *f, script_server *net)
+{
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
+/* The server says that it is of that version. */
+static script_server *start_version(const fixture *f, const char *version, char reply[256])
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    char text[200];
+
+    snprintf(text, sizeof text, "# Server\r\nredis_version:%s\r\nrun_id:%040d\r\n", version, 7);
+    snprintf(reply, 256, "$%zu\r\n%s\r\n", strlen(text), text);
+    script_server_add(net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = reply});
+    return net;
+}
+
+static void old_servers(void **state)
+{
+    static const char *const versions[] = {"2.8.24", "5.0.14", "6.2.14", "7.0.0", "7.0.4", "?", ""};
+    fixture *f = *state;
+    char reply[256];
+
+    f->config.renew_ms = RENEW_MS;
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        script_server *net = start_version(f, versions[i], reply);
+        open_through(f, net, LONG_LEASE_MS);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        await_renewed(f->rt, stats_of(f->rt).renewed + 2);
+        if (i % 3 == 0) {
+            expect_renewals(f);
+            expect_polling(f);
+            events_destroy(&f->events);
+            events_init(&f->events);
+        } else {
+            assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        }
+        expect_untold(f);
+        assert_int_equal(tracking_calls(f->server), 0);
+        close_through(f, net);
+    }
+}
+
+static void new_servers(void **state)
+{
+    static const char *const versions[] = {"7.0.5", "7.0.15", "7.2.4", "8.0.0", "10.0.0", "7.1"};
+    fixture *f = *state;
+    char reply[256];
+
+    f->config.command_timeout_ms = LIMIT_MS;
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        script_server *net = start_version(f, versions[i], reply);
+        open_through(f, net, LONG_LEASE_MS);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        await_tracked(f->server, f->rt, 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        close_through(f, net);
+    }
+}
+
+/* ----------------------------------------------------------- messages that are lost */
+
+static bool is_begun(void *arg)
+{
+    return tracking_calls(arg) >= 2;
+}
+
+/* None ever comes: that is found out within the time of a command, and tracking is not relied on. */
+static void expect_found_out(fixture *f, void (*drop)(script_server *net, bool on), bool pushes)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    f->config.renew_ms = RENEW_MS;
+    drop(net, true);
+    open_through(f, net, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(wait_until(is_begun, f->server, LIMIT_MS));
+    pause_ms(1200);
+    expect_renewals(f);
+    expect_polling(f);
+    expect_untold(f);
+    if (pushes)
+        expect_pushes(f);
+    close_through(f, net);
+}
+
+static void a_proxy_that_swallows_changes(void **state)
+{
+    expect_found_out(*state, script_server_drop_changes, true);
+}
+
+static void a_proxy_that_swallows_all_messages(void **state)
+{
+    expect_found_out(*state, script_server_drop_pushes, false);
+}
+
+/* Messages get lost when they are relied on: a renewal finds a loss, and a waiter asks after a third of its lease. */
+static void messages_that_get_lost_later(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    actor *thread = actor_start();
+
+    f->config.renew_ms = RENEW_MS;
+    f->config.command_timeout_ms = LIMIT_MS;
+    open_through(f, net, 3000);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    await_tracked(f->server, f->rt, 1);
+    script_server_drop_changes(net, true);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_told_of_loss(f, "x", since);
+    script_server_drop_changes(net, false);
+    server_do(f->server, "FLUSHALL");
+    server_do(f->server, "SET lock:x by-hand PX 600000");
+    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_tracked(f->server, f->rt, 1);
+    script_server_drop_changes(net, true);
+    since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(thread));
+    assert_in_range(now_ms() - since, 0, 1000 + SOON_MS);
+    assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
+    actor_end(thread);
+    close_through(f, net);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(without_client_tracking),
+        TEST(without_client),
+        TEST(without_the_channel),
+        TEST(without_any_channel),
+        TEST(without_the_key_of_the_probe),
+        TEST(without_mget),
+        TEST(with_no_more_than_it_needs),
+        TEST(a_right_that_comes_later),
+        TEST(old_servers),
+        TEST(new_servers),
+        TEST(a_proxy_that_swallows_changes),
+        TEST(a_proxy_that_swallows_all_messages),
+        TEST(messages_that_get_lost_later),
+    };
+
+    return cmocka_run_group_tests_name("tracking_refused", tests, NULL, NULL);
+}
