@@ -69,7 +69,6 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
     tracking->refused = false;
     tracking->unanswered = 0;
     atomic_store(&tracking->heard, false);
-    dibs__channel_set_tracked(store->background, tracking->link);
     for (size_t i = 0; i < sizeof commands / sizeof *commands && !tracking->refused; i++) {
         tracking->unanswered++;
         if (!send_command(store, commands[i], on_probed, tracking)) {
@@ -82,6 +81,7 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
 static void turn_on(struct dibs__redis_store *store)
 {
     store->tracking.state = DIBS__TRACKING_ON;
+    dibs__channel_set_tracked(store->background, store->tracking.link);
     atomic_store(&store->tracking.on, ++store->tracking.last);
     atomic_store_explicit(&store->config.counters->tracking, 1, memory_order_relaxed);
     store->config.listener.watching(store->config.listener.context, true);
