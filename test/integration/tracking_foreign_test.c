@@ -8,6 +8,7 @@
 #include "support/agent.h"
 #include "support/fixture.h"
 #include "support/queue.h"
+#include "support/restart.h"
 #include "support/script_server.h"
 #include "support/test.h"
 #include "support/tracking.h"
@@ -487,6 +488,27 @@ static void all_connections(void **state)
     expect_told_in_spite_of(*state, kill_all);
 }
 
+/* The holder's key outlives the restart. Until the waiter is told again, it asks. */
+static void a_restart(void **state)
+{
+    fixture *f = *state;
+
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.config = "appendonly yes\nappendfsync always"});
+    f->urls[0] = f->server->url;
+    f->config.outage_ms = LIMIT_MS;
+    open_tracking(f, 0);
+    take_by_hand(f, "by-hand");
+    actor *thread = begin_waiting(f);
+    restart(f->server);
+    await_tracking_again(f->server, f->rt, 0);
+    await_tracked(f->server, f->rt, 1);
+    assert_true(actor_busy(thread));
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    expect_granted(f, thread, since);
+}
+
 /* --------------------------------------------------------------------- names */
 
 static void expect_told_of_name(fixture *f, const char *prefix, const char *name)
@@ -585,6 +607,7 @@ int main(void)
         TEST(the_background_connection),
         TEST(the_subscription),
         TEST(all_connections),
+        TEST(a_restart),
         TEST(odd_bytes),
         TEST(an_odd_prefix),
         TEST(no_prefix),

@@ -53,6 +53,9 @@ ENDED_BY(setex, "SETEX lock:x 600 another")
 ENDED_BY(append, "APPEND lock:x more")
 ENDED_BY(renamed, "RENAME lock:x lock:y")
 ENDED_BY(move, "MOVE lock:x 1")
+ENDED_BY(overwritten_by_rename, "EVAL redis.call('SET','y','another','PX',60000)redis.call('RENAME','y','lock:x') 0")
+ENDED_BY(overwritten_by_copy,
+         "EVAL redis.call('SET','y','another','PX',60000)redis.call('COPY','y','lock:x','REPLACE') 0")
 ENDED_BY(pexpire, "PEXPIRE lock:x 1")
 ENDED_BY(expired_already, "PEXPIREAT lock:x 1")
 ENDED_BY(script, "EVAL return(redis.call('DEL','lock:x')) 0")
@@ -112,6 +115,50 @@ static void a_forced_unlock(void **state)
         server_do(f->server, "FLUSHALL"); /* the fence was read too: the table is to be empty */
     }
     dibs_close(other);
+}
+
+/* Deleted before the server tracks it: the first look finds that. */
+static void deleted_at_once(void **state)
+{
+    fixture *f = *state;
+
+    open_tracking(f, 0);
+    for (int i = 0; i < 3; i++) { /* the first lease of all, and later ones */
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        server_do(f->server, "DEL lock:x");
+        int64_t since = now_ms();
+        expect_told_of_loss(f, "x", since);
+        events_destroy(&f->events);
+        events_init(&f->events);
+        assert_status(DIBS_OK, dibs_lock(f->rt, "beside"));
+        await_tracked(f->server, f->rt, 1);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "beside"));
+    }
+}
+
+/* One of many, in the middle of the table, after the connection that tracked them was ended. */
+static void one_of_many(void **state)
+{
+    enum { MANY = 500 };
+    fixture *f = *state;
+    char name[32];
+
+    open_tracking(f, LONG_LEASE_MS);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    }
+    await_tracked(f->server, f->rt, MANY);
+    kill_tracker(f->server);
+    await_tracked(f->server, f->rt, 2 * MANY);
+    for (int i = 0; i < MANY; i += 97) {
+        snprintf(name, sizeof name, "x%d", i);
+        int64_t since = now_ms();
+        server_do(f->server, "DEL lock:%s", name);
+        expect_told_of_loss(f, name, since);
+    }
+    assert_int_equal(events_count(&f->events, DIBS_EVENT_LOST, NULL), (MANY + 96) / 97);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
 /* A fixed lease is never renewed: only thus can it be known before its end that it is lost. */
@@ -187,6 +234,15 @@ static void an_endless_life(void **state)
 
     expect_life_after(f, "PERSIST lock:x");
     assert_in_range(left(f), 1, 30000);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+/* What the message tells of is undone by the time of the look. */
+static void away_and_back(void **state)
+{
+    fixture *f = *state;
+
+    expect_life_after(f, "EVAL redis.call('RENAME','lock:x','y')redis.call('RENAME','y','lock:x') 0");
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
 }
 
@@ -426,16 +482,21 @@ int main(void)
         TEST(append),
         TEST(renamed),
         TEST(move),
+        TEST(overwritten_by_rename),
+        TEST(overwritten_by_copy),
         TEST(pexpire),
         TEST(expired_already),
         TEST(script),
         TEST(a_transaction),
         TEST(eviction),
         TEST(a_forced_unlock),
+        TEST(deleted_at_once),
+        TEST(one_of_many),
         TEST(a_fixed_lease),
         TEST(a_longer_life),
         TEST(a_shorter_life),
         TEST(an_endless_life),
+        TEST(away_and_back),
         TEST(a_fixed_lease_that_is_touched),
         TEST(another_database),
         TEST(the_background_connection),

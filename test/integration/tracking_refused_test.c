@@ -71,6 +71,20 @@ static void expect_pushes(fixture *f)
     dibs_close(other);
 }
 
+/* A lock that is deleted in the background: no command of that is refused. */
+static void expect_no_error_of_deleting(fixture *f)
+{
+    actor *thread = actor_start();
+    uint64_t errors = stats_of(f->rt).store_errors;
+
+    assert_status(DIBS_OK, actor_lock(thread, f->rt, "z", 0));
+    actor_end(thread);
+    assert_true(server_wait_gone(f->server, "lock:z", LIMIT_MS));
+    assert_int_equal(stats_of(f->rt).orphaned, 1);
+    expect_works(f, f->rt, "z");
+    assert_int_equal(stats_of(f->rt).store_errors, errors);
+}
+
 /* It is not tried again as long as the connections stand. */
 static void expect_no_more_tries(fixture *f)
 {
@@ -147,6 +161,7 @@ static void without_client_tracking(void **state)
     expect_pushes(f);
     expect_no_more_tries(f);
     expect_untold(f);
+    expect_no_error_of_deleting(f);
 }
 
 static void without_client(void **state)
@@ -187,22 +202,6 @@ static void without_the_key_of_the_probe(void **state)
     assert_int_equal(stats_of(f->rt).tracking, 0);
 }
 
-/* A waiter is told, but the lock of a holder can't be looked at: that is tried again each second, not more often. */
-static void without_mget(void **state)
-{
-    fixture *f = *state;
-
-    open_as(f, "~* &* +@all -mget");
-    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-    await_refused(f->server, "mget");
-    int64_t since = now_ms();
-    uint64_t errors = stats_of(f->rt).store_errors;
-    pause_ms(2500);
-    assert_in_range(stats_of(f->rt).store_errors - errors, 0, 2 * (1 + (now_ms() - since) / 1000));
-    assert_int_equal(events_count(&f->events, DIBS_EVENT_AT_RISK, NULL), 0);
-    expect_renewals(f);
-}
-
 /* Exactly what doc/PROTOCOL.md names. */
 static void with_no_more_than_it_needs(void **state)
 {
@@ -211,10 +210,11 @@ static void with_no_more_than_it_needs(void **state)
     open_as(f,
             "~lock:* ~dibs:* &dibs:* &__redis__:invalidate -@all +evalsha +eval +script|exists +script|load +get +mget "
             "+set +incrby +del +exists +pttl +pexpire +time +ping +hset +hget +hmget +hdel +hkeys +hlen +client|id "
-            "+client|setname +client|kill +info +subscribe +publish +pubsub|numsub +client|tracking");
+            "+client|setname +client|kill +info +subscribe +publish +pubsub|numsub +client|tracking +client|caching");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     await_tracked(f->server, f->rt, 1);
     assert_status(DIBS_OK, dibs_extend(f->rt, "x", LONG_LEASE_MS));
+    expect_no_error_of_deleting(f);
     int64_t since = now_ms();
     server_do(f->server, "DEL lock:x");
     expect_told_of_loss(f, "x", since);
@@ -233,7 +233,7 @@ static void a_right_that_comes_later(void **state)
     fixture *f = *state;
 
     expect_as_before(f, "~* &* +@all -client|tracking", "client|tracking");
-    server_do(f->server, "ACL SETUSER u +client|tracking");
+    server_do(f->server, "ACL SETUSER u +client|tracking +client|caching");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
     assert_that(wait_until(is_tracking, f->rt, LIMIT_MS), "it is not tried again");
@@ -351,6 +351,26 @@ static void a_proxy_that_swallows_all_messages(void **state)
     expect_found_out(*state, script_server_drop_pushes, false);
 }
 
+/* As long as the server has not said whether it tells, all is as before; that is no reason to wait at the end, either.
+ */
+static void while_it_is_tried(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    script_server_add(net, (script_rule){.match = "\r\nTRACKING\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    f->config.command_timeout_ms = LIMIT_MS;
+    open_through(f, net, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "y"));
+    script_server_await_fired(net, 0);
+    expect_polling(f);
+    expect_untold(f);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "y"));
+    int64_t since = now_ms();
+    close_through(f, net);
+    assert_in_range(now_ms() - since, 0, SOON_MS);
+}
+
 /* Messages get lost when they are relied on: a renewal finds a loss, and a waiter asks after a third of its lease. */
 static void messages_that_get_lost_later(void **state)
 {
@@ -392,13 +412,13 @@ int main(void)
         TEST(without_the_channel),
         TEST(without_any_channel),
         TEST(without_the_key_of_the_probe),
-        TEST(without_mget),
         TEST(with_no_more_than_it_needs),
         TEST(a_right_that_comes_later),
         TEST(old_servers),
         TEST(new_servers),
         TEST(a_proxy_that_swallows_changes),
         TEST(a_proxy_that_swallows_all_messages),
+        TEST(while_it_is_tried),
         TEST(messages_that_get_lost_later),
     };
 
