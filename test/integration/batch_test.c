@@ -68,9 +68,9 @@ static void a_right_that_is_away_for_a_while_costs_no_lease(void **state)
     fixture *f = *state;
 
     lock_both_as_u(f, 3 * SAFE_LEASE_MS);
-    server_do(f->server, "ACL SETUSER u -get");
+    server_do(f->server, "ACL SETUSER u -get -mget");
     events_await(&f->events, DIBS_EVENT_AT_RISK, "a");
-    server_do(f->server, "ACL SETUSER u +get");
+    server_do(f->server, "ACL SETUSER u +get +mget");
     uint64_t renewed = stats_of(f->rt).renewed;
     while (stats_of(f->rt).renewed < renewed + 2)
         assert_status(DIBS_OK, dibs_check(f->rt, "a"));

@@ -8,7 +8,8 @@
 #include "redis/reply.h"
 #include "store/redis/redis_store.h"
 
-#define PROBE_MS "100" /* for so long the probe's key lives */
+#define PROBE_MS "100"      /* for so long the probe's key lives */
+#define PROBE_LIMIT_MS 5000 /* so long the server has to tell of the probe: nothing waits for that */
 
 /* ---------------------------------------------------------------- sending */
 
@@ -44,6 +45,14 @@ static void on_probed(void *arg, const redisReply *reply, const struct dibs__err
     tracking->refused = tracking->refused || !reply || reply->type == REDIS_REPLY_ERROR;
 }
 
+static void on_enabled(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct dibs__tracking *tracking = arg;
+
+    tracking->enabled = reply && reply->type != REDIS_REPLY_ERROR;
+    on_probed(arg, reply, error);
+}
+
 /*
  * First the server tells also of what the connection itself changes, so that the
  * connection can write the probe; then no more.
@@ -65,13 +74,12 @@ static void begin(struct dibs__redis_store *store, int64_t client, int64_t now)
         {"CLIENT", "TRACKING", "ON", "REDIRECT", id, "OPTOUT", "NOLOOP"},
     };
     tracking->state = DIBS__TRACKING_PROBING;
-    tracking->until = dibs__after_ms(now, store->config.command_timeout_ms);
-    tracking->refused = false;
-    tracking->unanswered = 0;
+    tracking->until = dibs__after_ms(now, PROBE_LIMIT_MS);
+    tracking->enabled = tracking->refused = false;
     atomic_store(&tracking->heard, false);
     for (size_t i = 0; i < sizeof commands / sizeof *commands && !tracking->refused; i++) {
         tracking->unanswered++;
-        if (!send_command(store, commands[i], on_probed, tracking)) {
+        if (!send_command(store, commands[i], i == 0 ? on_enabled : on_probed, tracking)) {
             tracking->unanswered--;
             tracking->refused = true;
         }
@@ -101,12 +109,22 @@ static void stop(struct dibs__redis_store *store)
     store->config.listener.ask_again(store->config.listener.context);
 }
 
+/* Where the server tracks already, it is to stop: nobody would hear what it tells, or rely on it. */
+static void refuse(struct dibs__redis_store *store)
+{
+    static const char *const off[] = {"CLIENT", "TRACKING", "OFF", NULL};
+
+    if (store->tracking.enabled)
+        send_command(store, off, NULL, NULL);
+    store->tracking.state = DIBS__TRACKING_REFUSED;
+}
+
 static void see_to_probe(struct dibs__redis_store *store, int64_t now)
 {
     struct dibs__tracking *tracking = &store->tracking;
 
-    if (tracking->refused || now >= tracking->until)
-        tracking->state = DIBS__TRACKING_REFUSED;
+    if ((tracking->refused && tracking->unanswered == 0) || now >= tracking->until)
+        refuse(store);
     else if (tracking->unanswered == 0 && atomic_load(&tracking->heard))
         turn_on(store);
 }
@@ -390,7 +408,7 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
     if (tracking->state != DIBS__TRACKING_IDLE &&
         (!hears || !stands || view.serial != tracking->link || subscription != tracking->subscription))
         stop(store);
-    if (tracking->state == DIBS__TRACKING_IDLE && hears && stands) {
+    if (tracking->state == DIBS__TRACKING_IDLE && hears && stands && tracking->unanswered == 0) {
         tracking->link = view.serial;
         tracking->subscription = subscription;
         if (view.tracks_keys)

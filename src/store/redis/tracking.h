@@ -45,7 +45,8 @@ struct dibs__tracking {
     enum dibs__tracking_state state;
     uint64_t link, subscription; /* the serials of the pair */
     unsigned unanswered;         /* of the commands that begin to track */
-    bool refused;                /* one of them was */
+    bool enabled;                /* the first of them was accepted: the server tracks */
+    bool refused;                /* one of them was not */
     int64_t until;               /* when the server must have told of the probe */
     uint64_t last;               /* of the trackings that were on */
     atomic_uint_fast64_t on;     /* atomic; which tracking is on; 0: none is */
