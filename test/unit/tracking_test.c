@@ -230,7 +230,7 @@ static void expect_refused(struct scene *s)
     assert_int_equal(s->turned_on, 0);
     assert_int_equal(s->turned_off, 0);
     assert_int_equal(atomic_load(&s->counters.tracking), 0);
-    unsigned before = asked(s, "CLIENT TRACKING");
+    unsigned before = asked(s, "CLIENT TRACKING ON");
     fake_redis_publish(s->fake, PROBE_TOLD);
     attend_a_while(s);
     look(s, 2);
@@ -239,7 +239,7 @@ static void expect_refused(struct scene *s)
     assert_true(s->base->ops->tell_when_free(s->base, "a", 0) == 0);
     attend_a_while(s);
     assert_int_equal(s->turned_on, 0);
-    assert_int_equal(asked(s, "CLIENT TRACKING"), before); /* it is not tried again with that pair */
+    assert_int_equal(asked(s, "CLIENT TRACKING ON"), before); /* it is not tried again with that pair */
     assert_int_equal(asked(s, "MGET"), 0);
     assert_int_equal(asked(s, "GET"), 0);
 }
@@ -330,6 +330,7 @@ static void without_a_message_in_time_nothing_is_relied_on(void **state)
     assert_true(s->store->tracking.state == DIBS__TRACKING_PROBING);
     moved_clock_advance(&s->clock, 1);
     expect_refused(s);
+    assert_int_equal(asked(s, "CLIENT TRACKING OFF"), 1);
 }
 
 static void each_command_of_the_probe_may_be_refused(void **state)
