@@ -254,9 +254,11 @@ static bool give_scripted(struct script *s, connection *c, size_t length)
 /* Deals with one message of a subscription. False: the connection gives no more for now, or is closed. */
 static bool give_message(struct script *s, connection *c, size_t length)
 {
+    bool is_change = memmem(c->reply.data, length, CHANGES, strlen(CHANGES)) != NULL;
+
     if (s->hold_pushes)
         return false;
-    if (s->cut_push) {
+    if (s->cut_push && !is_change) {
         s->cut_push = false;
         s->fired++;
         s->cut_length = length;
@@ -264,7 +266,7 @@ static bool give_message(struct script *s, connection *c, size_t length)
         break_off(s, c);
         return false;
     }
-    if (!s->drop_pushes && !(s->drop_changes && memmem(c->reply.data, length, CHANGES, strlen(CHANGES))))
+    if (!s->drop_pushes && !(s->drop_changes && is_change))
         send_all(c->client, c->reply.data, length);
     return true;
 }

@@ -41,7 +41,7 @@ struct script {
     unsigned fired;
     size_t cut_length; /* of the last reply or message that was cut, whole */
     bool drop_pushes, hold_pushes, drop_changes;
-    bool cut_push; /* the next message, to push_count bytes */
+    bool cut_push; /* the next grant, to push_count bytes */
     size_t push_count;
     unsigned delay_ms;
     int64_t back_at; /* when the first client came after a rule had closed a connection; 0: none came yet */

@@ -73,7 +73,7 @@ void script_server_drop_pushes(script_server *s, bool drop);
 /* While set, only messages of keys that have changed (CLIENT TRACKING) are thrown away. */
 void script_server_drop_changes(script_server *s, bool drop);
 
-/* The next message of a subscription is cut to count bytes, then the connection is closed. Counts as a firing. */
+/* The next message of a grant is cut to count bytes, then the connection is closed. Counts as a firing. */
 void script_server_cut_push(script_server *s, size_t count);
 
 /* While set, messages of subscriptions are kept back; false lets them go. */
