@@ -246,6 +246,18 @@ static void watch(redisContext *redis, unsigned ms)
     set_rates(&before, &after);
 }
 
+/* Until the server tells of changes, or will not: a connection more, and one look at each lease, are not upkeep. */
+static void await_watched(void)
+{
+    dibs_stats stats = {.tracking = 0};
+
+    for (int i = 0; i < 100 && !stats.tracking; i++) {
+        pause_us(10000);
+        dibs_stats_get(runtime, &stats);
+    }
+    pause_us(100000);
+}
+
 static void run_leases(unsigned count, unsigned lease_ms, unsigned watch_s)
 {
     struct holder holders[HOLDERS];
@@ -257,10 +269,12 @@ static void run_leases(unsigned count, unsigned lease_ms, unsigned watch_s)
     runtime = bench_open(0);
     struct pair_times alone = time_pairs();
     begin_holding(holders, FEW, lease_ms); /* then all connections stand */
+    await_watched();
     end_holding(holders);
     double memory = memory_used(), start = now_ns();
     begin_holding(holders, count, lease_ms);
     set(ACQUIRED, (now_ns() - start) / 1e9);
+    await_watched();
     set(BYTES, (memory_used() - memory) / count);
     watch(redis, watch_s ? watch_s * 1000 : 2 * lease_ms / 3);
     struct pair_times meanwhile = time_pairs();
