@@ -22,6 +22,8 @@
 #include "core/renewal.h"
 #include "core/upkeep.h"
 
+#define DIBS__WATCH_AGAIN_MS 1000 /* when a watch that failed is tried again */
+
 enum dibs__watching {
     DIBS__WATCHING_UNKNOWN, /* the store was not asked to watch yet */
     DIBS__WATCHING_OFF,     /* the store does not watch, or has not said so yet */
@@ -74,9 +76,6 @@ void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count
 /* When the store is first to watch the lock of a lease that was granted at that time; DIBS__NEVER: it is not to. */
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
     DIBS__REQUIRES(dibs__renewals_mutex);
-
-/* When a watch that failed is tried again. */
-int64_t dibs__renewals_watch_again(int64_t now);
 
 /* The done of a batch that is to be watched. */
 void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);

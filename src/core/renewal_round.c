@@ -82,7 +82,7 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
 
     if (item)
         *item = (struct dibs__renewal){.name = lease->name, .token = token, .context = lease};
-    dibs__upkeep_watch(lease, item ? DIBS__NEVER : dibs__renewals_watch_again(now));
+    dibs__upkeep_watch(lease, item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
 }
 
 static struct told to_tell(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)

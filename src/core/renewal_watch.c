@@ -4,7 +4,6 @@
 
 #define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* so old a lease is at least when its lock is watched, */
 #define WATCH_GRID (10 * DIBS__NS_PER_MS) /* from the next multiple of this time on, so that many go together */
-#define WATCH_AGAIN_MS 1000               /* when a watch is tried again that failed */
 #define PACE DIBS__NS_PER_MS              /* leases of which a change is told are due at multiples of this time, */
 #define PACE_MOST 96                      /* so many at each */
 #define PACE_LATER 2                      /* and at least so many such times after the change */
@@ -36,11 +35,6 @@ int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t grant
     return ((granted_at + WATCH_AGE) / WATCH_GRID + 1) * WATCH_GRID;
 }
 
-int64_t dibs__renewals_watch_again(int64_t now)
-{
-    return dibs__after_ms(now, WATCH_AGAIN_MS);
-}
-
 /* What the store said of a lock that it is to watch. */
 static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *item, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
@@ -52,7 +46,7 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
     if (item->result == DIBS__GONE)
         dibs__upkeep_hint(lease, now);
     else if (r->watching == DIBS__WATCHING_ON)
-        dibs__upkeep_watch(lease, dibs__renewals_watch_again(now));
+        dibs__upkeep_watch(lease, dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
     dibs__renewals_reschedule(r, lease, NULL);
 }
 

@@ -175,8 +175,11 @@ static void free_foreign(struct dibs__foreign *foreign)
     }
 }
 
-/* The first name that is to be watched gives the probe its key: so the account may write it, in the same slot. */
-static bool has_probe(struct dibs__redis_store *store, const char *name)
+/*
+ * The first name that is to be watched gives the probe its key: so the account
+ * may write it, in the same slot. True: the probe has one.
+ */
+static bool choose_probe(struct dibs__redis_store *store, const char *name)
 {
     struct dibs__tracking *tracking = &store->tracking;
 
@@ -323,7 +326,7 @@ static void want(struct dibs__redis_store *store, const struct dibs__batch *batc
 {
     if (atomic_load(&store->tracking.wanted) && store->tracking.state != DIBS__TRACKING_IDLE)
         return;
-    has_probe(store, batch->items[0].name);
+    choose_probe(store, batch->items[0].name);
     atomic_store(&store->tracking.wanted, true);
     store->config.listener.wake(store->config.listener.context);
 }
@@ -401,7 +404,7 @@ void dibs__tracking_attend(struct dibs__redis_store *store, int64_t now)
     uint64_t subscription;
     int64_t client = 0;
 
-    if (!atomic_load(&tracking->wanted) || !has_probe(store, NULL))
+    if (!atomic_load(&tracking->wanted) || !choose_probe(store, NULL))
         return;
     bool hears = dibs__subscriber_hear_changes(store->subscriber, &subscription, &client);
     bool stands = dibs__channel_view(store->background, &view);
