@@ -95,7 +95,7 @@ objects        = $(patsubst %.c,$(OBJ)/%.o,$(1))
 programs       = $(patsubst $(1)/%.c,$(BUILD)/$(2)/%,$(wildcard $(1)/*.c))
 
 SCRIPTS       := $(sort $(wildcard src/redis/scripts/*.lua))
-LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store store/redis core api)))))
+LIB_OBJECTS   := $(call objects,$(sort $(wildcard $(addprefix src/,$(addsuffix /*.c,base redis store store/redis store/quorum store/cluster core api)))))
 LIB_OBJECTS   += $(if $(SCRIPTS),$(OBJ)/scripts_lua.o)
 # What demos, benchmarks and tests have in common: how to start a server, to leave in order, clocks, plain locks.
 COMMON        := $(call objects,$(wildcard test/support/common/*.c))

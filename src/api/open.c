@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api/check.h"
 #include "core/runtime.h"
@@ -9,6 +10,7 @@
 
 #define SPIN_MOST_US 10000u
 #define LABEL_MAX 48
+#define URLS_MAX 15
 #define RESERVED_KEYS "dibs:"
 #define DEFAULT_URL "redis://127.0.0.1:6379"
 #define STRINGIFY(x) #x
@@ -68,13 +70,6 @@ static bool check_times(const dibs_config *config)
     return true;
 }
 
-static bool only_with(const char *what, const char *field, const char *value)
-{
-    if (value)
-        dibs__fail(DIBS_INVALID, "%s is set, but there is no %s", field, what);
-    return !value;
-}
-
 static bool check_config(const dibs_config *config)
 {
     for (size_t i = 0; i < sizeof config->reserved / sizeof config->reserved[0]; i++)
@@ -82,26 +77,47 @@ static bool check_config(const dibs_config *config)
             return invalid("a reserved field of the configuration is not zero");
     if (config->reserved_half != 0)
         return invalid("a reserved field of the configuration is not zero");
-    return only_with("URL with TLS", "tls_ca_file", config->tls_ca_file) &&
-           only_with("URL with TLS", "tls_cert_file", config->tls_cert_file) &&
-           only_with("URL with TLS", "tls_key_file", config->tls_key_file) &&
-           only_with("URL with TLS", "tls_server_name", config->tls_server_name) &&
-           only_with("redis-sentinel:// URL", "sentinel_user", config->sentinel_user) &&
-           only_with("redis-sentinel:// URL", "sentinel_password", config->sentinel_password) &&
-           (!config->label || check_label(config->label)) &&
+    return (!config->label || check_label(config->label)) &&
            (!config->key_prefix || check_prefix(config->key_prefix)) && check_times(config);
 }
 
 static bool check_url_count(const char *where, size_t count)
 {
-    if (count == 1)
-        return true;
     if (count % 2 == 0)
         dibs__fail(DIBS_INVALID, "%s: %zu URLs; one store has one, a quorum an odd number", where, count);
-    else
-        dibs__fail(DIBS_INVALID, "%s: %zu URLs; a quorum of stores is not supported by this version of dibs", where,
-                   count);
+    else if (count > URLS_MAX)
+        dibs__fail(DIBS_INVALID, "%s: %zu URLs; at most %d", where, count, URLS_MAX);
+    return count % 2 == 1 && count <= URLS_MAX;
+}
+
+/* Whether one of the URLs has a scheme that begins so. */
+static bool any_url_begins(const struct dibs__settings *settings, const char *scheme)
+{
+    for (size_t i = 0; i < settings->url_count; i++)
+        if (strncasecmp(settings->urls[i], scheme, strlen(scheme)) == 0)
+            return true;
     return false;
+}
+
+static bool only_with(bool any, const char *what, const char *field, const char *value)
+{
+    if (value && !any)
+        dibs__fail(DIBS_INVALID, "%s is set, but there is no %s", field, what);
+    return !value || any;
+}
+
+static bool check_access(const struct dibs__settings *settings, const dibs_config *config)
+{
+    static const char tls[] = "URL with TLS", sentinel[] = "redis-sentinel:// URL";
+    bool any_tls = any_url_begins(settings, "rediss");
+    bool any_sentinel = any_url_begins(settings, "redis-sentinel:") || any_url_begins(settings, "rediss-sentinel:");
+
+    return only_with(any_tls, tls, "tls_ca_file", config->tls_ca_file) &&
+           only_with(any_tls, tls, "tls_cert_file", config->tls_cert_file) &&
+           only_with(any_tls, tls, "tls_key_file", config->tls_key_file) &&
+           only_with(any_tls, tls, "tls_server_name", config->tls_server_name) &&
+           only_with(any_sentinel, sentinel, "sentinel_user", config->sentinel_user) &&
+           only_with(any_sentinel, sentinel, "sentinel_password", config->sentinel_password);
 }
 
 /* ------------------------------------------------------------------ settings */
@@ -111,39 +127,46 @@ static uint32_t or_default(uint32_t value, uint32_t standard)
     return value ? value : standard;
 }
 
-/* A copy of the only word of $DIBS_URL, or of the default. */
-static dibs_status url_from_environment(char **out)
+static dibs_status no_memory(void)
+{
+    return dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
+}
+
+/* The words of $DIBS_URL, or the default. */
+static dibs_status urls_from_environment(struct dibs__settings *settings)
 {
     static const char blanks[] = " \t\r\n";
     const char *text = getenv("DIBS_URL");
-    const char *word = NULL;
-    size_t count = 0, size = 0;
+    size_t count = 0;
 
     for (text = text ? text + strspn(text, blanks) : ""; *text; text += strspn(text, blanks)) {
-        word = text;
-        size = strcspn(text, blanks);
+        size_t size = strcspn(text, blanks);
+        if (!dibs__settings_add_url(settings, text, size))
+            return no_memory();
         text += size;
         count++;
     }
-    if (count > 0 && !check_url_count("$DIBS_URL", count))
-        return DIBS_INVALID;
-    *out = count ? strndup(word, size) : strdup(DEFAULT_URL);
-    return *out ? DIBS_OK : dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
+    if (count > 0)
+        return check_url_count("$DIBS_URL", count) ? DIBS_OK : DIBS_INVALID;
+    return dibs__settings_add_url(settings, DEFAULT_URL, strlen(DEFAULT_URL)) ? DIBS_OK : no_memory();
 }
 
-static dibs_status find_url(char **out, const dibs_config *config)
+static dibs_status find_urls(struct dibs__settings *settings, const dibs_config *config)
 {
     if (!config->urls && config->url_count == 0)
-        return url_from_environment(out);
+        return urls_from_environment(settings);
     if (!config->urls || config->url_count == 0)
         return dibs__fail(DIBS_INVALID,
                           config->urls ? "url_count is 0, but urls is set" : "urls is NULL, but url_count is not 0");
     if (!check_url_count("urls", config->url_count))
         return DIBS_INVALID;
-    if (!config->urls[0])
-        return dibs__fail(DIBS_INVALID, "urls[0] is NULL");
-    *out = strdup(config->urls[0]);
-    return *out ? DIBS_OK : dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
+    for (size_t i = 0; i < config->url_count; i++) {
+        if (!config->urls[i])
+            return dibs__fail(DIBS_INVALID, "urls[%zu] is NULL", i);
+        if (!dibs__settings_add_url(settings, config->urls[i], strlen(config->urls[i])))
+            return no_memory();
+    }
+    return DIBS_OK;
 }
 
 /* The program's name, with bytes that do not print replaced. NULL: no memory. */
@@ -164,12 +187,35 @@ static char *default_label(void)
     return label;
 }
 
+/* A copy of a text that may be missing. False: no memory. */
+static bool copy_text(char **out, const char *text)
+{
+    *out = text ? strdup(text) : NULL;
+    return *out || !text;
+}
+
+/* False: no memory. */
+static bool copy_access(struct dibs__settings *out, const dibs_config *config)
+{
+    struct dibs__access *access = calloc(1, sizeof *access);
+
+    out->access = access;
+    return access && copy_text(&access->tls_ca_file, config->tls_ca_file) &&
+           copy_text(&access->tls_cert_file, config->tls_cert_file) &&
+           copy_text(&access->tls_key_file, config->tls_key_file) &&
+           copy_text(&access->tls_server_name, config->tls_server_name) &&
+           copy_text(&access->sentinel_user, config->sentinel_user) &&
+           copy_text(&access->sentinel_password, config->sentinel_password);
+}
+
 static dibs_status make_settings(struct dibs__settings *out, const dibs_config *config)
 {
-    dibs_status status = find_url(&out->url, config);
+    dibs_status status = find_urls(out, config);
 
     if (status != DIBS_OK)
         return status;
+    if (!check_access(out, config))
+        return DIBS_INVALID;
     out->key_prefix = strdup(config->key_prefix ? config->key_prefix : "lock:");
     out->label = config->label ? strdup(config->label) : default_label();
     if (out->key_prefix && strncmp(RESERVED_KEYS, out->key_prefix, strlen(out->key_prefix)) == 0)
@@ -185,9 +231,7 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
     out->replica_timeout_ms = or_default(config->replica_timeout_ms, 500);
     out->on_event = config->on_event;
     out->on_event_arg = config->on_event_arg;
-    if (out->key_prefix && out->label)
-        return DIBS_OK;
-    return dibs__fail(DIBS_NO_MEMORY, "no memory for a runtime");
+    return out->key_prefix && out->label && copy_access(out, config) ? DIBS_OK : no_memory();
 }
 
 /* --------------------------------------------------------------------- doors */

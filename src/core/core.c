@@ -215,7 +215,10 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
 
     return open(&core->store,
                 &(struct dibs__store_config){
-                    .url = settings->url,
+                    .url = settings->urls[0],
+                    .urls = (const char *const *)settings->urls,
+                    .url_count = settings->url_count,
+                    .access = settings->access,
                     .key_prefix = settings->key_prefix,
                     .client_name = settings->label,
                     .runtime_id = core->id,

@@ -23,7 +23,7 @@
 #include "core/holds.h"
 #include "core/release.h"
 
-_Static_assert(sizeof(struct dibs_runtime) <= 160, "runtime.h and dibs.h say how much of a closed one stays");
+_Static_assert(sizeof(struct dibs_runtime) <= 176, "runtime.h and dibs.h say how much of a closed one stays");
 
 static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                      /* waited on with registry_mutex */

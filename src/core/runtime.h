@@ -9,7 +9,7 @@
  *
  * The handle outlives dibs_close, too, and is never freed, so that a call of
  * another thread that comes too late finds there that the runtime is closed.
- * That is about 150 bytes for each runtime that was ever opened.
+ * That is about 170 bytes for each runtime that was ever opened.
  */
 #ifndef DIBS_CORE_RUNTIME_H
 #define DIBS_CORE_RUNTIME_H

@@ -1,11 +1,48 @@
 #include "core/settings.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+bool dibs__settings_add_url(struct dibs__settings *settings, const char *url, size_t size)
+{
+    char **urls = realloc(settings->urls, (settings->url_count + 1) * sizeof *urls);
+
+    if (urls)
+        settings->urls = urls;
+    char *copy = urls ? strndup(url, size) : NULL;
+    if (copy)
+        urls[settings->url_count++] = copy;
+    return copy != NULL;
+}
+
+static void free_text(char **text)
+{
+    free(*text);
+    *text = NULL;
+}
+
+static void free_access(struct dibs__access *access)
+{
+    if (!access)
+        return;
+    free(access->tls_ca_file);
+    free(access->tls_cert_file);
+    free(access->tls_key_file);
+    free(access->tls_server_name);
+    free(access->sentinel_user);
+    free(access->sentinel_password);
+    free(access);
+}
 
 void dibs__settings_free(struct dibs__settings *settings)
 {
-    free(settings->url);
-    free(settings->key_prefix);
-    free(settings->label);
-    settings->url = settings->key_prefix = settings->label = NULL;
+    for (size_t i = 0; i < settings->url_count; i++)
+        free(settings->urls[i]);
+    free(settings->urls);
+    settings->urls = NULL;
+    settings->url_count = 0;
+    free_text(&settings->key_prefix);
+    free_text(&settings->label);
+    free_access(settings->access);
+    settings->access = NULL;
 }

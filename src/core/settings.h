@@ -8,16 +8,22 @@ typedef dibs_status dibs__store_opener(struct dibs__store **out, const struct di
                                        struct dibs__error *error);
 
 struct dibs__settings {
-    char *url, *key_prefix, *label;
+    char **urls; /* of one store, or of the members of a quorum */
+    size_t url_count;
+    char *key_prefix, *label;
     const char *reserved;        /* no name may begin so: after key_prefix it would make "dibs:"; NULL: any may */
     uint32_t lease_ms, renew_ms; /* renew_ms 0: a third of each lease */
     uint32_t connect_timeout_ms, command_timeout_ms, outage_ms, handoff_ms;
     uint32_t spin_us; /* 0: no thread polls */
     uint32_t min_replicas, replica_timeout_ms;
+    struct dibs__access *access; /* NULL: nothing is given */
     dibs_event_fn *on_event;
     void *on_event_arg;
     dibs__store_opener *open_store; /* NULL: dibs__store_open; tests put a store of their own in its place */
 };
+
+/* Adds a copy of that many bytes to the urls. False: no memory. */
+bool dibs__settings_add_url(struct dibs__settings *settings, const char *url, size_t size);
 
 void dibs__settings_free(struct dibs__settings *settings); /* its strings; the numbers stay */
 

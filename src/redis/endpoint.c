@@ -41,8 +41,8 @@ static size_t resolve_host(const struct dibs__url *url, struct dibs__address *ou
     char port[8];
     size_t count = 0;
 
-    snprintf(port, sizeof port, "%u", url->port);
-    int failure = getaddrinfo(url->host, port, &hints, &found);
+    snprintf(port, sizeof port, "%u", url->hosts[0].port);
+    int failure = getaddrinfo(url->hosts[0].name, port, &hints, &found);
     if (failure) {
         dibs__error_set(error, DIBS_UNAVAILABLE, "the host of %s can't be resolved: %s", url->shown,
                         gai_strerror(failure));

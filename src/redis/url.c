@@ -10,6 +10,8 @@
 #include <sys/un.h>
 
 #define DEFAULT_PORT 6379
+#define SENTINEL_PORT 26379
+#define HOSTS_MAX 64
 
 static int hex_digit(char c)
 {
@@ -116,18 +118,17 @@ static bool ipv6_is_good(const char *host)
     return inet_pton(AF_INET6, address, &unused) == 1;
 }
 
-static dibs_status parse_port(struct dibs__url *url, const char *text, const char *end, struct dibs__error *error)
+static dibs_status parse_port(struct dibs__host *host, const char *text, const char *end, struct dibs__error *error)
 {
-    url->port = DEFAULT_PORT;
     if (text == end)
         return DIBS_OK;
-    if (*text != ':' || !parse_number(&url->port, text + 1, (size_t)(end - text - 1), 65535) || url->port == 0)
+    if (*text != ':' || !parse_number(&host->port, text + 1, (size_t)(end - text - 1), 65535) || host->port == 0)
         return dibs__error_set(error, DIBS_INVALID, "URL: the port is not a number from 1 to 65535");
     return DIBS_OK;
 }
 
 /* host[:port] from text to end. */
-static dibs_status parse_host(struct dibs__url *url, const char *text, const char *end, struct dibs__error *error)
+static dibs_status parse_host(struct dibs__host *host, const char *text, const char *end, struct dibs__error *error)
 {
     const char *host_end;
     bool bracketed = text < end && *text == '[';
@@ -142,15 +143,39 @@ static dibs_status parse_host(struct dibs__url *url, const char *text, const cha
         if (!host_end)
             host_end = end;
     }
-    url->host = strndup(text, (size_t)(host_end - text));
-    if (!url->host)
+    host->name = strndup(text, (size_t)(host_end - text));
+    if (!host->name)
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
-    if (bracketed ? !ipv6_is_good(url->host) : !host_name_is_good(url->host))
+    if (bracketed ? !ipv6_is_good(host->name) : !host_name_is_good(host->name))
         return dibs__error_set(error, DIBS_INVALID, "URL: the host is %s",
-                               !*url->host ? "missing"
-                               : bracketed ? "not an IPv6 address"
-                                           : "not a host name");
-    return parse_port(url, host_end + bracketed, end, error);
+                               !*host->name ? "missing"
+                               : bracketed  ? "not an IPv6 address"
+                                            : "not a host name");
+    return parse_port(host, host_end + bracketed, end, error);
+}
+
+/* host[:port] of a server; of other kinds any number of them, with commas in between. */
+static dibs_status parse_hosts(struct dibs__url *url, const char *text, const char *end, struct dibs__error *error)
+{
+    bool several = url->kind != DIBS__URL_SERVER;
+    size_t count = 1;
+
+    for (const char *c = text; several && c < end; c++)
+        count += *c == ',';
+    if (count > HOSTS_MAX)
+        return dibs__error_set(error, DIBS_INVALID, "URL: there are more than %d hosts", HOSTS_MAX);
+    url->hosts = calloc(count, sizeof *url->hosts);
+    if (!url->hosts)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
+    while (url->host_count < count) {
+        const char *comma = several ? memchr(text, ',', (size_t)(end - text)) : NULL;
+        struct dibs__host *host = &url->hosts[url->host_count++];
+        host->port = url->kind == DIBS__URL_SENTINEL ? SENTINEL_PORT : DEFAULT_PORT;
+        if (parse_host(host, text, comma ? comma : end, error) != DIBS_OK)
+            return error->status;
+        text = comma ? comma + 1 : end;
+    }
+    return DIBS_OK;
 }
 
 static dibs_status parse_db(struct dibs__url *url, const char *text, struct dibs__error *error)
@@ -158,6 +183,47 @@ static dibs_status parse_db(struct dibs__url *url, const char *text, struct dibs
     if (!parse_number(&url->db, text, strlen(text), INT_MAX))
         return dibs__error_set(error, DIBS_INVALID, "URL: the database is not a number");
     return DIBS_OK;
+}
+
+/* Behind the hosts of redis-sentinel://: /master-name[/db]. */
+static dibs_status parse_master(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    size_t length = *text ? strcspn(text + 1, "/") : 0;
+
+    if (length == 0)
+        return dibs__error_set(error, DIBS_INVALID, "URL: the name of the master is missing behind the sentinels");
+    if (decode(&url->master_name, text + 1, length, "name of the master", error) != DIBS_OK)
+        return error->status;
+    text += 1 + length;
+    return text[0] && text[1] ? parse_db(url, text + 1, error) : DIBS_OK;
+}
+
+static dibs_status parse_behind_hosts(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    if (url->kind == DIBS__URL_SENTINEL)
+        return parse_master(url, text, error);
+    if (url->kind == DIBS__URL_CLUSTER && text[0] && text[1])
+        return dibs__error_set(error, DIBS_INVALID,
+                               "URL: nothing may follow the hosts of a cluster, which has one database");
+    return text[0] && text[1] ? parse_db(url, text + 1, error) : DIBS_OK;
+}
+
+/* "host:port", of the first host; of other kinds than a server also how many more there are, and what they are. */
+static void show_hosts(struct dibs__url *url)
+{
+    const struct dibs__host *host = &url->hosts[0];
+    char first[140], more[40] = "";
+
+    snprintf(first, sizeof first, strchr(host->name, ':') ? "[%.120s]:%u" : "%.120s:%u", host->name, host->port);
+    if (url->host_count > 1)
+        snprintf(more, sizeof more, " and %zu more", url->host_count - 1);
+    if (url->kind == DIBS__URL_SERVER)
+        snprintf(url->shown, sizeof url->shown, "%s", first);
+    else if (url->kind == DIBS__URL_CLUSTER)
+        snprintf(url->shown, sizeof url->shown, "the cluster of %.100s%s", first, more);
+    else
+        snprintf(url->shown, sizeof url->shown, "%.40s of the sentinel%s %.60s%s", url->master_name, *more ? "s" : "",
+                 first, more);
 }
 
 static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dibs__error *error)
@@ -172,11 +238,9 @@ static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dib
             host = c + 1;
     if (host > text && parse_credentials(url, text, (size_t)(host - 1 - text), error) != DIBS_OK)
         return error->status;
-    if (parse_host(url, host, end, error) != DIBS_OK)
+    if (parse_hosts(url, host, end, error) != DIBS_OK || parse_behind_hosts(url, end, error) != DIBS_OK)
         return error->status;
-    if (end[0] == '/' && end[1] && parse_db(url, end + 1, error) != DIBS_OK)
-        return error->status;
-    snprintf(url->shown, sizeof url->shown, strchr(url->host, ':') ? "[%.120s]:%u" : "%.120s:%u", url->host, url->port);
+    show_hosts(url);
     return DIBS_OK;
 }
 
@@ -217,24 +281,30 @@ static bool has_scheme(const char **text, const char *scheme)
 static dibs_status parse_any(struct dibs__url *url, const char *text, struct dibs__error *error)
 {
     static const struct {
-        const char *scheme, *what;
-    } later[] = {
-        {"rediss://", "TLS"},
-        {"redis-sentinel://", "Sentinel"},
-        {"rediss-sentinel://", "Sentinel over TLS"},
-        {"redis-cluster://", "Cluster"},
-        {"rediss-cluster://", "Cluster over TLS"},
+        const char *scheme;
+        enum dibs__url_kind kind;
+        bool tls;
+    } schemes[] = {
+        {"redis://", DIBS__URL_SERVER, false},
+        {"rediss://", DIBS__URL_SERVER, true},
+        {"redis-sentinel://", DIBS__URL_SENTINEL, false},
+        {"rediss-sentinel://", DIBS__URL_SENTINEL, true},
+        {"redis-cluster://", DIBS__URL_CLUSTER, false},
+        {"rediss-cluster://", DIBS__URL_CLUSTER, true},
     };
 
-    if (has_scheme(&text, "redis://"))
-        return parse_tcp(url, text, error);
     if (has_scheme(&text, "unix://"))
         return parse_unix(url, text, error);
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
-        if (has_scheme(&text, later[i].scheme))
-            return dibs__error_set(error, DIBS_INVALID, "URL: %s (%s) is not supported by this version of dibs",
-                                   later[i].scheme, later[i].what);
-    return dibs__error_set(error, DIBS_INVALID, "URL: the scheme is none of redis://, unix:// and mem:");
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        if (!has_scheme(&text, schemes[i].scheme))
+            continue;
+        url->kind = schemes[i].kind;
+        url->tls = schemes[i].tls;
+        return parse_tcp(url, text, error);
+    }
+    return dibs__error_set(error, DIBS_INVALID,
+                           "URL: the scheme is none of redis://, rediss://, redis-sentinel://, "
+                           "redis-cluster://, unix:// and mem:");
 }
 
 dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs__error *error)
@@ -250,7 +320,10 @@ void dibs__url_free(struct dibs__url *url)
 {
     free(url->user);
     free(url->password);
-    free(url->host);
+    for (size_t i = 0; i < url->host_count; i++)
+        free(url->hosts[i].name);
+    free(url->hosts);
     free(url->path);
+    free(url->master_name);
     memset(url, 0, sizeof *url);
 }

@@ -1,17 +1,34 @@
-/* The URL of a Redis server, taken apart. */
+/* The URL of a store in Redis, taken apart. */
 #ifndef DIBS_REDIS_URL_H
 #define DIBS_REDIS_URL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/error.h"
 
+enum dibs__url_kind {
+    DIBS__URL_SERVER,   /* one server */
+    DIBS__URL_SENTINEL, /* the master that sentinels name; the hosts are the sentinels */
+    DIBS__URL_CLUSTER   /* a cluster; the hosts are some of its nodes */
+};
+
+struct dibs__host {
+    char *name; /* or an address without brackets */
+    unsigned port;
+};
+
 struct dibs__url {
-    char *user;      /* NULL: the URL has none */
-    char *password;  /* NULL: the URL has none, and no user either; "": it has a user without a password */
-    char *host;      /* a name, or an address without brackets; NULL: a Unix socket */
-    char *path;      /* of the Unix socket; NULL: TCP */
-    unsigned port;   /* of TCP */
-    unsigned db;     /* the number of the database */
-    char shown[160]; /* the server's name in sentences, without credentials */
+    enum dibs__url_kind kind;
+    bool tls;                 /* the connections are encrypted */
+    char *user;               /* of the servers that keep the locks; NULL: the URL has none */
+    char *password;           /* NULL: the URL has none, and no user either; "": it has a user without a password */
+    struct dibs__host *hosts; /* one of a server; NULL: a Unix socket */
+    size_t host_count;
+    char *path;        /* of the Unix socket; NULL: TCP */
+    char *master_name; /* for the sentinels; else NULL */
+    unsigned db;       /* the number of the database */
+    char shown[160];   /* the name in sentences, without credentials */
 };
 
 /*

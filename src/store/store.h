@@ -9,7 +9,7 @@
  * never block. A call that fails fills its error, one that succeeds leaves the
  * error alone.
  *
- * Begin and finish. An ask, a release and a query can each be begun and
+ * Begin and finish. An ask, a release, a query, a vote and a raise can each be begun and
  * finished separately, so that one thread can have several stores work at the
  * same time without a thread for each.
  *   begin   sends what can be sent without waiting. It never blocks. Where no
@@ -52,6 +52,7 @@ struct dibs__begun {
 /* What a store notes with a bid. The store's own; zero at first. */
 struct dibs__bid_memo {
     uint64_t words[4];
+    uint64_t outer[2]; /* of a store that stands on other stores, where `words` are those of one of them */
 };
 
 /* What a store notes with a lease. The store's own; it is set with the grant, and with each renewal. */
@@ -78,8 +79,10 @@ struct dibs__cut_memo {
 struct dibs__bid {
     const char *name, *token; /* the token is unique to the bid */
     uint32_t lease_ms;
-    bool wait;        /* taken: the token joins the queue of the name, if the store can do that now */
-    bool fair;        /* with wait: the token must join the queue; where it cannot, the ask fails */
+    bool wait; /* taken: the token joins the queue of the name, if the store can do that now */
+    bool fair; /* with wait: the token must join the queue; where it cannot, the ask fails */
+    bool hint; /* with wait: who releases the lock gives it to nobody, but tells the first in the queue that the lock
+                  may be free: a grant with fence 0 and confirm. With is_member: always */
     int64_t deadline; /* of the next ask alone */
 
     uint64_t number;               /* set by the store: of the last ask; zero before the first ask of a token */
@@ -98,6 +101,34 @@ struct dibs__answer {
     int64_t told_ms;  /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
                          told; else 0 */
     bool unmet;       /* why: the lock was granted, but too few replicas acknowledged. Else the outcome is unknown */
+    bool no_vote;     /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
+};
+
+/*
+ * Of a member of a quorum: whether its master may vote. A master that lost its
+ * data does not know what it granted, so it must not grant anything before the
+ * longest lease that it may have granted is over. It notes that it may vote
+ * in a key of its own; who lost the data lost that, too.
+ */
+struct dibs__vote {
+    int64_t deadline;
+    uint32_t
+        longest_ms; /* leases of this length are about to be asked for; set: the longest that the master knows of */
+    bool admit;     /* a master that does not know whether it may vote may do so from wait_ms on; else it
+                       is only looked at */
+    int64_t wait_ms;
+    bool known;          /* set: the master knows whether it may vote */
+    int64_t votes_in_ms; /* set, where it is known: 0: it may vote now; else after that time */
+    struct dibs__begun begun;
+};
+
+/* Of a member of a quorum: raises the fence of a lock that the token holds there. */
+struct dibs__raise {
+    const char *name, *token;
+    uint64_t fence;
+    uint32_t lease_ms;
+    int64_t deadline;
+    struct dibs__begun begun;
 };
 
 /* A grant that the store made by itself, to a token that was in the queue. */
@@ -115,6 +146,7 @@ struct dibs__release {
     int64_t deadline;
     bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
                                 has its answer */
+    bool quiet;              /* who waits is not told; of a member of a quorum */
     struct dibs__bid *next;  /* of the same name, and not fair; its deadline becomes that of the release */
     bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
     dibs_status next_status; /* set, as an ask would; the error is the release's alone */
@@ -146,6 +178,7 @@ struct dibs__batch {
         uint32_t lease_ms;
         uint64_t fence;
         bool extension;               /* sets the lease to lease_ms; else it is never made shorter */
+        bool top_up;                  /* of a member of a quorum: where nobody holds the lock, the token is to */
         struct dibs__lease_memo memo; /* as the grant or the last renewal of the lease left it; set */
         uint32_t cut_ms;              /* as the last renewal left it, zero with the grant; set: an extension that was
                                          sent and never answered may still arrive, and would cut the lease to this
@@ -225,6 +258,17 @@ struct dibs__store_ops {
     void (*query_begin)(struct dibs__store *store, struct dibs__query *query);
     dibs_status (*query_finish)(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
                                 struct dibs__error *error);
+
+    /*
+     * Only of a store that can be a member of a quorum; else NULL. vote:
+     * DIBS_OK: the master was looked at, and admitted if asked for. raise:
+     * DIBS_OK: the lock is the token's, and every later fence is larger than
+     * that one; DIBS_NOT_HELD: it is not the token's.
+     */
+    void (*vote_begin)(struct dibs__store *store, struct dibs__vote *vote);
+    dibs_status (*vote_finish)(struct dibs__store *store, struct dibs__vote *vote, struct dibs__error *error);
+    void (*raise_begin)(struct dibs__store *store, struct dibs__raise *raise);
+    dibs_status (*raise_finish)(struct dibs__store *store, struct dibs__raise *raise, struct dibs__error *error);
 
     /*
      * Waits for the reply of what was begun, at most until `until` (any time
@@ -329,14 +373,24 @@ static inline void dibs__store_listen(struct dibs__store *store, const struct di
         dibs__ear_wait(ear, clock, until);
 }
 
+/* What the URL does not say of how to be let in. NULL: not given. */
+struct dibs__access {
+    char *tls_ca_file, *tls_cert_file, *tls_key_file, *tls_server_name;
+    char *sentinel_user, *sentinel_password;
+};
+
 struct dibs__store_config {
-    const char *url;
+    const char *url;                   /* of the store; of a quorum the first */
+    const char *const *urls;           /* of the members of a quorum */
+    size_t url_count;                  /* of those; 0 or 1: there is one store, that of url */
+    const struct dibs__access *access; /* outlives the store; NULL: nothing is given */
     const char *key_prefix;
     const char *client_name;
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
     uint32_t spin_us; /* how long a waiting thread polls at most; 0: not at all */
+    bool is_member;   /* the store is one master of a quorum: asks are granted only where the master may vote */
     bool
         connect_later; /* opening does not connect, and does not fail for that: connect_begin does, or the first call */
     const struct dibs__clock *clock;
@@ -351,7 +405,8 @@ struct dibs__store_config {
  */
 bool dibs__store_watch_forks(void);
 
-/* Opens the store of config->url (connects). *out = NULL on failure: a status of dibs_open. */
+/* Opens the store of config->url, or the quorum of config->urls (connects). *out = NULL on failure: a status of
+ * dibs_open. */
 dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error);
 

@@ -38,21 +38,32 @@ static void check_shown(const struct dibs__url *url)
     if (url->path)
         snprintf(expected, sizeof expected, "%.150s", url->path);
     else
-        snprintf(expected, sizeof expected, strchr(url->host, ':') ? "[%.120s]:%u" : "%.120s:%u", url->host, url->port);
-    promise(strcmp(url->shown, expected) == 0);
+        snprintf(expected, sizeof expected, strchr(url->hosts[0].name, ':') ? "[%.120s]:%u" : "%.120s:%u",
+                 url->hosts[0].name, url->hosts[0].port);
+    if (url->kind == DIBS__URL_SERVER)
+        promise(strcmp(url->shown, expected) == 0);
+    promise(url->shown[0] && strlen(url->shown) < sizeof url->shown - 1);
 }
 
 static void check_fields(const struct dibs__url *url)
 {
-    promise(!url->host != !url->path);
+    promise(!url->hosts != !url->path);
+    promise((url->host_count > 0) == (url->hosts != NULL));
+    promise(url->kind != DIBS__URL_SERVER || url->host_count <= 1);
+    promise((url->kind == DIBS__URL_SENTINEL) == (url->master_name != NULL));
+    promise(!url->master_name || url->master_name[0]);
+    promise(!url->path || (url->kind == DIBS__URL_SERVER && !url->tls));
     promise(url->db <= INT_MAX);
     promise(!url->user || (url->user[0] && url->password));
     if (url->path) {
         promise(url->path[0] == '/' && strlen(url->path) < sizeof((struct sockaddr_un *)0)->sun_path);
         return;
     }
-    promise(url->host[0] && all_print(url->host) && !strpbrk(url->host, "@/?# "));
-    promise(url->port >= 1 && url->port <= 65535);
+    for (size_t i = 0; i < url->host_count; i++) {
+        const struct dibs__host *host = &url->hosts[i];
+        promise(host->name[0] && all_print(host->name) && !strpbrk(host->name, "@/?# "));
+        promise(host->port >= 1 && host->port <= 65535);
+    }
 }
 
 /* ------------------------------------------------------------- written anew */
@@ -65,17 +76,39 @@ static char *encode(char *out, const char *text)
     return out;
 }
 
+static char *write_hosts(char *end, const struct dibs__url *url)
+{
+    for (size_t i = 0; i < url->host_count; i++) {
+        const struct dibs__host *host = &url->hosts[i];
+        end +=
+            sprintf(end, strchr(host->name, ':') ? "%s[%s]:%u" : "%s%s:%u", i > 0 ? "," : "", host->name, host->port);
+    }
+    if (url->master_name) {
+        *end++ = '/';
+        end = encode(end, url->master_name);
+    }
+    if (url->kind != DIBS__URL_CLUSTER)
+        end += sprintf(end, "/%u", url->db);
+    return end;
+}
+
 /* To be freed. */
 static char *write_anew(const struct dibs__url *url)
 {
+    static const char *const kinds[] = {"", "-SENTINEL", "-CLUSTER"};
+    const char *const texts[] = {url->user, url->password, url->path, url->master_name};
     size_t room = 128;
-    const char *const texts[] = {url->user, url->password, url->host, url->path};
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         room += texts[i] ? 3 * strlen(texts[i]) : 0;
+    for (size_t i = 0; i < url->host_count; i++)
+        room += strlen(url->hosts[i].name) + 16;
     char *text = malloc(room), *end = text;
     promise(text);
-    end += sprintf(end, url->path ? "UNIX://" : "REDIS://");
+    if (url->path)
+        end += sprintf(end, "UNIX://");
+    else
+        end += sprintf(end, "REDIS%s%s://", url->tls ? "S" : "", kinds[url->kind]);
     if (url->user)
         end = encode(end, url->user);
     if (url->password) {
@@ -87,7 +120,7 @@ static char *write_anew(const struct dibs__url *url)
         *end++ = '/'; /* the first says where the path begins */
         sprintf(encode(end, url->path + 1), "?db=%u", url->db);
     } else {
-        sprintf(end, strchr(url->host, ':') ? "[%s]:%u/%u" : "%s:%u/%u", url->host, url->port, url->db);
+        write_hosts(end, url);
     }
     return text;
 }
@@ -107,10 +140,15 @@ static void check_written_anew(const struct dibs__url *url)
     promise(dibs__url_parse(&again, text, &error) == DIBS_OK);
     check_same(url->user, again.user);
     check_same(url->password, again.password);
-    check_same(url->host, again.host);
+    promise(url->kind == again.kind && url->tls == again.tls && url->host_count == again.host_count);
+    for (size_t i = 0; i < url->host_count; i++) {
+        check_same(url->hosts[i].name, again.hosts[i].name);
+        promise(url->hosts[i].port == again.hosts[i].port);
+    }
+    check_same(url->master_name, again.master_name);
     check_same(url->path, again.path);
     check_same(url->shown, again.shown);
-    promise(url->port == again.port && url->db == again.db);
+    promise(url->db == again.db);
     dibs__url_free(&again);
     free(text);
 }

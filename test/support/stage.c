@@ -48,7 +48,7 @@ dibs_runtime *stage_open_another(stage *s, uint32_t lease_ms)
     struct dibs__error error;
     dibs_runtime *rt = NULL;
 
-    settings.url = strdup(s->url);
+    assert_true(dibs__settings_add_url(&settings, s->url, strlen(s->url)));
     settings.key_prefix = strdup("lock:");
     settings.label = strdup("stage");
     settings.lease_ms = lease_ms ? lease_ms : 30000;

@@ -23,7 +23,7 @@ static const struct {
     {{.urls = mem}, "urls"},
     {{.url_count = 1}, "urls"},
     {{.urls = mem, .url_count = 2}, "2 URLs"},
-    {{.urls = mem, .url_count = 3}, "3 URLs"},
+    {{.urls = mem, .url_count = 17}, "17 URLs"},
     {{.urls = (const char *const[]){NULL}, .url_count = 1}, "urls[0]"},
     {{.urls = (const char *const[]){"memory:"}, .url_count = 1}, "scheme"},
     BAD("lease_ms", .lease_ms = 19),

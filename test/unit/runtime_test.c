@@ -31,13 +31,13 @@ static void what_cannot_be_opened_leaves_nothing(void **state)
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         struct dibs__settings settings = s->settings;
         settings.open_store = NULL;
-        settings.url = strdup(urls[i]);
+        assert_true(dibs__settings_add_url(&settings, urls[i], strlen(urls[i])));
         settings.key_prefix = strdup("");
         settings.label = strdup("x");
         dibs_runtime *rt = NULL;
         assert_status(statuses[i], dibs__runtime_open(&rt, &settings, &dibs__system_clock, &error));
         assert_null(rt);
-        assert_null(settings.url); /* the runtime has taken over the settings although it failed */
+        assert_null(settings.urls); /* the runtime has taken over the settings although it failed */
         assert_true(error.detail[0] != '\0');
     }
 }
@@ -503,7 +503,7 @@ static void a_fork_while_a_child_revives_its_runtime(void **state)
     dibs_runtime *rt;
 
     (void)state;
-    settings.url = strdup("mem:");
+    assert_true(dibs__settings_add_url(&settings, "mem:", 4));
     settings.key_prefix = strdup("");
     settings.label = strdup("x");
     assert_status(DIBS_OK, dibs__runtime_open(&rt, &settings, &dibs__system_clock, &error));

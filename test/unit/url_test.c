@@ -53,13 +53,53 @@ static void good_urls(void **state)
         assert_that(dibs__url_parse(&url, good->text, &error) == DIBS_OK, "%s: %s", good->text, error.detail);
         assert_same(good->user, url.user);
         assert_same(good->password, url.password);
-        assert_same(good->host, url.host);
+        assert_same(good->host, url.host_count ? url.hosts[0].name : NULL);
         assert_same(good->path, url.path);
-        assert_int_equal(url.port, good->port);
+        assert_int_equal(url.host_count ? url.hosts[0].port : 0, good->port);
         assert_int_equal(url.db, good->db);
         assert_string_equal(url.shown, good->shown);
         dibs__url_free(&url);
-        assert_null(url.host);
+        assert_null(url.hosts);
+        dibs__url_free(&url);
+    }
+}
+
+static const struct {
+    const char *text;
+    enum dibs__url_kind kind;
+    bool tls;
+    const char *hosts, *master_name;
+    unsigned db;
+    const char *shown;
+} kinds[] = {
+    {"redis://h/2", DIBS__URL_SERVER, false, "h:6379 ", NULL, 2, "h:6379"},
+    {"rediss://u:p@h:1/3", DIBS__URL_SERVER, true, "h:1 ", NULL, 3, "h:1"},
+    {"redis-sentinel://h/m", DIBS__URL_SENTINEL, false, "h:26379 ", "m", 0, "m of the sentinel h:26379"},
+    {"redis-sentinel://:p@a:1,[::1],c/my%2Fmaster/7", DIBS__URL_SENTINEL, false, "a:1 ::1:26379 c:26379 ", "my/master",
+     7, "my/master of the sentinels a:1 and 2 more"},
+    {"rediss-sentinel://h/m/", DIBS__URL_SENTINEL, true, "h:26379 ", "m", 0, "m of the sentinel h:26379"},
+    {"redis-cluster://a,b:7001", DIBS__URL_CLUSTER, false, "a:6379 b:7001 ", NULL, 0,
+     "the cluster of a:6379 and 1 more"},
+    {"Rediss-Cluster://u:p@a/", DIBS__URL_CLUSTER, true, "a:6379 ", NULL, 0, "the cluster of a:6379"},
+};
+
+static void each_kind_has_its_hosts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct dibs__url url;
+        struct dibs__error error = {DIBS_OK, ""};
+        char hosts[128] = "";
+        assert_that(dibs__url_parse(&url, kinds[i].text, &error) == DIBS_OK, "%s: %s", kinds[i].text, error.detail);
+        for (size_t at = 0; at < url.host_count; at++)
+            snprintf(hosts + strlen(hosts), sizeof hosts - strlen(hosts), "%s:%u ", url.hosts[at].name,
+                     url.hosts[at].port);
+        assert_int_equal(url.kind, kinds[i].kind);
+        assert_int_equal(url.tls, kinds[i].tls);
+        assert_string_equal(hosts, kinds[i].hosts);
+        assert_same(kinds[i].master_name, url.master_name);
+        assert_int_equal(url.db, kinds[i].db);
+        assert_string_equal(url.shown, kinds[i].shown);
         dibs__url_free(&url);
     }
 }
@@ -119,9 +159,16 @@ static const struct {
     {"unix://" LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10 LONG_PATH_10
          LONG_PATH_10 LONG_PATH_10 LONG_PATH_10,
      "too long"},
-    {"rediss://u:secret@h", "rediss://"},
-    {"redis-sentinel://u:secret@h/m", "redis-sentinel://"},
-    {"redis-cluster://u:secret@h", "redis-cluster://"},
+    {"redis-sentinel://u:secret@h", "name of the master"},
+    {"redis-sentinel://u:secret@h/", "name of the master"},
+    {"redis-sentinel://u:secret@h//1", "name of the master"},
+    {"redis-sentinel://u:secret@h/m/x", "database"},
+    {"redis-sentinel://u:secret@h,/m", "host is missing"},
+    {"redis-sentinel://u:secret@h,x:0/m", "port"},
+    {"redis-cluster://u:secret@h/1", "one database"},
+    {"redis-cluster://u:secret@,h", "host is missing"},
+    {"redis://u:secret@h,i", "host"},
+    {"rediss-cluster://", "host is missing"},
 };
 
 static void bad_urls_name_the_part_at_fault_and_no_password(void **state)
@@ -135,7 +182,7 @@ static void bad_urls_name_the_part_at_fault_and_no_password(void **state)
         assert_null(strstr(error.detail, "secret"));
         assert_null(url.user);
         assert_null(url.password);
-        assert_null(url.host);
+        assert_null(url.hosts);
         assert_null(url.path);
     }
 }
@@ -172,7 +219,7 @@ static void a_long_host_is_cut_only_where_it_is_shown(void **state)
     (void)state;
     memset(text + 8, 'h', 250);
     assert_status(DIBS_OK, dibs__url_parse(&url, text, &error));
-    assert_int_equal(strlen(url.host), 250);
+    assert_int_equal(strlen(url.hosts[0].name), 250);
     assert_true(strlen(url.shown) < sizeof url.shown);
     assert_non_null(strstr(url.shown, ":6379"));
     dibs__url_free(&url);
@@ -182,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_urls),
+        cmocka_unit_test(each_kind_has_its_hosts),
         cmocka_unit_test(bad_urls_name_the_part_at_fault_and_no_password),
         cmocka_unit_test(mutilated_urls_do_no_harm),
         cmocka_unit_test(a_long_host_is_cut_only_where_it_is_shown),

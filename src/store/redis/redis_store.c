@@ -259,6 +259,14 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
 
     if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
         return error->status;
+    if (url.tls || url.kind != DIBS__URL_SERVER) {
+        dibs__error_set(error, DIBS_INVALID, "URL: %s is not supported by this version of dibs",
+                        url.tls                          ? "TLS"
+                        : url.kind == DIBS__URL_SENTINEL ? "Sentinel"
+                                                         : "Cluster");
+        dibs__url_free(&url);
+        return error->status;
+    }
     struct dibs__redis_store *store = store_new(&url);
     if (!store) {
         dibs__url_free(&url);
