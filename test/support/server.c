@@ -392,13 +392,15 @@ static bool check_database(server *s, int database, bool locks_too)
 
 static void check_all(server *s, bool locks_too)
 {
+    const char *config = s->options.config ? s->options.config : "";
+    int databases = strstr(config, "cluster-enabled yes") ? 1 : DATABASES;
     bool clean = true;
 
     if (s->pid == 0)
         return;
     if (s->paused)
         server_resume(s);
-    for (int database = 0; database < DATABASES; database++)
+    for (int database = 0; database < databases; database++)
         clean = check_database(s, database, locks_too) && clean;
     server_do(s, "SELECT 0");
     assert_that(clean, "something is left in the server");

@@ -1,0 +1,321 @@
+#include "support/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { MASTERS = 3, NODE_TIMEOUT_MS = 2000, NODE_ID = 64 };
+
+/* ------------------------------------------------------------------ questions */
+
+static bool runs(const server *node)
+{
+    return node && node->pid != 0 && !node->paused;
+}
+
+/* Any that can be asked. */
+static server *any_node(const cluster *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (runs(c->nodes[i]))
+            return c->nodes[i];
+    fail_msg("%s", "no node of the cluster runs");
+    return NULL;
+}
+
+static void id_of(server *node, char id[NODE_ID])
+{
+    assert_true(server_string(node, id, NODE_ID, "CLUSTER MYID"));
+}
+
+static bool info_has(server *node, const char *command, const char *text)
+{
+    redisReply *reply = server_command(node, command);
+    bool has = strstr(reply->str, text) != NULL;
+
+    freeReplyObject(reply);
+    return has;
+}
+
+unsigned cluster_slot(cluster *c, const char *key)
+{
+    return (unsigned)server_integer(any_node(c), "CLUSTER KEYSLOT %s", key);
+}
+
+/* The port of the master that has the slot, as that node says. 0: none has. */
+static long long port_of_slot(server *node, unsigned slot)
+{
+    redisReply *reply = server_command(node, "CLUSTER SLOTS");
+    long long port = 0;
+
+    for (size_t i = 0; i < reply->elements; i++) {
+        const redisReply *range = reply->element[i];
+        if (range->element[0]->integer <= slot && slot <= range->element[1]->integer)
+            port = range->element[2]->element[1]->integer;
+    }
+    freeReplyObject(reply);
+    return port;
+}
+
+static server *node_at(cluster *c, long long port)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->nodes[i]->port == port)
+            return c->nodes[i];
+    return NULL;
+}
+
+server *cluster_owner(cluster *c, unsigned slot)
+{
+    server *owner = node_at(c, port_of_slot(any_node(c), slot));
+
+    assert_that(owner != NULL, "nobody has slot %u", slot);
+    return owner;
+}
+
+const char *cluster_name_at(cluster *c, const server *node, unsigned first)
+{
+    static char name[32];
+    char key[40];
+
+    for (unsigned i = first;; i++) {
+        snprintf(name, sizeof name, "name%u", i);
+        snprintf(key, sizeof key, "lock:%s", name);
+        if (cluster_owner(c, cluster_slot(c, key)) == node)
+            return name;
+    }
+}
+
+/* -------------------------------------------------------------------- waiting */
+
+static bool is_ok(void *arg)
+{
+    const cluster *c = arg;
+    bool ok = true;
+
+    for (size_t i = 0; i < c->count && ok; i++)
+        ok = !runs(c->nodes[i]) || info_has(c->nodes[i], "CLUSTER INFO", "cluster_state:ok");
+    return ok;
+}
+
+void cluster_await_ok(cluster *c)
+{
+    assert_that(wait_until(is_ok, c, LIMIT_MS), "the cluster does not serve");
+}
+
+struct owning {
+    cluster *c;
+    unsigned slot;
+    const server *node;
+};
+
+/* All nodes that run say so. */
+static bool is_owned_by(void *arg)
+{
+    const struct owning *owning = arg;
+    bool owned = true;
+
+    for (size_t i = 0; i < owning->c->count && owned; i++)
+        if (runs(owning->c->nodes[i]))
+            owned = port_of_slot(owning->c->nodes[i], owning->slot) == owning->node->port;
+    return owned;
+}
+
+void cluster_await_owner(cluster *c, unsigned slot, const server *node)
+{
+    assert_that(wait_until(is_owned_by, &(struct owning){c, slot, node}, LIMIT_MS), "the nodes do not agree on a slot");
+}
+
+static bool is_owned_by_another(void *arg)
+{
+    const struct owning *owning = arg;
+    bool owned = true;
+
+    for (size_t i = 0; i < owning->c->count && owned; i++) {
+        long long port = runs(owning->c->nodes[i]) ? port_of_slot(owning->c->nodes[i], owning->slot) : 1;
+        owned = port != 0 && port != owning->node->port;
+    }
+    return owned;
+}
+
+server *cluster_await_failover(cluster *c, unsigned slot, const server *dead)
+{
+    assert_that(wait_until(is_owned_by_another, &(struct owning){c, slot, dead}, LIMIT_MS), "there is no failover");
+    cluster_await_ok(c);
+    return cluster_owner(c, slot);
+}
+
+/* ---------------------------------------------------------------------- moving */
+
+void cluster_open_slot(cluster *c, unsigned slot, server *to)
+{
+    server *from = cluster_owner(c, slot);
+    char from_id[NODE_ID], to_id[NODE_ID];
+
+    id_of(from, from_id);
+    id_of(to, to_id);
+    server_do(to, "CLUSTER SETSLOT %u IMPORTING %s", slot, from_id);
+    server_do(from, "CLUSTER SETSLOT %u MIGRATING %s", slot, to_id);
+}
+
+static void move_key(server *from, server *to, const char *key, size_t size)
+{
+    redisReply *reply = server_command(from, "MIGRATE 127.0.0.1 %d %b 0 5000", to->port, key, size);
+
+    freeReplyObject(reply);
+}
+
+void cluster_move_key(cluster *c, const char *key, server *to)
+{
+    move_key(cluster_owner(c, cluster_slot(c, key)), to, key, strlen(key));
+}
+
+void cluster_move_keys(cluster *c, unsigned slot, server *to)
+{
+    server *from = cluster_owner(c, slot);
+    size_t moved;
+
+    do {
+        redisReply *keys = server_command(from, "CLUSTER GETKEYSINSLOT %u 100", slot);
+        moved = keys->elements;
+        for (size_t i = 0; i < moved; i++)
+            move_key(from, to, keys->element[i]->str, keys->element[i]->len);
+        freeReplyObject(keys);
+    } while (moved > 0);
+}
+
+/* The new owner is told first: nobody else may believe that it is. */
+void cluster_close_slot(cluster *c, unsigned slot, server *to)
+{
+    server *from = cluster_owner(c, slot);
+    char id[NODE_ID];
+
+    id_of(to, id);
+    server_do(to, "CLUSTER SETSLOT %u NODE %s", slot, id);
+    server_do(from, "CLUSTER SETSLOT %u NODE %s", slot, id);
+    cluster_await_owner(c, slot, to);
+}
+
+/* What was written meanwhile, to a key that had not moved yet, moves as well. */
+void cluster_move_slot(cluster *c, unsigned slot, server *to)
+{
+    cluster_open_slot(c, slot, to);
+    cluster_move_keys(c, slot, to);
+    cluster_close_slot(c, slot, to);
+}
+
+/* -------------------------------------------------------------------- starting */
+
+static void start_nodes(cluster *c, const cluster_options *options)
+{
+    char config[512];
+
+    snprintf(
+        config, sizeof config, "cluster-enabled yes\ncluster-node-timeout %u\nrepl-diskless-sync-delay 0\n%s%s\n%s",
+        options->node_timeout_ms ? options->node_timeout_ms : NODE_TIMEOUT_MS, options->password ? "masterauth " : "",
+        options->password ? options->password : "", options->config ? options->config : "");
+    for (size_t i = 0; i < c->count; i++)
+        c->nodes[i] = server_start(&(server_options){.tcp = true, .config = config, .password = options->password});
+}
+
+static void name_url(cluster *c)
+{
+    int length = snprintf(c->url, sizeof c->url, "redis-cluster://");
+
+    for (size_t i = 0; i < c->masters; i++)
+        length += snprintf(c->url + length, sizeof c->url - (size_t)length, "%s127.0.0.1:%d", i > 0 ? "," : "",
+                           c->nodes[i]->port);
+}
+
+static unsigned first_slot(const cluster *c, size_t master)
+{
+    return (unsigned)(master * CLUSTER_SLOTS / c->masters);
+}
+
+/* Each meets all, so that nobody waits for gossip. */
+static void join(cluster *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        server_do(c->nodes[i], "CLUSTER SET-CONFIG-EPOCH %u", (unsigned)i + 1);
+    for (size_t i = 0; i < c->masters; i++)
+        server_do(c->nodes[i], "CLUSTER ADDSLOTSRANGE %u %u", first_slot(c, i), first_slot(c, i + 1) - 1);
+    for (size_t i = 0; i < c->count; i++)
+        for (size_t j = 0; j < c->count; j++)
+            if (i != j)
+                server_do(c->nodes[i], "CLUSTER MEET 127.0.0.1 %d", c->nodes[j]->port);
+}
+
+/* Each node knows so many, and none by a handshake that is not over. */
+static bool all_know_all(void *arg)
+{
+    const cluster *c = arg;
+    char known[40];
+    bool all = true;
+
+    snprintf(known, sizeof known, "cluster_known_nodes:%zu\r", c->count);
+    for (size_t i = 0; i < c->count && all; i++)
+        all = info_has(c->nodes[i], "CLUSTER INFO", known) && !info_has(c->nodes[i], "CLUSTER NODES", "handshake");
+    return all;
+}
+
+static bool all_follow(void *arg)
+{
+    const cluster *c = arg;
+    bool all = true;
+
+    for (size_t i = c->masters; i < c->count && all; i++)
+        all = info_has(c->nodes[i], "INFO replication", "master_link_status:up") &&
+              info_has(c->nodes[i - c->masters], "INFO replication", "state=online");
+    return all;
+}
+
+static void add_replicas(cluster *c)
+{
+    char id[NODE_ID];
+
+    for (size_t i = c->masters; i < c->count; i++) {
+        id_of(c->nodes[i - c->masters], id);
+        server_do(c->nodes[i], "CLUSTER REPLICATE %s", id);
+    }
+    assert_that(wait_until(all_follow, c, LIMIT_MS), "a replica does not follow its master");
+}
+
+cluster *cluster_start(const cluster_options *options)
+{
+    static const cluster_options none = {.masters = 0};
+    cluster *c = calloc(1, sizeof *c);
+
+    assert_non_null(c);
+    options = options ? options : &none;
+    c->masters = options->masters > 0 ? options->masters : MASTERS;
+    c->count = options->with_replicas ? 2 * c->masters : c->masters;
+    assert_true(c->count <= CLUSTER_NODES_MAX);
+    start_nodes(c, options);
+    name_url(c);
+    join(c);
+    assert_that(wait_until(all_know_all, c, LIMIT_MS), "the nodes do not get to know each other");
+    add_replicas(c);
+    cluster_await_ok(c);
+    for (size_t i = 0; i < c->masters; i++)
+        cluster_await_owner(c, first_slot(c, i), c->nodes[i]);
+    return c;
+}
+
+void cluster_stop(cluster *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->count; i++)
+        server_stop(c->nodes[i]);
+    free(c);
+}
+
+void cluster_assert_no_locks(cluster *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (runs(c->nodes[i]) && info_has(c->nodes[i], "INFO replication", "role:master"))
+            server_assert_no_locks(c->nodes[i]);
+}
