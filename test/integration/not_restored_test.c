@@ -106,9 +106,6 @@ static void an_unlock_while_it_is_restored(void **state)
     }
 }
 
-/* In renew.lua alone the lock's key comes behind the number of two keys. */
-#define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
-
 /* The restoring renewal is stuck on its way and comes after the release: the retraction comes later still. */
 static void what_comes_after_the_unlock_is_undone(void **state)
 {

@@ -322,9 +322,16 @@ static bool receive(int fd, struct bytes *into)
 }
 
 /*
- * Where commands of the client are held back, they still go to the backend when they are let go, so that side stays
- * open.
+ * The client is gone. What it sent still reaches the backend, unless it is held back, and the backend closes the
+ * connection when it has executed that. A backend whose reply finds the connection closed would drop the commands that
+ * it has not read yet.
  */
+static void end_requests(connection *c)
+{
+    if (c->client < 0 && c->backend >= 0 && !c->hold_requests)
+        shutdown(c->backend, SHUT_WR);
+}
+
 void script_cut(struct script_connection *c)
 {
     close_end(&c->client);
@@ -335,15 +342,15 @@ void script_cut(struct script_connection *c)
 void script_serve(struct script *s, struct script_connection *c, short client_events, short backend_events)
 {
     if (c->client >= 0 && client_events && !receive(c->client, &c->request))
-        script_cut(c);
+        close_end(&c->client);
     take_commands(s, c);
     if (c->backend >= 0 && backend_events && !receive(c->backend, &c->reply))
         close_end(&c->backend);
-    give_replies(s, c);
+    if (c->client >= 0)
+        give_replies(s, c);
     if (s->options.backend && c->backend < 0)
         close_end(&c->client);
-    if (c->client < 0 && !c->hold_requests)
-        close_end(&c->backend);
+    end_requests(c);
 }
 
 void script_release(struct script *s, struct script_connection *c)

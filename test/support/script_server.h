@@ -35,6 +35,12 @@ typedef struct script_rule {
     size_t count;      /* of SCRIPT_TRUNCATE* */
 } script_rule;
 
+/*
+ * What a renewal and an extension of the lock x have as sent, and nothing else: in renew.lua alone the lock's key comes
+ * behind the number of two keys. The key alone would also match what tells the store to watch the lock.
+ */
+#define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
+
 typedef struct script_options {
     const char *backend;  /* the path of a real server's Unix socket, NULL: none */
     bool tcp;             /* listens on 127.0.0.1, not on a Unix socket */
