@@ -20,6 +20,20 @@ struct memory {
     struct dibs__space_user user;    /* has its own guards */
 };
 
+/* What the store notes with a lease. Lies in the memo, whatever type that has. */
+struct __attribute__((__may_alias__)) memory_lease {
+    uint64_t granted; /* 0: the store never granted it */
+    int64_t confirmed_at;
+};
+
+_Static_assert(sizeof(struct memory_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
+_Static_assert(_Alignof(struct memory_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
+
+static struct memory_lease *memory_lease_of(struct dibs__lease_memo *memo)
+{
+    return (struct memory_lease *)memo;
+}
+
 static dibs_status no_memory(struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a lock");
@@ -72,6 +86,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
         dibs__space_prolong(lock, bid->lease_ms, now);
         answer->fence = lock->fence;
         bid->in_store = true;
+        *memory_lease_of(&bid->lease) = (struct memory_lease){true, now};
         return DIBS_OK;
     }
     answer->again_ms = again_ms(lock, bid->lease_ms, now);
@@ -130,6 +145,7 @@ static void conclude(struct dibs__store *store, struct dibs__bid *bid, bool held
         return;
     bid->number = 0;
     bid->proof = 0;
+    bid->lease = (struct dibs__lease_memo){.words = {0}};
 }
 
 /* Nothing has to be waited for, so finish does the whole. */
@@ -149,6 +165,57 @@ static void query_begin(struct dibs__store *store, struct dibs__query *query)
 {
     (void)store;
     (void)query;
+}
+
+static void vote_begin(struct dibs__store *store, struct dibs__vote *vote)
+{
+    (void)store;
+    (void)vote;
+}
+
+static dibs_status vote_finish(struct dibs__store *store, struct dibs__vote *vote, struct dibs__error *error)
+{
+    struct memory *memory = of(store);
+    struct dibs__space *space = memory->space;
+
+    (void)error;
+    count_command(memory);
+    dibs__space_mutex_lock(&space->mutex);
+    int64_t now = dibs__now(memory->clock);
+    if (vote->admit && !space->knows_vote) {
+        space->knows_vote = true;
+        space->votes_from = dibs__after_ms(now, vote->wait_ms);
+    }
+    vote->known = space->knows_vote;
+    vote->votes_in_ms = vote->known ? dibs__ms_until(space->votes_from, now) : 0;
+    if (vote->known && vote->longest_ms > space->longest_ms)
+        space->longest_ms = vote->longest_ms;
+    if (vote->known)
+        vote->longest_ms = space->longest_ms;
+    dibs__space_mutex_unlock(&space->mutex);
+    return DIBS_OK;
+}
+
+static void raise_begin(struct dibs__store *store, struct dibs__raise *raise)
+{
+    (void)store;
+    (void)raise;
+}
+
+static dibs_status raise_finish(struct dibs__store *store, struct dibs__raise *raise, struct dibs__error *error)
+{
+    struct memory *memory = of(store);
+    struct dibs__space *space = memory->space;
+
+    (void)error;
+    count_command(memory);
+    dibs__space_mutex_lock(&space->mutex);
+    struct dibs__space_lock *lock = dibs__space_find(space, raise->name, dibs__now(memory->clock));
+    bool is_owner = lock && dibs__space_is_owner(lock, raise->token);
+    if (is_owner)
+        dibs__space_raise(space, lock, raise->fence);
+    dibs__space_mutex_unlock(&space->mutex);
+    return is_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
 static bool await(struct dibs__store *store, const struct dibs__begun *begun, int64_t until)
@@ -205,12 +272,33 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
     return DIBS_OK;
 }
 
+/*
+ * A lock that nobody holds becomes the token's, unless that had it and the lease
+ * can't be over: then somebody took it away. NULL: it can't, or there is no memory.
+ */
+static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    const struct memory_lease *lease = memory_lease_of(&renewal->memo);
+    bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
+    struct dibs__space_lock *lock = taken_away ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
+
+    if (!lock || dibs__space_is_held(lock))
+        return lock;
+    dibs__space_grant(memory->space, lock, renewal->token, renewal->lease_ms, now);
+    lock->fence = 0;
+    dibs__space_raise(memory->space, lock, renewal->fence);
+    return lock;
+}
+
 static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS__REQUIRES(dibs__space_mutex)
 {
     int64_t now = dibs__now(memory->clock);
     struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
 
     renewal->result = DIBS__GONE;
+    if (renewal->top_up && !(lock && dibs__space_is_held(lock)))
+        lock = top_up(memory, renewal, now);
     if (!lock || !dibs__space_is_owner(lock, renewal->token))
         return;
     if (renewal->extension)
@@ -218,6 +306,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     else
         dibs__space_prolong(lock, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
+    *memory_lease_of(&renewal->memo) = (struct memory_lease){true, now};
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)
@@ -288,6 +377,10 @@ static const struct dibs__store_ops memory_ops = {
     .release_finish = release_finish,
     .query_begin = query_begin,
     .query_finish = query_finish,
+    .vote_begin = vote_begin,
+    .vote_finish = vote_finish,
+    .raise_begin = raise_begin,
+    .raise_finish = raise_finish,
     .await = await,
     .retract = retract,
     .force_unlock = force_unlock,

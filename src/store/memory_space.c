@@ -182,6 +182,14 @@ void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock,
     snprintf(lock->token, sizeof lock->token, "%s", token);
 }
 
+void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, uint64_t fence)
+{
+    if (fence > lock->fence)
+        lock->fence = fence;
+    if (fence > space->last_fence)
+        space->last_fence = fence;
+}
+
 void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
 {
     int64_t expires = dibs__after_ms(now, lease_ms);

@@ -49,6 +49,9 @@ struct dibs__space {
     pthread_cond_t pushed;                           /* the pushes of a user have become zero */
     void *locks DIBS__GUARDED_BY(dibs__space_mutex); /* a tree of struct dibs__space_lock by name */
     uint64_t last_fence DIBS__GUARDED_BY(dibs__space_mutex);
+    bool knows_vote DIBS__GUARDED_BY(dibs__space_mutex); /* whether it may vote in a quorum: from votes_from on */
+    int64_t votes_from DIBS__GUARDED_BY(dibs__space_mutex);
+    uint32_t longest_ms DIBS__GUARDED_BY(dibs__space_mutex); /* of the leases that were announced to it */
     struct dibs__space *next DIBS__GUARDED_BY(dibs__spaces_mutex);
     unsigned references DIBS__GUARDED_BY(dibs__spaces_mutex);
     char *name; /* read-only; NULL: private */
@@ -83,6 +86,10 @@ bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock 
 
 void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
                        int64_t now) DIBS__REQUIRES(dibs__space_mutex);
+/* Later fences are larger than that one. */
+void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, uint64_t fence)
+    DIBS__REQUIRES(dibs__space_mutex);
+
 void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 

@@ -112,10 +112,10 @@ struct dibs__answer {
  */
 struct dibs__vote {
     int64_t deadline;
-    uint32_t
-        longest_ms; /* leases of this length are about to be asked for; set: the longest that the master knows of */
-    bool admit;     /* a master that does not know whether it may vote may do so from wait_ms on; else it
-                       is only looked at */
+    uint32_t longest_ms; /* leases of this length are about to be asked for; set, where the master knows whether it
+                            may vote: the longest that was announced to it */
+    bool admit;          /* a master that does not know whether it may vote may do so from wait_ms on; else it
+                            is only looked at */
     int64_t wait_ms;
     bool known;          /* set: the master knows whether it may vote */
     int64_t votes_in_ms; /* set, where it is known: 0: it may vote now; else after that time */
@@ -178,8 +178,10 @@ struct dibs__batch {
         uint32_t lease_ms;
         uint64_t fence;
         bool extension;               /* sets the lease to lease_ms; else it is never made shorter */
-        bool top_up;                  /* of a member of a quorum: where nobody holds the lock, the token is to */
-        struct dibs__lease_memo memo; /* as the grant or the last renewal of the lease left it; set */
+        bool top_up;                  /* of a member of a quorum: where nobody holds the lock, the token is to; not
+                                         after a forced unlock. Until then a retraction comes behind it */
+        struct dibs__lease_memo memo; /* as the grant or the last renewal of the lease left it, zero where the store
+                                         never granted it; set */
         uint32_t cut_ms;              /* as the last renewal left it, zero with the grant; set: an extension that was
                                          sent and never answered may still arrive, and would cut the lease to this
                                          length. 0: there is none */

@@ -12,7 +12,8 @@
 -- 21). For an extension, which sets the lease to its length, set_by is the time (us of the server's clock; 0: any) after
 -- which it is too late.
 -- restore_by is '', or the time after which it is too late to restore the lock. Where it is a time and K is gone, the lock
--- is restored, unless F tells that another token was granted it since (rule 12).
+-- is restored, unless F tells that another token was granted it since (rule 12). Behind a ! K is set whatever F tells (rule
+-- 35); F is raised to the fence, and never lowered.
 -- All that can be read at once is: where the server tracks what a client reads, each read in a script costs as much as if the
 -- client had read all KEYS. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the locks
 -- (rule 33).
@@ -64,14 +65,16 @@ end
 -- type, which looks as if K were gone, stays.
 local function restore(K, F, token, lease, fence, restore_by)
   local now, last = now_us(), tonumber(redis.call('GET', F))
-  if is_late(restore_by, now) then
+  local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
+  if is_late(not_after, now) then
     return -now
   end
   -- A larger number is no fence (rule 30).
-  if redis.call('EXISTS', K) == 1 or (last and last > tonumber(fence) and last < 2^53 - 1) then
+  local was_another = last and last > tonumber(fence) and last < 2^53 - 1
+  if redis.call('EXISTS', K) == 1 or (was_another and any_fence == '') then
     return 0
   end
-  local set = set_fence(F, tonumber(fence), now, lease)
+  local set = set_fence(F, was_another and last or tonumber(fence), now, lease)
   if not set.err then
     set = redis.pcall('SET', K, token, 'PX', lease)
   end

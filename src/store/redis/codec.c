@@ -234,3 +234,47 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
         *out = (struct dibs__force_reply){.code = reply->integer == 1 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER};
     return true;
 }
+
+/* -------------------------------------------------------- vote.lua, raise.lua */
+
+void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, int64_t not_after)
+{
+    dibs__call_add_number(call, longest_ms);
+    if (wait_ms == DIBS__VOTE_LOOK)
+        dibs__call_add(call, "");
+    else
+        dibs__call_add_number(call, wait_ms);
+    dibs__call_add_number(call, not_after);
+}
+
+/* {in how many ms, -1: not known; the longest lease}; a number: too late, and the server's time with its sign turned
+ * round. */
+bool dibs__codec_read_vote(struct dibs__vote_reply *out, const redisReply *reply)
+{
+    int64_t votes_in_ms, longest_ms;
+
+    *out = (struct dibs__vote_reply){.server_us = 0};
+    if (reply->type == REDIS_REPLY_INTEGER) {
+        out->server_us = -most(reply->integer);
+        return reply->integer < 0;
+    }
+    if (!dibs__reply_integer(reply, 0, &votes_in_ms) || !dibs__reply_integer(reply, 1, &longest_ms))
+        return false;
+    out->known = votes_in_ms >= 0;
+    out->votes_in_ms = out->known ? votes_in_ms : 0;
+    out->longest_ms = longest_ms < 0 ? 0 : longest_ms > DIBS__LEASE_MAX_MS ? DIBS__LEASE_MAX_MS : (uint32_t)longest_ms;
+    return true;
+}
+
+void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fence, uint32_t lease_ms)
+{
+    dibs__call_add(call, token);
+    dibs__call_add_number(call, (int64_t)fence);
+    dibs__call_add_number(call, lease_ms);
+}
+
+bool dibs__codec_read_raise(bool *raised, const redisReply *reply)
+{
+    *raised = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    return reply->type == REDIS_REPLY_INTEGER;
+}

@@ -76,12 +76,15 @@ bool dibs__codec_read_retracted(const redisReply *reply, size_t i);
 #define DIBS__RENEW_ARGUMENTS 5
 #define DIBS__RENEW_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__RENEW_KEYS + DIBS__RENEW_ARGUMENTS))
 
+#define DIBS__RENEW_ANY_FENCE "!"
+
 struct dibs__renew_words {
     const char *token;
     uint32_t lease_ms;
     uint64_t fence;
     const char *set_by;     /* an extension; when it is too late for it: us of the server's clock. NULL: a renewal */
-    const char *restore_by; /* may be restored where the server forgot it, until this time. NULL: may not */
+    const char *restore_by; /* may be restored where the server forgot it, until this time. NULL: may not. Behind
+                               DIBS__RENEW_ANY_FENCE: whatever the server's fence says */
 };
 
 struct dibs__renew_texts {
@@ -137,5 +140,26 @@ struct dibs__force_reply {
 };
 
 bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply);
+
+/* -------------------------------------------------------- vote.lua, raise.lua */
+
+#define DIBS__VOTE_LOOK (-1)
+
+/* wait_ms: a server that does not know may vote after this time; DIBS__VOTE_LOOK: it is only looked at. */
+void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, int64_t not_after);
+
+struct dibs__vote_reply {
+    int64_t server_us; /* too late, and nothing was done: the server's clock; else 0 */
+    bool known;
+    int64_t votes_in_ms;
+    uint32_t longest_ms;
+};
+
+bool dibs__codec_read_vote(struct dibs__vote_reply *out, const redisReply *reply);
+
+void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fence, uint32_t lease_ms);
+
+/* *raised: else the lock is not the token's. */
+bool dibs__codec_read_raise(bool *raised, const redisReply *reply);
 
 #endif

@@ -4,7 +4,7 @@
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
  *   redis_bid.c    what is known of a bid, and what the server says of its asks
- *   ask.c, release.c, query.c, force.c, renew.c: the operations of store.h
+ *   ask.c, release.c, query.c, force.c, renew.c, member.c: the operations of store.h
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
  *   tracking.c     how the server tells that locks have changed
  *   codec.c, keys.c, push.c: the forms of what is sent and received
@@ -240,6 +240,11 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
 dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                      struct dibs__error *error);
 bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
+
+void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote);
+dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote *vote, struct dibs__error *error);
+void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__raise *raise);
+dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__raise *raise, struct dibs__error *error);
 
 dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                      struct dibs__error *error);

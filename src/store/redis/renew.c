@@ -5,7 +5,8 @@
  * A renewal that needs nothing else is sent in short: without the fence, whose
  * life it leaves as it is. In full are sent the others, and all that go with
  * them in one script: extensions, what may have to be restored, and what has a
- * fence whose life is to be counted anew, or that is gone.
+ * fence whose life is to be counted anew, or that is gone; and what is to be
+ * topped up.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ struct renewal_words {
     struct dibs__words words;
     char *keys; /* where the next key is written */
     char key_count[12];
-    char not_after_text[24]; /* of the extensions, and of what is restored */
+    char not_after_text[28]; /* behind DIBS__RENEW_ANY_FENCE; of the extensions, and of what is restored */
     struct dibs__renew_texts *texts;
 };
 
@@ -68,6 +69,21 @@ static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renew
 
     return lease->server && call->server && lease->server != call->server &&
            now - lease->confirmed_at < MEMORY_MS * DIBS__NS_PER_MS;
+}
+
+/*
+ * Whether a lock that is topped up is left alone where its fence there is
+ * smaller than the server's. That is so if the server confirmed the lease
+ * lately: only a forced unlock, or a grant to another after the key was
+ * deleted, explains both. Else others may have had their key there, and none of
+ * them a majority.
+ */
+static bool minds_fence(const struct renewal_call *call, struct dibs__renewal *item)
+{
+    const struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+    int64_t end = dibs__after_ms(lease->confirmed_at, item->lease_ms);
+
+    return lease->confirmed_at != 0 && (item->extension || dibs__now(call->renewal->store->config.clock) < end);
 }
 
 /* A retraction from now on must come behind what restores leases: behind this call, and what may still come before. */
@@ -133,16 +149,19 @@ static void add_keys(struct renewal_words *words, const struct renewal_call *cal
 static void add_in_full(struct renewal_words *words, const struct renewal_call *call,
                         const struct dibs__link_view *view)
 {
-    snprintf(words->not_after_text, sizeof words->not_after_text, "%" PRId64, call->not_after);
+    const size_t mark = sizeof DIBS__RENEW_ANY_FENCE - 1;
+
+    snprintf(words->not_after_text, sizeof words->not_after_text, DIBS__RENEW_ANY_FENCE "%" PRId64, call->not_after);
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        bool restores = may_be_forgotten(call, item);
+        bool restores = item->top_up || may_be_forgotten(call, item);
+        bool any_fence = item->top_up && !minds_fence(call, item);
         const struct dibs__renew_words lease = {
             .token = item->token,
             .lease_ms = item->lease_ms,
             .fence = item->fence,
-            .set_by = item->extension ? words->not_after_text : NULL,
-            .restore_by = restores ? words->not_after_text : NULL,
+            .set_by = item->extension ? words->not_after_text + mark : NULL,
+            .restore_by = restores ? words->not_after_text + (any_fence ? 0 : mark) : NULL,
         };
         dibs__codec_renew(&words->words, &lease, &words->texts[i]);
         if (restores)
@@ -154,7 +173,7 @@ static bool needs_full(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        if (item->extension || may_be_forgotten(call, item) || fence_is_due(call, item))
+        if (item->extension || item->top_up || may_be_forgotten(call, item) || fence_is_due(call, item))
             return true;
     }
     return false;

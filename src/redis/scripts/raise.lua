@@ -1,0 +1,19 @@
+-- Raises the fence of a lock, for its owner: the next one is larger than that, whatever this server's clock says.
+-- In C (store/redis/codec.h): dibs__codec_raise, dibs__codec_read_raise
+-- KEYS: see keys.lua
+-- ARGV: token; fence; lease in ms
+-- Reply: 1: done; 0: the lock is not the token's, nothing was done
+-- Safe to send again, and late.
+-- @insert keys
+-- @insert clock
+
+if redis.pcall('GET', K) ~= ARGV[1] then
+  return 0
+end
+-- How long F lives: see fence.lua.
+local last, fence = tonumber(call('GET', F)), tonumber(ARGV[2])
+if not (last and last >= fence and last < 2^53 - 1) then
+  local life = math.max(3600000, 2 * ARGV[3]) + 3600000 + math.max(0, math.ceil((fence - now) / 1000))
+  call('SET', F, ARGV[2], 'PX', life)
+end
+return 1

@@ -1,0 +1,28 @@
+-- Looks whether this server may vote as a member of a quorum, and admits it (rule 15).
+-- In C (store/redis/codec.h): dibs__codec_vote, dibs__codec_read_vote
+-- KEYS: M, the same for all locks: "VOTES_FROM LONGEST", from when on the server may vote (us of its clock), and the longest
+-- lease in ms that clients have announced. Absent: the server does not know whether it may vote, because it is new, or lost
+-- its data. M lives for 3 days after each look.
+-- ARGV: a length of leases in ms, which is announced; '' or, to admit a server that does not know, after how many ms it may
+-- vote; not after (us of the server's clock; 0: at any time)
+-- Reply: {in how many ms the server may vote, 0: now, -1: it does not know; the longest lease}; negative: too late, nothing
+-- was done, and the amount is the server's time (us)
+-- Safe to send again: who is admitted already is not admitted anew.
+local call, M = redis.call, KEYS[1]
+-- @insert clock
+
+local announced, wait, not_after, life = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), 259200000
+if not_after > 0 and now > not_after then
+  return -now
+end
+local from, longest = string.match(call('GET', M) or '', '^(%d+) (%d+)$')
+if not from and wait == '' then
+  return {-1, 0}
+end
+if from and tonumber(longest) >= announced then
+  call('PEXPIRE', M, life)
+else
+  from, longest = from or string.format('%.0f', now + 1000 * wait), announced
+  call('SET', M, from .. ' ' .. longest, 'PX', life)
+end
+return {math.max(0, math.ceil((from - now) / 1000)), tonumber(longest)}

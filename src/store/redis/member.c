@@ -1,0 +1,136 @@
+/* What one master of a quorum does beside locks: whether it may vote, and raised fences. */
+#include "redis/reply.h"
+#include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
+
+/* ----------------------------------------------------------------- the calls */
+
+/* Of a vote, which is about no lock: its call has room for the keys of one, and uses another. */
+#define NO_NAME ""
+
+/* Begins what the words are written for, if a connection stands. NULL: no memory. */
+static struct dibs__lock_call *begin_call(struct dibs__redis_store *store, const char *name, dibs__write_fn *write,
+                                          const void *context)
+{
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name);
+    struct dibs__error unused;
+
+    if (!call)
+        return NULL;
+    call->channel = dibs__redis_pick(store);
+    if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
+        return call;
+    write(store, call, context);
+    dibs__lock_call_send(store, call, 0, NULL);
+    return call;
+}
+
+/* The call that was begun, or a new one. NULL: no memory. */
+static struct dibs__lock_call *take_call(struct dibs__redis_store *store, struct dibs__begun *begun, const char *name)
+{
+    struct dibs__lock_call *call = begun->state;
+
+    begun->state = NULL;
+    return call ? call : dibs__lock_call_new(sizeof *call, store, name);
+}
+
+/* -------------------------------------------------------------------- voting */
+
+static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
+{
+    const struct dibs__vote *vote = context;
+    int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
+
+    dibs__call_init(&call->call, DIBS__SCRIPT_vote, 1);
+    dibs__words_add(&call->call.words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
+    dibs__codec_vote(&call->call, vote->longest_ms, vote->admit ? vote->wait_ms : DIBS__VOTE_LOOK, not_after);
+}
+
+void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote)
+{
+    DIBS__REQUIRE(!vote->begun.state);
+    vote->begun.state = begin_call(dibs__redis_of(base), NO_NAME, write_vote, vote);
+}
+
+/* *late: nothing was done, because the server's clock is not what we believed. */
+static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__vote *vote,
+                             const struct dibs__lock_call *call, const redisReply *reply, bool *late,
+                             struct dibs__error *error)
+{
+    struct dibs__vote_reply said;
+
+    if (!dibs__codec_read_vote(&said, reply))
+        return dibs__reply_error(error, reply, store->endpoint.url.shown, "looking whether it may vote");
+    *late = said.server_us > 0;
+    if (*late)
+        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
+    vote->known = said.known;
+    vote->votes_in_ms = said.votes_in_ms;
+    if (said.known)
+        vote->longest_ms = said.longest_ms;
+    return DIBS_OK;
+}
+
+dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote *vote, struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__lock_call *call = take_call(store, &vote->begun, NO_NAME);
+    struct dibs__exchange exchange = {.deadline = vote->deadline, .error = error};
+    bool late, repeated;
+    dibs_status status;
+    int resends = 0;
+
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    do {
+        late = false;
+        status = dibs__redis_run_shared(store, call, write_vote, vote, &exchange, &repeated);
+        if (status != DIBS_OK)
+            continue;
+        status = read_vote(store, vote, call, exchange.reply, &late, error);
+        dibs__reply_free(exchange.reply);
+    } while (late && dibs__redis_once_more(store, status, &resends, vote->deadline));
+    dibs__lock_call_free(store, call);
+    dibs__redis_heard(store, status);
+    return status;
+}
+
+/* ------------------------------------------------------------- raising a fence */
+
+static void write_raise(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
+{
+    const struct dibs__raise *raise = context;
+
+    (void)store;
+    dibs__lock_call_write(call, DIBS__SCRIPT_raise);
+    dibs__codec_raise(&call->call, raise->token, raise->fence, raise->lease_ms);
+}
+
+void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__raise *raise)
+{
+    DIBS__REQUIRE(!raise->begun.state);
+    raise->begun.state = begin_call(dibs__redis_of(base), raise->name, write_raise, raise);
+}
+
+/* A raise that comes late finds that the lock is another's, or does what is right: it may be sent again. */
+dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__raise *raise, struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__lock_call *call = take_call(store, &raise->begun, raise->name);
+    struct dibs__exchange exchange = {.deadline = raise->deadline, .error = error};
+    bool repeated, raised;
+
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    dibs_status status = dibs__redis_run_shared(store, call, write_raise, raise, &exchange, &repeated);
+    if (status == DIBS_OK) {
+        status = !dibs__codec_read_raise(&raised, exchange.reply)
+                     ? dibs__redis_reply_error(store, "raising the fence of", raise->name, exchange.reply, error)
+                 : raised ? DIBS_OK
+                          : DIBS_NOT_HELD;
+        dibs__reply_free(exchange.reply);
+    }
+    dibs__lock_call_free(store, call);
+    dibs__redis_heard(store, status);
+    return status;
+}
