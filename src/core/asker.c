@@ -135,7 +135,7 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
         if (asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= until)
             break;
         dibs__shard_mutex_unlock(&cell->shard->mutex);
-        dibs__store_listen(sleep->store, cells->clock, sleep->ear, until);
+        dibs__store_listen(sleep->store, cells->clock, lease->name, sleep->ear, until);
         dibs__shard_mutex_lock(&cell->shard->mutex);
     }
     asker->ear = NULL;

@@ -32,6 +32,8 @@ typedef void done_fn(struct dibs__batch *batch, const struct dibs__error *error)
 
 static done_fn batch_done;
 
+static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error);
+
 /* NULL: no memory. */
 static struct sent *new_sent(struct dibs__renewals *r, done_fn *done)
 {
@@ -41,6 +43,7 @@ static struct sent *new_sent(struct dibs__renewals *r, done_fn *done)
         return NULL;
     sent->batch.count = 0;
     sent->batch.done = done;
+    sent->batch.landed = batch_landed;
     sent->batch.context = r;
     sent->end = sent->tokens;
     return sent;
@@ -248,16 +251,21 @@ static void land(struct dibs__renewals *r, struct dibs__batch *batch, const stru
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
-static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+static void batch_landed(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error)
 {
     struct dibs__renewals *r = batch->context;
 
-    land(r, batch, error);
-    for (size_t i = 0; i < batch->count; i++) {
-        if (!batch->items[i].context)
+    land(r, part, error);
+    for (size_t i = 0; i < part->count; i++) {
+        if (!part->items[i].context)
             continue;
-        r->config.lost(r->config.context, batch->items[i].context, true, "its key is no longer in the store");
-        dibs__lease_unref(batch->items[i].context);
+        r->config.lost(r->config.context, part->items[i].context, true, "its key is no longer in the store");
+        dibs__lease_unref(part->items[i].context);
     }
+}
+
+static void batch_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    batch_landed(batch, batch, error);
     free(batch);
 }

@@ -44,9 +44,12 @@
 #define DIBS__LEASE_MAX_MS 86400000
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
 
+struct dibs__detour;
+
 /* Something that was begun and is not finished. The store's own; zero: nothing was begun. */
 struct dibs__begun {
     void *state;
+    struct dibs__detour *detour; /* of a node of a cluster (store/redis/redis.h); NULL: the store is none */
 };
 
 /* What a store notes with a bid. The store's own; zero at first. */
@@ -190,10 +193,20 @@ struct dibs__batch {
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
         int64_t again_ms;   /* set where it is renewed and cut_ms is less than lease_ms: a renewal after this time
                                makes the whole of lease_ms sure */
+        struct dibs__detour *detour; /* of a node of a cluster; else NULL */
         void *context;
     } items[DIBS__BATCH_MAX];
     int64_t proof; /* when the request was about to be sent */
     void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* error: why items are unanswered */
+
+    /*
+     * Of renewals by a store of several servers: as done, for some of the items
+     * and before done, because no server is to wait for another. `part` has
+     * copies of them, and a proof of its own; it is the store's again when
+     * landed returns. done then comes with count 0. The store says of each
+     * batch by itself whether it is divided.
+     */
+    void (*landed)(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error);
     void *context;
 };
 
@@ -284,10 +297,11 @@ struct dibs__store_ops {
     /*
      * Waits until the ear is roused, which whoever is told by the listener
      * may do, at most until the time. Meanwhile the calling thread may be the
-     * one that receives for all what the listener is told. NULL: the calling
-     * thread has nothing to do but sleep (dibs__store_listen).
+     * one that receives for all what the listener is told, where that name is
+     * kept. NULL: the calling thread has nothing to do but sleep
+     * (dibs__store_listen).
      */
-    void (*listen)(struct dibs__store *store, struct dibs__ear *ear, int64_t until);
+    void (*listen)(struct dibs__store *store, const char *name, struct dibs__ear *ear, int64_t until);
 
     /*
      * Releases in the background, until it is confirmed, or a lease of lease_ms
@@ -366,11 +380,11 @@ static inline dibs_status dibs__store_query(struct dibs__store *store, struct di
 }
 
 /* clock: that of the opening. */
-static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, struct dibs__ear *ear,
-                                      int64_t until)
+static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, const char *name,
+                                      struct dibs__ear *ear, int64_t until)
 {
     if (store->ops->listen)
-        store->ops->listen(store, ear, until);
+        store->ops->listen(store, name, ear, until);
     else
         dibs__ear_wait(ear, clock, until);
 }
@@ -391,8 +405,9 @@ struct dibs__store_config {
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
-    uint32_t spin_us; /* how long a waiting thread polls at most; 0: not at all */
-    bool is_member;   /* the store is one master of a quorum: asks are granted only where the master may vote */
+    uint32_t spin_us;                    /* how long a waiting thread polls at most; 0: not at all */
+    const struct dibs__node_hooks *node; /* the store is a node of a cluster (store/redis/redis.h); NULL: it is none */
+    bool is_member; /* the store is one master of a quorum: asks are granted only where the master may vote */
     bool
         connect_later; /* opening does not connect, and does not fail for that: connect_begin does, or the first call */
     const struct dibs__clock *clock;

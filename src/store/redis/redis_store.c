@@ -120,8 +120,9 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     dibs__retractions_attend(store->retractions, store->background);
 }
 
-static void listen_redis(struct dibs__store *base, struct dibs__ear *ear, int64_t until)
+static void listen_redis(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
 {
+    (void)name;
     dibs__subscriber_listen(dibs__redis_of(base)->subscriber, ear, until);
 }
 
