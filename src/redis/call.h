@@ -25,7 +25,7 @@ void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_c
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const struct dibs__words *words);
 
-#define DIBS__CALL_KEYS 3
+#define DIBS__CALL_KEYS 4
 #define DIBS__CALL_ARGUMENTS 7
 #define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)
 #define DIBS__CALL_NUMBERS 3
@@ -44,6 +44,7 @@ struct dibs__call {
 
 /* First the keys are added, of that number, then the arguments. */
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count);
+void dibs__call_add_key(struct dibs__call *call, const char *key); /* one more, behind those */
 void dibs__call_add(struct dibs__call *call, const char *text);
 void dibs__call_add_number(struct dibs__call *call, int64_t number);
 

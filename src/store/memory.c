@@ -68,11 +68,14 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
 {
     struct dibs__space *space = memory->space;
     int64_t now = dibs__now(memory->clock);
-    struct dibs__space_lock *lock = dibs__space_find_or_add(space, bid->name, now);
 
     bid->number++;
     bid->proof = now;
     *answer = (struct dibs__answer){0};
+    answer->no_vote = memory->user.is_member && !(space->knows_vote && now >= space->votes_from);
+    if (answer->no_vote)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "the store in memory may not vote in the quorum now");
+    struct dibs__space_lock *lock = dibs__space_find_or_add(space, bid->name, now);
     if (!lock)
         return no_memory(error);
     if (!dibs__space_is_owner(lock, bid->token) && !dibs__space_take_place(&memory->user, lock, bid)) {
@@ -115,13 +118,17 @@ static dibs_status release_finish(struct dibs__store *store, struct dibs__releas
     struct dibs__space *space = memory->space;
     struct dibs__space_waiter *served = NULL;
 
+    struct dibs__bid *next = memory->user.is_member || release->quiet ? NULL : release->next;
+
     release->again = false;
+    release->next_status = DIBS_BUSY; /* where the next is not asked for, it is to ask at once */
+    release->next_answer = (struct dibs__answer){0};
     count_command(memory);
     dibs__space_mutex_lock(&space->mutex);
     bool was_owner = dibs__space_end(space, release->name, release->token, dibs__now(memory->clock));
-    if (release->next)
-        release->next_status = do_ask(memory, release->next, &release->next_answer, &served, error);
-    if (!served)
+    if (next)
+        release->next_status = do_ask(memory, next, &release->next_answer, &served, error);
+    if (!served && !release->quiet)
         served = dibs__space_serve_name(space, release->name, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&space->mutex);
     dibs__space_push(memory->space, memory->clock, release->name, served);
@@ -405,6 +412,7 @@ dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store
     memory->store.ops = &memory_ops;
     memory->clock = config->clock;
     memory->user.listener = config->listener;
+    memory->user.is_member = config->is_member;
     memory->counters = config->counters;
     *out = &memory->store;
     return DIBS_OK;

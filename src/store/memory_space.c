@@ -174,14 +174,6 @@ static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space
     return space->last_fence;
 }
 
-void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
-                       int64_t now)
-{
-    lock->expires = dibs__after_ms(now, lease_ms);
-    lock->fence = next_fence(space);
-    snprintf(lock->token, sizeof lock->token, "%s", token);
-}
-
 void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, uint64_t fence)
 {
     if (fence > lock->fence)
@@ -219,6 +211,15 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
     return waiter;
 }
 
+void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
+                       int64_t now)
+{
+    lock->expires = dibs__after_ms(now, lease_ms);
+    lock->fence = next_fence(space);
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    free(take_out(place_of(lock, token)));
+}
+
 bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
 {
     struct dibs__space_waiter **place = place_of(lock, bid->token);
@@ -232,6 +233,7 @@ bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lo
     if (*place) {
         (*place)->number = bid->number;
         (*place)->lease_ms = bid->lease_ms;
+        (*place)->hint = bid->hint || user->is_member;
     }
     return true;
 }
@@ -248,13 +250,19 @@ uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock)
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
                                              int64_t now)
 {
-    struct dibs__space_waiter *first = dibs__space_is_held(lock) ? NULL : take_out(&lock->first);
+    struct dibs__space_waiter *first = lock->first;
 
-    if (!first)
+    if (!first || dibs__space_is_held(lock))
         return NULL;
-    dibs__space_grant(space, lock, first->token, first->lease_ms, now);
-    first->fence = lock->fence;
-    if (me && strcmp(first->token, me) == 0) {
+    bool is_me = me && strcmp(first->token, me) == 0;
+    if (first->hint && me && !is_me)
+        return NULL;
+    take_out(&lock->first);
+    if (is_me || !first->hint) {
+        dibs__space_grant(space, lock, first->token, first->lease_ms, now);
+        first->fence = lock->fence;
+    }
+    if (is_me) {
         free(first);
         return NULL;
     }
@@ -288,7 +296,7 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
     while (served) {
         struct dibs__space_user *user = served->user;
         struct dibs__space_waiter *next = NULL;
-        const struct dibs__grant news = {name, served->token, served->number, served->fence, false};
+        const struct dibs__grant news = {name, served->token, served->number, served->fence, served->fence == 0};
         bool wanted = user->listener.granted(user->listener.context, &news);
 
         dibs__space_mutex_lock(&space->mutex);

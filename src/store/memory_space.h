@@ -19,6 +19,7 @@ DIBS__MUTEX_CLASS(dibs__spaces_mutex);
 /* A runtime, as far as a space knows it. */
 struct dibs__space_user {
     struct dibs__listener listener;                    /* read-only after open */
+    bool is_member;                                    /* read-only after open */
     size_t pushes DIBS__GUARDED_BY(dibs__space_mutex); /* grants that the listener is being told of */
 };
 
@@ -31,7 +32,8 @@ struct dibs__space_waiter {
     struct dibs__space_user *user;
     uint64_t number; /* of its newest ask */
     uint32_t lease_ms;
-    uint64_t fence; /* once it was served */
+    bool hint;      /* it wants to be told when the lock may be free, not to be granted it */
+    uint64_t fence; /* once it was served; 0: of a hint */
     char token[DIBS__TOKEN_MAX];
 };
 
@@ -84,6 +86,7 @@ struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, cons
 bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
     DIBS__REQUIRES(dibs__space_mutex);
 
+/* The token does not wait any more. */
 void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
                        int64_t now) DIBS__REQUIRES(dibs__space_mutex);
 /* Later fences are larger than that one. */
@@ -100,8 +103,9 @@ bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lo
 uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
 
 /*
- * A free lock goes to the first in the queue. Returns whom dibs__space_push is
- * to tell; NULL: nobody was served, or it was `me`, who asks.
+ * A free lock goes to the first in the queue; where that wants a hint, it stays
+ * free, and is for `me`, who asks. Returns whom dibs__space_push is to tell;
+ * NULL: nobody was served, or it was `me`.
  */
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
                                              int64_t now) DIBS__REQUIRES(dibs__space_mutex);

@@ -150,7 +150,8 @@ struct dibs__release {
     bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
                                 has its answer */
     bool quiet;              /* who waits is not told; of a member of a quorum */
-    struct dibs__bid *next;  /* of the same name, and not fair; its deadline becomes that of the release */
+    struct dibs__bid *next;  /* of the same name, and not fair; its deadline becomes that of the release. A member of a
+                                quorum leaves it alone: it is to ask by itself */
     bool again;              /* set: the release had to be sent twice, so the first sending may have done it */
     dibs_status next_status; /* set, as an ask would; the error is the release's alone */
     struct dibs__answer next_answer;

@@ -240,6 +240,341 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
     assert_false(look(seat, "x").held);
 }
 
+/* What was sent before the retraction comes before it; what is sent behind it is the caller's to avoid. */
+static void a_retraction_wins_over_a_top_up(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal renewal = top_up_of("dibs:held", 5);
+
+    seat_renew(seat, &renewal); /* the connection stands, and the script is known */
+    for (int i = 0; i < 20; i++) {
+        seat_begin_renewal(seat, &renewal);
+        seat_end_renewal(seat, &renewal);
+        seat->store->ops->retract(seat->store, "x", "dibs:held", LEASE_MS);
+        seat_await_confirmed(seat);
+        assert_false(look(seat, "x").held);
+        renewal.memo = (struct dibs__lease_memo){.words = {0}};
+    }
+}
+
+/* ------------------------------------------------------------- who may not vote */
+
+static void expect_no_vote(struct seat *seat, struct dibs__bid *bid)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    struct dibs__answer answer;
+
+    bid->deadline = seat_deadline();
+    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(seat->store, bid, &answer, &error));
+    assert_true(answer.no_vote);
+    assert_false(answer.spent);
+    assert_false(bid->in_store);
+}
+
+static void expect_nothing_in_the_store(struct world *w, struct seat *seat, unsigned keys)
+{
+    dibs_owner owner = look(seat, "x");
+
+    assert_false(owner.held);
+    assert_int_equal(owner.waiters, 0);
+    assert_int_equal(owner.fence, 0);
+    if (w->kind->where != IN_MEMORY)
+        assert_int_equal(server_integer(w->servers[0], "DBSIZE"), keys);
+}
+
+static void who_may_not_vote_changes_nothing(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__bid bid = bid_for(w, "x", false), waiter = bid_for(w, "x", true);
+    struct dibs__answer answer;
+
+    expect_no_vote(seat, &bid);
+    expect_no_vote(seat, &waiter);
+    expect_nothing_in_the_store(w, seat, 0);
+    admit(seat, LEASE_MS);
+    expect_no_vote(seat, &bid);
+    expect_no_vote(seat, &waiter);
+    expect_nothing_in_the_store(w, seat, 1);
+    seat->store->ops->conclude(seat->store, &waiter, false);
+    assert_int_equal(seat->store->ops->unconfirmed(seat->store), 0);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, ask(sit(w, 0), &bid, &answer)); /* where it is no member, nobody minds */
+    assert_status(DIBS_OK, release(seat, "x", bid.token));
+}
+
+static void who_may_vote_again_grants(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__bid bid = bid_for(w, "x", false), second = bid_for(w, "x", false);
+
+    admit(seat, 50);
+    assert_true(wait_until(may_vote, seat, LIMIT_MS));
+    uint64_t fence = get(seat, &bid);
+    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_true(get(seat, &second) > fence);
+    assert_status(DIBS_OK, release(seat, "x", second.token));
+}
+
+static void who_lost_its_data_does_not_vote(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
+
+    if (w->kind->where == IN_MEMORY)
+        return;
+    admit(seat, 0);
+    get(seat, &bid);
+    server_do(w->servers[0], "FLUSHALL");
+    expect_no_vote(seat, &next);
+    expect_nothing_in_the_store(w, seat, 0);
+    assert_false(look_at_vote(seat, 1000).known);
+}
+
+static void a_top_up_needs_no_vote(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal renewal = top_up_of("dibs:held", 5);
+
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_status(DIBS_OK, raise_to(seat, "dibs:held", 6, false));
+    assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
+}
+
+/* --------------------------------------------------------------------- hints */
+
+struct queueing {
+    struct seat *seat;
+    struct dibs__bid *bid;
+};
+
+static bool stands_in_queue(void *arg)
+{
+    const struct queueing *queueing = arg;
+    struct dibs__answer answer;
+
+    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->bid, &answer));
+    return queueing->bid->in_store;
+}
+
+static void queue_up(struct seat *seat, struct dibs__bid *bid)
+{
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, bid}, LIMIT_MS), "the bid does not queue");
+}
+
+static void expect_told(struct seat *seat, unsigned count, const struct dibs__bid *bid, bool hint)
+{
+    struct seat_grant grant = seat_await_grant(seat, count);
+
+    assert_int_equal(grant.count, count);
+    assert_string_equal(grant.name, bid->name);
+    assert_string_equal(grant.token, bid->token);
+    assert_int_equal(grant.number, bid->number);
+    assert_int_equal(grant.fence == 0, hint);
+    assert_true(grant.confirm || !hint);
+}
+
+static struct seat *sit_as_voter(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+
+    admit(seat, 0);
+    return seat;
+}
+
+static void a_release_tells_the_first_and_leaves_the_lock_free(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__answer answer;
+
+    get(seat, &owner);
+    queue_up(first, &one);
+    queue_up(second, &two);
+    assert_int_equal(look(seat, "x").waiters, 2);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(first, 1, &one, true);
+    assert_false(look(seat, "x").held);
+    assert_int_equal(look(seat, "x").waiters, 1);
+    assert_status(DIBS_OK, ask(first, &one, &answer));
+    first->store->ops->conclude(first->store, &one, true);
+    assert_int_equal(seat_last_grant(second).count, 0);
+    assert_status(DIBS_OK, release(first, "x", one.token));
+    expect_told(second, 1, &two, true);
+    assert_int_equal(look(seat, "x").waiters, 0);
+    second->store->ops->conclude(second->store, &two, false);
+}
+
+static void who_comes_first_has_the_lock(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), passing = bid_for(w, "x", true);
+    struct dibs__answer answer;
+
+    get(seat, &owner);
+    queue_up(first, &one);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(first, 1, &one, true);
+    assert_status(DIBS_OK, ask(seat, &passing, &answer));
+    assert_status(DIBS_BUSY, ask(first, &one, &answer)); /* and queues again */
+    assert_int_equal(look(seat, "x").waiters, 1);
+    assert_status(DIBS_OK, release(seat, "x", passing.token));
+    expect_told(first, 2, &one, true);
+    first->store->ops->conclude(first->store, &one, false);
+    seat->store->ops->conclude(seat->store, &passing, true);
+}
+
+static void who_is_gone_is_not_told(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *second = sit_as_voter(w), *gone = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+
+    get(seat, &owner);
+    queue_up(gone, &one);
+    queue_up(second, &two);
+    seat_close(gone);
+    w->count--;
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(second, 1, &two, true);
+    assert_false(look(seat, "x").held);
+    assert_int_equal(look(seat, "x").waiters, 0);
+    second->store->ops->conclude(second->store, &two, false);
+}
+
+static void a_hint_that_nobody_wants_goes_to_the_next(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+
+    get(seat, &owner);
+    queue_up(first, &one);
+    queue_up(second, &two);
+    atomic_store(&first->refuses, true);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(first, 1, &one, true);
+    expect_told(second, 1, &two, true);
+    first->store->ops->conclude(first->store, &one, true);
+    second->store->ops->conclude(second->store, &two, false);
+}
+
+static void who_gives_up_has_the_next_told(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+
+    get(seat, &owner);
+    queue_up(first, &one);
+    queue_up(second, &two);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(first, 1, &one, true);
+    first->store->ops->conclude(first->store, &one, false);
+    expect_told(second, 1, &two, true);
+    second->store->ops->conclude(second->store, &two, false);
+}
+
+static void a_quiet_release_tells_nobody(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), again = bid_for(w, "x", false);
+    struct dibs__release quiet = {
+        .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .quiet = true};
+    struct dibs__error error;
+
+    assert_status(DIBS_NOT_HELD, dibs__store_release(seat->store, &quiet, &error));
+    get(seat, &owner);
+    queue_up(first, &one);
+    assert_status(DIBS_OK, dibs__store_release(seat->store, &quiet, &error));
+    assert_status(DIBS_NOT_HELD, dibs__store_release(seat->store, &quiet, &error));
+    assert_false(look(seat, "x").held);
+    assert_int_equal(look(seat, "x").waiters, 1);
+    get(seat, &again);
+    assert_status(DIBS_OK, release(seat, "x", again.token));
+    expect_told(first, 1, &one, true); /* the first that it hears of */
+    first->store->ops->conclude(first->store, &one, false);
+}
+
+static void the_ask_behind_a_release_is_the_members_own(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), next = bid_for(w, "x", true);
+    struct dibs__error error;
+    struct dibs__release end = {
+        .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .next = &next};
+
+    get(seat, &owner);
+    assert_status(DIBS_OK, dibs__store_release(seat->store, &end, &error));
+    assert_int_equal(end.next_status, DIBS_BUSY);
+    assert_int_equal(next.number, 0);
+    assert_false(look(seat, "x").held);
+}
+
+/* Of two that wait, only the first wants a hint: who asks then finds the lock given to the second. */
+static void a_hint_then_a_grant(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *hinted = sit(w, 0), *granted = sit(w, 0);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__answer answer;
+
+    one.hint = true;
+    get(seat, &owner);
+    queue_up(hinted, &one);
+    queue_up(granted, &two);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(hinted, 1, &one, true);
+    assert_int_equal(seat_last_grant(granted).count, 0);
+    assert_status(DIBS_BUSY, ask(hinted, &one, &answer));
+    expect_told(granted, 1, &two, false);
+    granted->store->ops->conclude(granted->store, &two, true);
+    assert_status(DIBS_OK, release(granted, "x", two.token));
+    expect_told(hinted, 2, &one, true);
+    hinted->store->ops->conclude(hinted->store, &one, false);
+}
+
+static void a_grant_then_a_hint(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *granted = sit(w, 0), *hinted = sit(w, 0);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+
+    two.hint = true;
+    get(seat, &owner);
+    queue_up(granted, &one);
+    queue_up(hinted, &two);
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    expect_told(granted, 1, &one, false);
+    assert_int_equal(seat_last_grant(hinted).count, 0);
+    granted->store->ops->conclude(granted->store, &one, true);
+    assert_status(DIBS_OK, release(granted, "x", one.token));
+    expect_told(hinted, 1, &two, true);
+    assert_false(look(seat, "x").held);
+    hinted->store->ops->conclude(hinted->store, &two, false);
+}
+
+/* Who asks, and is first itself, has the lock, and its entry is gone. */
+static void who_asks_and_is_first_has_the_lock(struct world *w)
+{
+    struct seat *seat = sit_as_voter(w), *first = sit_as_voter(w), *second = sit_as_voter(w);
+    struct dibs__bid owner = bid_for(w, "x", false), one = bid_for(w, "x", true), two = bid_for(w, "x", true);
+    struct dibs__release quiet = {
+        .name = "x", .token = owner.token, .lease_ms = LEASE_MS, .deadline = seat_deadline(), .quiet = true};
+    struct dibs__error error;
+    struct dibs__answer answer;
+
+    get(seat, &owner);
+    queue_up(first, &one);
+    queue_up(second, &two);
+    assert_status(DIBS_OK, dibs__store_release(seat->store, &quiet, &error));
+    assert_status(DIBS_OK, ask(second, &two, &answer)); /* not the first */
+    assert_int_equal(look(seat, "x").waiters, 1);
+    quiet.token = two.token;
+    assert_status(DIBS_OK, dibs__store_release(second->store, &quiet, &error));
+    second->store->ops->conclude(second->store, &two, true);
+    assert_status(DIBS_OK, ask(first, &one, &answer));
+    assert_int_equal(look(seat, "x").waiters, 0);
+    first->store->ops->conclude(first->store, &one, true);
+    assert_status(DIBS_OK, release(first, "x", one.token));
+    assert_int_equal(seat_last_grant(first).count, 0);
+}
+
 int main(void)
 {
     static const struct store_case cases[] = {
@@ -256,6 +591,21 @@ int main(void)
         CASE(a_top_up_leaves_the_lock_of_another_alone),
         CASE(a_top_up_minds_no_fence_where_the_lock_was_never_granted),
         CASE(a_forced_unlock_is_not_topped_up),
+        CASE(a_retraction_wins_over_a_top_up),
+        CASE(who_may_not_vote_changes_nothing),
+        CASE(who_may_vote_again_grants),
+        CASE(who_lost_its_data_does_not_vote),
+        CASE(a_top_up_needs_no_vote),
+        CASE(a_release_tells_the_first_and_leaves_the_lock_free),
+        CASE(who_comes_first_has_the_lock),
+        CASE(who_is_gone_is_not_told),
+        CASE(a_hint_that_nobody_wants_goes_to_the_next),
+        CASE(who_gives_up_has_the_next_told),
+        CASE(a_quiet_release_tells_nobody),
+        CASE(the_ask_behind_a_release_is_the_members_own),
+        CASE(a_hint_then_a_grant),
+        CASE(a_grant_then_a_hint),
+        CASE(who_asks_and_is_first_has_the_lock),
     };
 
     return run_cases(cases, sizeof cases / sizeof cases[0]);

@@ -167,10 +167,10 @@ static bool is_renewed(void *arg)
     return renewed;
 }
 
-static void renew_once(struct seat *seat, struct dibs__renewal *renewal)
-{
-    static struct dibs__batch batch; /* too large for a small stack; the test has one thread that renews */
+static struct dibs__batch batch; /* too large for a small stack; the test has one thread that renews */
 
+void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal)
+{
     memset(&batch, 0, sizeof batch);
     batch.count = 1;
     batch.items[0] = *renewal;
@@ -181,6 +181,10 @@ static void renew_once(struct seat *seat, struct dibs__renewal *renewal)
     seat->renewed = false;
     pthread_mutex_unlock(&seat->mutex);
     dibs__wake_ring(&seat->wake);
+}
+
+void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal)
+{
     assert_that(wait_until(is_renewed, seat, LIMIT_MS), "the renewal has no end");
     *renewal = batch.items[0];
 }
@@ -191,7 +195,8 @@ void seat_renew(struct seat *seat, struct dibs__renewal *renewal)
     int64_t end = now_ms() + LIMIT_MS;
 
     do {
-        renew_once(seat, renewal);
+        seat_begin_renewal(seat, renewal);
+        seat_end_renewal(seat, renewal);
         if (renewal->result == DIBS__UNANSWERED)
             pause_ms(5);
     } while (renewal->result == DIBS__UNANSWERED && now_ms() < end);

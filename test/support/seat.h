@@ -48,6 +48,10 @@ struct seat_grant seat_await_grant(struct seat *seat, unsigned count);
 /* Has the scheduler's thread renew one lease, and waits for the outcome, in *renewal. */
 void seat_renew(struct seat *seat, struct dibs__renewal *renewal);
 
+/* The same in two steps, and only once. */
+void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal);
+void seat_end_renewal(struct seat *seat, struct dibs__renewal *renewal);
+
 /* Waits until the store has confirmed all that it retracts. */
 void seat_await_confirmed(struct seat *seat);
 

@@ -80,7 +80,7 @@ static void the_others_have_theirs(void **state)
 
     (void)state;
     dibs__call_init(&call, DIBS__SCRIPT_release, 0);
-    dibs__codec_release(&call, "t");
+    dibs__codec_release(&call, "t", false);
     expect_words(&call.words, 1, released);
     dibs__call_init(&call, DIBS__SCRIPT_force, 0);
     dibs__codec_force(&call, 99, "abcdef", 3);

@@ -25,7 +25,7 @@ end
 local asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
 local owner, noted = redis.pcall('GET', K), call('HMGET', Q, '', asker)
-local summary, entry = noted[1], noted[2]
+local summary, entry, mark = noted[1], noted[2], ' '
 -- @insert clock
 -- @insert queue
 -- @insert ask

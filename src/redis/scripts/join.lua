@@ -1,4 +1,5 @@
--- Inserted where the asker is to enter the queue at its end. A token that is in the queue already keeps its place. Q lives as
+-- Inserted where the asker is to enter the queue at its end. A token that is in the queue already keeps its place. `mark`
+-- tells whether the entry wants a grant or a hint (queue.lua). Q lives as
 -- long as the lease of the newest ask at least, and twice as long at most. Sets `failed` to the error if memory is out.
 
 local place, seconds = entry and string.match(entry, '^%d+'), now / 1000000
@@ -11,7 +12,7 @@ if not place then
   last = place
 end
 local result = redis.pcall('HSET', Q, '', first .. ' ' .. last .. ' ' .. count .. ' ' .. lives_until, asker,
-  place .. ' ' .. number, place, number .. ' ' .. lease .. ' ' .. now_text .. ' ' .. #channel .. ' ' .. channel .. asker)
+  place .. ' ' .. number, place, number .. ' ' .. lease .. ' ' .. now_text .. ' ' .. #channel .. mark .. channel .. asker)
 is_changed = false
 if type(result) == 'table' then
   failed = result

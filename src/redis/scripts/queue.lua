@@ -3,7 +3,8 @@
 --   ''    -> "FIRST LAST COUNT UNTIL": the places of the first and of the last, how many wait, and up to when Q lives (s of
 --            the server's clock)
 --   PLACE -> "NUMBER LEASE SEEN SIZE CHANNELTOKEN": number of the token's last ask, lease in ms, server's time of that ask in
---            us, length of the channel, then channel and token without anything between
+--            us, length of the channel, then channel and token without anything between. A ? instead of the blank behind
+--            SIZE: the entry wants no grant, but a hint: to be told when K may be free (rule 36)
 --   TOKEN -> "PLACE NUMBER"
 --
 -- These scripts are one long run of statements, put together from included parts, with hardly a function in it: in a script

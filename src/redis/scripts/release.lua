@@ -1,14 +1,14 @@
 -- Releases the lock if the token holds it, and takes the token out of the queue; the next waiter is granted the lock.
 -- In C (store/redis/codec.h): dibs__codec_release, dibs__codec_read_release
 -- KEYS: see keys.lua
--- ARGV: token
+-- ARGV: token; optionally any second: quiet, who waits is not told (rule 36)
 -- Reply: 1: released; 0: nobody held it; -1: another token does
 -- Safe to send again. The case that nobody waits comes first, as in acquire.lua.
 
 -- @insert keys
 
 local leaving, owner, summary = ARGV[1], redis.pcall('GET', K), call('HGET', Q, '')
-if not summary then
+if not summary or ARGV[2] then
   if owner == leaving then
     call('DEL', K)
     return 1

@@ -10,7 +10,7 @@ local leaving, asker, number, lease, channel, not_after, leave = unpack(ARGV)
 channel = channel ~= '' and channel
 local values, noted = call('MGET', K, F), call('HMGET', Q, '', asker)
 -- To MGET, what is no string is nothing.
-local owner, summary, entry = values[1] or redis.pcall('GET', K), noted[1], noted[2]
+local owner, summary, entry, mark = values[1] or redis.pcall('GET', K), noted[1], noted[2], ' '
 -- @insert clock
 -- @insert queue
 fence_text = values[2]

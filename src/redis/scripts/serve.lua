@@ -3,6 +3,8 @@
 -- lease, is taken out (rules 3 and 9). Afterwards `owner` is the new owner, or false: nobody was granted K, perhaps because
 -- the account may not publish. Also sets `fence_text` and `granted_ms`, and asks for
 -- the subscribers of `channel` on the way.
+-- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free: whoever asks
+-- first has it. While somebody is asking, nobody is told, for K goes to who asks.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). The push: number of the ask, fence, length of the token, then token and K.
 
@@ -10,7 +12,7 @@ local is_served = false
 owner = false
 while count > 0 and not is_served do
   local waiter = call('HGET', Q, first) or ''
-  local number, lease, seen, size, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+) ()')
+  local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
     local ear, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
     if token == me then
@@ -18,6 +20,10 @@ while count > 0 and not is_served do
     elseif now - seen < lease * 500 then
       local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', ear, channel) or redis.pcall('PUBSUB', 'NUMSUB', ear)
       is_served, heard = (reply[2] or 0) > 0, channel and (reply[4] or -1)
+    end
+    local is_hint = kind == '?' and token ~= me
+    if is_hint and is_served and me then
+      break
     end
     count, is_changed = count - 1, true
     if count == 0 and not asker then
@@ -30,7 +36,9 @@ while count > 0 and not is_served do
       entry = false
     end
     first = first + 1 .. ''
-    if is_served then
+    if is_hint and is_served then
+      redis.pcall('PUBLISH', ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+    elseif is_served then
       -- @insert fence
       call('SET', K, token, 'PX', lease)
       owner, granted_ms = token, tonumber(lease)

@@ -50,6 +50,18 @@ static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct d
     return memo->seen_server && memo->seen_server != view->server && dibs__now(store->config.clock) < memo->seen_until;
 }
 
+/* Begins the words of an ask: the keys. */
+static void write_keys(const struct dibs__redis_store *store, struct asking *asking)
+{
+    struct dibs__lock_call *call = &asking->call;
+    bool is_member = store->config.is_member;
+
+    dibs__lock_call_write(call,
+                          is_member || asking->sending.bid->hint ? DIBS__SCRIPT_acquire_member : DIBS__SCRIPT_acquire);
+    if (is_member)
+        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
+}
+
 /* On the connection that the call shows. error NULL: begins, and never blocks. */
 static dibs_status send_ask(struct dibs__redis_store *store, struct asking *asking, struct dibs__error *error)
 {
@@ -57,7 +69,7 @@ static dibs_status send_ask(struct dibs__redis_store *store, struct asking *aski
     struct dibs__bid *bid = asking->sending.bid;
 
     asking->sending.leave = is_left_to_its_owner(store, bid, &call->view);
-    dibs__lock_call_write(call, DIBS__SCRIPT_acquire);
+    write_keys(store, asking);
     struct dibs__ask_words words = dibs__sending_begin(store, &asking->sending, call);
     dibs__codec_acquire(&call->call, &words);
     return dibs__lock_call_send(store, call, bid->deadline, error);

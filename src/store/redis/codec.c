@@ -12,7 +12,7 @@
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
 #define ACQUIRE_NUMBERS 3 /* of those arguments, which the call keeps as text */
 
-_Static_assert(DIBS__KEYS <= DIBS__CALL_KEYS, "the keys of a lock fit into a call");
+_Static_assert(DIBS__KEYS + 1 <= DIBS__CALL_KEYS, "the keys of a lock and one more fit into a call");
 _Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS, "the arguments of every script fit into a call");
 _Static_assert(ACQUIRE_NUMBERS <= DIBS__CALL_NUMBERS, "and so do the numbers among them");
 
@@ -58,8 +58,8 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
             out->fence = (uint64_t)reply->integer;
         return true;
     }
-    if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number) ||
-        code < DIBS__ASK_OVERTAKEN || code > DIBS__ASK_TAKEN)
+    if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number) || code < DIBS__ASK_NO_VOTE ||
+        code > DIBS__ASK_TAKEN)
         return false;
     out->code = (enum dibs__ask_code)code;
     if (code == DIBS__ASK_LATE)
@@ -75,9 +75,11 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 
 #define LET_GO_DONE 1 /* let_go.lua; else nobody held the lock, or another did */
 
-void dibs__codec_release(struct dibs__call *call, const char *token)
+void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet)
 {
     dibs__call_add(call, token);
+    if (quiet)
+        dibs__call_add(call, "quiet");
 }
 
 /* The code; from requeue.lua the code and what is said of the ask. */

@@ -15,7 +15,7 @@
 #include "redis/call.h"
 #include "store/redis/keys.h"
 
-/* ------------------------------------------------- acquire.lua, requeue.lua */
+/* ------------------------------ acquire.lua, acquire_member.lua, requeue.lua */
 
 struct dibs__ask_words {
     const char *token;
@@ -32,6 +32,7 @@ void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *
 void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask);
 
 enum dibs__ask_code {
+    DIBS__ASK_NO_VOTE = -3,   /* the master of a quorum may not vote; nothing was done */
     DIBS__ASK_OVERTAKEN = -2, /* by a later ask; nothing was done */
     DIBS__ASK_LATE = -1,      /* nothing was done */
     DIBS__ASK_TAKEN = 0,
@@ -52,7 +53,7 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */
 
-void dibs__codec_release(struct dibs__call *call, const char *token);
+void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet);
 
 struct dibs__release_reply {
     bool released;         /* else nobody held the lock, or another token does */

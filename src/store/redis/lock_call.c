@@ -94,7 +94,12 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
     const char *key = call->keys[DIBS__KEY_LOCK].bytes;
     char quoted[DIBS__QUOTED_MAX];
 
-    if (!call->view.cluster || !dibs__key_splits(key))
+    if (!call->view.cluster)
+        return DIBS_OK;
+    if (store->config.is_member)
+        return dibs__error_set(error, DIBS_INVALID, "%s is part of a cluster, so it can't be one of a quorum",
+                               store->endpoint.url.shown);
+    if (!dibs__key_splits(key))
         return DIBS_OK;
     return dibs__error_set(error, DIBS_INVALID,
                            "%s is part of a cluster: the key %s has a } but no hash tag, so its slot is its own alone",

@@ -23,7 +23,7 @@ static const char *take_numbers(const char *text, uint64_t *out, int count)
     return text;
 }
 
-/* Number of the ask, fence, length of the token, then token and key without anything between. */
+/* Number of the ask, fence (0: a hint), length of the token, then token and key without anything between. */
 bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const char *bytes, size_t size)
 {
     size_t prefix_size = strlen(key_prefix);
@@ -43,5 +43,5 @@ bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const cha
     strcpy(out->name, name);
     out->grant =
         (struct dibs__grant){.name = out->name, .token = out->token, .number = numbers[0], .fence = numbers[1]};
-    return out->grant.fence > 0 && out->grant.fence < UINT64_C(1) << 53;
+    return out->grant.fence < UINT64_C(1) << 53;
 }

@@ -1,4 +1,7 @@
-/* The message by which a script tells a runtime that a lock was granted to one of its waiters (queue.lua). */
+/*
+ * The message by which a script tells a runtime that a lock was granted to one of its waiters, or, with fence 0, that
+ * it may be free (serve.lua).
+ */
 #ifndef DIBS_STORE_REDIS_PUSH_H
 #define DIBS_STORE_REDIS_PUSH_H
 

@@ -74,12 +74,16 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
 {
     static const struct dibs__route nowhere = {.channel = NULL};
+    struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
 
     DIBS__REQUIRE(!bid->begun.state);
-    if (!held && (bid->in_store || memo->doubt))
-        dibs__retractions_add(dibs__redis_of(base)->retractions, bid->name, bid->token, bid->lease_ms,
+    bool retracts = !held && (bid->in_store || memo->doubt);
+    if (retracts && (memo->doubt || !store->config.is_member))
+        dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms,
                               memo->doubt ? memo->doubt : &nowhere);
+    if (retracts && store->config.is_member) /* a top-up may be under way, too */
+        dibs__redis_retract(base, bid->name, bid->token, bid->lease_ms);
     if (held) {
         forget_doubt(memo);
         bid->in_store = false;
@@ -212,6 +216,9 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
     case DIBS__ASK_LATE: /* the server's clock was set since the connection began: once more, by its new time */
         *decided = false;
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
+    case DIBS__ASK_NO_VOTE:
+        answer->no_vote = true;
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s may not vote in the quorum now", store->endpoint.url.shown);
     case DIBS__ASK_OVERTAKEN:
     default:
         *decided = false;

@@ -18,7 +18,7 @@ static void on_push(void *context, const char *bytes, size_t size)
 
     if (!dibs__push_read(&pushed, store->key_prefix, bytes, size))
         return;
-    pushed.grant.confirm = store->config.min_replicas > 0;
+    pushed.grant.confirm = store->config.min_replicas > 0 || pushed.grant.fence == 0;
     if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
         dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* no lease known here */
 }

@@ -154,7 +154,8 @@ bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock
 
 /*
  * DIBS_INVALID where the server is part of a cluster and the keys of the lock
- * would lie in several of its slots: no script may touch them all.
+ * would lie in several of its slots: no script may touch them all. So it is
+ * with every lock of a member of a quorum.
  */
 dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, const struct dibs__lock_call *call,
                                         struct dibs__error *error);

@@ -17,11 +17,16 @@ _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses 
 
 /* ---------------------------------------------------------------- the sending */
 
-/* With min_replicas the next bid's thread asks by itself: its ask needs a channel that nobody else uses. */
+/*
+ * With min_replicas the next bid's thread asks by itself: its ask needs a
+ * channel that nobody else uses. So it does at a member of a quorum, where an
+ * ask is another script, and behind a quiet release.
+ */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
 {
     struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name);
-    struct dibs__bid *next = store->config.min_replicas == 0 ? release->next : NULL;
+    bool alone = store->config.min_replicas > 0 || store->config.is_member || release->quiet;
+    struct dibs__bid *next = alone ? NULL : release->next;
 
     release->again = false;
     release->next_status = DIBS_BUSY; /* the next was not asked for: it is to ask at once */
@@ -51,7 +56,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
         dibs__codec_requeue(&call->call, release->token, &ask);
     } else {
-        dibs__codec_release(&call->call, release->token);
+        dibs__codec_release(&call->call, release->token, release->quiet);
     }
     call->call.tells_first = release->contended;
     return dibs__lock_call_send(store, call, release->deadline, error);
