@@ -115,7 +115,14 @@ static void the_longest_call_fits(void **state)
     for (int i = 0; i < DIBS__KEYS; i++)
         dibs__call_add(&call, "k");
     dibs__codec_requeue(&call, "old", &longest);
-    assert_int_equal(call.words.count, DIBS__CALL_WORDS);
+    assert_true(call.words.count <= DIBS__CALL_WORDS);
+    dibs__call_init(&call, DIBS__SCRIPT_acquire_member, DIBS__KEYS);
+    for (int i = 0; i < DIBS__KEYS; i++)
+        dibs__call_add(&call, "k");
+    dibs__call_add_key(&call, DIBS__KEY_MEMBER);
+    assert_string_equal(call.word_array[DIBS__SCRIPT_WORDS - 1], "4");
+    dibs__codec_acquire(&call, &longest);
+    assert_true(call.words.count <= DIBS__CALL_WORDS);
 }
 
 /* ------------------------------------------------------------------- replies */
@@ -139,7 +146,8 @@ static void what_is_said_of_an_ask(void **state)
         {"*2\r\n:-1\r\n:77\r\n", true, {.code = DIBS__ASK_LATE, .server_us = 77}},
         {"*2\r\n:-2\r\n:0\r\n", true, {.code = DIBS__ASK_OVERTAKEN}},
         {"*2\r\n:1\r\n:0\r\n", false, {.fence = 0}},
-        {"*2\r\n:-3\r\n:0\r\n", false, {.fence = 0}},
+        {"*2\r\n:-3\r\n:0\r\n", true, {.code = DIBS__ASK_NO_VOTE}},
+        {"*2\r\n:-4\r\n:0\r\n", false, {.fence = 0}},
         {"*1\r\n:1\r\n", false, {.fence = 0}},
         {"*2\r\n+OK\r\n:0\r\n", false, {.fence = 0}},
         {"-ERR no\r\n", false, {.fence = 0}},
@@ -301,6 +309,60 @@ static void what_is_said_of_a_forced_end(void **state)
     }
 }
 
+/* ------------------------------------------------------- members of a quorum */
+
+static void what_a_vote_takes(void **state)
+{
+    static const char *const looked[] = {"5000", "", "77"}, *const admitted[] = {"5000", "0", "77"};
+    static const char *const raised[] = {"t", "9007199254740991", "30000"};
+    struct dibs__call call;
+
+    (void)state;
+    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
+    dibs__codec_vote(&call, 5000, DIBS__VOTE_LOOK, 77);
+    expect_words(&call.words, 3, looked);
+    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
+    dibs__codec_vote(&call, 5000, 0, 77);
+    expect_words(&call.words, 3, admitted);
+    dibs__call_init(&call, DIBS__SCRIPT_raise, 0);
+    dibs__codec_raise(&call, "t", 9007199254740991, 30000);
+    expect_words(&call.words, 3, raised);
+}
+
+static void what_is_said_of_a_vote(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool good;
+        struct dibs__vote_reply reply;
+    } rows[] = {
+        {"*2\r\n:-1\r\n:0\r\n", true, {.known = false}},
+        {"*2\r\n:0\r\n:30000\r\n", true, {.known = true, .longest_ms = 30000}},
+        {"*2\r\n:50\r\n:99999999999\r\n", true, {.known = true, .votes_in_ms = 50, .longest_ms = DIBS__LEASE_MAX_MS}},
+        {"*2\r\n:0\r\n:-7\r\n", true, {.known = true}},
+        {":-77\r\n", true, {.server_us = 77}},
+        {":0\r\n", false, {.known = false}},
+        {":77\r\n", false, {.known = false}},
+        {"*1\r\n:0\r\n", false, {.known = false}},
+        {"*2\r\n+a\r\n:0\r\n", false, {.known = false}},
+        {"-ERR no\r\n", false, {.known = false}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct read read = read_of(rows[i].bytes);
+        struct dibs__vote_reply said;
+        assert_int_equal(dibs__codec_read_vote(&said, read.reply), rows[i].good);
+        if (rows[i].good) {
+            assert_int_equal(said.server_us, rows[i].reply.server_us);
+            assert_int_equal(said.known, rows[i].reply.known);
+            assert_int_equal(said.votes_in_ms, rows[i].reply.votes_in_ms);
+            assert_int_equal(said.longest_ms, rows[i].reply.longest_ms);
+        }
+        done(read);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +376,8 @@ int main(void)
         cmocka_unit_test(what_is_said_of_many_renewals_at_once),
         cmocka_unit_test(what_is_said_of_an_owner),
         cmocka_unit_test(what_is_said_of_a_forced_end),
+        cmocka_unit_test(what_a_vote_takes),
+        cmocka_unit_test(what_is_said_of_a_vote),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,8 @@ static void a_grant_is_read(void **state)
     assert_true(read_push(&pushed, "", "1 9007199254740991 1 xy"));
     assert_string_equal(pushed.grant.token, "x");
     assert_string_equal(pushed.grant.name, "y");
+    assert_true(read_push(&pushed, "lock:", "1 0 1 tlock:a")); /* a hint */
+    assert_int_equal(pushed.grant.fence, 0);
 }
 
 static void what_is_none_is_not(void **state)
@@ -44,7 +46,7 @@ static void what_is_none_is_not(void **state)
         "1 2 1 tlocx:a",
         "1 2 6 tlock:a",
         "1 2 0 lock:a",
-        "1 0 1 tlock:a",
+        "1 00 1 tlock:a",
         "00 2 1 tlock:a",
         "01 2 1 tlock:a",
         "1 02 1 tlock:a",
