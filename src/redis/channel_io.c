@@ -182,7 +182,7 @@ static bool parse(struct dibs__link *link, redisReply *replies[REPLIES_AT_ONCE],
 /*
  * Whether the server has become a replica: the address may lead to another
  * server by now. A link that is new is kept, so that a replica is not connected
- * to again and again.
+ * to again and again; unless the link was made to a master only.
  */
 static bool is_demoted(const struct dibs__channel *channel, const struct dibs__link *link, redisReply **replies,
                        size_t count) DIBS__REQUIRES(reading_role)
@@ -191,7 +191,8 @@ static bool is_demoted(const struct dibs__channel *channel, const struct dibs__l
 
     for (size_t i = 0; i < count && !told; i++)
         told = dibs__reply_tells_of_a_replica(replies[i]);
-    return told && dibs__now(channel->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS);
+    return told && (link->greeting.role == DIBS__ROLE_MASTER ||
+                    dibs__now(channel->clock) >= dibs__after_ms(link->greeted_at, REPLICA_LEAST_MS));
 }
 
 /* Hands replies to the requests that they answer. False: there are more replies than requests. */

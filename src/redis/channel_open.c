@@ -58,48 +58,87 @@ static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(cha
     channel_mutex_lock(&channel->mutex);
 }
 
-/* Begins a try, as far as that goes without waiting. Lets go of the mutex meanwhile. */
-static dibs_status begin_link(struct dibs__channel *channel, struct dibs__error *error) DIBS__REQUIRES(channel_mutex)
+/* The time of that thread is over, and where the server is has not been found out. The scheduler tries once it has. */
+static void give_up_role(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
-    int64_t now = dibs__now(channel->clock);
-    struct dibs__link_id before;
-
-    take_opening(channel, DIBS__OPENER_THREAD, &before);
+    DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD);
+    channel->opener = DIBS__OPENER_NOBODY;
+    atomic_store(&channel->wanted, true);
+    pthread_cond_broadcast(&channel->changed);
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = dibs__connector_begin(&channel->connector, &before, now, error);
-    if (status == DIBS_OK)
-        status = dibs__connector_step(&channel->connector, now, error);
+    channel->hooks.unattended(channel->hooks.context);
     channel_mutex_lock(&channel->mutex);
-    return status;
+}
+
+/*
+ * Begins a try, as far as that goes without waiting; only where the server is to
+ * be found, that is waited for until the deadline: DIBS_TIMEOUT. Requires the
+ * opening role.
+ */
+static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__link_id *before, int64_t deadline,
+                              struct dibs__error *error) DIBS__EXCLUDES(channel_mutex)
+{
+    dibs_status status = dibs__endpoint_await(channel->endpoint, 0, deadline, error);
+    int64_t now = dibs__now(channel->clock);
+
+    if (status == DIBS_OK)
+        status = dibs__connector_begin(&channel->connector, before, now, error);
+    return status == DIBS_OK ? dibs__connector_step(&channel->connector, now, error) : status;
 }
 
 dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
 {
+    struct dibs__link_id before;
+
     channel_mutex_lock(&channel->mutex);
-    dibs_status status = begin_link(channel, error);
+    take_opening(channel, DIBS__OPENER_THREAD, &before);
+    channel_mutex_unlock(&channel->mutex);
+    dibs_status status = begin_link(channel, &before, 0, error);
+    channel_mutex_lock(&channel->mutex);
     channel->begun = status == DIBS_OK;
-    if (status != DIBS_OK)
+    if (status == DIBS_TIMEOUT)
+        give_up_role(channel);
+    else if (status != DIBS_OK)
         end_try(channel, NULL, error);
     channel_mutex_unlock(&channel->mutex);
+    return status == DIBS_TIMEOUT ? DIBS_OK : status;
+}
+
+/* Requires the opening role. begun: a try is going on already. */
+static dibs_status try_to_open(struct dibs__channel *channel, const struct dibs__link_id *before, bool begun,
+                               int64_t deadline, struct dibs__error *error) DIBS__EXCLUDES(channel_mutex)
+{
+    struct dibs__connector *connector = &channel->connector;
+    dibs_status status;
+
+    do {
+        status = begun ? DIBS_OK : begin_link(channel, before, deadline, error);
+        begun = false;
+        if (status == DIBS_OK)
+            status = dibs__connector_finish(connector, channel->clock, deadline, error);
+    } while (dibs__connector_is_led_elsewhere(connector, status, deadline));
     return status;
 }
 
 /* Makes a try, or goes on with the one that was begun. Lets go of the mutex while it connects. */
 static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex)
 {
-    struct dibs__connector *connector = &channel->connector;
     struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = channel->begun ? DIBS_OK : begin_link(channel, &error);
+    struct dibs__link_id before = {0};
+    bool begun = channel->begun;
 
+    if (!begun)
+        take_opening(channel, DIBS__OPENER_THREAD, &before);
     channel->begun = false;
     channel_mutex_unlock(&channel->mutex);
-    if (status == DIBS_OK)
-        status = dibs__connector_finish(connector, channel->clock, deadline, &error);
+    dibs_status status = try_to_open(channel, &before, begun, deadline, &error);
     channel_mutex_lock(&channel->mutex);
-    if (status == DIBS_TIMEOUT)
+    if (status != DIBS_TIMEOUT)
+        end_try(channel, dibs__connector_take(&channel->connector), &error);
+    else if (channel->connector.link)
         leave_to_scheduler(channel);
     else
-        end_try(channel, dibs__connector_take(connector), &error);
+        give_up_role(channel);
 }
 
 dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)

@@ -3,7 +3,8 @@
 /* There is no link, and the scheduler is to make one. */
 static bool is_missing(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
-    return (keep_open || atomic_load(&channel->wanted)) && !channel->link && channel->opener == DIBS__OPENER_NOBODY;
+    return (keep_open || atomic_load(&channel->wanted)) && !channel->link && channel->opener == DIBS__OPENER_NOBODY &&
+           !dibs__endpoint_is_awaited(channel->endpoint);
 }
 
 /* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
@@ -37,6 +38,18 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     channel_mutex_unlock(&channel->mutex);
 }
 
+/* Requires a link that stands. True: it was given up, because the server has been replaced by another. */
+static bool is_left(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    struct dibs__error why;
+
+    if (!dibs__link_is_outdated(channel->link))
+        return false;
+    dibs__link_outdated(channel->link, &why);
+    dibs__channel_break(channel, &why);
+    return true;
+}
+
 static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__REQUIRES(channel_mutex)
 {
     return dibs__channel_has_link(channel) && channel->first && now >= channel->first->expires;
@@ -50,6 +63,8 @@ static bool is_overdue(const struct dibs__channel *channel, int64_t now) DIBS__R
 static void go_on_with_link(struct dibs__channel *channel, short ready, int64_t now, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
+    if (is_left(channel))
+        return;
     dibs__channel_flush(channel, 0);
     if (dibs__channel_has_link(channel) && !channel->reading && !channel->writing &&
         dibs__link_may_receive(channel->link, ready))

@@ -17,6 +17,12 @@ static void end_try(struct dibs__connector *connector)
     connector->link = NULL;
 }
 
+static void fail_try(struct dibs__connector *connector)
+{
+    end_try(connector);
+    dibs__endpoint_doubt(connector->endpoint, connector->told);
+}
+
 void dibs__connector_free(struct dibs__connector *connector)
 {
     end_try(connector);
@@ -27,7 +33,12 @@ dibs_status dibs__connector_begin(struct dibs__connector *connector, const struc
 {
     DIBS__REQUIRE(!connector->link);
     connector->until = dibs__after_ms(now, connector->timeout_ms);
+    connector->told = atomic_load(&connector->endpoint->told);
+    if (before) /* which was lost */
+        dibs__endpoint_doubt(connector->endpoint, before->told);
     connector->link = dibs__link_start(connector->endpoint, connector->use, before, error);
+    if (!connector->link)
+        fail_try(connector);
     return connector->link ? DIBS_OK : error->status;
 }
 
@@ -43,7 +54,7 @@ dibs_status dibs__connector_step(struct dibs__connector *connector, int64_t now,
     if (status == DIBS_OK && !dibs__connector_is_ready(connector) && now >= connector->until)
         status = dibs__link_give_up(connector->link, error);
     if (status != DIBS_OK)
-        end_try(connector);
+        fail_try(connector);
     return status;
 }
 
@@ -57,16 +68,28 @@ dibs_status dibs__connector_finish(struct dibs__connector *connector, const stru
     if (status == DIBS_TIMEOUT && until <= deadline)
         status = dibs__link_give_up(connector->link, error);
     if (status != DIBS_OK && status != DIBS_TIMEOUT)
-        end_try(connector);
+        fail_try(connector);
     return status;
+}
+
+bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_status failed, int64_t deadline)
+{
+    struct dibs__endpoint *endpoint = connector->endpoint;
+    struct dibs__error unused;
+
+    return failed == DIBS_UNAVAILABLE && endpoint->finder.context &&
+           dibs__endpoint_await(endpoint, connector->told, deadline, &unused) == DIBS_OK &&
+           dibs__endpoint_has_moved(endpoint, connector->told);
 }
 
 struct dibs__link *dibs__connector_take(struct dibs__connector *connector)
 {
     struct dibs__link *link = dibs__connector_is_ready(connector) ? connector->link : NULL;
 
-    if (link)
+    if (link) {
         connector->link = NULL;
+        dibs__endpoint_prove(connector->endpoint, link->id.told);
+    }
     return link;
 }
 

@@ -19,6 +19,7 @@ struct dibs__connector {
     enum dibs__link_use use;         /* read-only after init */
     uint32_t timeout_ms;             /* read-only after init; of one try */
     struct dibs__link *link;         /* the trying thread's; NULL: no try is going on */
+    uint64_t told;                   /* the trying thread's; what a finder had told when the try began */
     int64_t until;                   /* the trying thread's; when the try that began last is given up */
     struct dibs__backoff backoff;    /* the scheduler thread's */
     int64_t next_at;                 /* the scheduler thread's; when the next try is due */
@@ -50,6 +51,13 @@ dibs_status dibs__connector_finish(struct dibs__connector *connector, const stru
                                    struct dibs__error *error);
 
 bool dibs__connector_is_ready(const struct dibs__connector *connector); /* a link is ready, and can be taken */
+
+/*
+ * A try has failed with that status. Blocks, at most until the deadline, until
+ * a finder was asked again. True: the server is elsewhere, and is to be tried
+ * there.
+ */
+bool dibs__connector_is_led_elsewhere(struct dibs__connector *connector, dibs_status failed, int64_t deadline);
 
 /* The link that is ready, which is the caller's from now on, and the end of the try. NULL: no link is ready. */
 struct dibs__link *dibs__connector_take(struct dibs__connector *connector);

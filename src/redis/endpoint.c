@@ -13,6 +13,7 @@ bool dibs__endpoint_init(struct dibs__endpoint *endpoint, struct dibs__url *url)
         return false;
     endpoint->url = *url;
     endpoint->transport = &dibs__socket_transport;
+    atomic_init(&endpoint->known, url->kind == DIBS__URL_SENTINEL ? DIBS__KNOWN_NOT_YET : DIBS__KNOWN);
     memset(url, 0, sizeof *url);
     return true;
 }
@@ -34,18 +35,18 @@ static size_t resolve_unix(const char *path, struct dibs__address *out)
     return 1;
 }
 
-static size_t resolve_host(const struct dibs__url *url, struct dibs__address *out, struct dibs__error *error)
+static size_t resolve_host(const char *host, unsigned number, const char *shown, struct dibs__address *out,
+                           struct dibs__error *error)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     char port[8];
     size_t count = 0;
 
-    snprintf(port, sizeof port, "%u", url->hosts[0].port);
-    int failure = getaddrinfo(url->hosts[0].name, port, &hints, &found);
+    snprintf(port, sizeof port, "%u", number);
+    int failure = getaddrinfo(host, port, &hints, &found);
     if (failure) {
-        dibs__error_set(error, DIBS_UNAVAILABLE, "the host of %s can't be resolved: %s", url->shown,
-                        gai_strerror(failure));
+        dibs__error_set(error, DIBS_UNAVAILABLE, "the host of %s can't be resolved: %s", shown, gai_strerror(failure));
         return 0;
     }
     for (struct addrinfo *at = found; at && count < DIBS__ADDRESSES_MAX; at = at->ai_next, count++) {
@@ -56,27 +57,63 @@ static size_t resolve_host(const struct dibs__url *url, struct dibs__address *ou
     return count;
 }
 
+/* The host and the port. False: nobody knows them, and the error is filled. */
+static bool find_host(struct dibs__endpoint *endpoint, char host[DIBS__HOST_MAX], unsigned *port,
+                      struct dibs__error *error)
+{
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    bool told = endpoint->finder.context && atomic_load(&endpoint->known) == DIBS__KNOWN;
+    snprintf(host, DIBS__HOST_MAX, "%s", told ? endpoint->host : endpoint->url.hosts[0].name);
+    *port = told ? endpoint->port : endpoint->url.hosts[0].port;
+    bool known = told || !endpoint->finder.context;
+    if (!known && atomic_load(&endpoint->known) == DIBS__KNOWN_IN_VAIN)
+        *error = endpoint->in_vain;
+    else if (!known)
+        dibs__error_set(error, DIBS_UNAVAILABLE, "where %s is has not been found out yet", endpoint->url.shown);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
+    return known;
+}
+
+static size_t resolve(struct dibs__endpoint *endpoint, struct dibs__address *out, struct dibs__error *error)
+{
+    char host[DIBS__HOST_MAX];
+    unsigned port;
+
+    if (endpoint->url.path)
+        return resolve_unix(endpoint->url.path, out);
+    return find_host(endpoint, host, &port, error) ? resolve_host(host, port, endpoint->url.shown, out, error) : 0;
+}
+
+/* Notes what the resolver said, unless the server was told to be elsewhere meanwhile. */
+static void note_addresses(struct dibs__endpoint *endpoint, const struct dibs__address *found, size_t count,
+                           uint64_t since)
+{
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    if (atomic_load(&endpoint->since) == since) {
+        memcpy(endpoint->addresses, found, DIBS__ADDRESSES_MAX * sizeof *found);
+        endpoint->address_count = count;
+    }
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
+}
+
 dibs_status dibs__endpoint_addresses(struct dibs__endpoint *endpoint, struct dibs__address *out, size_t *count,
                                      struct dibs__error *error)
 {
     struct dibs__address found[DIBS__ADDRESSES_MAX] = {0};
 
     dibs__endpoint_mutex_lock(&endpoint->mutex);
-    *count = endpoint->address_count;
+    *count = atomic_load(&endpoint->known) == DIBS__KNOWN ? endpoint->address_count : 0;
     size_t first = endpoint->failures;
+    uint64_t since = atomic_load(&endpoint->since);
     memcpy(found, endpoint->addresses, sizeof found);
     dibs__endpoint_mutex_unlock(&endpoint->mutex);
     if (*count == 0) {
-        *count =
-            endpoint->url.path ? resolve_unix(endpoint->url.path, found) : resolve_host(&endpoint->url, found, error);
-        dibs__endpoint_mutex_lock(&endpoint->mutex);
-        memcpy(endpoint->addresses, found, sizeof found);
-        endpoint->address_count = *count;
-        dibs__endpoint_mutex_unlock(&endpoint->mutex);
+        *count = resolve(endpoint, found, error);
+        note_addresses(endpoint, found, *count, since);
     }
     for (size_t i = 0; i < *count; i++)
         out[i] = found[(first + i) % *count];
-    return *count > 0 ? DIBS_OK : DIBS_UNAVAILABLE;
+    return *count > 0 ? DIBS_OK : error->status;
 }
 
 void dibs__endpoint_failed(struct dibs__endpoint *endpoint)
@@ -85,4 +122,82 @@ void dibs__endpoint_failed(struct dibs__endpoint *endpoint)
     endpoint->address_count = 0;
     endpoint->failures++;
     dibs__endpoint_mutex_unlock(&endpoint->mutex);
+}
+
+void dibs__endpoint_host(struct dibs__endpoint *endpoint, char out[DIBS__HOST_MAX])
+{
+    struct dibs__error unused;
+    unsigned port;
+
+    DIBS__REQUIRE(!endpoint->url.path);
+    find_host(endpoint, out, &port, &unused);
+}
+
+/* ------------------------------------------- of a server that is to be found */
+
+dibs_status dibs__endpoint_await(struct dibs__endpoint *endpoint, uint64_t after, int64_t deadline,
+                                 struct dibs__error *error)
+{
+    const struct dibs__finder *finder = &endpoint->finder;
+
+    return finder->context ? finder->await(finder->context, after, deadline, error) : DIBS_OK;
+}
+
+/* False: that number was passed already. */
+static bool raise_to(atomic_uint_fast64_t *number, uint64_t to)
+{
+    uint_fast64_t before = atomic_load(number);
+
+    while (before < to)
+        if (atomic_compare_exchange_weak(number, &before, to))
+            return true;
+    return false;
+}
+
+void dibs__endpoint_doubt(struct dibs__endpoint *endpoint, uint64_t told)
+{
+    const struct dibs__finder *finder = &endpoint->finder;
+
+    if (finder->context && told == atomic_load(&endpoint->told) && raise_to(&endpoint->doubted, told))
+        finder->doubt(finder->context);
+}
+
+void dibs__endpoint_prove(struct dibs__endpoint *endpoint, uint64_t told)
+{
+    if (endpoint->finder.context)
+        raise_to(&endpoint->proved, told);
+}
+
+bool dibs__endpoint_tell(struct dibs__endpoint *endpoint, const char *host, unsigned port)
+{
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    bool moved = endpoint->port != port || strcmp(endpoint->host, host) != 0;
+    uint64_t told = atomic_load(&endpoint->told) + 1;
+    if (moved) {
+        snprintf(endpoint->host, sizeof endpoint->host, "%s", host);
+        endpoint->port = port;
+        endpoint->address_count = 0;
+        atomic_store(&endpoint->since, told);
+    }
+    atomic_store(&endpoint->known, DIBS__KNOWN);
+    atomic_store(&endpoint->told, told);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
+    return moved;
+}
+
+void dibs__endpoint_untell(struct dibs__endpoint *endpoint, const struct dibs__error *why)
+{
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    endpoint->in_vain = *why;
+    endpoint->address_count = 0;
+    atomic_store(&endpoint->known, DIBS__KNOWN_IN_VAIN);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
+}
+
+bool dibs__endpoint_is_at(struct dibs__endpoint *endpoint, const char *host, unsigned port)
+{
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    bool same = endpoint->port == port && strcmp(endpoint->host, host) == 0;
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
+    return same;
 }

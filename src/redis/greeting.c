@@ -48,6 +48,22 @@ static bool runs_scripts(const struct dibs__link *link)
     return link->use == DIBS__LINK_COMMANDS;
 }
 
+static bool keeps_locks(const struct dibs__link *link)
+{
+    return link->use != DIBS__LINK_SENTINEL;
+}
+
+/* The sentinels may be wrong, or late. */
+static bool must_be_master(const struct dibs__link *link)
+{
+    return keeps_locks(link) && link->endpoint->url.kind == DIBS__URL_SENTINEL;
+}
+
+static bool tells_of_replication(const struct dibs__link *link)
+{
+    return runs_scripts(link) || must_be_master(link);
+}
+
 static bool needs_select(const struct dibs__link *link)
 {
     return runs_scripts(link) && link->endpoint->url.db != 0;
@@ -169,9 +185,26 @@ static bool take_time(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-static bool take_replication_id(struct dibs__link *link, const redisReply *reply)
+static enum dibs__role role_of(const char *name)
 {
+    return strncmp(name, "master", strlen("master")) == 0 ? DIBS__ROLE_MASTER : DIBS__ROLE_REPLICA;
+}
+
+static bool take_role(struct dibs__link *link, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_STRING)
+        link->greeting.role = role_of(reply->element[0]->str);
+    return true;
+}
+
+/* The role counts where ROLE did not tell it. */
+static bool take_replication(struct dibs__link *link, const redisReply *reply)
+{
+    const char *role = info_of(reply, "role:");
+
     take_id(link->replication_id, reply, "master_replid:");
+    if (role && must_be_master(link) && link->greeting.role == DIBS__ROLE_UNKNOWN)
+        link->greeting.role = role_of(role);
     return true;
 }
 
@@ -230,11 +263,12 @@ static const struct command greeting[] = {
     {FIRST, "AUTH", {"AUTH", USER, PASSWORD}, 0, has_credentials, always, NULL},
     {FIRST, "SELECT", {"SELECT", DATABASE}, 0, needs_select, always, NULL},
     {FIRST, "CLIENT SETNAME", {"CLIENT", "SETNAME", CLIENT_NAME}, 0, NULL, unless_optional, NULL},
-    {FIRST, "CLIENT ID", {"CLIENT", "ID"}, 0, NULL, unless_optional, take_client},
-    {FIRST, "INFO", {"INFO", "server"}, 0, NULL, unless_optional, take_server},
-    {FIRST, "CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, NULL, unless_optional, take_may_kill},
+    {FIRST, "CLIENT ID", {"CLIENT", "ID"}, 0, keeps_locks, unless_optional, take_client},
+    {FIRST, "INFO", {"INFO", "server"}, 0, keeps_locks, unless_optional, take_server},
+    {FIRST, "CLIENT KILL", {"CLIENT", "KILL", "ID", NOBODYS_ID}, 0, keeps_locks, unless_optional, take_may_kill},
+    {FIRST, "ROLE", {"ROLE"}, 0, must_be_master, unless_optional, take_role},
     {FIRST, "TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
-    {FIRST, "INFO", {"INFO", "replication"}, 0, runs_scripts, unless_optional, take_replication_id},
+    {FIRST, "INFO", {"INFO", "replication"}, 0, tells_of_replication, unless_optional, take_replication},
     {FIRST, "SCRIPT EXISTS", {"SCRIPT", "EXISTS", SHAS}, 0, runs_scripts, unless_forbidden, take_scripts},
     {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_forbidden, take_no_eval},
     {FIRST, "PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
@@ -362,6 +396,22 @@ static dibs_status take_answer(struct dibs__link *link, const struct command *co
     return good ? DIBS_OK : error->status;
 }
 
+/* All of the first moment has been answered. */
+static dibs_status check_role(const struct dibs__link *link, struct dibs__error *error)
+{
+    char host[DIBS__HOST_MAX];
+
+    if (!must_be_master(link) || link->greeting.role == DIBS__ROLE_MASTER)
+        return DIBS_OK;
+    if (link->greeting.role == DIBS__ROLE_UNKNOWN)
+        return dibs__error_set(error, DIBS_DENIED,
+                               "whether the server is the master %s is not known: it refused both ROLE and INFO",
+                               link->endpoint->url.shown);
+    dibs__endpoint_host(link->endpoint, host);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s: the server that was named, at %s, is not a master",
+                           link->endpoint->url.shown, host);
+}
+
 dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error)
 {
     const struct command *command;
@@ -372,12 +422,14 @@ dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *err
     while (status == DIBS_OK && complete && (command = awaited(link))) {
         if (command->moment == LATER && link->state == DIBS__LINK_GREETING) {
             link->state = DIBS__LINK_FOLLOWING;
-            return say_all(link, LATER, error);
+            return check_role(link, error) == DIBS_OK ? say_all(link, LATER, error) : error->status;
         }
         status = take_answer(link, command, &complete, error);
         if (status == DIBS_OK && complete)
             advance(link);
     }
+    if (status == DIBS_OK && complete)
+        status = check_role(link, error);
     if (status == DIBS_OK && complete)
         link->state = DIBS__LINK_READY;
     return status;

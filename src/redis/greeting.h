@@ -15,11 +15,19 @@
 
 struct dibs__link;
 
+/* What is known of the part that a server plays in its replication. */
+enum dibs__role {
+    DIBS__ROLE_UNKNOWN, /* the account may not ask */
+    DIBS__ROLE_MASTER,
+    DIBS__ROLE_REPLICA, /* or any other that takes no writes */
+};
+
 /* The connecting thread's. Which answer comes next; all zero: the first. */
 struct dibs__greeting {
-    size_t command; /* its place in the table */
-    int round;      /* of a command that is said once for each script: which script */
-    bool no_eval;   /* the account may not use EVAL, so the server must be given the scripts */
+    size_t command;       /* its place in the table */
+    int round;            /* of a command that is said once for each script: which script */
+    bool no_eval;         /* the account may not use EVAL, so the server must be given the scripts */
+    enum dibs__role role; /* only of a server that sentinels named */
 };
 
 /* Writes the greeting to the link's `out`. Requires a link that has just connected. */

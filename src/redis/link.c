@@ -22,6 +22,7 @@ struct dibs__link *dibs__link_start(struct dibs__endpoint *endpoint, enum dibs__
     }
     if (before)
         link->before = *before;
+    link->id.told = atomic_load(&endpoint->told);
     link->transport = endpoint->transport->open(endpoint, error);
     if (link->transport)
         return link;
@@ -84,7 +85,15 @@ dibs_status dibs__link_step(struct dibs__link *link, int64_t now, int64_t until,
         if (dibs__greeting_begin(link, now, error) != DIBS_OK)
             return error->status;
     }
-    return go_on_greeting(link, error);
+    if (go_on_greeting(link, error) != DIBS_OK)
+        return error->status;
+    return link->state == DIBS__LINK_READY && dibs__link_is_outdated(link) ? dibs__link_outdated(link, error) : DIBS_OK;
+}
+
+dibs_status dibs__link_outdated(const struct dibs__link *link, struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "the sentinels name another server as %s",
+                           link->endpoint->url.shown);
 }
 
 struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline)

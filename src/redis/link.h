@@ -26,11 +26,13 @@ struct dibs__link_id {
     int64_t client;                /* CLIENT ID; 0: not known */
     char run_id[DIBS__RUN_ID + 1]; /* of the server's process; "": not known */
     bool may_kill;                 /* the server lets the account use CLIENT KILL */
+    uint64_t told;                 /* the number of what a finder had told when the link was begun; 0: nothing */
 };
 
 enum dibs__link_use {
     DIBS__LINK_COMMANDS,      /* runs scripts, in the database of the URL */
     DIBS__LINK_SUBSCRIPTIONS, /* selects no database and runs no scripts */
+    DIBS__LINK_SENTINEL,      /* to a sentinel, which keeps no locks */
 };
 
 enum dibs__link_state {
@@ -109,6 +111,19 @@ uint64_t dibs__link_server(const struct dibs__link *link);
  * must carry the time after which the server is to ignore it.
  */
 bool dibs__link_can_be_ended(const struct dibs__link_id *id);
+
+/*
+ * Whether the server of the link has been replaced by another since: a finder
+ * told so. The link is to be given up, though the server may still answer. Any
+ * thread, as long as the link is not freed.
+ */
+static inline bool dibs__link_is_outdated(const struct dibs__link *link)
+{
+    return dibs__endpoint_has_moved(link->endpoint, link->id.told);
+}
+
+/* The error of a link that is outdated; its status. */
+dibs_status dibs__link_outdated(const struct dibs__link *link, struct dibs__error *error);
 
 /* Of the transport: see transport.h. */
 long dibs__link_send(struct dibs__link *link, const char *bytes, size_t size, struct dibs__error *error);

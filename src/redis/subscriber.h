@@ -93,4 +93,7 @@ void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__e
 void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline);
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now);
 
+/* The scheduler's: the server is elsewhere now, so a try that was put off is to be made at once. */
+void dibs__subscriber_hurry(struct dibs__subscriber *subscriber);
+
 #endif

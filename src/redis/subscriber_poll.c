@@ -196,7 +196,8 @@ static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64
 /* Whether the subscription is to end, as far as is known without the reading role. */
 static bool is_over(struct dibs__subscriber *subscriber)
 {
-    return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 || atomic_load(&subscriber->broken);
+    return atomic_load_explicit(&subscriber->serial, memory_order_relaxed) == 0 || atomic_load(&subscriber->broken) ||
+           dibs__link_is_outdated(subscriber->link);
 }
 
 static bool is_to_ask_for_changes(const struct dibs__subscriber *subscriber)
@@ -242,7 +243,7 @@ static void go_on_listening(struct dibs__subscriber *subscriber, short ready, in
 /* When the next try is due. Requires that none is going on. */
 static int64_t next_try(const struct dibs__subscriber *subscriber)
 {
-    if (!atomic_load(&subscriber->wanted))
+    if (!atomic_load(&subscriber->wanted) || dibs__endpoint_is_awaited(subscriber->endpoint))
         return DIBS__NEVER;
     return atomic_load(&subscriber->awaited) ? subscriber->awaited_at : subscriber->connector.next_at;
 }
@@ -315,6 +316,12 @@ void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollf
     } else {
         *deadline = next_try(subscriber);
     }
+}
+
+void dibs__subscriber_hurry(struct dibs__subscriber *subscriber)
+{
+    if (!subscriber->standing)
+        subscriber->connector.next_at = subscriber->awaited_at = 0;
 }
 
 bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t *serial, int64_t *client)

@@ -223,7 +223,6 @@ static const struct url_case {
      "path", "path"},
     /* Not built yet. */
     {"rediss://127.0.0.1", "rediss", "TLS"},
-    {"redis-sentinel://127.0.0.1/main", "entinel", "entinel"},
     {"redis-cluster://127.0.0.1", "luster", "luster"},
 };
 

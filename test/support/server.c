@@ -99,7 +99,7 @@ static bool launch(server *s)
                           DATABASES, s->options.password ? "requirepass " : "",
                           s->options.password ? s->options.password : "", s->options.config ? s->options.config : "");
     assert_in_range(length, 0, sizeof config - 1);
-    s->pid = redis_launch(s->folder, config);
+    s->pid = (s->options.sentinel ? redis_launch_sentinel : redis_launch)(s->folder, config);
     assert_true(s->pid > 0);
     if (!wait_until(answers, s, LIMIT_MS)) {
         redis_show_log(s->folder);
@@ -131,6 +131,7 @@ server *server_start(const server_options *options)
     snprintf(s->url, sizeof s->url, "unix://%s", s->socket_path);
     if (options) {
         s->options.tcp = options->tcp;
+        s->options.sentinel = options->sentinel;
         s->options.config = copy_text(options->config);
         s->options.password = copy_text(options->password);
     }
@@ -211,10 +212,20 @@ void server_stop(server *s)
 
 /* ---------------------------------------------------------------- commands */
 
+/* A server that becomes a replica on a sentinel's word ends all connections. */
+static void drop_what_was_closed(server *s)
+{
+    char byte;
+
+    if (s->admin && recv(s->admin->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        drop_admin(s);
+}
+
 static redisReply *send_format(server *s, const char *format, va_list arguments)
 {
     redisReply *reply;
 
+    drop_what_was_closed(s);
     if (!s->admin)
         s->admin = connect_admin(s);
     assert_that(s->admin != NULL, "no connection to the server");

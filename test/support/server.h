@@ -13,6 +13,7 @@ typedef struct server_options {
     bool tcp;             /* also on a free port of 127.0.0.1; url is then redis:// */
     const char *config;   /* lines for redis.conf, after the default ones */
     const char *password; /* sets requirepass; the test's own commands use it; not in url */
+    bool sentinel;        /* in sentinel mode: what sentinels.h starts */
 } server_options;
 
 typedef struct server {

@@ -62,7 +62,27 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     }
     sooner(deadline, dibs__retractions_deadline(store->retractions));
     sooner(deadline, dibs__tracking_deadline(&store->tracking));
-    return store->channel_count + 2;
+    if (!store->sentinel)
+        return store->channel_count + 2;
+    dibs__sentinel_interest(store->sentinel, &fds[store->channel_count + 2], &until);
+    sooner(deadline, until);
+    return store->channel_count + 3;
+}
+
+/* What the sentinels say comes first: connections to another server than the master are given up. */
+static void attend_sentinel(struct dibs__redis_store *store, int64_t now)
+{
+    uint64_t told = store->told;
+
+    if (store->sentinel)
+        dibs__sentinel_attend(store->sentinel, now);
+    store->told = atomic_load(&store->endpoint.told);
+    if (store->told == told)
+        return;
+    dibs__subscriber_hurry(store->subscriber);
+    dibs__channel_hurry(store->background);
+    for (size_t i = 0; i < store->channel_count; i++)
+        dibs__channel_hurry(store->channels[i]);
 }
 
 static void look_for_another_server(struct dibs__redis_store *store)
@@ -106,6 +126,8 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     struct dibs__redis_store *store = dibs__redis_of(base);
     int64_t now = dibs__now(store->config.clock);
 
+    DIBS__REQUIRE(count >= store->channel_count + 2);
+    attend_sentinel(store, now);
     dibs__subscriber_attend(store->subscriber, fds[0].revents, now);
     dibs__channel_attend(store->background, true, fds[1].revents, now);
     if (atomic_exchange(&store->reopened, false)) {
@@ -113,8 +135,8 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
         dibs__channel_hurry(store->background);
     }
     dibs__tracking_attend(store, now);
-    for (size_t i = 2; i < count; i++)
-        dibs__channel_attend(store->channels[i - 2], false, fds[i].revents, now);
+    for (size_t i = 0; i < store->channel_count; i++)
+        dibs__channel_attend(store->channels[i], false, fds[i + 2].revents, now);
     if (atomic_exchange(&store->doubted, false))
         try_idle_channels(store);
     dibs__retractions_attend(store->retractions, store->background);
@@ -144,6 +166,7 @@ static void close_redis(struct dibs__store *base)
     dibs__retractions_free(store->retractions);
     dibs__lock_calls_free(store);
     dibs__tracking_free(&store->tracking);
+    dibs__sentinel_free(store->sentinel);
     dibs__endpoint_free(&store->endpoint);
     pthread_cond_destroy(&store->exclusive_freed);
     dibs__mutex_destroy(&store->reach_mutex);
@@ -194,6 +217,25 @@ static const struct dibs__store_ops redis_ops = {
     .close = close_redis,
 };
 
+/* The sentinels, where the URL names any. False: no memory. */
+static bool make_sentinel(struct dibs__redis_store *store)
+{
+    const struct dibs__store_config *config = &store->config;
+
+    if (store->endpoint.url.kind != DIBS__URL_SENTINEL)
+        return true;
+    store->sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){
+        .master = &store->endpoint,
+        .user = config->access ? config->access->sentinel_user : NULL,
+        .password = config->access ? config->access->sentinel_password : NULL,
+        .clock = config->clock,
+        .connect_timeout_ms = config->connect_timeout_ms,
+        .wake = config->listener.wake,
+        .context = config->listener.context,
+    });
+    return store->sentinel != NULL;
+}
+
 static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
@@ -215,7 +257,7 @@ static bool make_parts(struct dibs__redis_store *store)
             return false;
         store->channels[store->channel_count] = channel;
     }
-    return store->subscriber && store->retractions && store->background;
+    return store->subscriber && store->retractions && store->background && make_sentinel(store);
 }
 
 static void name_client(struct dibs__endpoint *endpoint, const char *name)
@@ -264,11 +306,9 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
 
     if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
         return error->status;
-    if (url.tls || url.kind != DIBS__URL_SERVER) {
+    if (url.tls || url.kind == DIBS__URL_CLUSTER) {
         dibs__error_set(error, DIBS_INVALID, "URL: %s is not supported by this version of dibs",
-                        url.tls                          ? "TLS"
-                        : url.kind == DIBS__URL_SENTINEL ? "Sentinel"
-                                                         : "Cluster");
+                        url.tls ? "TLS" : "Cluster");
         dibs__url_free(&url);
         return error->status;
     }
@@ -277,7 +317,7 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
         dibs__url_free(&url);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
     }
-    store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE};
+    store->store = (struct dibs__store){&redis_ops, 3 + DIBS__SHARED + DIBS__EXCLUSIVE};
     store->config = *config;
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;

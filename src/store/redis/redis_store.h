@@ -19,6 +19,7 @@
 #define DIBS_STORE_REDIS_STORE_H
 
 #include "redis/call.h"
+#include "redis/sentinel.h"
 #include "redis/subscriber.h"
 #include "store/redis/keys.h"
 #include "store/redis/retractions.h"
@@ -41,6 +42,8 @@ struct dibs__redis_store {
     struct dibs__channel *background;      /* read-only after open; the scheduler thread's to use */
     struct dibs__retractions *retractions; /* read-only after open */
     struct dibs__subscriber *subscriber;   /* read-only after open */
+    struct dibs__sentinel *sentinel;       /* read-only after open; NULL: the URL has the address of the server */
+    uint64_t told;                         /* the scheduler thread's; what the sentinels had told when it looked last */
     struct dibs__tracking tracking;        /* has its own guards */
     struct dibs__mutex reach_mutex;
     atomic_bool down;                /* written under reach_mutex; the listener was told so */

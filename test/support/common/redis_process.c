@@ -64,7 +64,7 @@ static bool write_config(const char *path, const char *folder, const char *confi
 }
 
 /* In the child, which may have been a process with threads: only what a signal handler might call, too. */
-static void become_server(const char *config_path, int log_fd, pid_t parent)
+static void become_server(const char *config_path, bool sentinel, int log_fd, pid_t parent)
 {
     static const char *const names[] = {"redis-server", "valkey-server"};
     sigset_t none;
@@ -76,11 +76,11 @@ static void become_server(const char *config_path, int log_fd, pid_t parent)
     dup2(log_fd, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        execlp(names[i], names[i], config_path, (char *)NULL);
+        execlp(names[i], names[i], config_path, sentinel ? "--sentinel" : (char *)NULL, (char *)NULL);
     _exit(127);
 }
 
-pid_t redis_launch(const char *folder, const char *config)
+static pid_t launch(const char *folder, const char *config, bool sentinel)
 {
     char config_path[PATH_SIZE], log_path[PATH_SIZE];
     pid_t parent = getpid();
@@ -94,9 +94,19 @@ pid_t redis_launch(const char *folder, const char *config)
         return -1;
     pid_t pid = fork();
     if (pid == 0)
-        become_server(config_path, log_fd, parent);
+        become_server(config_path, sentinel, log_fd, parent);
     close(log_fd);
     return pid;
+}
+
+pid_t redis_launch(const char *folder, const char *config)
+{
+    return launch(folder, config, false);
+}
+
+pid_t redis_launch_sentinel(const char *folder, const char *config)
+{
+    return launch(folder, config, true);
 }
 
 void redis_show_log(const char *folder)

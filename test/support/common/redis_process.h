@@ -25,6 +25,9 @@ void remove_folder(const char *folder);
  */
 pid_t redis_launch(const char *folder, const char *config);
 
+/* The same in sentinel mode. */
+pid_t redis_launch_sentinel(const char *folder, const char *config);
+
 /* Copies the log to standard error. */
 void redis_show_log(const char *folder);
 

@@ -1,0 +1,156 @@
+#include "redis/sentinel_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------- the driving role */
+
+static void take_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(sentinel_mutex)
+{
+    DIBS__REQUIRE(!sentinel->driven);
+    sentinel->driven = true;
+}
+
+static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(sentinel_mutex)
+{
+    sentinel->driven = false;
+    pthread_cond_broadcast(&sentinel->changed);
+}
+
+void dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline)
+{
+    *fd = (struct pollfd){.fd = -1};
+    *deadline = DIBS__NEVER;
+    sentinel_mutex_lock(&sentinel->mutex);
+    if (!sentinel->driven)
+        dibs__sentinel_poll(sentinel, fd, deadline);
+    sentinel_mutex_unlock(&sentinel->mutex);
+}
+
+void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now)
+{
+    sentinel_mutex_lock(&sentinel->mutex);
+    bool mine = !sentinel->driven;
+    if (mine)
+        take_driving(sentinel);
+    sentinel_mutex_unlock(&sentinel->mutex);
+    if (!mine)
+        return;
+    dibs__sentinel_step(sentinel, now);
+    sentinel_mutex_lock(&sentinel->mutex);
+    leave_driving(sentinel);
+    sentinel_mutex_unlock(&sentinel->mutex);
+}
+
+/* ---------------------------------------------------------- waiting for the master */
+
+static bool is_told(const struct dibs__sentinel *sentinel, uint64_t after)
+{
+    return atomic_load(&sentinel->master->known) == DIBS__KNOWN && atomic_load(&sentinel->master->told) > after;
+}
+
+/* The calling thread's, which has the role: at least one step, until there is news or the deadline has passed. */
+static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned failures, int64_t deadline)
+    DIBS__EXCLUDES(sentinel_mutex)
+{
+    const struct dibs__clock *clock = sentinel->clock;
+
+    for (;;) {
+        int64_t now = dibs__now(clock), until;
+        struct pollfd fd;
+        dibs__sentinel_step(sentinel, now);
+        if (is_told(sentinel, after) || atomic_load(&sentinel->failures) != failures || now >= deadline)
+            return;
+        dibs__sentinel_poll(sentinel, &fd, &until);
+        clock->poll(clock, &fd, 1, until < deadline ? until : deadline);
+    }
+}
+
+/* Lets go of the mutex while it drives or sleeps. */
+static dibs_status wait_for_news(struct dibs__sentinel *sentinel, uint64_t after, int64_t deadline,
+                                 struct dibs__error *error) DIBS__REQUIRES(sentinel_mutex)
+{
+    unsigned failures = atomic_load(&sentinel->failures);
+    bool driven = false;
+
+    while (!is_told(sentinel, after)) {
+        if (atomic_load(&sentinel->failures) != failures) {
+            *error = sentinel->failure;
+            return error->status;
+        }
+        if ((driven || sentinel->driven) && dibs__now(sentinel->clock) >= deadline)
+            return dibs__error_set(error, DIBS_TIMEOUT, "%s was not named in time", sentinel->master->url.shown);
+        if (sentinel->driven) {
+            sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->mutex, deadline);
+            continue;
+        }
+        take_driving(sentinel);
+        sentinel_mutex_unlock(&sentinel->mutex);
+        drive(sentinel, after, failures, deadline);
+        sentinel_mutex_lock(&sentinel->mutex);
+        leave_driving(sentinel);
+        driven = true;
+    }
+    return DIBS_OK;
+}
+
+static dibs_status await_master(void *context, uint64_t after, int64_t deadline, struct dibs__error *error)
+{
+    struct dibs__sentinel *sentinel = context;
+
+    if (is_told(sentinel, after))
+        return DIBS_OK;
+    sentinel_mutex_lock(&sentinel->mutex);
+    dibs_status status = wait_for_news(sentinel, after, deadline, error);
+    sentinel_mutex_unlock(&sentinel->mutex);
+    sentinel->config.wake(sentinel->config.context);
+    return status;
+}
+
+static void doubt_master(void *context)
+{
+    struct dibs__sentinel *sentinel = context;
+
+    sentinel->config.wake(sentinel->config.context);
+}
+
+/* ----------------------------------------------------------------- lifecycle */
+
+struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *config)
+{
+    struct dibs__sentinel *sentinel = calloc(1, sizeof *sentinel);
+
+    if (!sentinel)
+        return NULL;
+    sentinel->master = config->master;
+    sentinel->clock = config->clock;
+    sentinel->config = *config;
+    sentinel->next = DIBS__ASKS_NOTHING;
+    sentinel->pauses.first_ms = DIBS__SENTINEL_PAUSE_MS;
+    if (!dibs__sentinel_hosts_init(&sentinel->hosts, config->master, config->user, config->password) ||
+        dibs__mutex_init(&sentinel->mutex) != 0)
+        goto no_mutex;
+    if (dibs__cond_init(&sentinel->changed) != 0)
+        goto no_cond;
+    sentinel->config.user = sentinel->config.password = NULL;
+    config->master->finder = (struct dibs__finder){sentinel, await_master, doubt_master};
+    return sentinel;
+no_cond:
+    dibs__mutex_destroy(&sentinel->mutex);
+no_mutex:
+    dibs__sentinel_hosts_free(&sentinel->hosts);
+    free(sentinel);
+    return NULL;
+}
+
+void dibs__sentinel_free(struct dibs__sentinel *sentinel)
+{
+    if (!sentinel)
+        return;
+    dibs__link_free(sentinel->link);
+    dibs__connector_free(&sentinel->connector);
+    dibs__sentinel_hosts_free(&sentinel->hosts);
+    pthread_cond_destroy(&sentinel->changed);
+    dibs__mutex_destroy(&sentinel->mutex);
+    free(sentinel);
+}

@@ -1,0 +1,45 @@
+/*
+ * Finds the master of a redis-sentinel:// URL: asks the sentinels in turn, and
+ * stays subscribed to +switch-master at the one that answered.
+ *
+ * One sentinel is connected to at a time. Each is asked in one write for the
+ * master's address and for the other sentinels, and to subscribe; so no switch
+ * is missed in between. A sentinel is asked again when it tells of a switch,
+ * and after some seconds of silence. Where what was told led to no master
+ * (dibs__endpoint_doubt), or the sentinel is lost, a round begins: the next
+ * sentinels are asked, until one answers. After a doubt, a sentinel that names
+ * the same server as before counts only once all have been asked. Between two
+ * rounds there is a pause that grows while they lead to no link, so sentinels
+ * are asked at most some ten times in a second, and soon once in a second.
+ *
+ * What a sentinel says is only where to look: a link finds out by ROLE whether
+ * the server is a master (greeting.c).
+ */
+#ifndef DIBS_REDIS_SENTINEL_H
+#define DIBS_REDIS_SENTINEL_H
+
+#include <poll.h>
+
+#include "base/clock.h"
+#include "redis/endpoint.h"
+
+struct dibs__sentinel_config {
+    struct dibs__endpoint *master;   /* has the URL; its finder is set; outlives the sentinels' object */
+    const char *user, *password;     /* of the sentinels; NULL: none */
+    const struct dibs__clock *clock; /* outlives it */
+    uint32_t connect_timeout_ms;     /* shared by the sentinels of a round */
+    void (*wake)(void *context);     /* any thread: interest has changed */
+    void *context;
+};
+
+struct dibs__sentinel;
+
+/* Strings are copied. NULL: no memory. */
+struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *config);
+void dibs__sentinel_free(struct dibs__sentinel *sentinel); /* no thread is inside; NULL is fine */
+
+/* The scheduler's, as those of a channel (channel.h). */
+void dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline);
+void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now);
+
+#endif

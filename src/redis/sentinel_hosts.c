@@ -1,0 +1,118 @@
+#include "redis/sentinel_hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void free_host(struct dibs__sentinel_host *host)
+{
+    dibs__endpoint_free(&host->endpoint);
+    free(host);
+}
+
+/* A copy of a text that may be missing. False: no memory. */
+static bool copy_text(char **out, const char *text)
+{
+    *out = text ? strdup(text) : NULL;
+    return *out || !text;
+}
+
+/* The URL of one sentinel. False: no memory. */
+static bool make_url(struct dibs__url *out, const char *name, unsigned port, bool tls, const char *user,
+                     const char *password)
+{
+    *out = (struct dibs__url){.kind = DIBS__URL_SERVER, .tls = tls, .hosts = calloc(1, sizeof *out->hosts)};
+    snprintf(out->shown, sizeof out->shown, strchr(name, ':') ? "[%.120s]:%u" : "%.120s:%u", name, port);
+    if (!out->hosts)
+        return false;
+    out->host_count = 1;
+    out->hosts[0].port = port;
+    return copy_text(&out->hosts[0].name, name) && copy_text(&out->user, user) &&
+           copy_text(&out->password, password ? password
+                                     : user   ? ""
+                                              : NULL);
+}
+
+/* Of a sentinel that is let in as `like` is, or with those credentials. NULL: no memory. */
+static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, const char *name, unsigned port,
+                                            const char *user, const char *password)
+{
+    struct dibs__sentinel_host *host = calloc(1, sizeof *host);
+    struct dibs__url url = {0};
+
+    if (!host || !make_url(&url, name, port, like->url.tls, user, password) ||
+        !dibs__endpoint_init(&host->endpoint, &url)) {
+        dibs__url_free(&url);
+        free(host);
+        return NULL;
+    }
+    host->endpoint.transport = like->transport;
+    host->endpoint.commands = like->commands;
+    host->endpoint.errors = like->errors;
+    memcpy(host->endpoint.client_name, like->client_name, sizeof like->client_name);
+    return host;
+}
+
+bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct dibs__endpoint *master,
+                               const char *user, const char *password)
+{
+    const struct dibs__url *url = &master->url;
+
+    hosts->room = url->host_count + DIBS__SENTINELS_LEARNED;
+    hosts->hosts = calloc(hosts->room, sizeof(struct dibs__sentinel_host *));
+    for (size_t i = 0; hosts->hosts && i < url->host_count; i++) {
+        struct dibs__sentinel_host *host = new_host(master, url->hosts[i].name, url->hosts[i].port, user, password);
+        if (!host)
+            return false;
+        host->given = true;
+        hosts->hosts[hosts->count++] = host;
+    }
+    hosts->given = hosts->count;
+    return hosts->hosts != NULL;
+}
+
+void dibs__sentinel_hosts_free(struct dibs__sentinel_hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        free_host(hosts->hosts[i]);
+    free(hosts->hosts);
+    memset(hosts, 0, sizeof *hosts);
+}
+
+void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        hosts->hosts[i]->fault = DIBS__FAULT_NONE;
+}
+
+static const struct {
+    const char *text;
+    dibs_status status;
+} faults[] = {
+    [DIBS__FAULT_NONE] = {"was not asked", DIBS_UNAVAILABLE},
+    [DIBS__FAULT_UNREACHED] = {"can't be reached", DIBS_UNAVAILABLE},
+    [DIBS__FAULT_SILENT] = {"does not answer", DIBS_UNAVAILABLE},
+    [DIBS__FAULT_DENIED] = {"refused the credentials of the sentinels", DIBS_DENIED},
+    [DIBS__FAULT_UNKNOWN] = {"does not know that name", DIBS_UNAVAILABLE},
+    [DIBS__FAULT_NO_SENTINEL] = {"does not answer as a sentinel does", DIBS_UNAVAILABLE},
+    [DIBS__FAULT_NO_MEMORY] = {"was not asked, for lack of memory or descriptors", DIBS_NO_MEMORY},
+};
+
+dibs_status dibs__sentinel_hosts_tell(const struct dibs__sentinel_hosts *hosts, const char *master,
+                                      struct dibs__error *error)
+{
+    char text[DIBS__DETAIL_MAX];
+    dibs_status status = DIBS_UNAVAILABLE;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < hosts->count; i++) {
+        const struct dibs__sentinel_host *host = hosts->hosts[i];
+        int more = snprintf(text + used, sizeof text - used, "%s%s %s", i ? ", " : "", host->endpoint.url.shown,
+                            faults[host->fault].text);
+        used += (size_t)more < sizeof text - used ? (size_t)more : sizeof text - used - 1;
+        if (faults[host->fault].status != DIBS_UNAVAILABLE)
+            status = faults[host->fault].status;
+    }
+    return dibs__error_set(error, status, "no sentinel names the master %.64s: %s", master, text);
+}

@@ -1,0 +1,168 @@
+/* The questions to one sentinel, and what it answers. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/reply.h"
+#include "redis/sentinel_parts.h"
+
+#define SWITCHES "+switch-master" /* the channel on which a sentinel tells of another master */
+
+/* ------------------------------------------------------------------- asking */
+
+static bool say(struct dibs__sentinel *sentinel, const char *first, const char *second, const char *third)
+{
+    const char *words[] = {first, second, third};
+    size_t sizes[3] = {strlen(first), second ? strlen(second) : 0, third ? strlen(third) : 0};
+
+    atomic_fetch_add_explicit(sentinel->link->endpoint->commands, 1, memory_order_relaxed);
+    return dibs__buffer_command(&sentinel->link->out, third ? 3 : second ? 2 : 1, words, sizes);
+}
+
+/*
+ * A client that is subscribed may ask nothing else, so the subscription ends
+ * and begins again. In one write: what happens in between is told afterwards, or
+ * shows in the answers.
+ */
+dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__error *error)
+{
+    const char *name = sentinel->master->url.master_name;
+    bool unsubscribes = sentinel->subscribed;
+
+    DIBS__REQUIRE(sentinel->link && sentinel->next == DIBS__ASKS_NOTHING);
+    sentinel->host[0] = '\0';
+    sentinel->switched = sentinel->subscribed = false;
+    sentinel->next = unsubscribes ? DIBS__ASKS_UNSUBSCRIBE : DIBS__ASKS_MASTER;
+    if ((unsubscribes && !say(sentinel, "UNSUBSCRIBE", SWITCHES, NULL)) ||
+        !say(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", name) || !say(sentinel, "SENTINEL", "SENTINELS", name) ||
+        !say(sentinel, "SUBSCRIBE", SWITCHES, NULL))
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+    return dibs__link_send_out(sentinel->link, error);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static bool is_text(const redisReply *reply, const char *text)
+{
+    return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
+}
+
+/* An event of the subscription: its name, the channel, and something of that type. */
+static bool is_event(const redisReply *reply, const char *event, int type)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 && is_text(reply->element[0], event) &&
+           is_text(reply->element[1], SWITCHES) && reply->element[2]->type == type;
+}
+
+/* "NAME OLD-HOST OLD-PORT NEW-HOST NEW-PORT". Only whether the name is ours counts: the sentinel is asked again. */
+static bool is_about(const char *master, const char *message)
+{
+    size_t size = strlen(master);
+
+    return strncmp(message, master, size) == 0 && message[size] == ' ';
+}
+
+/* The name of a host, or an address. */
+static bool is_host(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_STRING || reply->len == 0 || (size_t)reply->len >= DIBS__HOST_MAX)
+        return false;
+    for (const char *c = reply->str; c < reply->str + reply->len; c++)
+        if (!isalnum((unsigned char)*c) && (*c == '\0' || !strchr("-._:%", *c)))
+            return false;
+    return true;
+}
+
+/* 0: that is no port. */
+static unsigned port_of(const redisReply *reply)
+{
+    unsigned long port = 0;
+
+    if (reply->type != REDIS_REPLY_STRING || reply->len == 0 || reply->len > 5)
+        return 0;
+    for (const char *c = reply->str; c < reply->str + reply->len; c++) {
+        if (!isdigit((unsigned char)*c))
+            return 0;
+        port = port * 10 + (unsigned long)(*c - '0');
+    }
+    return port <= 65535 ? (unsigned)port : 0;
+}
+
+static dibs_status no_sentinel(const struct dibs__sentinel *sentinel, struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does",
+                           sentinel->link->endpoint->url.shown);
+}
+
+/* Where nothing is noted, the sentinel does not know the master. */
+static dibs_status take_master(struct dibs__sentinel *sentinel, const redisReply *reply, struct dibs__error *error)
+{
+    if (reply->type == REDIS_REPLY_ERROR)
+        return dibs__reply_refusal(error, reply, sentinel->link->endpoint->url.shown,
+                                   "SENTINEL GET-MASTER-ADDR-BY-NAME");
+    if (reply->type == REDIS_REPLY_NIL)
+        return DIBS_OK;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_host(reply->element[0]) ||
+        port_of(reply->element[1]) == 0)
+        return no_sentinel(sentinel, error);
+    memcpy(sentinel->host, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
+    sentinel->port = port_of(reply->element[1]);
+    return DIBS_OK;
+}
+
+/* Where the account may not subscribe, the sentinel is asked again more often. */
+static dibs_status take_subscription(struct dibs__sentinel *sentinel, const redisReply *reply,
+                                     struct dibs__error *error)
+{
+    sentinel->subscribed = is_event(reply, "subscribe", REDIS_REPLY_INTEGER);
+    return sentinel->subscribed || reply->type == REDIS_REPLY_ERROR ? DIBS_OK : no_sentinel(sentinel, error);
+}
+
+static dibs_status take(struct dibs__sentinel *sentinel, const redisReply *reply, struct dibs__error *error)
+{
+    if (reply->type == REDIS_REPLY_ERROR)
+        atomic_fetch_add_explicit(sentinel->link->endpoint->errors, 1, memory_order_relaxed);
+    if (is_event(reply, "message", REDIS_REPLY_STRING)) {
+        if (is_about(sentinel->master->url.master_name, reply->element[2]->str))
+            sentinel->switched = true;
+        return DIBS_OK;
+    }
+    switch (sentinel->next) {
+    case DIBS__ASKS_UNSUBSCRIBE:
+        sentinel->next = DIBS__ASKS_MASTER;
+        return is_event(reply, "unsubscribe", REDIS_REPLY_INTEGER) ? DIBS_OK : no_sentinel(sentinel, error);
+    case DIBS__ASKS_MASTER:
+        sentinel->next = DIBS__ASKS_OTHERS;
+        return take_master(sentinel, reply, error);
+    case DIBS__ASKS_OTHERS:
+        sentinel->next = DIBS__ASKS_SUBSCRIBE;
+        return DIBS_OK;
+    case DIBS__ASKS_SUBSCRIBE:
+        sentinel->next = DIBS__ASKS_NOTHING;
+        return take_subscription(sentinel, reply, error);
+    case DIBS__ASKS_NOTHING:
+        break;
+    }
+    return no_sentinel(sentinel, error);
+}
+
+dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, int64_t now, struct dibs__error *error)
+{
+    redisReply *reply;
+
+    if (dibs__link_send_out(sentinel->link, error) != DIBS_OK)
+        return error->status;
+    long received = dibs__link_receive(sentinel->link, error);
+    if (received <= 0)
+        return received < 0 ? error->status : DIBS_OK;
+    sentinel->heard_at = now;
+    while (dibs__link_next_reply(sentinel->link, &reply, error) == DIBS_OK) {
+        if (!reply)
+            return DIBS_OK;
+        dibs_status status = take(sentinel, reply, error);
+        dibs__reply_free(reply);
+        if (status != DIBS_OK)
+            return status;
+    }
+    return error->status;
+}

@@ -1,0 +1,253 @@
+/* A master with replicas and sentinels of a test's own. */
+#include "support/sentinels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/common/redis_process.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define DOWN_AFTER_MS 300
+
+/* ------------------------------------------------------------ the processes */
+
+static server *start_data(const sentinels_options *options, const server *master)
+{
+    char config[256];
+    int used = snprintf(config, sizeof config, "repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
+
+    if (options->password)
+        used += snprintf(config + used, sizeof config - (size_t)used, "masterauth %s\n", options->password);
+    if (master)
+        snprintf(config + used, sizeof config - (size_t)used, "replicaof 127.0.0.1 %d\n", master->port);
+    return server_start(&(server_options){.tcp = true, .config = config, .password = options->password});
+}
+
+/*
+ * How often a sentinel looks, in ms: by default that is seconds. For four times the period of publishing, a sentinel
+ * that did not promote a replica leaves it a master; the one that did looks once in a second.
+ */
+static void hurry(server *sentinel)
+{
+    server_do(sentinel, "SENTINEL DEBUG INFO-PERIOD 200 PING-PERIOD 100 ASK-PERIOD 100 PUBLISH-PERIOD 500");
+}
+
+static server *start_sentinel(const sentinels_options *options, const server *master)
+{
+    char config[768];
+    int used = snprintf(config, sizeof config,
+                        "sentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 2\n"
+                        "sentinel down-after-milliseconds " SENTINEL_MASTER " %d\n"
+                        "sentinel failover-timeout " SENTINEL_MASTER " 3000\n",
+                        master->port, DOWN_AFTER_MS);
+
+    if (options->password)
+        used += snprintf(config + used, sizeof config - (size_t)used, "sentinel auth-pass " SENTINEL_MASTER " %s\n",
+                         options->password);
+    if (options->sentinel_password)
+        used += snprintf(config + used, sizeof config - (size_t)used, "sentinel sentinel-pass %s\n",
+                         options->sentinel_password);
+    snprintf(config + used, sizeof config - (size_t)used, "%s\n",
+             options->sentinel_config ? options->sentinel_config : "");
+    server *sentinel = server_start(
+        &(server_options){.tcp = true, .sentinel = true, .config = config, .password = options->sentinel_password});
+    hurry(sentinel);
+    return sentinel;
+}
+
+/* The field of SENTINEL MASTER; "" where it is not there. */
+static void field_of(server *sentinel, const char *field, char *out, size_t size)
+{
+    redisReply *reply = server_command(sentinel, "SENTINEL MASTER " SENTINEL_MASTER);
+
+    out[0] = '\0';
+    for (size_t i = 0; i + 1 < reply->elements; i += 2)
+        if (strcmp(reply->element[i]->str, field) == 0)
+            snprintf(out, size, "%s", reply->element[i + 1]->str);
+    freeReplyObject(reply);
+}
+
+static bool know_all(void *arg)
+{
+    sentinels *s = arg;
+    char replicas[16], others[16];
+
+    for (size_t i = 0; i < SENTINELS; i++) {
+        field_of(s->sentinels[i], "num-slaves", replicas, sizeof replicas);
+        field_of(s->sentinels[i], "num-other-sentinels", others, sizeof others);
+        if (atoi(replicas) != SENTINEL_DATA - 1 || atoi(others) != SENTINELS - 1)
+            return false;
+    }
+    return true;
+}
+
+void sentinels_url(const sentinels *s, char *out, size_t size, const char *order)
+{
+    int used = snprintf(out, size, "redis-sentinel://");
+
+    for (const char *c = order; *c; c++)
+        used += snprintf(out + used, size - (size_t)used, "%s127.0.0.1:%d", c == order ? "" : ",",
+                         s->sentinels[*c - '0']->port);
+    snprintf(out + used, size - (size_t)used, "/" SENTINEL_MASTER);
+}
+
+sentinels *sentinels_start(const sentinels_options *options)
+{
+    static const sentinels_options none;
+    sentinels *s = calloc(1, sizeof *s);
+
+    assert_true(s != NULL);
+    options = options ? options : &none;
+    for (size_t i = 0; i < SENTINEL_DATA; i++)
+        s->data[i] = start_data(options, s->data[0]);
+    sentinels_await_replicas(s, SENTINEL_DATA - 1);
+    for (size_t i = 0; i < SENTINELS; i++)
+        s->sentinels[i] = start_sentinel(options, s->data[0]);
+    assert_that(wait_until(know_all, s, LIMIT_MS), "the sentinels do not find each other");
+    sentinels_url(s, s->url, sizeof s->url, "012");
+    return s;
+}
+
+void sentinels_stop(sentinels *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < SENTINELS; i++)
+        server_stop(s->sentinels[i]);
+    for (size_t i = SENTINEL_DATA; i > 0; i--)
+        server_stop(s->data[i - 1]);
+    free(s);
+}
+
+/* ------------------------------------------------------------- who is master */
+
+static bool runs(const server *s)
+{
+    return s->pid != 0 && !s->paused;
+}
+
+server *sentinels_named_by(sentinels *s, size_t sentinel)
+{
+    redisReply *reply = server_command(s->sentinels[sentinel], "SENTINEL GET-MASTER-ADDR-BY-NAME " SENTINEL_MASTER);
+    server *named = NULL;
+
+    for (size_t i = 0; i < SENTINEL_DATA; i++)
+        if (reply->elements == 2 && atoi(reply->element[1]->str) == s->data[i]->port)
+            named = s->data[i];
+    freeReplyObject(reply);
+    assert_non_null(named);
+    return named;
+}
+
+/* On a connection for that alone, which may be ended: a sentinel ends all of a server whose role it changes. */
+static bool has_role(const server *s, const char *role)
+{
+    redisContext *context = redisConnectUnixWithTimeout(s->socket_path, (struct timeval){.tv_sec = LIMIT_MS / 1000});
+    redisReply *reply = NULL;
+
+    assert_non_null(context);
+    if (s->options.password && (reply = redisCommand(context, "AUTH %s", s->options.password)))
+        freeReplyObject(reply);
+    reply = context->err ? NULL : redisCommand(context, "ROLE");
+    bool has = reply && reply->elements > 0 && strcmp(reply->element[0]->str, role) == 0;
+    if (reply)
+        freeReplyObject(reply);
+    redisFree(context);
+    return has;
+}
+
+struct change {
+    sentinels *s;
+    const server *old;
+    server *new_one;
+};
+
+static bool has_changed(void *arg)
+{
+    struct change *change = arg;
+
+    change->new_one = NULL;
+    for (size_t i = 0; i < SENTINELS; i++) {
+        if (!runs(change->s->sentinels[i]))
+            continue;
+        server *named = sentinels_named_by(change->s, i);
+        if (named == change->old || (change->new_one && named != change->new_one))
+            return false;
+        change->new_one = named;
+    }
+    return change->new_one && runs(change->new_one) && has_role(change->new_one, "master");
+}
+
+server *sentinels_await_other(sentinels *s, const server *old)
+{
+    struct change change = {s, old, NULL};
+
+    if (wait_until(has_changed, &change, LIMIT_MS))
+        return change.new_one;
+    for (size_t i = 0; i < SENTINELS; i++)
+        redis_show_log(s->sentinels[i]->folder);
+    fail_msg("%s", "there is no other master");
+    return change.new_one;
+}
+
+/* A sentinel may say that none of the replicas is good yet, or that it is at one already. */
+static bool begins(void *arg)
+{
+    redisReply *reply = server_try(arg, "SENTINEL FAILOVER " SENTINEL_MASTER);
+    bool ok = reply->type == REDIS_REPLY_STATUS;
+
+    freeReplyObject(reply);
+    return ok;
+}
+
+static bool is_replica(void *arg)
+{
+    return has_role(arg, "slave");
+}
+
+server *sentinels_failover(sentinels *s)
+{
+    server *old = sentinels_named_by(s, 0);
+
+    assert_that(wait_until(begins, s->sentinels[0], LIMIT_MS), "the failover does not begin");
+    server *new_one = sentinels_await_other(s, old);
+    assert_that(wait_until(is_replica, old, LIMIT_MS), "the old master does not become a replica");
+    sentinels_await_replicas(s, SENTINEL_DATA - 1);
+    return new_one;
+}
+
+struct step {
+    server *master;
+    int count;
+};
+
+static bool are_in_step(void *arg)
+{
+    const struct step *step = arg;
+    redisReply *reply = server_command(step->master, "INFO replication");
+    int count = 0;
+
+    for (const char *at = reply->str; (at = strstr(at, "state=online")); at++)
+        count++;
+    freeReplyObject(reply);
+    return count >= step->count;
+}
+
+void sentinels_await_replicas(sentinels *s, int count)
+{
+    struct step step = {s->sentinels[0] ? sentinels_named_by(s, 0) : s->data[0], count};
+
+    assert_that(wait_until(are_in_step, &step, LIMIT_MS), "there are not %d replicas", count);
+}
+
+long long sentinels_asked(sentinels *s)
+{
+    long long asked = 0;
+
+    for (size_t i = 0; i < SENTINELS; i++)
+        if (runs(s->sentinels[i]))
+            asked += server_calls(s->sentinels[i], "sentinel|get-master-addr-by-name");
+    return asked;
+}
