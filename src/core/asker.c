@@ -197,7 +197,10 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
     struct dibs__lease *lease = find_lease(shard, hash, grant->name, sequence);
 
     if (lease && lease->asker) {
-        lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
+        if (grant->fence == 0)
+            lease->asker->hinted = true;
+        else
+            lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
         if (lease->asker->ear)
             dibs__ear_rouse(lease->asker->ear);
     }

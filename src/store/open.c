@@ -1,4 +1,5 @@
 #include "store/memory.h"
+#include "store/quorum/quorum.h"
 #include "store/redis/redis.h"
 #include "store/store.h"
 
@@ -10,7 +11,7 @@ dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_
 {
     *out = NULL;
     if (config->url_count > 1)
-        return dibs__error_set(error, DIBS_INVALID, "a quorum of stores is not supported by this version of dibs");
+        return dibs__quorum_open(out, config, error);
     if (strncasecmp(config->url, "mem:", 4) == 0)
         return dibs__memory_open(out, config, error);
     return dibs__redis_open(out, config, error);

@@ -138,8 +138,8 @@ struct dibs__raise {
 struct dibs__grant {
     const char *name, *token;
     uint64_t number; /* of the ask that proves the grant */
-    uint64_t fence;
-    bool confirm; /* the grant is not enough: the waiter is to ask again */
+    uint64_t fence;  /* 0: nothing was granted, but the lock may be free (bid.hint) */
+    bool confirm;    /* the grant is not enough: the waiter is to ask again */
 };
 
 /* The end of a hold in the store, and, where next is not NULL, an ask behind it in the same round trip. */
@@ -406,7 +406,8 @@ struct dibs__store_config {
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
-    uint32_t spin_us;                    /* how long a waiting thread polls at most; 0: not at all */
+    uint32_t lease_ms; /* of most leases; a quorum tells its masters how long leases may be. 0: not known */
+    uint32_t spin_us;  /* how long a waiting thread polls at most; 0: not at all */
     const struct dibs__node_hooks *node; /* the store is a node of a cluster (store/redis/redis.h); NULL: it is none */
     bool is_member; /* the store is one master of a quorum: asks are granted only where the master may vote */
     bool

@@ -1,0 +1,458 @@
+/* The quorum: opening, closing, the scheduler's part, and what the members tell. Lock discipline: quorum_parts.h. */
+#include "store/quorum/quorum.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "redis/url.h"
+#include "store/quorum/quorum_parts.h"
+
+#define REST_FIRST_MS 10 /* how long a member that failed rests at first */
+
+/* ----------------------------------------------------------------- sentences */
+
+dibs_status dibs__quorum_no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a lock");
+}
+
+dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answered, struct dibs__error *error)
+{
+    char why[DIBS__DETAIL_MAX / 2] = "";
+
+    if (error->status != DIBS_OK && error->status != DIBS_UNAVAILABLE)
+        return error->status;
+    if (error->status != DIBS_OK)
+        snprintf(why, sizeof why, ": %.*s", (int)sizeof why - 3, error->detail);
+    if (answered < q->majority)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%u of %zu masters answered, which is no majority%s", answered,
+                               q->count, why);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters may grant locks now%s", q->majority,
+                           q->count, why);
+}
+
+/* ------------------------------------------------------------------- counters */
+
+static void move(atomic_uint_fast64_t *from, atomic_uint_fast64_t *to)
+{
+    if (atomic_load_explicit(from, memory_order_relaxed) > 0)
+        atomic_fetch_add_explicit(to, atomic_exchange_explicit(from, 0, memory_order_relaxed), memory_order_relaxed);
+}
+
+void dibs__quorum_count(struct dibs__quorum *q, bool heard)
+{
+    struct dibs__counters *all = q->config.counters;
+
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__counters *its = &q->members[i].counters;
+        move(&its->commands, &all->commands);
+        move(&its->errors, &all->errors);
+        move(&its->reconnects, &all->reconnects);
+    }
+    if (heard)
+        atomic_store_explicit(&all->heard, dibs__quorum_now(q), memory_order_relaxed);
+}
+
+/* --------------------------------------------------------- what members tell */
+
+static struct dibs__quorum *of_member(void *context)
+{
+    return ((struct dibs__member *)context)->quorum;
+}
+
+static void on_wake(void *context)
+{
+    struct dibs__quorum *q = of_member(context);
+
+    q->config.listener.wake(q->config.listener.context);
+}
+
+static void on_wake_by(void *context, int64_t when)
+{
+    struct dibs__quorum *q = of_member(context);
+
+    q->config.listener.wake_by(q->config.listener.context, when);
+}
+
+/* A hint: the lock may be free at this master. Who holds it by now has it at a majority, and tops it up here. */
+static bool on_granted(void *context, const struct dibs__grant *grant)
+{
+    struct dibs__quorum *q = of_member(context);
+    struct dibs__claim *claim = dibs__claim_find(q, grant->token);
+    bool held = false;
+
+    if (claim) {
+        dibs__quorum_mutex_lock(&q->mutex);
+        held = claim->state == DIBS__CLAIM_HELD;
+        dibs__quorum_mutex_unlock(&q->mutex);
+        dibs__claim_unref(q, claim);
+    }
+    const struct dibs__grant hint = {.name = grant->name, .token = grant->token, .confirm = true};
+    return held || q->config.listener.granted(q->config.listener.context, &hint);
+}
+
+static void on_ask_again(void *context)
+{
+    struct dibs__quorum *q = of_member(context);
+
+    q->config.listener.ask_again(q->config.listener.context);
+}
+
+/* The first time, the leases so far were granted by that server. */
+static void on_forgetful(void *context)
+{
+    struct dibs__member *member = context;
+    struct dibs__quorum *q = member->quorum;
+    bool was_known = member->is_known;
+
+    member->is_known = true;
+    if (!was_known)
+        return;
+    atomic_fetch_add(&q->generation, 1);
+    q->config.listener.forgetful(q->config.listener.context);
+}
+
+static void on_reachable(void *context, bool up, const char *detail)
+{
+    struct dibs__member *member = context;
+    struct dibs__quorum *q = member->quorum;
+    char text[DIBS__DETAIL_MAX];
+
+    dibs__quorum_reach_mutex_lock(&q->reach_mutex);
+    size_t most = q->count - q->majority;
+    bool was_down = q->down_count > most;
+    q->down_count += (size_t)(!up) - (size_t)member->down;
+    member->down = !up;
+    bool is_down = q->down_count > most;
+    if (is_down && !was_down)
+        snprintf(text, sizeof text, "%zu of %zu masters can't be reached: %.200s", q->down_count, q->count, detail);
+    else
+        snprintf(text, sizeof text, "a majority of %zu masters", q->count);
+    if (is_down != was_down)
+        q->config.listener.reachable(q->config.listener.context, !is_down, text);
+    dibs__quorum_reach_mutex_unlock(&q->reach_mutex);
+    if (up)
+        atomic_store(&member->rests_until, 0);
+}
+
+static void on_changed(void *context, const char *name)
+{
+    (void)context, (void)name; /* the quorum has nothing watched */
+}
+
+static void on_watching(void *context, bool on)
+{
+    (void)context, (void)on;
+}
+
+/* -------------------------------------------------------------- the scheduler */
+
+static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    int64_t votes = dibs__vote_deadline(q);
+    size_t count = 0;
+
+    *deadline = dibs__loose_deadline(q);
+    *deadline = votes < *deadline ? votes : *deadline;
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = q->members[i].store;
+        int64_t its;
+        q->members[i].fd_count = store->ops->interest(store, fds + count, &its);
+        count += q->members[i].fd_count;
+        *deadline = its < *deadline ? its : *deadline;
+    }
+    return count;
+}
+
+static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+
+    (void)count;
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = q->members[i].store;
+        store->ops->attend(store, fds, q->members[i].fd_count);
+        fds += q->members[i].fd_count;
+    }
+    dibs__loose_attend(q, dibs__quorum_now(q));
+    dibs__vote_attend(q, dibs__quorum_now(q));
+    dibs__quorum_count(q, false);
+}
+
+/* A thread can receive for one member alone: for the fastest. The scheduler's thread receives for the others. */
+static void listen_quorum(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__store *best = q->members[0].store;
+    int64_t least = INT64_MAX;
+
+    for (size_t i = 0; i < q->count; i++) {
+        int64_t usual = atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
+        bool rests = atomic_load_explicit(&q->members[i].rests_until, memory_order_relaxed) != 0;
+        if (rests || usual >= least)
+            continue;
+        least = usual;
+        best = q->members[i].store;
+    }
+    dibs__store_listen(best, q->config.clock, name, ear, until);
+}
+
+static bool await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
+{
+    (void)base, (void)begun, (void)until;
+    return true;
+}
+
+static bool is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease)
+{
+    return lease->words[0] != atomic_load(&dibs__quorum_of(base)->generation);
+}
+
+/* With what ends when its flight does. */
+static size_t unconfirmed(struct dibs__store *base)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        count += q->members[i].store->ops->unconfirmed(q->members[i].store);
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (const struct dibs__flight *at = q->loose; at; at = at->next)
+        count++;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return count;
+}
+
+/* -------------------------------------------------------------- open and close */
+
+static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__error worst = {DIBS_OK, ""};
+    size_t failed = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__error its = {DIBS_OK, ""};
+        failed += q->members[i].store->ops->connect_begin(q->members[i].store, &its) != DIBS_OK;
+        dibs__error_keep_worst(&worst, &its);
+    }
+    q->connect_by = dibs__after_ms(dibs__quorum_now(q), q->config.connect_timeout_ms);
+    if (failed <= q->count - q->majority)
+        return DIBS_OK;
+    *error = worst;
+    return dibs__quorum_no_majority(q, (unsigned)(q->count - failed), error);
+}
+
+/* A majority must answer; whether its masters may vote is not asked here. */
+static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    unsigned answered;
+
+    dibs_status status = dibs__vote_announce(q, q->config.lease_ms, q->connect_by, &answered, error);
+    return answered >= q->majority ? DIBS_OK : status;
+}
+
+static void close_quorum(struct dibs__store *base)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+
+    dibs__loose_finish_all(q);
+    dibs__vote_finish_all(q);
+    for (size_t i = 0; i < q->count; i++)
+        if (q->members[i].store)
+            q->members[i].store->ops->close(q->members[i].store);
+    dibs__quorum_count(q, false);
+    dibs__claims_free(q);
+    dibs__mutex_destroy(&q->reach_mutex);
+    dibs__mutex_destroy(&q->mutex);
+    free(q->members);
+    free(q);
+}
+
+static const struct dibs__store_ops quorum_ops = {
+    .connect_begin = connect_begin,
+    .connect_finish = connect_finish,
+    .ask_begin = dibs__quorum_ask_begin,
+    .ask_finish = dibs__quorum_ask_finish,
+    .conclude = dibs__quorum_conclude,
+    .release_begin = dibs__quorum_release_begin,
+    .release_finish = dibs__quorum_release_finish,
+    .query_begin = dibs__quorum_query_begin,
+    .query_finish = dibs__quorum_query_finish,
+    .await = await,
+    .listen = listen_quorum,
+    .retract = dibs__quorum_retract,
+    .force_unlock = dibs__quorum_force_unlock,
+    .renew = dibs__quorum_renew,
+    .is_unproven = is_unproven,
+    .interest = interest,
+    .attend = attend,
+    .unconfirmed = unconfirmed,
+    .close = close_quorum,
+};
+
+static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__error *error)
+{
+    struct dibs__member *member = &q->members[i];
+    struct dibs__store_config config = q->config;
+    struct dibs__error its = {DIBS_OK, ""};
+
+    member->quorum = q;
+    member->index = (unsigned)i;
+    dibs__quorum_mutex_lock(&q->mutex);
+    member->rest = (struct dibs__backoff){.first_ms = REST_FIRST_MS};
+    dibs__quorum_mutex_unlock(&q->mutex);
+    config.url = q->config.urls[i];
+    config.urls = NULL;
+    config.url_count = 1;
+    config.is_member = config.connect_later = true;
+    config.counters = &member->counters;
+    config.listener = (struct dibs__listener){member,       on_wake,    on_granted, on_ask_again, on_forgetful,
+                                              on_reachable, on_wake_by, on_changed, on_watching};
+    if (dibs__store_open(&member->store, &config, &its) == DIBS_OK)
+        return DIBS_OK;
+    if (its.status == DIBS_INVALID)
+        return dibs__error_set(error, DIBS_INVALID, "urls[%zu]: %s", i, its.detail);
+    *error = its;
+    return its.status;
+}
+
+/* ------------------------------------------------------------------- the URLs */
+
+static bool is_memory(const char *url)
+{
+    return strncasecmp(url, "mem:", 4) == 0;
+}
+
+static bool same_text(const char *one, const char *other)
+{
+    return one && other && strcasecmp(one, other) == 0;
+}
+
+/* Two databases of one server are not independent. */
+static bool is_same_server(const struct dibs__url *one, const struct dibs__url *other)
+{
+    if (one->path || other->path)
+        return one->path && other->path && strcmp(one->path, other->path) == 0;
+    return one->hosts[0].port == other->hosts[0].port && same_text(one->hosts[0].name, other->hosts[0].name);
+}
+
+/* mem: alone is another store each time. */
+static bool is_same_store(const char *one, const char *other)
+{
+    struct dibs__url a, b;
+    struct dibs__error unused;
+    bool same = false;
+
+    if (is_memory(one) || is_memory(other))
+        return is_memory(one) && is_memory(other) && one[4] && strcmp(one + 4, other + 4) == 0;
+    if (dibs__url_parse(&a, one, &unused) != DIBS_OK)
+        return false;
+    if (dibs__url_parse(&b, other, &unused) == DIBS_OK) {
+        same = is_same_server(&a, &b);
+        dibs__url_free(&b);
+    }
+    dibs__url_free(&a);
+    return same;
+}
+
+/* Each member is one master, and none comes twice. */
+static dibs_status check_url(const struct dibs__store_config *config, size_t i, struct dibs__error *error)
+{
+    struct dibs__url url;
+    struct dibs__error its;
+
+    if (!is_memory(config->urls[i])) {
+        if (dibs__url_parse(&url, config->urls[i], &its) != DIBS_OK)
+            return dibs__error_set(error, its.status, "urls[%zu]: %s", i, its.detail);
+        enum dibs__url_kind kind = url.kind;
+        dibs__url_free(&url);
+        if (kind != DIBS__URL_SERVER)
+            return dibs__error_set(error, DIBS_INVALID, "urls[%zu]: a member of a quorum is one master, and no %s", i,
+                                   kind == DIBS__URL_SENTINEL ? "Sentinel" : "cluster");
+    }
+    for (size_t before = 0; before < i; before++)
+        if (is_same_store(config->urls[before], config->urls[i]))
+            return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
+    return DIBS_OK;
+}
+
+static dibs_status check_urls(const struct dibs__store_config *config, struct dibs__error *error)
+{
+    dibs_status status = DIBS_OK;
+
+    if (config->url_count > DIBS__MEMBERS_MAX || config->url_count % 2 == 0)
+        return dibs__error_set(error, DIBS_INVALID, "a quorum has an odd number of masters, at most %d",
+                               DIBS__MEMBERS_MAX);
+    for (size_t i = 0; i < config->url_count && status == DIBS_OK; i++)
+        status = check_url(config, i, error);
+    return status;
+}
+
+/* --------------------------------------------------------------------- opening */
+
+/* NULL: no memory. */
+static struct dibs__quorum *new_quorum(const struct dibs__store_config *config)
+{
+    struct dibs__quorum *q = calloc(1, sizeof *q);
+
+    if (!q)
+        return NULL;
+    if (!(q->members = calloc(config->url_count, sizeof *q->members)))
+        goto no_members;
+    if (dibs__mutex_init(&q->mutex) != 0)
+        goto no_mutex;
+    if (dibs__mutex_init(&q->reach_mutex) != 0)
+        goto no_reach_mutex;
+    q->config = *config;
+    q->count = config->url_count;
+    q->majority = q->count / 2 + 1;
+    dibs__vote_init(q);
+    return q;
+no_reach_mutex:
+    dibs__mutex_destroy(&q->mutex);
+no_mutex:
+    free(q->members);
+no_members:
+    free(q);
+    return NULL;
+}
+
+/* Where nobody attends to the members yet, each is connected in turn. */
+static dibs_status connect_now(struct dibs__quorum *q, struct dibs__error *error)
+{
+    if (connect_begin(&q->store, error) != DIBS_OK)
+        return error->status;
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__error unused;
+        q->members[i].store->ops->connect_finish(q->members[i].store, &unused);
+    }
+    return connect_finish(&q->store, error);
+}
+
+dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store_config *config,
+                              struct dibs__error *error)
+{
+    if (check_urls(config, error) != DIBS_OK)
+        return error->status;
+    struct dibs__quorum *q = new_quorum(config);
+    if (!q)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the stores");
+    q->store.ops = &quorum_ops;
+    for (size_t i = 0; i < q->count; i++) {
+        if (open_member(q, i, error) != DIBS_OK)
+            goto fail;
+        q->store.fd_max += q->members[i].store->fd_max;
+    }
+    if (!config->connect_later && connect_now(q, error) != DIBS_OK)
+        goto fail;
+    *out = &q->store;
+    return DIBS_OK;
+fail:
+    close_quorum(&q->store);
+    return error->status;
+}

@@ -1,0 +1,14 @@
+/*
+ * A store that stands on several others, its members: each name is granted by a
+ * majority of them (the Redlock algorithm). See PROTOCOL.md, rules 15 and 35 to 37.
+ */
+#ifndef DIBS_STORE_QUORUM_QUORUM_H
+#define DIBS_STORE_QUORUM_QUORUM_H
+
+#include "store/store.h"
+
+/* Opens the quorum of config->urls. As dibs__store_open. */
+dibs_status dibs__quorum_open(struct dibs__store **out, const struct dibs__store_config *config,
+                              struct dibs__error *error);
+
+#endif

@@ -1,0 +1,482 @@
+/*
+ * Asks. The ask of a token is begun at all members, and the calling thread waits
+ * until a majority granted the lock, or can't any more. The lock's fence is the
+ * largest that the majority gave. It is raised at the others, so that the next
+ * holder's fence is larger, whichever majority grants it. Without a majority
+ * what was granted is given back at once, and nobody is told: the members' queues
+ * stay as they are.
+ *
+ * Lock discipline: quorum_parts.h.
+ */
+#include <stdio.h>
+
+#include "base/random.h"
+#include "store/quorum/quorum_parts.h"
+
+#define POLL_LEAST_MS 50 /* how often a waiter asks while another has the lock: hints come sooner */
+#define POLL_MOST_MS 100
+#define SPLIT_MOST 5      /* the pause after a split vote doubles so often, */
+#define SPLIT_LEAST_MS 1  /* from this, or the time that the ask took, */
+#define SPLIT_LAST_MS 50  /* up to this */
+#define LEAVE_LEAST_MS 10 /* how long a thread waits at least for the release of what no majority granted */
+
+/* One ask of the quorum that is being finished. */
+struct asking {
+    struct dibs__claim *claim;
+    struct dibs__bid *bid;
+    uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as that of the lock */
+    bool no_vote;                      /* a master may not vote */
+    bool raising;
+    uint64_t fence;
+    int64_t began;
+};
+
+static struct dibs__claim *claim_of(const struct dibs__bid *bid)
+{
+    return (struct dibs__claim *)(uintptr_t)bid->memo.outer[0]; /* NOLINT: a memo holds numbers */
+}
+
+/* ------------------------------------------------------------------- the begin */
+
+/* The set of members where something is under way for the bid afterwards. */
+static uint32_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__bid *bid)
+{
+    uint32_t ask = dibs__members_to_ask(q), open = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        bool taken_back;
+        if (!dibs__part_take(q, claim, i, &taken_back))
+            continue;
+        if (taken_back) {
+            open |= (uint32_t)1 << i;
+        } else if (dibs__set_has(ask, i)) {
+            dibs__part_ask(&claim->flights[i], bid);
+            open |= (uint32_t)1 << i;
+        } else {
+            dibs__quorum_mutex_lock(&q->mutex);
+            claim->parts[i].state = DIBS__PART_UNKNOWN;
+            dibs__quorum_mutex_unlock(&q->mutex);
+        }
+    }
+    return open;
+}
+
+/* What was begun, as a set of members, lies in the memo beside the claim. */
+void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__claim *claim = claim_of(bid);
+
+    DIBS__REQUIRE(!bid->begun.state && !bid->fair);
+    if (!claim)
+        claim = dibs__claim_new(q, bid->name, bid->token, bid->lease_ms);
+    bid->memo.outer[0] = (uintptr_t)claim;
+    bid->memo.outer[1] = 0;
+    if (!claim || !dibs__claim_make_flights(q, claim))
+        return;
+    bid->begun.state = claim;
+    if (dibs__vote_is_announced(&q->voting, bid->lease_ms))
+        bid->memo.outer[1] = begin_at_all(q, claim, bid);
+}
+
+/* --------------------------------------------------------------- the majority */
+
+static struct asking *asking_of(const struct dibs__wave *wave)
+{
+    return wave->context;
+}
+
+static bool can_be_had(const struct dibs__wave *wave, uint32_t have)
+{
+    return dibs__set_count(have | wave->open) >= wave->quorum->majority;
+}
+
+/*
+ * Where a majority answered, no time is lost with members that must be connected
+ * first, or take much longer than usual. Where the lock can't be had, it is
+ * still to be known whether it is taken, or the members are not there.
+ */
+static bool is_voted(const struct dibs__wave *wave, int64_t now)
+{
+    const struct asking *asking = asking_of(wave);
+    uint32_t heard = asking->granted | asking->refused;
+    size_t majority = wave->quorum->majority;
+
+    if (dibs__set_count(asking->granted) >= majority)
+        return true;
+    if (!can_be_had(wave, asking->granted))
+        return dibs__set_count(heard) >= majority || !can_be_had(wave, heard);
+    return dibs__set_count(heard) >= majority && (!(wave->open & ~wave->dead) || dibs__wave_is_overdue(wave, now));
+}
+
+static bool is_raised(const struct dibs__wave *wave, int64_t now)
+{
+    const struct asking *asking = asking_of(wave);
+
+    (void)now;
+    return dibs__set_count(asking->raised) >= wave->quorum->majority || !can_be_had(wave, asking->raised);
+}
+
+static void begin_raise(struct dibs__wave *wave, struct dibs__flight *flight)
+{
+    const struct asking *asking = asking_of(wave);
+
+    flight->of.raise = (struct dibs__raise){
+        .name = asking->claim->name,
+        .token = asking->claim->token,
+        .fence = asking->fence,
+        .lease_ms = asking->claim->lease_ms,
+        .deadline = wave->deadline,
+    };
+    dibs__flight_begin(flight, DIBS__FLIES_RAISE);
+    wave->open |= (uint32_t)1 << flight->member->index;
+}
+
+/* The member granted the lock. While fences are raised, its own is, too. */
+static void count_grant(struct dibs__wave *wave, struct dibs__flight *flight)
+{
+    struct asking *asking = asking_of(wave);
+    uint32_t bit = (uint32_t)1 << flight->member->index;
+
+    asking->granted |= bit;
+    if (asking->raising && flight->answer.fence >= asking->fence)
+        asking->raised |= bit;
+    else if (asking->raising)
+        begin_raise(wave, flight);
+}
+
+static void land_ask(struct dibs__wave *wave, struct dibs__flight *flight, dibs_status status)
+{
+    struct asking *asking = asking_of(wave);
+
+    dibs__part_note(wave->quorum, flight, status);
+    asking->no_vote |= flight->answer.no_vote;
+    if (status == DIBS_OK)
+        count_grant(wave, flight);
+    else if (status == DIBS_BUSY)
+        asking->refused |= (uint32_t)1 << flight->member->index;
+}
+
+/* What an earlier ask was granted is given back: now the member can be asked again. */
+static void land_leave(struct dibs__wave *wave, struct dibs__flight *flight, dibs_status status)
+{
+    struct asking *asking = asking_of(wave);
+    bool taken_back;
+
+    dibs__part_left(wave->quorum, flight, status);
+    if (asking->raising || !dibs__part_take(wave->quorum, asking->claim, flight->member->index, &taken_back))
+        return;
+    dibs__part_ask(flight, asking->bid);
+    wave->open |= (uint32_t)1 << flight->member->index;
+}
+
+static void land_raise(struct dibs__wave *wave, struct dibs__flight *flight, dibs_status status)
+{
+    struct asking *asking = asking_of(wave);
+    uint32_t bit = (uint32_t)1 << flight->member->index;
+
+    if (status == DIBS_OK)
+        asking->raised |= bit;
+    if (status != DIBS_NOT_HELD)
+        return;
+    asking->granted &= ~bit;
+    dibs__quorum_mutex_lock(&wave->quorum->mutex);
+    asking->claim->parts[flight->member->index].state = DIBS__PART_TAKEN;
+    dibs__quorum_mutex_unlock(&wave->quorum->mutex);
+}
+
+static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+{
+    if (what == DIBS__FLIES_ASK)
+        land_ask(wave, flight, status);
+    else if (what == DIBS__FLIES_RELEASE)
+        land_leave(wave, flight, status);
+    else
+        land_raise(wave, flight, status);
+}
+
+/* ------------------------------------------------------------------- the fence */
+
+/* Those of a majority's fences that are smaller than the largest are raised to it. */
+static void raise_fences(struct dibs__wave *wave)
+{
+    struct asking *asking = asking_of(wave);
+
+    for (size_t i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(asking->granted, i) && wave->flights[i].answer.fence > asking->fence)
+            asking->fence = wave->flights[i].answer.fence;
+    asking->raising = true;
+    for (size_t i = 0; i < wave->quorum->count; i++) {
+        if (!dibs__set_has(asking->granted, i))
+            continue;
+        if (wave->flights[i].answer.fence == asking->fence)
+            asking->raised |= (uint32_t)1 << i;
+        else
+            begin_raise(wave, &wave->flights[i]);
+    }
+    wave->is_decided = is_raised;
+    dibs__wave_run(wave);
+}
+
+/* The set of members whose asks and releases are still under way. What raises a fence is not waited for any more. */
+static uint32_t let_go(struct dibs__wave *wave)
+{
+    uint32_t open = wave->open;
+
+    for (size_t i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(open, i) && wave->flights[i].what == DIBS__FLIES_RAISE) {
+            dibs__flight_abandon(&wave->flights[i]);
+            open &= ~((uint32_t)1 << i);
+        }
+    return open;
+}
+
+/* ------------------------------------------------------------------ the outcome */
+
+static int64_t proof_of(const struct dibs__wave *wave)
+{
+    int64_t proof = DIBS__NEVER;
+
+    for (size_t i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(asking_of(wave)->granted, i) && wave->flights[i].bid.proof < proof)
+            proof = wave->flights[i].bid.proof;
+    return proof;
+}
+
+/* A majority granted the lock. An ask of the owner leaves the fence as it is. */
+static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__claim *claim)
+{
+    return claim->fence > 0 && dibs__quorum_now(q) < claim->until;
+}
+
+static void hold(struct dibs__wave *wave, uint64_t generation, struct dibs__answer *answer)
+{
+    struct dibs__quorum *q = wave->quorum;
+    const struct asking *asking = asking_of(wave);
+    struct dibs__claim *claim = asking->claim;
+    struct dibs__bid *bid = asking->bid;
+
+    bid->proof = proof_of(wave);
+    bid->in_store = true;
+    bid->lease.words[0] = generation;
+    claim->fence = answer->fence = asking->fence;
+    claim->until = dibs__after_ms(bid->proof, bid->lease_ms);
+    claim->splits = 0;
+    dibs__quorum_mutex_lock(&q->mutex);
+    claim->state = DIBS__CLAIM_HELD;
+    dibs__quorum_mutex_unlock(&q->mutex);
+}
+
+static void land_given_back(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what,
+                            dibs_status status)
+{
+    (void)what;
+    dibs__part_left(wave->quorum, flight, status);
+}
+
+static bool is_never_decided(const struct dibs__wave *wave, int64_t now)
+{
+    (void)wave, (void)now;
+    return false;
+}
+
+/* Gives back what no majority granted, and waits for that about as long as the ask took. */
+static void give_back(struct dibs__quorum *q, struct asking *asking)
+{
+    struct dibs__claim *claim = asking->claim;
+    struct dibs__error unused = {DIBS_OK, ""};
+    int64_t now = dibs__quorum_now(q), took = 4 * (now - asking->began), least = LEAVE_LEAST_MS * DIBS__NS_PER_MS;
+    struct dibs__wave wave = {.quorum = q,
+                              .flights = claim->flights,
+                              .open = asking->granted,
+                              .deadline = now + (took > least ? took : least),
+                              .context = asking,
+                              .is_decided = is_never_decided,
+                              .land = land_given_back,
+                              .error = &unused};
+
+    if (!asking->granted)
+        return;
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(asking->granted, i))
+            dibs__part_leave(q, &claim->flights[i]);
+    dibs__wave_run(&wave);
+    dibs__loose_add(q, claim, wave.open);
+}
+
+/* When to ask again, if no hint comes before. After a split vote: soon, but not all at the same time. */
+static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *asking)
+{
+    struct dibs__claim *claim = asking->claim;
+    int64_t pause = dibs__jitter(POLL_LEAST_MS, POLL_MOST_MS);
+    int64_t took_ms = (dibs__quorum_now(q) - asking->began) / DIBS__NS_PER_MS;
+
+    if (asking->granted) {
+        int64_t least = took_ms > SPLIT_LEAST_MS ? took_ms : SPLIT_LEAST_MS;
+        int64_t most = least << (claim->splits < SPLIT_MOST ? claim->splits : SPLIT_MOST);
+        claim->splits++;
+        most = most > SPLIT_LAST_MS ? SPLIT_LAST_MS : most;
+        return dibs__jitter(SPLIT_LEAST_MS, most + 1);
+    }
+    claim->splits = 0;
+    for (size_t i = 0; i < q->count; i++) {
+        int64_t its = claim->flights[i].answer.again_ms;
+        if (dibs__set_has(asking->refused, i) && its > 0 && its < pause)
+            pause = its;
+    }
+    return pause;
+}
+
+/* Whether a member may know the token: it stands in a queue, or what was asked is not answered. */
+static bool may_be_known(struct dibs__quorum *q, const struct dibs__claim *claim, bool waits)
+{
+    bool may = false;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        may = may || claim->parts[i].state == DIBS__PART_ASKED || (waits && claim->parts[i].state == DIBS__PART_TAKEN);
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return may;
+}
+
+/* Whether a member retracts the token: then nothing may be asked under it there. */
+static bool is_spent(struct dibs__quorum *q, const struct dibs__claim *claim)
+{
+    bool spent = false;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        spent = spent || claim->parts[i].state == DIBS__PART_SPENT;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return spent;
+}
+
+static void set_back(struct dibs__bid *bid)
+{
+    bid->memo.outer[0] = bid->memo.outer[1] = 0;
+    bid->number = 0;
+    bid->proof = 0;
+    bid->in_store = false;
+    bid->lease = (struct dibs__lease_memo){.words = {0}};
+}
+
+/* No majority granted the lock. */
+static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, struct dibs__error *error)
+{
+    struct dibs__quorum *q = wave->quorum;
+    struct asking *asking = asking_of(wave);
+    struct dibs__bid *bid = asking->bid;
+    bool heard = dibs__set_count(asking->granted | asking->refused) >= q->majority;
+
+    give_back(q, asking);
+    answer->again_ms = pause_ms(q, asking);
+    bid->in_store = may_be_known(q, asking->claim, bid->wait);
+    if (is_spent(q, asking->claim)) {
+        dibs__claim_retract(q, asking->claim);
+        set_back(bid);
+        answer->spent = true;
+    }
+    return heard && asking->refused ? DIBS_BUSY : dibs__quorum_no_majority(q, dibs__set_count(wave->answered), error);
+}
+
+static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dibs__answer *answer,
+                       struct dibs__error *error)
+{
+    uint64_t generation = atomic_load(&q->generation);
+    struct dibs__claim *claim = asking->claim;
+    struct dibs__wave wave = {.quorum = q,
+                              .flights = claim->flights,
+                              .open = (uint32_t)asking->bid->memo.outer[1],
+                              .deadline = asking->bid->deadline,
+                              .context = asking,
+                              .is_decided = is_voted,
+                              .land = land,
+                              .error = error};
+
+    dibs__wave_run(&wave);
+    if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, claim)) {
+        asking->fence = claim->fence;
+        asking->raised = asking->granted;
+    } else if (dibs__set_count(asking->granted) >= q->majority) {
+        raise_fences(&wave);
+    }
+    bool had = dibs__set_count(asking->raised) >= q->majority;
+    if (had)
+        hold(&wave, generation, answer);
+    wave.open = let_go(&wave);
+    dibs__loose_add(q, claim, wave.open);
+    return had ? DIBS_OK : fail(&wave, answer, error);
+}
+
+static dibs_status announce_and_begin(struct dibs__quorum *q, struct dibs__claim *claim, struct dibs__bid *bid,
+                                      struct dibs__error *error)
+{
+    unsigned answered;
+
+    if (bid->memo.outer[1] || dibs__vote_is_announced(&q->voting, bid->lease_ms))
+        return DIBS_OK;
+    if (dibs__vote_announce(q, bid->lease_ms, bid->deadline, &answered, error) != DIBS_OK)
+        return error->status;
+    bid->memo.outer[1] = begin_at_all(q, claim, bid);
+    return DIBS_OK;
+}
+
+dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                                    struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+
+    *answer = (struct dibs__answer){.fence = 0};
+    error->status = DIBS_OK;
+    if (!bid->begun.state)
+        dibs__quorum_ask_begin(base, bid);
+    if (!bid->begun.state)
+        return dibs__quorum_no_memory(error);
+    struct asking asking = {.claim = bid->begun.state, .bid = bid, .began = dibs__quorum_now(q)};
+    bid->begun.state = NULL;
+    bid->number++;
+    bid->proof = asking.began;
+    dibs_status status = announce_and_begin(q, asking.claim, bid, error);
+    if (status == DIBS_OK)
+        status = ask(q, &asking, answer, error);
+    dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    return status;
+}
+
+/* -------------------------------------------------------------------- the end */
+
+/* The members' bids that were granted are concluded. The others stay with the claim until that ends. */
+static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
+{
+    dibs__claim_use(q, claim);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__part *part = &claim->parts[i];
+        dibs__quorum_mutex_lock(&q->mutex);
+        bool granted = part->has_bid && part->state == DIBS__PART_GRANTED && !claim->flights[i].loose;
+        if (granted)
+            part->has_bid = false;
+        dibs__quorum_mutex_unlock(&q->mutex);
+        struct dibs__store *store = q->members[i].store;
+        if (granted)
+            store->ops->conclude(store, &claim->flights[i].bid, true);
+    }
+    dibs__claim_leave(q, claim);
+}
+
+void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__claim *claim = claim_of(bid);
+
+    DIBS__REQUIRE(!bid->begun.state);
+    if (claim && held)
+        conclude_held(q, claim);
+    else if (claim)
+        dibs__claim_retract(q, claim);
+    if (!held) {
+        set_back(bid);
+        return;
+    }
+    bid->memo.outer[0] = bid->memo.outer[1] = 0;
+    bid->in_store = false;
+}

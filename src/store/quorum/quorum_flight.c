@@ -1,0 +1,300 @@
+/* What was begun at one member, and how a thread waits for several. Lock discipline: quorum_parts.h. */
+#include "store/quorum/quorum_parts.h"
+
+#define REST_FIRST_MS 10 /* how long a member that failed rests, at first and at most */
+#define REST_LAST_MS 1000
+#define SLICE_FIRST                                                                                                    \
+    (DIBS__NS_PER_MS / 2) /* how long a thread waits for one member past the time when it should answer, */
+#define SLICE_LAST (8 * DIBS__NS_PER_MS)     /* before it looks at the others */
+#define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after so long, */
+#define OVERDUE_TIMES 8                      /* and after so many times of what is usual */
+
+/* -------------------------------------------------------------- how members do */
+
+static void note_answer(struct dibs__flight *flight, int64_t now)
+{
+    struct dibs__member *member = flight->member;
+    int64_t took = now - flight->sent_at, usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
+
+    atomic_store_explicit(&member->usual, usual > 0 ? usual + (took - usual) / 8 : took, memory_order_relaxed);
+    if (atomic_load_explicit(&member->rests_until, memory_order_relaxed) == 0)
+        return;
+    dibs__quorum_mutex_lock(&member->quorum->mutex);
+    atomic_store(&member->rests_until, 0);
+    dibs__backoff_reset(&member->rest);
+    dibs__quorum_mutex_unlock(&member->quorum->mutex);
+}
+
+/* Many calls may fail because of one outage: only the first of them after a rest makes the next rest longer. */
+static void note_failure(struct dibs__member *member, int64_t now)
+{
+    dibs__quorum_mutex_lock(&member->quorum->mutex);
+    if (now >= atomic_load(&member->rests_until))
+        atomic_store(&member->rests_until, dibs__after_ms(now, dibs__backoff_next(&member->rest, REST_LAST_MS)));
+    dibs__quorum_mutex_unlock(&member->quorum->mutex);
+}
+
+static int64_t overdue_at(const struct dibs__flight *flight)
+{
+    int64_t usual = atomic_load_explicit(&flight->member->usual, memory_order_relaxed) * OVERDUE_TIMES;
+
+    return flight->sent_at + (usual > OVERDUE_LEAST ? usual : OVERDUE_LEAST);
+}
+
+void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now)
+{
+    if (now >= overdue_at(flight))
+        note_failure(flight->member, now);
+}
+
+uint32_t dibs__members_to_ask(struct dibs__quorum *q)
+{
+    uint32_t all = ((uint32_t)1 << q->count) - 1, fit = all;
+    int64_t now = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        int64_t until = atomic_load_explicit(&q->members[i].rests_until, memory_order_relaxed);
+        if (until == 0)
+            continue;
+        now = now ? now : dibs__quorum_now(q);
+        if (now < until)
+            fit &= ~((uint32_t)1 << i);
+    }
+    return dibs__set_count(fit) >= q->majority ? fit : all;
+}
+
+/* -------------------------------------------------------------------- one flight */
+
+void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what)
+{
+    struct dibs__store *store = flight->member->store;
+
+    DIBS__REQUIRE(flight->what == DIBS__FLIES_NOT);
+    flight->what = what;
+    flight->sent_at = dibs__quorum_now(flight->member->quorum);
+    switch (what) {
+    case DIBS__FLIES_ASK:
+        store->ops->ask_begin(store, &flight->bid);
+        break;
+    case DIBS__FLIES_RELEASE:
+        store->ops->release_begin(store, &flight->of.release);
+        break;
+    case DIBS__FLIES_RAISE:
+        store->ops->raise_begin(store, &flight->of.raise);
+        break;
+    case DIBS__FLIES_QUERY:
+        store->ops->query_begin(store, &flight->of.query);
+        break;
+    case DIBS__FLIES_VOTE:
+        store->ops->vote_begin(store, &flight->of.vote);
+        break;
+    case DIBS__FLIES_NOT:
+        break;
+    }
+}
+
+static const struct dibs__begun *begun_of(const struct dibs__flight *flight)
+{
+    switch (flight->what) {
+    case DIBS__FLIES_ASK:
+        return &flight->bid.begun;
+    case DIBS__FLIES_RELEASE:
+        return &flight->of.release.begun;
+    case DIBS__FLIES_RAISE:
+        return &flight->of.raise.begun;
+    case DIBS__FLIES_QUERY:
+        return &flight->of.query.begun;
+    case DIBS__FLIES_VOTE:
+    case DIBS__FLIES_NOT:
+    default:
+        return &flight->of.vote.begun;
+    }
+}
+
+bool dibs__flight_await(struct dibs__flight *flight, int64_t until)
+{
+    struct dibs__store *store = flight->member->store;
+
+    DIBS__REQUIRE(flight->what != DIBS__FLIES_NOT);
+    return store->ops->await(store, begun_of(flight), until);
+}
+
+static dibs_status finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner, struct dibs__error *error)
+{
+    struct dibs__store *store = flight->member->store;
+    enum dibs__flying what = flight->what;
+
+    flight->what = DIBS__FLIES_NOT;
+    switch (what) {
+    case DIBS__FLIES_ASK:
+        flight->bid.deadline = deadline;
+        return store->ops->ask_finish(store, &flight->bid, &flight->answer, error);
+    case DIBS__FLIES_RELEASE:
+        flight->of.release.deadline = deadline;
+        return store->ops->release_finish(store, &flight->of.release, error);
+    case DIBS__FLIES_RAISE:
+        flight->of.raise.deadline = deadline;
+        return store->ops->raise_finish(store, &flight->of.raise, error);
+    case DIBS__FLIES_QUERY:
+        flight->of.query.deadline = deadline;
+        return store->ops->query_finish(store, &flight->of.query, owner, error);
+    case DIBS__FLIES_VOTE:
+    case DIBS__FLIES_NOT:
+    default:
+        flight->of.vote.deadline = deadline;
+        return store->ops->vote_finish(store, &flight->of.vote, error);
+    }
+}
+
+dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
+                                struct dibs__error *error)
+{
+    bool is_ask = flight->what == DIBS__FLIES_ASK;
+
+    error->status = DIBS_OK;
+    dibs_status status = finish(flight, deadline, owner, error);
+    int64_t now = dibs__quorum_now(flight->member->quorum);
+    if (status != DIBS_UNAVAILABLE || (is_ask && (flight->answer.no_vote || flight->answer.unmet)))
+        note_answer(flight, now);
+    else
+        note_failure(flight->member, now);
+    return status;
+}
+
+void dibs__flight_abandon(struct dibs__flight *flight)
+{
+    struct dibs__error unused;
+    dibs_owner nobody = {.held = false};
+
+    DIBS__REQUIRE(flight->what != DIBS__FLIES_ASK && flight->what != DIBS__FLIES_RELEASE);
+    finish(flight, 0, &nobody, &unused);
+}
+
+int64_t dibs__flight_end(const struct dibs__flight *flight)
+{
+    return dibs__after_ms(flight->sent_at, flight->member->quorum->config.command_timeout_ms);
+}
+
+/* ------------------------------------------------------------------- many */
+
+static bool is_worse(dibs_status one, dibs_status other)
+{
+    return other == DIBS_OK || (other == DIBS_UNAVAILABLE && one != DIBS_UNAVAILABLE);
+}
+
+void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error *other)
+{
+    if (other->status != DIBS_OK && is_worse(other->status, worst->status))
+        *worst = *other;
+}
+
+static void land(struct dibs__wave *wave, unsigned i, int64_t deadline)
+{
+    struct dibs__flight *flight = &wave->flights[i];
+    enum dibs__flying what = flight->what;
+    struct dibs__error error;
+    dibs_status status = dibs__flight_finish(flight, deadline, wave->owners ? &wave->owners[i] : NULL, &error);
+
+    wave->open &= ~((uint32_t)1 << i);
+    wave->dead &= ~((uint32_t)1 << i);
+    if (status != DIBS_UNAVAILABLE)
+        wave->answered |= (uint32_t)1 << i;
+    if (status != DIBS_OK && status != DIBS_BUSY && status != DIBS_NOT_HELD)
+        dibs__error_keep_worst(wave->error, &error);
+    wave->land(wave, flight, what, status);
+}
+
+/* Finishes all that was answered. */
+static void sweep(struct dibs__wave *wave)
+{
+    for (unsigned i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(wave->open & ~wave->dead, i) && dibs__flight_await(&wave->flights[i], 0))
+            land(wave, i, wave->deadline);
+}
+
+/* Who should answer next. What is overdue comes the later the longer it is that. */
+static int64_t rank(const struct dibs__flight *flight, int64_t now)
+{
+    int64_t expected = flight->sent_at + atomic_load_explicit(&flight->member->usual, memory_order_relaxed);
+
+    return expected >= now ? expected : now + (now - expected);
+}
+
+static unsigned choose(const struct dibs__wave *wave, int64_t now)
+{
+    unsigned best = 0;
+    int64_t least = INT64_MAX;
+
+    for (unsigned i = 0; i < wave->quorum->count; i++) {
+        if (!dibs__set_has(wave->open & ~wave->dead, i))
+            continue;
+        int64_t its = rank(&wave->flights[i], now);
+        if (its < least) {
+            least = its;
+            best = i;
+        }
+    }
+    return best;
+}
+
+bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now)
+{
+    for (unsigned i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(wave->open & ~wave->dead, i) && now < overdue_at(&wave->flights[i]))
+            return false;
+    return true;
+}
+
+/* Waits for one member for a while. One that waits for nothing any more is dead. */
+static void wait_for_one(struct dibs__wave *wave, int64_t now, int64_t *slice)
+{
+    unsigned i = choose(wave, now);
+    struct dibs__flight *flight = &wave->flights[i];
+    int64_t expected = flight->sent_at + atomic_load_explicit(&flight->member->usual, memory_order_relaxed);
+    int64_t until = (expected > now ? expected : now) + *slice;
+
+    until = until < wave->deadline ? until : wave->deadline;
+    if (dibs__flight_await(flight, until))
+        land(wave, i, wave->deadline);
+    else if (dibs__quorum_now(wave->quorum) < until)
+        wave->dead |= (uint32_t)1 << i;
+    else if (*slice < SLICE_LAST)
+        *slice *= 2;
+}
+
+/* Nothing is to be waited for but what has to be sent again, or over a new connection: each gets its share of the time.
+ */
+static void land_one_dead(struct dibs__wave *wave, int64_t now)
+{
+    unsigned i = (unsigned)__builtin_ctz(wave->dead);
+    int64_t share =
+        wave->deadline == DIBS__NEVER ? DIBS__NEVER - now : (wave->deadline - now) / dibs__set_count(wave->dead);
+
+    if (wave->share_ms > 0 && share > wave->share_ms * DIBS__NS_PER_MS)
+        share = wave->share_ms * DIBS__NS_PER_MS;
+    land(wave, i, now + share);
+}
+
+/* Those that are dead when the outcome is known without them: their members can't be reached now. */
+static void land_the_dead(struct dibs__wave *wave)
+{
+    while (wave->dead)
+        land(wave, (unsigned)__builtin_ctz(wave->dead), 0);
+}
+
+void dibs__wave_run(struct dibs__wave *wave)
+{
+    int64_t slice = SLICE_FIRST, now;
+
+    for (;;) {
+        sweep(wave);
+        now = dibs__quorum_now(wave->quorum);
+        if (!wave->open || wave->is_decided(wave, now) || now >= wave->deadline)
+            break;
+        if (wave->open & ~wave->dead)
+            wait_for_one(wave, now, &slice);
+        else
+            land_one_dead(wave, now);
+    }
+    land_the_dead(wave);
+}

@@ -1,0 +1,349 @@
+/*
+ * The quorum, as its files share it:
+ *   quorum.c         opening, closing, the scheduler's part, and what the members tell
+ *   quorum_table.c   claims: what is known of a token at each member
+ *   quorum_flight.c  what was begun at one member, and how a thread waits for several
+ *   quorum_loose.c   what no thread waits for any more
+ *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
+ *   quorum_vote.c    which masters may vote
+ *
+ * Lock discipline: `mutex` guards the table of claims, the parts of each claim,
+ * the list of loose flights, and how long a member rests. `reach_mutex` makes
+ * one thing of a change of how many members can be reached and of telling the
+ * listener. It is taken by what a member tells, so while that member's
+ * dibs__reach_mutex is held, and the listener may take a leaf of its own
+ * (events_mutex). Neither mutex of the quorum is held in a call of a member.
+ *
+ * What was begun at a member is a flight. A flight belongs to one thread at a
+ * time: to the thread that began it, or, while it is loose, to the scheduler's.
+ * A thread that asks or releases under the same token takes its loose flights
+ * back (dibs__loose_take), unless the scheduler's thread is about to finish it.
+ */
+#ifndef DIBS_STORE_QUORUM_QUORUM_PARTS_H
+#define DIBS_STORE_QUORUM_QUORUM_PARTS_H
+
+#include "base/backoff.h"
+#include "base/mutex.h"
+#include "store/store.h"
+
+#define DIBS__MEMBERS_MAX 15 /* a set of members fits into 32 bits */
+
+DIBS__MUTEX_CLASS(dibs__quorum_mutex);
+DIBS__MUTEX_CLASS(dibs__quorum_reach_mutex);
+
+struct dibs__quorum;
+
+/* One of the masters. */
+struct dibs__member {
+    struct dibs__quorum *quorum;    /* read-only after open */
+    unsigned index;                 /* read-only after open */
+    struct dibs__store *store;      /* read-only after open */
+    struct dibs__counters counters; /* atomic */
+    _Atomic int64_t usual;          /* atomic; how long it took to answer lately, in ns */
+    _Atomic int64_t rests_until;    /* atomic, written under the quorum's mutex: it failed; before that time it is asked
+                                       only where a majority can't be had without it */
+    struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
+    bool down DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* it told so */
+    bool is_known;   /* the scheduler thread's: it told which server renewals go to */
+    size_t fd_count; /* the scheduler thread's: descriptors in the last interest */
+};
+
+/* ------------------------------------------------------------------- claims */
+
+/* What a member knows of a token. */
+enum dibs__part_state {
+    DIBS__PART_NOTHING, /* nothing, as far as is known */
+    DIBS__PART_ASKED,   /* an ask is under way */
+    DIBS__PART_GRANTED, /* the lock is the token's */
+    DIBS__PART_TAKEN,   /* the lock was another's; the token may stand in the queue */
+    DIBS__PART_UNKNOWN, /* the last ask failed */
+    DIBS__PART_LEAVING, /* a release is under way, because no majority was had */
+    DIBS__PART_SPENT    /* the member retracts the token: nothing may be asked under it there any more */
+};
+
+/* What is known of a token at one member. */
+struct dibs__part {
+    enum dibs__part_state state;
+    bool has_bid;                  /* the member's bid is not concluded */
+    bool renewing;                 /* a renewal is under way */
+    bool topping_up;               /* that renewal, or one that was not answered, may set the lock there */
+    uint64_t fence;                /* granted: the member's */
+    int64_t proof;                 /* granted: of the member's bid */
+    struct dibs__lease_memo lease; /* the member's own */
+    struct dibs__cut_memo cut;     /* the member's own */
+    uint32_t cut_ms;
+};
+
+struct dibs__flight;
+
+enum dibs__claim_state {
+    DIBS__CLAIM_ASKED, /* the token is asked for */
+    DIBS__CLAIM_HELD,  /* a majority granted the lock */
+    DIBS__CLAIM_ENDED  /* the token is finished, and not in the table; flights may still be under way */
+};
+
+/*
+ * A token that is asked for or holds a lock, and what each member knows of it.
+ * Freed with the last reference: of the table, of each loose flight, of each
+ * renewal under way, and of the thread that ends the claim.
+ */
+struct dibs__claim {
+    struct dibs__claim *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in its bucket */
+    uint64_t hash;                                                 /* read-only; of the token */
+    unsigned references DIBS__GUARDED_BY(dibs__quorum_mutex);
+    unsigned
+        users DIBS__GUARDED_BY(dibs__quorum_mutex); /* threads that use the flights of a claim which is not asked for */
+    enum dibs__claim_state state DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__flight *flights; /* one for each member; NULL: there are no bids, and nothing is under way. Written
+                                     under the mutex; stays while the token is asked for, or the claim is used */
+    uint64_t fence;               /* the asking thread's until the lock is held, then read-only */
+    int64_t until;     /* the asking thread's until the lock is held, then read-only: a majority has it so long */
+    unsigned splits;   /* the asking thread's: how often in a row some members granted the lock, but no majority */
+    uint32_t lease_ms; /* read-only; the longest that was asked for */
+    const char *name;  /* read-only; behind the parts */
+    const char *token; /* read-only; behind the name */
+    struct dibs__part parts[] DIBS__GUARDED_BY(dibs__quorum_mutex);
+};
+
+/* In the table, with the table's reference. NULL: no memory. */
+struct dibs__claim *dibs__claim_new(struct dibs__quorum *q, const char *name, const char *token, uint32_t lease_ms);
+
+/* Of a token that is in the table; with a reference, which is the caller's. NULL: there is none. */
+struct dibs__claim *dibs__claim_find(struct dibs__quorum *q, const char *token);
+
+/* Makes the flights, if there are none. False: no memory. */
+bool dibs__claim_make_flights(struct dibs__quorum *q, struct dibs__claim *claim);
+
+/* From the first to the second the flights stay. Then they are freed, if there are no bids, and nothing is under way.
+ */
+void dibs__claim_use(struct dibs__quorum *q, struct dibs__claim *claim);
+void dibs__claim_leave(struct dibs__quorum *q, struct dibs__claim *claim);
+
+/* Takes the claim out of the table, without the table's reference, which becomes the caller's. False: it was out. */
+bool dibs__claim_end(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex);
+
+void dibs__claim_unref(struct dibs__quorum *q, struct dibs__claim *claim);
+void dibs__claims_free(struct dibs__quorum *q); /* those in the table */
+
+/* ------------------------------------------------------------------ flights */
+
+enum dibs__flying {
+    DIBS__FLIES_NOT,
+    DIBS__FLIES_ASK,
+    DIBS__FLIES_RELEASE,
+    DIBS__FLIES_RAISE,
+    DIBS__FLIES_QUERY,
+    DIBS__FLIES_VOTE
+};
+
+/* What was begun at one member. Of the thread that it belongs to, unless a field says otherwise. */
+struct dibs__flight {
+    struct dibs__member *member; /* read-only */
+    struct dibs__claim *claim;   /* read-only; NULL: of a query or a vote */
+    enum dibs__flying what;      /* under way */
+    int64_t sent_at;
+    struct dibs__bid bid;       /* of the member, over all its asks */
+    struct dibs__answer answer; /* of the last ask */
+    union {
+        struct dibs__release release;
+        struct dibs__raise raise;
+        struct dibs__query query;
+        struct dibs__vote vote;
+    } of;
+    struct dibs__flight *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of loose flights */
+    bool loose DIBS__GUARDED_BY(dibs__quorum_mutex);
+    bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* by the scheduler's thread */
+    int64_t look_at;                                        /* loose: when to look for the reply */
+};
+
+/* Begins what `what` names; its struct is filled, but for the deadline. */
+void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what);
+
+/* As await of store.h. */
+bool dibs__flight_await(struct dibs__flight *flight, int64_t until);
+
+/* Finishes the flight, and notes how the member did. */
+dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
+                                struct dibs__error *error);
+
+/* Finishes a raise, a query or a vote of which nobody wants to know any more. */
+void dibs__flight_abandon(struct dibs__flight *flight);
+
+/* A member that takes much longer than usual rests, as if it had failed. */
+void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now);
+
+/* When a loose flight is given up. */
+int64_t dibs__flight_end(const struct dibs__flight *flight);
+
+/* The members that are to be asked now: without those that rest, where a majority is left. */
+uint32_t dibs__members_to_ask(struct dibs__quorum *q);
+
+/* How one thread waits for flights to several members at the same time. */
+struct dibs__wave {
+    struct dibs__quorum *quorum;
+    struct dibs__flight *flights; /* one for each member */
+    uint32_t open;                /* the set of members whose flights are under way */
+    uint32_t dead;                /* those among them for which waiting alone is no use */
+    uint32_t answered;            /* the members that answered */
+    int64_t deadline;
+    int64_t share_ms; /* how long one dead flight may take at most; 0: its share of the time that is left */
+    void *context;
+    bool (*is_decided)(const struct dibs__wave *wave, int64_t now);
+    void (*land)(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status);
+    dibs_owner *owners;        /* of queries; one for each member */
+    struct dibs__error *error; /* filled: why members failed; the worst of them */
+};
+
+/* Runs until it is decided, nothing is open, or the deadline. What is open then is left to the caller. */
+void dibs__wave_run(struct dibs__wave *wave);
+
+/* Whether all that is open takes much longer than usual. */
+bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now);
+
+static inline bool dibs__set_has(uint32_t set, size_t i)
+{
+    return set >> i & 1;
+}
+
+static inline unsigned dibs__set_count(uint32_t set)
+{
+    return (unsigned)__builtin_popcount(set);
+}
+
+/* -------------------------------------------------------------------- loose */
+
+/* The flights of that set go to the scheduler's thread. */
+void dibs__loose_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set);
+
+/* The calling thread takes a loose flight back. False: the flight is not loose, or the scheduler has it. */
+bool dibs__loose_take(struct dibs__quorum *q, struct dibs__flight *flight) DIBS__REQUIRES(dibs__quorum_mutex);
+
+/* The scheduler's. */
+int64_t dibs__loose_deadline(struct dibs__quorum *q);
+void dibs__loose_attend(struct dibs__quorum *q, int64_t now);
+void dibs__loose_finish_all(struct dibs__quorum *q); /* at the close */
+
+/* ------------------------------------------------- asks, releases, the others */
+
+/* Takes the part for an ask. *taken_back: a flight that is under way becomes the calling thread's. False: not now. */
+bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool *taken_back);
+
+/* Begins an ask for the bid; the part was taken. */
+void dibs__part_ask(struct dibs__flight *flight, const struct dibs__bid *bid);
+
+/* Notes how an ask ended. Returns the state of the claim. */
+enum dibs__claim_state dibs__part_note(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
+
+/* Begins to give back what was granted; nobody is told. The flight is the calling thread's. */
+void dibs__part_leave(struct dibs__quorum *q, struct dibs__flight *flight);
+
+/* The same is over: where it was not confirmed, the member retracts the token. */
+void dibs__part_left(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
+
+/* The ask of a loose flight is over. A late grant is one more vote for a lock that is held; else it is given back. */
+void dibs__part_land_late(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
+
+/* The claim has ended, and nothing is under way: leaves nothing of it at the member. */
+void dibs__part_clear(struct dibs__quorum *q, struct dibs__flight *flight);
+
+/* Ends the claim: the members retract what they have of it, in the background. */
+void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim);
+
+void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
+dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                                    struct dibs__error *error);
+void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
+
+void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release);
+dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
+                                        struct dibs__error *error);
+void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms);
+
+void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *query);
+dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                      struct dibs__error *error);
+dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                      struct dibs__error *error);
+
+void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
+
+/* -------------------------------------------------------------------- votes */
+
+/*
+ * Which masters may vote. A look asks all of them.
+ */
+struct dibs__voting {
+    _Atomic uint32_t longest_ms;              /* atomic; of all leases that were wanted so far */
+    _Atomic uint32_t announced_ms;            /* atomic; a majority knows that leases may be so long */
+    atomic_bool due;                          /* atomic; the scheduler's thread is to look */
+    int64_t next;                             /* the scheduler thread's: when it looks at the latest */
+    int64_t last;                             /* the scheduler thread's: when it looked last */
+    struct dibs__look *look;                  /* the scheduler thread's: under way; NULL: none */
+    int64_t unknown_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when the master says that it does not
+                                                 know whether it may vote; 0: it knows */
+};
+
+void dibs__vote_init(struct dibs__quorum *q);
+
+/*
+ * Returns once a majority knows that leases may be so long. DIBS_OK, or why
+ * there is no such majority. *answered: how many masters answered at all.
+ */
+dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64_t deadline, unsigned *answered,
+                                struct dibs__error *error);
+
+/* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread is to look. */
+void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);
+
+static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, uint32_t lease_ms)
+{
+    return atomic_load_explicit(&voting->announced_ms, memory_order_acquire) >= lease_ms;
+}
+
+/* The scheduler's. */
+int64_t dibs__vote_deadline(const struct dibs__quorum *q);
+void dibs__vote_attend(struct dibs__quorum *q, int64_t now);
+void dibs__vote_finish_all(struct dibs__quorum *q); /* at the close */
+
+/* --------------------------------------------------------------------- whole */
+
+struct dibs__quorum {
+    struct dibs__store store;         /* read-only after open */
+    struct dibs__store_config config; /* read-only after open */
+    size_t count, majority;           /* read-only after open */
+    int64_t connect_by;               /* the opening thread's */
+    struct dibs__member *members;     /* read-only after open */
+    _Atomic uint64_t generation;      /* atomic: how often renewals went to another server, at any member */
+    struct dibs__voting voting;       /* its fields name their guards */
+    struct dibs__mutex reach_mutex;
+    size_t down_count DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* members that told they can't be reached */
+    struct dibs__mutex mutex;
+    struct dibs__claim **buckets DIBS__GUARDED_BY(dibs__quorum_mutex); /* the table, by token */
+    size_t bucket_count DIBS__GUARDED_BY(dibs__quorum_mutex);
+    size_t claim_count DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__flight *loose DIBS__GUARDED_BY(dibs__quorum_mutex);
+};
+
+static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)
+{
+    return (struct dibs__quorum *)store;
+}
+
+static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
+{
+    return dibs__now(q->config.clock);
+}
+
+/* Adds what the members counted to what the caller of the quorum sees. heard: a majority answered. */
+void dibs__quorum_count(struct dibs__quorum *q, bool heard);
+
+dibs_status dibs__quorum_no_memory(struct dibs__error *error);
+
+/* So many masters answered, which is no majority. The error says why the others did not; what waiting can't mend stays.
+ */
+dibs_status dibs__quorum_no_majority(const struct dibs__quorum *q, unsigned answered, struct dibs__error *error);
+
+/* Keeps the worse of both: an error that waiting can't mend is told before one that it may. */
+void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error *other);
+
+#endif

@@ -1,0 +1,196 @@
+/* A look at a lock, and the forced unlock. Lock discipline: quorum_parts.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/quorum/quorum_parts.h"
+
+/* A look that was begun, or is being finished. */
+struct looking {
+    uint32_t seen;      /* the members whose answer is known */
+    uint32_t free;      /* of those: nobody has the lock there */
+    dibs_owner *owners; /* one for each member */
+    struct dibs__flight flights[];
+};
+
+/* ---------------------------------------------------------------------- query */
+
+void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *query)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct looking *looking = calloc(1, sizeof *looking + q->count * (sizeof *looking->flights + sizeof(dibs_owner)));
+
+    DIBS__REQUIRE(!query->begun.state);
+    query->begun.state = looking;
+    if (!looking)
+        return;
+    looking->owners = (dibs_owner *)&looking->flights[q->count];
+    for (size_t i = 0; i < q->count; i++) {
+        looking->flights[i].member = &q->members[i];
+        looking->flights[i].of.query = (struct dibs__query){.name = query->name, .deadline = query->deadline};
+        dibs__flight_begin(&looking->flights[i], DIBS__FLIES_QUERY);
+    }
+}
+
+static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+{
+    struct looking *looking = wave->context;
+    uint32_t bit = (uint32_t)1 << flight->member->index;
+
+    (void)what;
+    if (status != DIBS_OK)
+        return;
+    looking->seen |= bit;
+    looking->free |= looking->owners[flight->member->index].held ? 0 : bit;
+}
+
+/* The members that say so of the lock's owner as member i does. */
+static uint32_t who_agree(const struct dibs__quorum *q, const struct looking *looking, size_t i)
+{
+    uint32_t agree = 0;
+
+    for (size_t other = 0; other < q->count; other++)
+        if (dibs__set_has(looking->seen & ~looking->free, other) &&
+            strcmp(looking->owners[other].token, looking->owners[i].token) == 0)
+            agree |= (uint32_t)1 << other;
+    return agree;
+}
+
+/* The members that name the owner on whom most agree. */
+static uint32_t most_agree(const struct dibs__quorum *q, const struct looking *looking)
+{
+    uint32_t most = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        uint32_t agree = dibs__set_has(looking->seen & ~looking->free, i) ? who_agree(q, looking, i) : 0;
+        if (dibs__set_count(agree) > dibs__set_count(most))
+            most = agree;
+    }
+    return most;
+}
+
+static bool is_decided(const struct dibs__wave *wave, int64_t now)
+{
+    const struct looking *looking = wave->context;
+    unsigned most = dibs__set_count(most_agree(wave->quorum, looking));
+    bool heard = dibs__set_count(looking->seen) >= wave->quorum->majority;
+
+    if (most >= wave->quorum->majority)
+        return true;
+    if (!heard)
+        return false;
+    return most + dibs__set_count(wave->open) < wave->quorum->majority || !(wave->open & ~wave->dead) ||
+           dibs__wave_is_overdue(wave, now);
+}
+
+/* A lock without expiry lasts longer than any. */
+static int compare_remaining(const void *one, const void *other)
+{
+    uint64_t a = (uint64_t) * (const int64_t *)one, b = (uint64_t) * (const int64_t *)other;
+
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+static void show(const struct dibs__quorum *q, const struct looking *looking, dibs_owner *owner)
+{
+    uint32_t most = most_agree(q, looking);
+    int64_t remaining[DIBS__MEMBERS_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        const dibs_owner *its = &looking->owners[i];
+        owner->fence = its->fence > owner->fence ? its->fence : owner->fence;
+        owner->waiters = its->waiters > owner->waiters ? its->waiters : owner->waiters;
+        if (!dibs__set_has(most, i))
+            continue;
+        remaining[count++] = its->remaining_ms;
+        memcpy(owner->token, its->token, sizeof owner->token);
+    }
+    owner->held = count >= q->majority;
+    if (!owner->held) {
+        owner->token[0] = '\0';
+        return;
+    }
+    qsort(remaining, count, sizeof remaining[0], compare_remaining);
+    owner->remaining_ms = remaining[q->majority - 1];
+}
+
+static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query, struct looking *looking,
+                        dibs_owner *owner, struct dibs__error *error)
+{
+    struct dibs__wave wave = {.quorum = q,
+                              .flights = looking->flights,
+                              .open = ((uint32_t)1 << q->count) - 1,
+                              .deadline = query->deadline,
+                              .context = looking,
+                              .is_decided = is_decided,
+                              .land = land,
+                              .owners = looking->owners,
+                              .error = error};
+
+    dibs__wave_run(&wave);
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(wave.open, i))
+            dibs__flight_abandon(&looking->flights[i]);
+    if (dibs__set_count(looking->seen) < q->majority)
+        return dibs__quorum_no_majority(q, dibs__set_count(looking->seen), error);
+    show(q, looking, owner);
+    return DIBS_OK;
+}
+
+dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                      struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+
+    error->status = DIBS_OK;
+    if (!query->begun.state)
+        dibs__quorum_query_begin(base, query);
+    struct looking *looking = query->begun.state;
+    query->begun.state = NULL;
+    if (!looking)
+        return dibs__quorum_no_memory(error);
+    dibs_status status = look(q, query, looking, owner, error);
+    free(looking);
+    dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    return status;
+}
+
+/* -------------------------------------------------------------- forced unlock */
+
+/* Those that rest come last. */
+static uint32_t first_round(struct dibs__quorum *q)
+{
+    return dibs__members_to_ask(q);
+}
+
+/* One after the other: each has its share of the time that is left. */
+dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                      struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    uint32_t first = first_round(q), done = 0, not_held = 0;
+    size_t left = q->count;
+
+    error->status = DIBS_OK;
+    for (size_t i = 0; i < 2 * q->count; i++) {
+        struct dibs__store *store = q->members[i % q->count].store;
+        uint32_t bit = (uint32_t)1 << i % q->count;
+        struct dibs__error its = {DIBS_OK, ""};
+        if (!(first & bit) != (i >= q->count))
+            continue;
+        int64_t now = dibs__quorum_now(q),
+                share = deadline == DIBS__NEVER ? deadline - now : (deadline - now) / (int64_t)left;
+        dibs_status status = store->ops->force_unlock(store, name, token, now + share, &its);
+        left--;
+        done |= status == DIBS_OK ? bit : 0;
+        not_held |= status == DIBS_NOT_HELD ? bit : 0;
+        if (status != DIBS_NOT_HELD)
+            dibs__error_keep_worst(error, &its);
+    }
+    dibs__quorum_count(q, dibs__set_count(done | not_held) >= q->majority);
+    if (dibs__set_count(done) >= q->majority)
+        return DIBS_OK;
+    if (q->count - dibs__set_count(not_held) < q->majority)
+        return DIBS_NOT_HELD;
+    return dibs__quorum_no_majority(q, dibs__set_count(done | not_held), error);
+}

@@ -1,0 +1,290 @@
+/*
+ * Releases and retractions. A release goes to every member that may have the
+ * token. What is not answered is left to the scheduler's thread, or retracted.
+ *
+ * Lock discipline: quorum_parts.h.
+ */
+#include <stdlib.h>
+
+#include "store/quorum/quorum_parts.h"
+
+/* A release that was begun, or is being finished. */
+struct releasing {
+    struct dibs__claim *claim; /* ended; with a reference */
+    uint32_t open;             /* where a release is under way */
+    uint32_t absent;           /* where the token had nothing, so that nothing was sent */
+    uint32_t restored;         /* where what was sent before may set the lock behind the release */
+    uint32_t done, not_held;
+    bool again;
+};
+
+/* ------------------------------------------------------------------ one member */
+
+/* What is to be done about a part whose claim ends. */
+enum ending {
+    LEFT_TO_FLIGHT, /* something is under way: the scheduler's thread clears the part when that is over */
+    NOTHING_THERE,  /* the token never had anything there, or the member retracts it already */
+    BID_THERE,      /* the bid is not concluded, and was not granted */
+    LOCK_THERE      /* the lock is the token's, or may be */
+};
+
+static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    const struct dibs__part *part = &claim->parts[i];
+
+    if (claim->flights && claim->flights[i].loose)
+        return LEFT_TO_FLIGHT;
+    if (part->state == DIBS__PART_GRANTED || part->topping_up)
+        return LOCK_THERE;
+    return part->has_bid ? BID_THERE : NOTHING_THERE;
+}
+
+/* The bid of a member where the lock is not the token's; with `granted`, where it is. */
+static void conclude_bid(struct dibs__quorum *q, struct dibs__claim *claim, size_t i, bool granted)
+{
+    struct dibs__store *store = q->members[i].store;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool has = claim->parts[i].has_bid;
+    claim->parts[i].has_bid = false;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (has)
+        store->ops->conclude(store, &claim->flights[i].bid, granted);
+}
+
+void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
+{
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool was_listed = dibs__claim_end(q, claim);
+    claim->users += was_listed;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (!was_listed)
+        return;
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = q->members[i].store;
+        dibs__quorum_mutex_lock(&q->mutex);
+        enum ending ending = ending_of(claim, i);
+        bool has_bid = claim->parts[i].has_bid;
+        dibs__quorum_mutex_unlock(&q->mutex);
+        if (ending != LEFT_TO_FLIGHT && has_bid)
+            conclude_bid(q, claim, i, false);
+        if (ending == LOCK_THERE)
+            store->ops->retract(store, claim->name, claim->token, claim->lease_ms);
+    }
+    dibs__claim_leave(q, claim);
+    dibs__claim_unref(q, claim);
+}
+
+/* --------------------------------------------------------------------- the begin */
+
+/* The claim of the token, taken out of the table. One that is not known may be anywhere. NULL: no memory. */
+static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs__release *release)
+{
+    struct dibs__claim *claim = dibs__claim_find(q, release->token);
+    bool known = claim != NULL;
+
+    if (!known)
+        claim = dibs__claim_new(q, release->name, release->token, release->lease_ms);
+    if (!claim)
+        return NULL;
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count && !known; i++)
+        claim->parts[i].state = DIBS__PART_GRANTED;
+    bool was_listed = dibs__claim_end(q, claim);
+    claim->users++;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (known && was_listed)
+        dibs__claim_unref(q, claim); /* one reference is enough */
+    return claim;
+}
+
+/* The calling thread takes back an ask that was answered meanwhile: what it was granted is released with the rest. */
+static void take_back_answered(struct dibs__quorum *q, struct dibs__claim *claim, size_t i)
+{
+    struct dibs__flight *flight = &claim->flights[i];
+    struct dibs__error unused;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool taken = dibs__loose_take(q, flight);
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (!taken)
+        return;
+    if (flight->what != DIBS__FLIES_ASK || !dibs__flight_await(flight, 0))
+        dibs__loose_add(q, claim, (uint32_t)1 << i);
+    else
+        dibs__part_note(q, flight, dibs__flight_finish(flight, 0, NULL, &unused));
+}
+
+static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const struct dibs__release *release, size_t i)
+{
+    struct dibs__claim *claim = releasing->claim;
+    struct dibs__flight *flight = &claim->flights[i];
+    uint32_t bit = (uint32_t)1 << i;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    enum ending ending = ending_of(claim, i);
+    bool topping_up = claim->parts[i].topping_up;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (ending != LOCK_THERE) {
+        if (ending == BID_THERE)
+            conclude_bid(q, claim, i, false);
+        releasing->absent |= ending != LEFT_TO_FLIGHT ? bit : 0;
+        return;
+    }
+    conclude_bid(q, claim, i, !topping_up);
+    releasing->restored |= topping_up ? bit : 0;
+    releasing->open |= bit;
+    flight->of.release = (struct dibs__release){
+        .name = claim->name,
+        .token = claim->token,
+        .lease_ms = release->lease_ms,
+        .deadline = release->deadline,
+        .contended = release->contended,
+    };
+    dibs__flight_begin(flight, DIBS__FLIES_RELEASE);
+}
+
+void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct releasing *releasing = calloc(1, sizeof *releasing);
+
+    DIBS__REQUIRE(!release->begun.state);
+    if (!releasing || !(releasing->claim = take_claim(q, release))) {
+        free(releasing);
+        return;
+    }
+    release->begun.state = releasing;
+    if (!dibs__claim_make_flights(q, releasing->claim))
+        return;
+    for (size_t i = 0; i < q->count; i++)
+        take_back_answered(q, releasing->claim, i);
+    for (size_t i = 0; i < q->count; i++)
+        begin_at(q, releasing, release, i);
+}
+
+/* -------------------------------------------------------------------- the finish */
+
+static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+{
+    struct releasing *releasing = wave->context;
+    uint32_t bit = (uint32_t)1 << flight->member->index;
+
+    (void)what;
+    releasing->again |= flight->of.release.again;
+    if (status == DIBS_OK)
+        releasing->done |= bit;
+    else if (status == DIBS_NOT_HELD)
+        releasing->not_held |= bit;
+}
+
+/* A majority can grant the lock to others now, and no member said that it was another's before. */
+static bool is_free(const struct dibs__quorum *q, const struct releasing *releasing)
+{
+    return releasing->done && !releasing->not_held &&
+           dibs__set_count(releasing->done | releasing->absent) >= q->majority;
+}
+
+static bool is_decided(const struct dibs__wave *wave, int64_t now)
+{
+    const struct releasing *releasing = wave->context;
+    size_t majority = wave->quorum->majority;
+
+    if (dibs__set_count(releasing->done) >= majority)
+        return true;
+    if (dibs__set_count(releasing->done | releasing->absent | wave->open) < majority)
+        return true;
+    return is_free(wave->quorum, releasing) && (!(wave->open & ~wave->dead) || dibs__wave_is_overdue(wave, now));
+}
+
+static dibs_status outcome(const struct dibs__wave *wave)
+{
+    const struct releasing *releasing = wave->context;
+    size_t majority = wave->quorum->majority, gone = dibs__set_count(releasing->not_held);
+
+    if (dibs__set_count(releasing->done) >= majority || is_free(wave->quorum, releasing))
+        return DIBS_OK;
+    if (wave->quorum->count - gone < majority || (gone > 0 && wave->error->status == DIBS_OK && !wave->open))
+        return DIBS_NOT_HELD;
+    if (wave->error->status == DIBS_OK)
+        dibs__error_set(wave->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters confirmed the release", majority,
+                        wave->quorum->count);
+    return wave->error->status;
+}
+
+/* What may set the lock behind the release is retracted behind that. */
+static void retract_restored(struct dibs__quorum *q, const struct releasing *releasing)
+{
+    const struct dibs__claim *claim = releasing->claim;
+
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = q->members[i].store;
+        if (dibs__set_has(releasing->restored, i))
+            store->ops->retract(store, claim->name, claim->token, claim->lease_ms);
+    }
+}
+
+static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release, struct releasing *releasing,
+                          struct dibs__error *error)
+{
+    struct dibs__claim *claim = releasing->claim;
+    struct dibs__wave wave = {.quorum = q,
+                              .flights = claim->flights,
+                              .open = releasing->open,
+                              .deadline = release->deadline,
+                              .context = releasing,
+                              .is_decided = is_decided,
+                              .land = land,
+                              .error = error};
+
+    dibs__wave_run(&wave);
+    dibs_status status = outcome(&wave);
+    dibs__loose_add(q, claim, wave.open);
+    retract_restored(q, releasing);
+    release->again = releasing->again;
+    return status;
+}
+
+/* The next bid is asked for by its own thread, at once: its ask must not overtake the release at any member. */
+dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
+                                        struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    dibs_status status = DIBS_NO_MEMORY;
+
+    release->again = false;
+    release->next_status = DIBS_BUSY;
+    release->next_answer = (struct dibs__answer){.again_ms = 0};
+    error->status = DIBS_OK;
+    if (!release->begun.state)
+        dibs__quorum_release_begin(base, release);
+    struct releasing *releasing = release->begun.state;
+    release->begun.state = NULL;
+    if (releasing && releasing->claim->flights)
+        status = finish(q, release, releasing, error);
+    if (status == DIBS_NO_MEMORY)
+        dibs__quorum_no_memory(error);
+    if (!releasing || !releasing->claim->flights)
+        dibs__quorum_retract(base, release->name, release->token, release->lease_ms);
+    if (releasing) {
+        dibs__claim_leave(q, releasing->claim);
+        dibs__claim_unref(q, releasing->claim);
+        free(releasing);
+    }
+    dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    return status;
+}
+
+void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__claim *claim = dibs__claim_find(q, token);
+
+    if (claim) {
+        dibs__claim_retract(q, claim);
+        dibs__claim_unref(q, claim);
+        return;
+    }
+    for (size_t i = 0; i < q->count; i++)
+        q->members[i].store->ops->retract(q->members[i].store, name, token, lease_ms);
+}

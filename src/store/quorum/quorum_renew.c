@@ -1,0 +1,336 @@
+/*
+ * Renewals. A batch goes to each member as a batch of its own, and each member
+ * answers when it can. A lease is renewed once a majority renewed it, and gone
+ * once a majority can't be had any more. The caller's batch is done when all of
+ * its leases are decided, or all members have answered: a member that hangs
+ * delays no other. What it answers later still counts for its own part.
+ *
+ * Where a member did not grant the lock, or lost it, the renewals set it there
+ * (top up), so that losing one more member does not lose the lock.
+ *
+ * All of this runs on the scheduler's thread. Lock discipline: quorum_parts.h.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/quorum/quorum_parts.h"
+
+/* What the members said of one lease of the caller's batch so far. */
+struct tally {
+    struct dibs__claim *claim;        /* with a reference */
+    unsigned renewed, gone;           /* members */
+    unsigned asked;                   /* members that have not answered */
+    uint32_t sure[DIBS__MEMBERS_MAX]; /* how long each that renewed makes the lease last for sure */
+    int64_t again_ms;
+    dibs_status refused; /* by a member, in a way that waiting can't mend; else DIBS_OK */
+    bool decided;
+};
+
+/* The caller's batch. */
+struct round {
+    struct dibs__quorum *quorum;
+    struct dibs__batch *batch; /* NULL: it is done */
+    unsigned references;       /* of the batches of members, and of whoever begins them */
+    size_t undecided;
+    uint64_t generation;
+    struct dibs__error error;
+    struct tally tallies[];
+};
+
+/* The batch of one member. */
+struct part_batch {
+    struct dibs__batch batch; /* the first member: what is done is freed by it */
+    struct round *round;
+    struct dibs__member *member;
+    struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
+    size_t at[DIBS__BATCH_MAX];                  /* their places in the caller's batch */
+};
+
+/* ------------------------------------------------------------------ the outcome */
+
+static void unref_round(struct round *round)
+{
+    if (--round->references == 0)
+        free(round);
+}
+
+static int compare_down(const void *one, const void *other)
+{
+    uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
+
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+/* A majority renewed the lease: it lasts as long as the least of the longest that a majority makes sure of. */
+static void settle_renewed(const struct round *round, struct tally *tally, struct dibs__renewal *item)
+{
+    size_t majority = round->quorum->majority;
+
+    item->result = DIBS__RENEWED;
+    item->status = DIBS_OK;
+    item->memo.words[0] = round->generation;
+    qsort(tally->sure, tally->renewed, sizeof tally->sure[0], compare_down);
+    uint32_t sure = tally->sure[majority - 1];
+    item->cut_ms = sure < item->lease_ms ? sure : 0;
+    item->again_ms = tally->again_ms;
+}
+
+static void settle_unanswered(const struct tally *tally, struct dibs__renewal *item)
+{
+    item->result = DIBS__UNANSWERED;
+    item->status = tally->refused;
+    if (item->extension && tally->asked > 0 && (item->cut_ms == 0 || item->lease_ms < item->cut_ms))
+        item->cut_ms = item->lease_ms;
+}
+
+/* Decides what can be decided of the lease; with `at_last` all. */
+static void settle(struct round *round, size_t at, bool at_last)
+{
+    struct dibs__quorum *q = round->quorum;
+    struct tally *tally = &round->tallies[at];
+    struct dibs__renewal *item = &round->batch->items[at];
+
+    if (tally->decided)
+        return;
+    if (tally->renewed >= q->majority)
+        settle_renewed(round, tally, item);
+    else if (q->count - tally->gone < q->majority)
+        item->result = DIBS__GONE;
+    else if (tally->asked == 0 || at_last)
+        settle_unanswered(tally, item);
+    else
+        return;
+    tally->decided = true;
+    round->undecided--;
+    if (item->result == DIBS__GONE)
+        dibs__claim_retract(q, tally->claim);
+}
+
+/* Tells the caller, once all is decided. */
+static void end_if_decided(struct round *round)
+{
+    struct dibs__batch *batch = round->batch;
+    struct dibs__quorum *q = round->quorum;
+    bool heard = false;
+
+    if (!batch || round->undecided > 0)
+        return;
+    round->batch = NULL;
+    for (size_t i = 0; i < batch->count; i++) {
+        heard = heard || batch->items[i].result != DIBS__UNANSWERED;
+        if (batch->items[i].result == DIBS__UNANSWERED && round->error.status == DIBS_OK)
+            dibs__error_set(&round->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters renewed the lease",
+                            q->majority, q->count);
+        dibs__claim_unref(q, round->tallies[i].claim);
+    }
+    if (heard)
+        round->error.status = DIBS_OK;
+    dibs__quorum_count(q, heard);
+    batch->done(batch, &round->error);
+}
+
+/* ------------------------------------------------------------------ the answers */
+
+/* What a member said of one lease. Its part is up to date afterwards. */
+static void note_part(struct part_batch *sent, size_t i)
+{
+    const struct dibs__renewal *item = &sent->batch.items[i];
+    struct dibs__quorum *q = sent->member->quorum;
+    struct dibs__part *part = &sent->claims[i]->parts[sent->member->index];
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    part->renewing = false;
+    part->lease = item->memo;
+    part->cut = item->cut;
+    part->cut_ms = item->cut_ms;
+    if (item->result == DIBS__RENEWED)
+        part->state = DIBS__PART_GRANTED;
+    else if (item->result == DIBS__GONE && part->state == DIBS__PART_GRANTED)
+        part->state = DIBS__PART_NOTHING;
+    if (item->result != DIBS__UNANSWERED)
+        part->topping_up = false;
+    dibs__quorum_mutex_unlock(&q->mutex);
+}
+
+static void count(struct round *round, size_t at, const struct dibs__renewal *said)
+{
+    struct tally *tally = &round->tallies[at];
+
+    tally->asked--;
+    if (said->result == DIBS__GONE)
+        tally->gone++;
+    if (said->result == DIBS__UNANSWERED && said->status != DIBS_OK && said->status != DIBS_UNAVAILABLE)
+        tally->refused = said->status;
+    if (said->result != DIBS__RENEWED)
+        return;
+    bool cut = said->cut_ms > 0 && said->cut_ms < said->lease_ms;
+    tally->sure[tally->renewed++] = cut ? said->cut_ms : said->lease_ms;
+    if (cut && (tally->again_ms == 0 || said->again_ms < tally->again_ms))
+        tally->again_ms = said->again_ms;
+}
+
+static void part_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct part_batch *sent = (struct part_batch *)batch;
+    struct round *round = sent->round;
+    struct dibs__quorum *q = round->quorum;
+
+    if (round->batch)
+        dibs__error_keep_worst(&round->error, error);
+    for (size_t i = 0; i < batch->count; i++) {
+        note_part(sent, i);
+        if (round->batch) {
+            count(round, sent->at[i], &batch->items[i]);
+            settle(round, sent->at[i], false);
+        }
+        dibs__claim_unref(q, sent->claims[i]);
+    }
+    end_if_decided(round);
+    unref_round(round);
+    free(sent);
+}
+
+/* ------------------------------------------------------------------ the sending */
+
+/* Whether the lease can be renewed at the part; *top_up: the lock is to be set there. */
+static bool takes_renewal(const struct dibs__part *part, bool *top_up)
+{
+    *top_up = part->state != DIBS__PART_GRANTED;
+    return !part->renewing && part->state != DIBS__PART_ASKED && part->state != DIBS__PART_LEAVING &&
+           part->state != DIBS__PART_SPENT;
+}
+
+/* Adds the lease to the batch of the member. */
+static void add(struct part_batch *sent, struct dibs__claim *claim, const struct dibs__renewal *item, size_t at)
+{
+    struct dibs__quorum *q = sent->member->quorum;
+    struct dibs__part *part = &claim->parts[sent->member->index];
+    struct dibs__renewal *own = &sent->batch.items[sent->batch.count];
+    bool top_up;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    bool takes = takes_renewal(part, &top_up);
+    if (takes) {
+        *own = (struct dibs__renewal){
+            .name = claim->name,
+            .token = claim->token,
+            .lease_ms = item->lease_ms,
+            .fence = item->fence,
+            .extension = item->extension,
+            .top_up = top_up,
+            .memo = part->lease,
+            .cut_ms = part->cut_ms,
+            .cut = part->cut,
+        };
+        part->renewing = true;
+        part->topping_up = part->topping_up || top_up;
+        claim->references++;
+    }
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (!takes)
+        return;
+    sent->claims[sent->batch.count] = claim;
+    sent->at[sent->batch.count++] = at;
+    sent->round->tallies[at].asked++;
+}
+
+/* NULL: no memory, or nothing to send. */
+static struct part_batch *new_part_batch(struct round *round, struct dibs__member *member)
+{
+    struct part_batch *sent = malloc(sizeof *sent);
+
+    if (!sent) {
+        dibs__quorum_no_memory(&round->error);
+        return NULL;
+    }
+    sent->batch.count = 0;
+    sent->batch.done = part_done;
+    sent->round = round;
+    sent->member = member;
+    for (size_t i = 0; i < round->batch->count; i++)
+        if (dibs__vote_is_announced(&round->quorum->voting, round->batch->items[i].lease_ms))
+            add(sent, round->tallies[i].claim, &round->batch->items[i], i);
+    if (sent->batch.count > 0)
+        return sent;
+    free(sent);
+    return NULL;
+}
+
+/* The claim of a lease; of a token that is not known, one that is not in the table. NULL: no memory. */
+static struct dibs__claim *claim_of(struct dibs__quorum *q, const struct dibs__renewal *item)
+{
+    struct dibs__claim *claim = dibs__claim_find(q, item->token);
+
+    if (claim)
+        return claim;
+    claim = dibs__claim_new(q, item->name, item->token, item->lease_ms);
+    if (!claim)
+        return NULL;
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        claim->parts[i].state = DIBS__PART_GRANTED;
+    dibs__claim_end(q, claim);
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return claim;
+}
+
+/* NULL: no memory. */
+static struct round *new_round(struct dibs__quorum *q, struct dibs__batch *batch)
+{
+    struct round *round = calloc(1, sizeof *round + batch->count * sizeof round->tallies[0]);
+    size_t i = 0;
+
+    if (!round)
+        return NULL;
+    round->quorum = q;
+    round->batch = batch;
+    round->references = 1;
+    round->undecided = batch->count;
+    round->generation = atomic_load(&q->generation);
+    while (i < batch->count && (round->tallies[i].claim = claim_of(q, &batch->items[i])))
+        i++;
+    if (i == batch->count)
+        return round;
+    while (i > 0)
+        dibs__claim_unref(q, round->tallies[--i].claim);
+    free(round);
+    return NULL;
+}
+
+/* Longer leases than a majority of the masters knows of must be announced before anything lasts so long (rule 15). */
+static void announce(struct dibs__quorum *q, const struct dibs__batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (!dibs__vote_is_announced(&q->voting, batch->items[i].lease_ms))
+            dibs__vote_want(q, batch->items[i].lease_ms);
+}
+
+void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct part_batch *sent[DIBS__MEMBERS_MAX];
+    struct round *round = new_round(q, batch);
+    struct dibs__error error;
+
+    batch->proof = dibs__quorum_now(q);
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->items[i].result = DIBS__UNANSWERED;
+        batch->items[i].status = DIBS_OK;
+    }
+    if (!round) {
+        batch->done(batch, (dibs__quorum_no_memory(&error), &error));
+        return;
+    }
+    announce(q, batch);
+    for (size_t i = 0; i < q->count; i++) {
+        sent[i] = new_part_batch(round, &q->members[i]);
+        round->references += sent[i] != NULL;
+    }
+    for (size_t i = 0; i < q->count; i++)
+        if (sent[i])
+            q->members[i].store->ops->renew(q->members[i].store, &sent[i]->batch);
+    for (size_t i = 0; round->batch && i < batch->count; i++)
+        settle(round, i, false);
+    end_if_decided(round);
+    unref_round(round);
+}

@@ -1,0 +1,52 @@
+/* A quorum of masters: what is granted, renewed and released while all are well, or a minority is not. */
+#include <string.h>
+
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static void a_lock_is_had_at_all_masters(void **state)
+{
+    masters *m = *state;
+    dibs_hold hold;
+    uint64_t last = 0;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (int i = 0; i < 20; i++) {
+        assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+        assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+        assert_true(hold.fence > last);
+        last = hold.fence;
+        masters_await_keys(m, "a", m->count);
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+        masters_await_keys(m, "a", 0);
+    }
+}
+
+static void another_finds_it_taken(void **state)
+{
+    masters *m = *state;
+
+    masters_open(m, LONG_LEASE_MS);
+    dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_trylock(other, "a"));
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(other, "a", 30));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_status(DIBS_BUSY, dibs_trylock(m->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    dibs_close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_lock_is_had_at_all_masters, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_lock_is_had_at_all_masters, masters_setup_5, masters_teardown),
+        cmocka_unit_test_setup_teardown(another_finds_it_taken, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(another_finds_it_taken, masters_setup_5, masters_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+#include "support/masters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/test.h"
+#include "support/wait.h"
+
+static int setup(void **state, size_t count)
+{
+    masters *m = calloc(1, sizeof *m);
+
+    assert_true(m != NULL);
+    m->count = count;
+    m->majority = count / 2 + 1;
+    for (size_t i = 0; i < count; i++) {
+        m->servers[i] = server_start(NULL);
+        m->urls[i] = m->servers[i]->url;
+    }
+    events_init(&m->events);
+    m->config =
+        (dibs_config){.urls = m->urls, .url_count = count, .on_event = events_record, .on_event_arg = &m->events};
+    *state = m;
+    return 0;
+}
+
+int masters_setup_3(void **state)
+{
+    return setup(state, 3);
+}
+
+int masters_setup_5(void **state)
+{
+    return setup(state, 5);
+}
+
+static int tear_down(void **state, void (*look)(server *s))
+{
+    masters *m = *state;
+
+    for (size_t i = 0; i < m->count; i++)
+        if (m->servers[i]->paused)
+            server_resume(m->servers[i]);
+    dibs_close(m->rt);
+    for (size_t i = 0; i < m->count; i++) {
+        look(m->servers[i]);
+        server_stop(m->servers[i]);
+    }
+    events_destroy(&m->events);
+    free(m);
+    return 0;
+}
+
+int masters_teardown(void **state)
+{
+    return tear_down(state, server_assert_no_locks);
+}
+
+int masters_teardown_expiring(void **state)
+{
+    return tear_down(state, server_assert_clean);
+}
+
+static bool is_had_at_all(void *arg)
+{
+    masters *m = arg;
+
+    assert_status(DIBS_OK, dibs_lock(m->rt, "first"));
+    size_t count = masters_with_key(m, "first");
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "first"));
+    return count == m->count;
+}
+
+void masters_open(masters *m, uint32_t lease_ms)
+{
+    m->config.lease_ms = lease_ms;
+    assert_status(DIBS_OK, dibs_open(&m->rt, &m->config));
+}
+
+void masters_open_connected(masters *m, uint32_t lease_ms)
+{
+    masters_open(m, lease_ms);
+    assert_that(wait_until(is_had_at_all, m, LIMIT_MS), "not all masters are connected");
+}
+
+dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms)
+{
+    dibs_config config = m->config;
+    dibs_runtime *rt;
+
+    config.lease_ms = lease_ms;
+    config.on_event = NULL;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    return rt;
+}
+
+size_t masters_with_value(const masters *m, const char *name, const char *value)
+{
+    char found[DIBS_NAME_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < m->count; i++)
+        if (m->servers[i]->pid && !m->servers[i]->paused &&
+            server_string(m->servers[i], found, sizeof found, "GET lock:%s", name))
+            count += !value || strcmp(found, value) == 0;
+    return count;
+}
+
+size_t masters_with_key(const masters *m, const char *name)
+{
+    return masters_with_value(m, name, NULL);
+}
+
+struct wanted {
+    masters *m;
+    const char *name;
+    size_t count;
+};
+
+static bool are_there(void *arg)
+{
+    const struct wanted *wanted = arg;
+
+    return masters_with_key(wanted->m, wanted->name) == wanted->count;
+}
+
+void masters_await_keys(masters *m, const char *name, size_t count)
+{
+    assert_that(wait_until(are_there, &(struct wanted){m, name, count}, LIMIT_MS), "%zu masters have the key, not %zu",
+                masters_with_key(m, name), count);
+}
+
+long long masters_asks(masters *m, size_t i)
+{
+    return server_asks(m->servers[i]);
+}

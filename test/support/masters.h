@@ -1,0 +1,53 @@
+/*
+ * Several independent masters, as the members of a quorum. As a cmocka setup and teardown:
+ *
+ *     cmocka_unit_test_setup_teardown(a_test, masters_setup_3, masters_teardown)
+ */
+#ifndef DIBS_TEST_MASTERS_H
+#define DIBS_TEST_MASTERS_H
+
+#include <dibs.h>
+
+#include "support/events.h"
+#include "support/server.h"
+
+#define MASTERS_MAX 5
+
+typedef struct masters {
+    size_t count, majority;
+    server *servers[MASTERS_MAX];
+    const char *urls[MASTERS_MAX];
+    events events;
+    dibs_config config; /* with urls and on_event; to be changed before masters_open */
+    dibs_runtime *rt;   /* NULL until masters_open; closed by the teardown */
+} masters;
+
+int masters_setup_3(void **state);
+int masters_setup_5(void **state);
+
+/* Closes the runtime and stops the servers; fails where a lock, or a key without expiry, is left in one of them. */
+int masters_teardown(void **state);
+
+/* As masters_teardown, but locks may be left: for tests whose processes end without a release. */
+int masters_teardown_expiring(void **state);
+
+/* Opens m->rt with m->config and this lease (0: the default). */
+void masters_open(masters *m, uint32_t lease_ms);
+
+/* As masters_open. On return, connections to all masters stand. */
+void masters_open_connected(masters *m, uint32_t lease_ms);
+
+/* Another runtime on the same masters, without events; the caller closes it. */
+dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms);
+
+/* On how many masters that run and are not paused the lock has a key; on how many that key has this value. */
+size_t masters_with_key(const masters *m, const char *name);
+size_t masters_with_value(const masters *m, const char *name, const char *value);
+
+/* Waits until exactly so many have the key, at most LIMIT_MS. */
+void masters_await_keys(masters *m, const char *name, size_t count);
+
+/* How many scripts clients have run at that master so far. */
+long long masters_asks(masters *m, size_t i);
+
+#endif
