@@ -19,6 +19,7 @@
 # Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, LIBDIR, INCLUDEDIR, DESTDIR, PKG_CONFIG, and
 #   SANITIZE=address,undefined   or thread; everything then goes to a build folder of its own
 #   BUILD=DIR                    builds there, the library in DIR/lib
+#   TLS=                         without TLS, which is built in where pkg-config knows hiredis_ssl
 # "sh demo/run" and "sh test/run" install what the build needs and call make.
 
 PREFIX     ?= /usr/local
@@ -66,8 +67,14 @@ has            = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 query          = $(shell $(PKG_CONFIG) $(1) 2>/dev/null)
 hiredis_dirs  := $(patsubst -I%,%,$(call query,--cflags-only-I hiredis))
 hiredis_dirs  += $(filter-out /usr/include,$(patsubst %/hiredis,%,$(filter %/hiredis,$(hiredis_dirs))))
-HIREDIS_CFLAGS := $(addprefix -isystem ,$(hiredis_dirs)) $(call query,--cflags-only-other hiredis)
-HIREDIS_LIBS  := $(call query,--libs hiredis)
+# TLS=yes or empty: whether hiredis' part for TLS is there, unless the caller says so.
+ifeq ($(origin TLS),undefined)
+TLS           := $(call has,hiredis_ssl libssl libcrypto)
+endif
+HIREDIS       := $(if $(TLS),hiredis_ssl libssl libcrypto) hiredis
+HIREDIS_CFLAGS := $(addprefix -isystem ,$(hiredis_dirs)) $(call query,--cflags-only-other $(HIREDIS))
+HIREDIS_CFLAGS += $(if $(TLS),-DDIBS_WITH_TLS)
+HIREDIS_LIBS  := $(call query,--libs $(HIREDIS))
 CMOCKA_CFLAGS := $(call query,--cflags cmocka)
 CMOCKA_LIBS   := $(call query,--libs cmocka)
 
@@ -279,7 +286,7 @@ install: lib
 	ln -sf $(SHARED_FULL) $(DESTDIR)$(LIBDIR)/$(SHARED_MAJOR)
 	ln -sf $(SHARED_MAJOR) $(DESTDIR)$(LIBDIR)/$(SHARED)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-	    -e 's|@VERSION@|$(VERSION)|' src/dibs.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/dibs.pc
+	    -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(strip $(HIREDIS))|' src/dibs.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/dibs.pc
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(wildcard include/*.h)))

@@ -106,6 +106,15 @@ static bool only_with(bool any, const char *what, const char *field, const char 
     return !value || any;
 }
 
+/* A client's certificate is of no use without its key, nor is the key without it. */
+static bool check_tls(const dibs_config *config)
+{
+    if (!config->tls_cert_file != !config->tls_key_file)
+        return invalid(config->tls_cert_file ? "tls_cert_file is set, but tls_key_file is not"
+                                             : "tls_key_file is set, but tls_cert_file is not");
+    return !config->tls_server_name || *config->tls_server_name || invalid("tls_server_name is empty");
+}
+
 static bool check_access(const struct dibs__settings *settings, const dibs_config *config)
 {
     static const char tls[] = "URL with TLS", sentinel[] = "redis-sentinel:// URL";
@@ -117,7 +126,7 @@ static bool check_access(const struct dibs__settings *settings, const dibs_confi
            only_with(any_tls, tls, "tls_key_file", config->tls_key_file) &&
            only_with(any_tls, tls, "tls_server_name", config->tls_server_name) &&
            only_with(any_sentinel, sentinel, "sentinel_user", config->sentinel_user) &&
-           only_with(any_sentinel, sentinel, "sentinel_password", config->sentinel_password);
+           only_with(any_sentinel, sentinel, "sentinel_password", config->sentinel_password) && check_tls(config);
 }
 
 /* ------------------------------------------------------------------ settings */

@@ -21,19 +21,6 @@ static void free_text(char **text)
     *text = NULL;
 }
 
-static void free_access(struct dibs__access *access)
-{
-    if (!access)
-        return;
-    free(access->tls_ca_file);
-    free(access->tls_cert_file);
-    free(access->tls_key_file);
-    free(access->tls_server_name);
-    free(access->sentinel_user);
-    free(access->sentinel_password);
-    free(access);
-}
-
 void dibs__settings_free(struct dibs__settings *settings)
 {
     for (size_t i = 0; i < settings->url_count; i++)
@@ -43,6 +30,6 @@ void dibs__settings_free(struct dibs__settings *settings)
     settings->url_count = 0;
     free_text(&settings->key_prefix);
     free_text(&settings->label);
-    free_access(settings->access);
+    dibs__access_free(settings->access);
     settings->access = NULL;
 }

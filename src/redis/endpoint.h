@@ -8,6 +8,7 @@
 
 #include "base/spin.h"
 #include "redis/reader.h"
+#include "redis/tls.h"
 #include "redis/transport.h"
 #include "redis/url.h"
 
@@ -47,6 +48,7 @@ DIBS__MUTEX_CLASS(dibs__endpoint_mutex);
 struct dibs__endpoint {
     struct dibs__url url;                        /* read-only after init */
     const struct dibs__transport_ops *transport; /* read-only after init; how the server is reached */
+    const struct dibs__tls *tls;                 /* read-only once set, after init; with a URL of TLS. Outlives this */
     char client_name[64];                        /* read-only after init; what CLIENT LIST shows */
     char channel[64];                            /* read-only after init; on which this runtime is told of grants */
     struct dibs__finder finder;                  /* read-only after open */

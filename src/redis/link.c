@@ -49,7 +49,9 @@ static dibs_status say_what_it_said(struct dibs__link *link, struct dibs__error 
 {
     struct dibs__error said = {DIBS_OK, ""};
 
-    if (dibs__link_receive(link, &said) > 0 && dibs__greeting_take(link, &said) != DIBS_OK)
+    long received = dibs__link_receive(link, &said);
+    bool says_why = received > 0 ? dibs__greeting_take(link, &said) != DIBS_OK : said.status == DIBS_DENIED;
+    if (says_why)
         *error = said;
     return error->status;
 }
@@ -139,7 +141,8 @@ dibs_status dibs__link_finish(struct dibs__link *link, const struct dibs__clock 
 dibs_status dibs__link_give_up(struct dibs__link *link, struct dibs__error *error)
 {
     dibs__endpoint_failed(link->endpoint);
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", link->endpoint->url.shown);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer%s", link->endpoint->url.shown,
+                           link->endpoint->url.tls && !link->transport->connected ? " with a TLS handshake" : "");
 }
 
 /* ------------------------------------------------------- what a link found out */

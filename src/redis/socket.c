@@ -78,6 +78,18 @@ static dibs_status begin_next(struct dibs__socket *sock, int reason, struct dibs
                            strerror(reason));
 }
 
+bool dibs__socket_has_another(const struct dibs__socket *sock)
+{
+    return sock->address_count - sock->address > 1;
+}
+
+dibs_status dibs__socket_try_next(struct dibs__socket *sock, int reason, struct dibs__error *error)
+{
+    sock->base.connected = false;
+    sock->address++;
+    return begin_next(sock, reason, error);
+}
+
 static void socket_close(struct dibs__transport *transport)
 {
     struct dibs__socket *sock = socket_of(transport);
@@ -155,8 +167,7 @@ static dibs_status socket_connect(struct dibs__transport *transport, int64_t now
     transport->connected = reason == 0;
     if (transport->connected)
         return DIBS_OK;
-    sock->address++;
-    return begin_next(sock, reason, error);
+    return dibs__socket_try_next(sock, reason, error);
 }
 
 /* ---------------------------------------------------------------- connected */

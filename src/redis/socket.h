@@ -23,4 +23,10 @@ struct dibs__socket {
     bool backlog_full;     /* of the Unix socket that is tried */
 };
 
+/* For a transport above, to which the address that is connected is of no use. */
+bool dibs__socket_has_another(const struct dibs__socket *sock);
+
+/* Goes on with the next address; the last failed for that reason, an error number. */
+dibs_status dibs__socket_try_next(struct dibs__socket *sock, int reason, struct dibs__error *error);
+
 #endif

@@ -1,6 +1,6 @@
 /*
  * How the bytes of a link reach the server and come back: the seam below a
- * link. Plain sockets (socket.c) are one transport; TLS would be another.
+ * link. Plain sockets (socket.c) are one transport, TLS (tls.c) is another.
  *
  * No function here blocks, except open while the resolver works, and
  * receive_asleep. Other callers sleep in poll(2), outside of the transport.

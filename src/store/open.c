@@ -1,8 +1,10 @@
+#include "redis/tls.h"
 #include "store/memory.h"
 #include "store/quorum/quorum.h"
 #include "store/redis/redis.h"
 #include "store/store.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -15,6 +17,20 @@ dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_
     if (strncasecmp(config->url, "mem:", 4) == 0)
         return dibs__memory_open(out, config, error);
     return dibs__redis_open(out, config, error);
+}
+
+void dibs__access_free(struct dibs__access *access)
+{
+    if (!access)
+        return;
+    free(access->tls_ca_file);
+    free(access->tls_cert_file);
+    free(access->tls_key_file);
+    free(access->tls_server_name);
+    free(access->sentinel_user);
+    free(access->sentinel_password);
+    dibs__tls_free(access->tls);
+    free(access);
 }
 
 bool dibs__store_watch_forks(void)

@@ -390,17 +390,23 @@ static inline void dibs__store_listen(struct dibs__store *store, const struct di
         dibs__ear_wait(ear, clock, until);
 }
 
+struct dibs__tls;
+
 /* What the URL does not say of how to be let in. NULL: not given. */
 struct dibs__access {
     char *tls_ca_file, *tls_cert_file, *tls_key_file, *tls_server_name;
     char *sentinel_user, *sentinel_password;
+    struct dibs__tls *tls; /* written while the runtime is opened: made of the tls_... by the first store that needs it;
+                              NULL: none did */
 };
 
+void dibs__access_free(struct dibs__access *access); /* NULL is fine; no store is left that was given it */
+
 struct dibs__store_config {
-    const char *url;                   /* of the store; of a quorum the first */
-    const char *const *urls;           /* of the members of a quorum */
-    size_t url_count;                  /* of those; 0 or 1: there is one store, that of url */
-    const struct dibs__access *access; /* outlives the store; NULL: nothing is given */
+    const char *url;             /* of the store; of a quorum the first */
+    const char *const *urls;     /* of the members of a quorum */
+    size_t url_count;            /* of those; 0 or 1: there is one store, that of url */
+    struct dibs__access *access; /* outlives the store; NULL: nothing is given, and no URL is one of TLS */
     const char *key_prefix;
     const char *client_name;
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */

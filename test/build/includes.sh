@@ -37,7 +37,7 @@ hides_the_redis_store() {
 
 hides_hiredis() {
     edges "$1" | awk '
-        $2 ~ /^hiredis/ && $1 !~ /^(redis|store\/redis)\// { print $1 " includes " $2; bad = 1 }
+        $2 ~ /^(hiredis|openssl)/ && $1 !~ /^(redis|store\/redis)\// { print $1 " includes " $2; bad = 1 }
         END { exit bad || !NR }'
 }
 
@@ -90,7 +90,7 @@ tap 'no file includes one of a folder to its left' has_one_direction "$DIBS_TOP/
 tap 'each file is included by its name from src' names_files_from_the_top "$DIBS_TOP/src"
 tap 'no header includes itself' has_no_circle "$DIBS_TOP/src"
 tap 'store/redis is known to itself and store/open.c alone' hides_the_redis_store "$DIBS_TOP/src"
-tap 'hiredis is known to redis and store/redis alone' hides_hiredis "$DIBS_TOP/src"
+tap 'hiredis and OpenSSL are known to redis and store/redis alone' hides_hiredis "$DIBS_TOP/src"
 tap 'an include to the left is noticed' notices has_one_direction base/error.h '"core/lease.h"'
 tap 'so is one of a folder that is not in the row' notices has_one_direction net/socket.c '<stdio.h>'
 tap 'so is a name that is relative to the file' notices names_files_from_the_top core/lease.h '"tokens.h"'

@@ -1,6 +1,7 @@
 #include "support/seat.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/test.h"
@@ -109,6 +110,7 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     full.client_name = full.runtime_id = id;
     full.connect_timeout_ms = full.connect_timeout_ms ? full.connect_timeout_ms : LIMIT_MS;
     full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
+    full.access = seat->access = calloc(1, sizeof *seat->access);
     full.clock = &dibs__system_clock;
     full.listener =
         (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable, on_wake_by, NULL, NULL};
@@ -127,6 +129,7 @@ void seat_close(struct seat *seat)
     dibs__wake_ring(&seat->wake);
     pthread_join(seat->scheduler, NULL);
     seat->store->ops->close(seat->store);
+    dibs__access_free(seat->access);
     dibs__wake_free(&seat->wake);
     pthread_mutex_destroy(&seat->mutex);
 }

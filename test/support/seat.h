@@ -22,6 +22,7 @@ struct seat_grant {
 
 struct seat {
     struct dibs__store *store;      /* read-only while it is open */
+    struct dibs__access *access;    /* with nothing in it */
     struct dibs__counters counters; /* atomic */
     struct dibs__wake wake;         /* has its own atomic */
     pthread_t scheduler;            /* the test's own thread's */

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/certificates.h"
 #include "support/common/redis_process.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -93,11 +94,17 @@ static bool answers(void *arg)
 /* False: the server ended by itself, as it does where another program took the port. */
 static bool launch(server *s)
 {
-    char config[1024];
+    char config[2048], tls[512] = "";
 
-    int length = snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s\n", s->port,
-                          DATABASES, s->options.password ? "requirepass " : "",
-                          s->options.password ? s->options.password : "", s->options.config ? s->options.config : "");
+    if (s->options.tls)
+        snprintf(tls, sizeof tls,
+                 "port 0\ntls-port %d\ntls-auth-clients no\ntls-ca-cert-file %s/ca.crt\n"
+                 "tls-cert-file %s/server.crt\ntls-key-file %s/server.key\n",
+                 s->port, s->options.tls, s->options.tls, s->options.tls);
+    int length =
+        snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s%s\n", s->port, DATABASES,
+                 s->options.password ? "requirepass " : "", s->options.password ? s->options.password : "", tls,
+                 s->options.config ? s->options.config : "");
     assert_in_range(length, 0, sizeof config - 1);
     s->pid = (s->options.sentinel ? redis_launch_sentinel : redis_launch)(s->folder, config);
     assert_true(s->pid > 0);
@@ -113,12 +120,24 @@ static void start_on_free_port(server *s)
 {
     for (int i = 0; i < PORT_TRIES; i++) {
         s->port = free_port();
-        snprintf(s->url, sizeof s->url, "redis://127.0.0.1:%d", s->port);
+        snprintf(s->url, sizeof s->url, "%s://127.0.0.1:%d", s->options.tls ? "rediss" : "redis", s->port);
         if (launch(s))
             return;
     }
     redis_show_log(s->folder);
     fail_msg("%s", "the server does not start");
+}
+
+static void use_tls_everywhere(server *s)
+{
+#ifdef DIBS_WITH_TLS
+    if (!getenv("DIBS_TEST_TLS") || s->options.tls)
+        return;
+    s->options.tls = copy_text(certificates_folder());
+    setenv("SSL_CERT_FILE", certificate_path(s->options.tls, "ca.crt"), 1);
+#else
+    (void)s;
+#endif
 }
 
 server *server_start(const server_options *options)
@@ -134,8 +153,10 @@ server *server_start(const server_options *options)
         s->options.sentinel = options->sentinel;
         s->options.config = copy_text(options->config);
         s->options.password = copy_text(options->password);
+        s->options.tls = copy_text(options->tls);
     }
-    if (s->options.tcp) {
+    use_tls_everywhere(s);
+    if (s->options.tcp || s->options.tls) {
         start_on_free_port(s);
     } else if (!launch(s)) {
         redis_show_log(s->folder);
@@ -207,6 +228,7 @@ void server_stop(server *s)
     remove_folder(s->folder);
     free((char *)s->options.config);
     free((char *)s->options.password);
+    free((char *)s->options.tls);
     free(s);
 }
 

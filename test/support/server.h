@@ -1,6 +1,9 @@
 /*
  * A real Redis (or Valkey) server of a test's own: in a folder of its own, on a Unix socket, without persistence. It
  * ends with the test's process. From the test's own thread only; what goes wrong fails the test.
+ *
+ * Where $DIBS_TEST_TLS is set and TLS is built in, each server is started as with `tls`, and the system trusts its
+ * certificate: so the tests that know nothing of TLS run with it.
  */
 #ifndef DIBS_TEST_SERVER_H
 #define DIBS_TEST_SERVER_H
@@ -14,6 +17,7 @@ typedef struct server_options {
     const char *config;   /* lines for redis.conf, after the default ones */
     const char *password; /* sets requirepass; the test's own commands use it; not in url */
     bool sentinel;        /* in sentinel mode: what sentinels.h starts */
+    const char *tls; /* a folder of certificates.h: a port of 127.0.0.1 with TLS, and none without; url is rediss:// */
 } server_options;
 
 typedef struct server {
@@ -23,7 +27,7 @@ typedef struct server {
     int port;  /* 0: no TCP */
     pid_t pid; /* 0: not running */
     bool paused;
-    server_options options; /* config and password are copies */
+    server_options options; /* config, password and tls are copies */
     redisContext *admin;    /* of server_command, NULL until used */
 } server;
 

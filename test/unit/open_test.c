@@ -7,6 +7,7 @@
 #include "support/fixture.h"
 #include "support/test.h"
 
+static const char *const tls[] = {"rediss://127.0.0.1"};
 static const char *const mem[] = {"mem:", "mem:", "mem:"};
 static const char fifty[] = "12345678901234567890123456789012345678901234567890";
 
@@ -40,6 +41,9 @@ static const struct {
     BAD("tls_", .tls_cert_file = "x"),
     BAD("tls_", .tls_key_file = "x"),
     BAD("tls_", .tls_server_name = "x"),
+    {{.urls = tls, .url_count = 1, .tls_cert_file = "x"}, "tls_key_file"},
+    {{.urls = tls, .url_count = 1, .tls_key_file = "x"}, "tls_cert_file"},
+    {{.urls = tls, .url_count = 1, .tls_server_name = ""}, "tls_server_name"},
     BAD("sentinel_", .sentinel_user = "x"),
     BAD("sentinel_", .sentinel_password = "x"),
     BAD("reserved", .reserved = {[6] = 1}),

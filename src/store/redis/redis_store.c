@@ -299,19 +299,42 @@ no_mutex:
     return NULL;
 }
 
+/* What the encrypted connections of the runtime have in common: the first store that needs it makes it. */
+static dibs_status need_tls(struct dibs__access *access, struct dibs__error *error)
+{
+    DIBS__REQUIRE(access);
+    if (!access->tls)
+        access->tls = dibs__tls_new(&(struct dibs__tls_files){.ca = access->tls_ca_file,
+                                                              .certificate = access->tls_cert_file,
+                                                              .key = access->tls_key_file,
+                                                              .server_name = access->tls_server_name},
+                                    error);
+    return access->tls ? DIBS_OK : error->status;
+}
+
+/* The URL of the configuration, with what it needs. On failure *out is empty. */
+static dibs_status take_url(struct dibs__url *out, const struct dibs__store_config *config, struct dibs__error *error)
+{
+    dibs_status status = dibs__url_parse(out, config->url, error);
+
+    if (status != DIBS_OK)
+        return status;
+    if (out->kind == DIBS__URL_CLUSTER)
+        status = dibs__error_set(error, DIBS_INVALID, "URL: Cluster is not supported by this version of dibs");
+    else if (out->tls)
+        status = need_tls(config->access, error);
+    if (status != DIBS_OK)
+        dibs__url_free(out);
+    return status;
+}
+
 dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error)
 {
     struct dibs__url url;
 
-    if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
+    if (take_url(&url, config, error) != DIBS_OK)
         return error->status;
-    if (url.tls || url.kind == DIBS__URL_CLUSTER) {
-        dibs__error_set(error, DIBS_INVALID, "URL: %s is not supported by this version of dibs",
-                        url.tls ? "TLS" : "Cluster");
-        dibs__url_free(&url);
-        return error->status;
-    }
     struct dibs__redis_store *store = store_new(&url);
     if (!store) {
         dibs__url_free(&url);
@@ -322,6 +345,7 @@ dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
     dibs__spin_init(&store->endpoint.spin, config->clock, config->spin_us);
+    store->endpoint.tls = config->access ? config->access->tls : NULL;
     name_client(&store->endpoint, config->client_name);
     store->key_prefix = strdup(config->key_prefix);
     if (!store->key_prefix || !make_parts(store)) {

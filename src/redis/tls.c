@@ -1,0 +1,445 @@
+/*
+ * Lock discipline: the mutex of a connection, which it shares with some others
+ * (tls_guard.c), guards all that changes in it once it is connected, and is held
+ * while OpenSSL works for it.
+ *
+ * OpenSSL reads and writes by the functions of the socket below, so that no
+ * SIGPIPE is raised. What they receive is kept in `in`, from which OpenSSL takes
+ * the records one by one.
+ */
+#include "redis/tls.h"
+
+#ifdef DIBS_WITH_TLS
+
+#include <hiredis/hiredis.h>
+#include <hiredis/hiredis_ssl.h>
+#include <openssl/err.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/once.h"
+#include "redis/socket.h"
+#include "redis/tls_parts.h"
+
+#define IN 16640 /* a record of the usual size, with what it needs to be decrypted */
+
+struct encrypted {
+    struct dibs__transport base;
+    struct dibs__endpoint *endpoint;                         /* read-only after open */
+    struct dibs__transport *below;                           /* read-only after open; a plain socket */
+    struct dibs__mutex *mutex;                               /* read-only after open */
+    char name[DIBS__HOST_MAX];                               /* read-only after open; what the server has to prove */
+    redisContext *context DIBS__GUARDED_BY(dibs__tls_mutex); /* has the SSL object once hiredis has begun with it */
+    SSL *ssl DIBS__GUARDED_BY(dibs__tls_mutex);              /* NULL: the handshake has not begun */
+    short to_receive DIBS__GUARDED_BY(dibs__tls_mutex); /* what to poll for in order to; in the handshake, to go on */
+    short to_send DIBS__GUARDED_BY(dibs__tls_mutex);    /* what to poll for in order to */
+    bool has_talked DIBS__GUARDED_BY(dibs__tls_mutex);  /* something was received since the handshake */
+    struct dibs__error broken DIBS__GUARDED_BY(dibs__tls_mutex); /* how the socket broke; DIBS_OK: it works */
+    size_t used DIBS__GUARDED_BY(dibs__tls_mutex);               /* bytes in `in` */
+    size_t given DIBS__GUARDED_BY(dibs__tls_mutex);              /* bytes of those that OpenSSL has taken */
+    char in[IN] DIBS__GUARDED_BY(dibs__tls_mutex);
+};
+
+_Static_assert(offsetof(struct encrypted, base) == 0, "a transport is the first member of its own struct");
+
+static struct encrypted *encrypted_of(struct dibs__transport *transport)
+{
+    return (struct encrypted *)(void *)transport;
+}
+
+static struct dibs__socket *socket_of(const struct encrypted *tls)
+{
+    return (struct dibs__socket *)(void *)tls->below;
+}
+
+/* ----------------------------------------------- how OpenSSL reads and writes */
+
+static BIO_METHOD *method;         /* read-only once made */
+static struct dibs__once a_method; /* guards itself; runs make_method */
+
+/* In OpenSSL's words: what was not done is to be tried again, or -1 is final. */
+static int bio_result(BIO *bio, long count, int again)
+{
+    if (count == 0)
+        BIO_set_flags(bio, again | BIO_FLAGS_SHOULD_RETRY);
+    return count > 0 ? (int)count : -1;
+}
+
+static int bio_write(BIO *bio, const char *bytes, int size) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    struct encrypted *tls = BIO_get_data(bio);
+
+    BIO_clear_retry_flags(bio);
+    return bio_result(bio, dibs__socket_transport.send(tls->below, bytes, (size_t)size, &tls->broken), BIO_FLAGS_WRITE);
+}
+
+static int bio_read(BIO *bio, char *bytes, int size) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    struct encrypted *tls = BIO_get_data(bio);
+
+    BIO_clear_retry_flags(bio);
+    if (tls->given == tls->used) {
+        long received = dibs__socket_transport.receive(tls->below, tls->in, IN, &tls->broken);
+        if (received <= 0)
+            return bio_result(bio, received, BIO_FLAGS_READ);
+        tls->used = (size_t)received;
+        tls->given = 0;
+    }
+    size_t count = tls->used - tls->given;
+    if (count > (size_t)size)
+        count = (size_t)size;
+    memcpy(bytes, tls->in + tls->given, count);
+    tls->given += count;
+    return (int)count;
+}
+
+static long bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH; /* nothing is kept back */
+}
+
+static bool make_method(void)
+{
+    int type = BIO_get_new_index();
+
+    method = type > 0 ? BIO_meth_new(type | BIO_TYPE_SOURCE_SINK, "dibs") : NULL;
+    return method && BIO_meth_set_write(method, bio_write) == 1 && BIO_meth_set_read(method, bio_read) == 1 &&
+           BIO_meth_set_ctrl(method, bio_control) == 1;
+}
+
+/* --------------------------------------------------------------- connecting */
+
+/*
+ * hiredis has just given the SSL object a socket, which OpenSSL would write to
+ * with write(2). This is called before the first message is sent.
+ */
+static void on_handshake(const SSL *ssl, int where, int result)
+{
+    BIO *bio = SSL_get_app_data(ssl);
+
+    (void)result;
+    if (where == SSL_CB_HANDSHAKE_START && SSL_get_rbio(ssl) != bio) {
+        BIO_up_ref(bio);
+        SSL_set_bio((SSL *)(uintptr_t)ssl, bio, bio);
+    }
+}
+
+/* Forgets the connection, without a word to the server. */
+static void drop(struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    if (tls->context && !tls->context->privctx)
+        SSL_free(tls->ssl);
+    if (tls->context)
+        redisFreeKeepFd(tls->context);
+    tls->context = NULL;
+    tls->ssl = NULL;
+    tls->used = tls->given = 0;
+    tls->broken.status = DIBS_OK;
+}
+
+static dibs_status no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+}
+
+/* Why the last call about the SSL object failed. */
+static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    if (SSL_get_verify_result(tls->ssl) == X509_V_OK && tls->broken.status != DIBS_OK) {
+        *error = tls->broken;
+        ERR_clear_error();
+        return error->status;
+    }
+    return dibs__tls_failed(tls->ssl, tls->endpoint->url.shown, tls->name, tls->has_talked, error);
+}
+
+/* Makes the SSL object, and has hiredis begin the handshake. */
+static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    redisOptions options = {.type = REDIS_CONN_USERFD, .options = REDIS_OPT_NONBLOCK};
+    BIO *bio = BIO_new(method);
+
+    options.endpoint.fd = socket_of(tls)->fd;
+    tls->context = redisConnectWithOptions(&options);
+    tls->ssl = dibs__tls_connection(tls->endpoint->tls, tls->name);
+    if (!bio || !tls->ssl || !tls->context || tls->context->err != 0) {
+        BIO_free(bio);
+        if (!tls->context)
+            SSL_free(tls->ssl);
+        drop(tls);
+        return no_memory(error);
+    }
+    BIO_set_data(bio, tls);
+    BIO_set_init(bio, 1);
+    SSL_set_app_data(tls->ssl, bio);
+    SSL_set_info_callback(tls->ssl, on_handshake);
+    int result = redisInitiateSSL(tls->context, tls->ssl);
+    SSL_set_info_callback(tls->ssl, NULL);
+    BIO_free(bio); /* the SSL object has a reference of its own */
+    return result == REDIS_OK ? DIBS_OK : failed(tls, error);
+}
+
+/* The last call about the SSL object did nothing. What to poll for before it is made again; 0: the connection is over.
+ */
+static short wanted(struct encrypted *tls, int result, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    switch (SSL_get_error(tls->ssl, result)) {
+    case SSL_ERROR_WANT_READ:
+        return POLLIN;
+    case SSL_ERROR_WANT_WRITE:
+        return POLLOUT;
+    case SSL_ERROR_ZERO_RETURN:
+        dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: the server closed it",
+                        tls->endpoint->url.shown);
+        return 0;
+    default:
+        failed(tls, error);
+        return 0;
+    }
+}
+
+static dibs_status shake_hands(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    ERR_clear_error();
+    if (!tls->ssl && begin(tls, error) != DIBS_OK)
+        return error->status;
+    int result = SSL_do_handshake(tls->ssl);
+    tls->base.connected = result == 1;
+    if (tls->base.connected) {
+        tls->to_receive = POLLIN;
+        tls->to_send = POLLOUT;
+        return DIBS_OK;
+    }
+    tls->to_receive = wanted(tls, result, error);
+    return tls->to_receive ? DIBS_OK : error->status;
+}
+
+static dibs_status process_ends(const struct encrypted *tls, struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: the process ends",
+                           tls->endpoint->url.shown);
+}
+
+/* A handshake, too, has the time of its address; an address that fails in it gives way to the next. */
+static dibs_status encrypted_connect(struct dibs__transport *transport, int64_t now, int64_t until,
+                                     struct dibs__error *error)
+{
+    struct encrypted *tls = encrypted_of(transport);
+    dibs_status status;
+
+    if (!tls->below->connected) {
+        status = dibs__socket_transport.connect(tls->below, now, until, error);
+        if (status != DIBS_OK || !tls->below->connected)
+            return status;
+    }
+    dibs__tls_mutex_lock(tls->mutex);
+    status = dibs__tls_is_over() ? process_ends(tls, error) : shake_hands(tls, error);
+    bool late = status == DIBS_OK && !transport->connected && now >= socket_of(tls)->address_until;
+    bool leave = (late || status == DIBS_UNAVAILABLE) && dibs__socket_has_another(socket_of(tls));
+    if (leave && !dibs__tls_is_over())
+        drop(tls);
+    dibs__tls_mutex_unlock(tls->mutex);
+    if (leave)
+        return dibs__socket_try_next(socket_of(tls), late ? ETIMEDOUT : ECONNABORTED, error);
+    if (status != DIBS_OK)
+        dibs__endpoint_failed(tls->endpoint);
+    return status;
+}
+
+static void encrypted_close(struct dibs__transport *transport)
+{
+    struct encrypted *tls = encrypted_of(transport);
+
+    dibs__tls_mutex_lock(tls->mutex);
+    if (!dibs__tls_is_over())
+        drop(tls);
+    dibs__tls_mutex_unlock(tls->mutex);
+    if (tls->below)
+        dibs__socket_transport.close(tls->below);
+    free(tls);
+}
+
+static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, struct dibs__error *error)
+{
+    struct encrypted *tls = calloc(1, sizeof *tls);
+    char host[DIBS__HOST_MAX];
+
+    DIBS__REQUIRE(endpoint->tls);
+    if (!tls || !dibs__once(&a_method, make_method)) {
+        no_memory(error);
+        free(tls);
+        return NULL;
+    }
+    tls->base.ops = &dibs__tls_transport;
+    tls->endpoint = endpoint;
+    tls->mutex = dibs__tls_mutex_for_connection();
+    tls->below = dibs__socket_transport.open(endpoint, error);
+    dibs__endpoint_host(endpoint, host);
+    dibs__tls_name(endpoint->tls, host, tls->name);
+    if (tls->below)
+        return &tls->base;
+    encrypted_close(&tls->base);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- connected */
+
+/* Bytes that poll(2) does not tell of; those in `in` may turn out to be a part of a record. */
+static bool has_pending(const struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    return tls->given < tls->used || (!dibs__tls_is_over() && SSL_pending(tls->ssl) > 0);
+}
+
+static struct pollfd encrypted_poll(struct dibs__transport *transport, short want, int64_t *deadline)
+{
+    struct encrypted *tls = encrypted_of(transport);
+    struct pollfd fd = {.fd = socket_of(tls)->fd};
+
+    if (!tls->below->connected)
+        return dibs__socket_transport.poll(tls->below, want, deadline);
+    dibs__tls_mutex_lock(tls->mutex);
+    if (!transport->connected) {
+        fd.events = tls->to_receive;
+        if (socket_of(tls)->address_until < *deadline)
+            *deadline = socket_of(tls)->address_until;
+    } else {
+        fd.events = (short)((want & POLLIN ? tls->to_receive : 0) | (want & POLLOUT ? tls->to_send : 0));
+        if ((want & POLLIN) && has_pending(tls))
+            *deadline = 0;
+    }
+    dibs__tls_mutex_unlock(tls->mutex);
+    return fd;
+}
+
+/* Begins a call that is to move bytes. False: it can't be made any more. */
+static bool may_move(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    if (dibs__tls_is_over())
+        return process_ends(tls, error) == DIBS_OK;
+    ERR_clear_error();
+    tls->broken.status = DIBS_OK;
+    return true;
+}
+
+/* A failure behind bytes that were sent shows itself once more in the next call. */
+static long encrypted_send(struct dibs__transport *transport, const char *bytes, size_t size, struct dibs__error *error)
+{
+    struct encrypted *tls = encrypted_of(transport);
+    struct dibs__error why = {DIBS_OK, ""};
+    size_t sent = 0, more = 0;
+    int result = 1;
+
+    dibs__tls_mutex_lock(tls->mutex);
+    tls->to_send = POLLOUT;
+    if (may_move(tls, &why)) {
+        for (; result == 1 && sent < size; sent += more, more = 0)
+            result = SSL_write_ex(tls->ssl, bytes + sent, size - sent, &more);
+        if (result != 1)
+            tls->to_send = wanted(tls, result, &why);
+    }
+    dibs__tls_mutex_unlock(tls->mutex);
+    if (sent > 0 || why.status == DIBS_OK)
+        return (long)sent;
+    *error = why;
+    return -1;
+}
+
+static long encrypted_receive(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error)
+{
+    struct encrypted *tls = encrypted_of(transport);
+    size_t received = 0;
+    long count = -1;
+
+    dibs__tls_mutex_lock(tls->mutex);
+    tls->to_receive = POLLIN;
+    if (may_move(tls, error)) {
+        int result = SSL_read_ex(tls->ssl, bytes, size, &received);
+        if (result != 1)
+            tls->to_receive = wanted(tls, result, error);
+        tls->has_talked = tls->has_talked || result == 1;
+        count = result == 1 || tls->to_receive ? (long)received : -1;
+    }
+    dibs__tls_mutex_unlock(tls->mutex);
+    return count;
+}
+
+static bool encrypted_pending(struct dibs__transport *transport)
+{
+    struct encrypted *tls = encrypted_of(transport);
+
+    dibs__tls_mutex_lock(tls->mutex);
+    bool pending = has_pending(tls);
+    dibs__tls_mutex_unlock(tls->mutex);
+    return pending;
+}
+
+/* Whether the server sends nothing more than what lies in the socket. */
+static bool has_ended(const struct encrypted *tls)
+{
+#ifdef POLLRDHUP
+    struct pollfd fd = {.fd = socket_of(tls)->fd, .events = POLLRDHUP};
+
+    return poll(&fd, 1, 0) == 1;
+#else
+    (void)tls;
+    return false; /* the end is noticed when the link is read from */
+#endif
+}
+
+/*
+ * The server says that it closes the connection by a record like any other.
+ * Only where the connection has ended may records be taken from the socket: its
+ * descriptor is then ready for ever, so nothing is kept from a thread in poll(2).
+ */
+static enum dibs__sight look(struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    size_t count;
+    char byte;
+
+    if (dibs__tls_is_over())
+        return DIBS__SIGHT_END;
+    if (SSL_pending(tls->ssl) > 0)
+        return DIBS__SIGHT_BYTES;
+    enum dibs__sight sight = dibs__socket_transport.look(tls->below);
+    if (sight == DIBS__SIGHT_NOTHING)
+        return tls->given < tls->used ? DIBS__SIGHT_BYTES : DIBS__SIGHT_NOTHING;
+    if (!has_ended(tls))
+        return DIBS__SIGHT_BYTES;
+    ERR_clear_error();
+    bool has_byte = SSL_peek_ex(tls->ssl, &byte, 1, &count) == 1;
+    ERR_clear_error();
+    return has_byte ? DIBS__SIGHT_BYTES : DIBS__SIGHT_END;
+}
+
+static enum dibs__sight encrypted_look(struct dibs__transport *transport)
+{
+    struct encrypted *tls = encrypted_of(transport);
+
+    dibs__tls_mutex_lock(tls->mutex);
+    enum dibs__sight sight = look(tls);
+    dibs__tls_mutex_unlock(tls->mutex);
+    return sight;
+}
+
+static void encrypted_shut(struct dibs__transport *transport)
+{
+    dibs__socket_transport.shut(encrypted_of(transport)->below);
+}
+
+const struct dibs__transport_ops dibs__tls_transport = {
+    .open = encrypted_open,
+    .connect = encrypted_connect,
+    .poll = encrypted_poll,
+    .send = encrypted_send,
+    .receive = encrypted_receive,
+    .pending = encrypted_pending,
+    .look = encrypted_look,
+    .shut = encrypted_shut,
+    .close = encrypted_close,
+};
+
+#endif

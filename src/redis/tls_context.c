@@ -1,0 +1,229 @@
+#include "redis/tls_parts.h"
+
+#ifdef DIBS_WITH_TLS
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dibs__tls {
+    SSL_CTX *context;  /* has its own guards */
+    char *server_name; /* read-only; NULL: the host's */
+};
+
+/* ------------------------------------------------------------------ the files */
+
+static dibs_status no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for TLS");
+}
+
+/* A file that no program inherits which another thread starts meanwhile: OpenSSL's own functions do not care. */
+static BIO *open_file(const char *field, const char *path, struct dibs__error *error)
+{
+    FILE *file = fopen(path, "re");
+
+    if (!file) {
+        dibs__error_set(error, DIBS_INVALID, "%s: %s can't be read: %s", field, path, strerror(errno));
+        return NULL;
+    }
+    BIO *bio = BIO_new_fp(file, BIO_CLOSE);
+    if (!bio) {
+        fclose(file);
+        no_memory(error);
+    }
+    return bio;
+}
+
+static dibs_status useless(const char *field, const char *path, struct dibs__error *error)
+{
+    dibs__error_set(error, DIBS_INVALID, "%s: %s can't be used: %s", field, path, dibs__tls_reason());
+    ERR_clear_error();
+    return DIBS_INVALID;
+}
+
+/* The end of a file looks to OpenSSL like an error. */
+static bool is_end(void)
+{
+    return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+}
+
+/* A key with a password: nobody is asked for it, which OpenSSL would do on the terminal. */
+static int no_password(char *out, int size, int writing, void *context)
+{
+    (void)out;
+    (void)size;
+    (void)writing;
+    (void)context;
+    return -1;
+}
+
+static dibs_status trust(SSL_CTX *context, const char *path, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    static const char field[] = "tls_ca_file";
+    BIO *bio = open_file(field, path, error);
+    X509 *certificate;
+    size_t count = 0;
+
+    if (!bio)
+        return error->status;
+    while ((certificate = PEM_read_bio_X509_AUX(bio, NULL, no_password, NULL)) != NULL) {
+        count += X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
+        X509_free(certificate);
+    }
+    bool good = count > 0 && is_end();
+    BIO_free(bio);
+    return good ? DIBS_OK : useless(field, path, error);
+}
+
+/* The certificate, and behind it those of the authorities between it and the root. */
+static dibs_status use_certificate(SSL_CTX *context, const char *path, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__tls_mutex)
+{
+    static const char field[] = "tls_cert_file";
+    BIO *bio = open_file(field, path, error);
+    X509 *certificate = bio ? PEM_read_bio_X509_AUX(bio, NULL, no_password, NULL) : NULL;
+
+    if (!bio)
+        return error->status;
+    bool good = certificate && SSL_CTX_use_certificate(context, certificate) == 1;
+    X509_free(certificate);
+    while (good && (certificate = PEM_read_bio_X509(bio, NULL, no_password, NULL)) != NULL) {
+        good = SSL_CTX_add0_chain_cert(context, certificate) == 1;
+        if (!good)
+            X509_free(certificate);
+    }
+    good = good && is_end();
+    BIO_free(bio);
+    return good ? DIBS_OK : useless(field, path, error);
+}
+
+static dibs_status use_key(SSL_CTX *context, const struct dibs__tls_files *files, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__tls_mutex)
+{
+    static const char field[] = "tls_key_file";
+    BIO *bio = open_file(field, files->key, error);
+    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL) : NULL;
+
+    if (!bio)
+        return error->status;
+    BIO_free(bio);
+    if (!key)
+        return useless(field, files->key, error);
+    ERR_clear_error();
+    bool fits = SSL_CTX_use_PrivateKey(context, key) == 1 && SSL_CTX_check_private_key(context) == 1;
+    EVP_PKEY_free(key);
+    if (fits)
+        return DIBS_OK;
+    dibs__error_set(error, DIBS_INVALID, "%s: %s does not fit tls_cert_file, %s: %s", field, files->key,
+                    files->certificate, dibs__tls_reason());
+    return DIBS_INVALID;
+}
+
+static dibs_status read_files(SSL_CTX *context, const struct dibs__tls_files *files, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__tls_mutex)
+{
+    if (files->ca && trust(context, files->ca, error) != DIBS_OK)
+        return error->status;
+    if (!files->ca && SSL_CTX_set_default_verify_paths(context) != 1)
+        return no_memory(error);
+    ERR_clear_error();
+    if (files->certificate && use_certificate(context, files->certificate, error) != DIBS_OK)
+        return error->status;
+    ERR_clear_error();
+    return files->key ? use_key(context, files, error) : DIBS_OK;
+}
+
+/* ---------------------------------------------------------------- the context */
+
+/* What was not written comes again from another address, with more behind it: see transport.h. */
+static SSL_CTX *new_context(void) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+
+    if (!context)
+        return NULL;
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1)
+        return context;
+    SSL_CTX_free(context);
+    return NULL;
+}
+
+struct dibs__tls *dibs__tls_new(const struct dibs__tls_files *files, struct dibs__error *error)
+{
+    struct dibs__tls *tls = calloc(1, sizeof *tls);
+    dibs_status status = DIBS_NO_MEMORY;
+
+    if (!tls || !dibs__tls_start() || (files->server_name && !(tls->server_name = strdup(files->server_name))))
+        goto fail;
+    dibs__tls_mutex_lock(dibs__tls_mutex_for_contexts());
+    ERR_clear_error();
+    if (!dibs__tls_is_over())
+        tls->context = new_context();
+    if (tls->context)
+        status = read_files(tls->context, files, error);
+    dibs__tls_mutex_unlock(dibs__tls_mutex_for_contexts());
+    if (status == DIBS_OK)
+        return tls;
+fail:
+    if (status == DIBS_NO_MEMORY)
+        no_memory(error);
+    dibs__tls_free(tls);
+    return NULL;
+}
+
+void dibs__tls_free(struct dibs__tls *tls)
+{
+    if (!tls)
+        return;
+    dibs__tls_mutex_lock(dibs__tls_mutex_for_contexts());
+    if (!dibs__tls_is_over())
+        SSL_CTX_free(tls->context);
+    dibs__tls_mutex_unlock(dibs__tls_mutex_for_contexts());
+    free(tls->server_name);
+    free(tls);
+}
+
+/* ------------------------------------------------------------------ the names */
+
+/* No certificate has the dot at the end of a host's name, or the zone of an IPv6 address. */
+void dibs__tls_name(const struct dibs__tls *tls, const char *host, char name[DIBS__HOST_MAX])
+{
+    snprintf(name, DIBS__HOST_MAX, "%s", tls->server_name ? tls->server_name : host);
+    if (strchr(name, ':'))
+        name[strcspn(name, "%")] = '\0';
+    size_t size = strlen(name);
+    if (size > 1 && name[size - 1] == '.')
+        name[size - 1] = '\0';
+}
+
+/* An IP address has no place in the name that the client hello sends. */
+static bool expect_name(SSL *ssl, const char *name) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    X509_VERIFY_PARAM *expected = SSL_get0_param(ssl);
+
+    X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    if (X509_VERIFY_PARAM_set1_ip_asc(expected, name) == 1)
+        return true;
+    return *name && X509_VERIFY_PARAM_set1_host(expected, name, 0) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
+}
+
+SSL *dibs__tls_connection(const struct dibs__tls *tls, const char *name)
+{
+    SSL *ssl = SSL_new(tls->context);
+
+    if (ssl && expect_name(ssl, name))
+        return ssl;
+    SSL_free(ssl);
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * Lock discipline
+ *
+ * The mutexes guard the SSL objects and the contexts, each those to which it was
+ * given, and all together `over`: that is read under any, written under all.
+ * fork(2) holds all across the fork.
+ */
+#include "redis/tls_parts.h"
+
+#ifdef DIBS_WITH_TLS
+
+#include <stdatomic.h>
+
+#include "base/once.h"
+
+#define CONNECTIONS 16 /* so many mutexes for them all; ThreadSanitizer can't follow a thread that holds 64 */
+
+#define FOUR DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER, DIBS__MUTEX_INITIALIZER
+
+static struct dibs__mutex mutexes[] = {FOUR, FOUR, FOUR, FOUR, DIBS__MUTEX_INITIALIZER};
+#define MUTEXES (sizeof mutexes / sizeof mutexes[0])
+_Static_assert(MUTEXES == CONNECTIONS + 1, "the last mutex is that of the contexts");
+
+static bool over DIBS__GUARDED_BY(dibs__tls_mutex);
+static bool watches_forks;         /* of whoever runs `start` */
+static struct dibs__once starting; /* guards itself; runs start */
+static atomic_uint connections;    /* atomic; so many had a mutex */
+
+/* A loop that locks several mutexes of one class is beyond the analysis. */
+static void lock_all(void) DIBS__UNANALYSED
+{
+    for (size_t i = 0; i < MUTEXES; i++)
+        dibs__tls_mutex_lock(&mutexes[i]);
+}
+
+static void unlock_all(void) DIBS__UNANALYSED
+{
+    for (size_t i = 0; i < MUTEXES; i++)
+        dibs__tls_mutex_unlock(&mutexes[i]);
+}
+
+/* OpenSSL calls this before it frees anything, which is when the process calls exit(3). */
+static void on_end(void) DIBS__UNANALYSED
+{
+    lock_all();
+    over = true;
+    unlock_all();
+}
+
+static bool start(void)
+{
+    if (!watches_forks && pthread_atfork(lock_all, unlock_all, unlock_all) != 0)
+        return false;
+    watches_forks = true;
+    return OPENSSL_init_ssl(0, NULL) == 1 && OPENSSL_atexit(on_end) == 1;
+}
+
+bool dibs__tls_start(void)
+{
+    return dibs__once(&starting, start);
+}
+
+struct dibs__mutex *dibs__tls_mutex_for_connection(void)
+{
+    return &mutexes[atomic_fetch_add_explicit(&connections, 1, memory_order_relaxed) % CONNECTIONS];
+}
+
+struct dibs__mutex *dibs__tls_mutex_for_contexts(void)
+{
+    return &mutexes[CONNECTIONS];
+}
+
+bool dibs__tls_is_over(void)
+{
+    return over;
+}
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * TLS, as its files share it:
+ *   tls.c          the transport
+ *   tls_context.c  the files, and what is expected of a server
+ *   tls_error.c    what a failure of OpenSSL means
+ *   tls_guard.c    when OpenSSL may be called: mutexes, forks, the end of the process
+ */
+#ifndef DIBS_REDIS_TLS_PARTS_H
+#define DIBS_REDIS_TLS_PARTS_H
+
+#include "redis/endpoint.h"
+#include "redis/tls.h"
+
+#ifdef DIBS_WITH_TLS
+
+#include <openssl/ssl.h>
+
+#include "base/mutex.h"
+
+/* ----------------------------------------------------------------- tls_guard.c */
+
+/*
+ * Every call of OpenSSL is made under a mutex of this class, so that a fork
+ * finds none of OpenSSL's own mutexes locked by a thread of this library, and so
+ * that no call is under way when OpenSSL frees what it has at the end of the
+ * process. All are leaves; no call blocks.
+ */
+DIBS__MUTEX_CLASS(dibs__tls_mutex);
+
+/* To be called before anything else here. False: no memory; to be called again. */
+bool dibs__tls_start(void);
+
+/* The mutex of one more connection, which shares it with some others; and the one that contexts are made under. */
+struct dibs__mutex *dibs__tls_mutex_for_connection(void);
+struct dibs__mutex *dibs__tls_mutex_for_contexts(void);
+
+/* OpenSSL has freed what it had: nothing of it may be called any more. */
+bool dibs__tls_is_over(void) DIBS__REQUIRES(dibs__tls_mutex);
+
+/* --------------------------------------------------------------- tls_context.c */
+
+/* The name that a server has to prove: that of the host, unless the configuration says another. */
+void dibs__tls_name(const struct dibs__tls *tls, const char *host, char name[DIBS__HOST_MAX]);
+
+/* For a connection to the server of that name. NULL: no memory, or no certificate can bear that name. */
+SSL *dibs__tls_connection(const struct dibs__tls *tls, const char *name) DIBS__REQUIRES(dibs__tls_mutex);
+
+/* ----------------------------------------------------------------- tls_error.c */
+
+/* What OpenSSL says first of what went wrong in the calling thread. Never NULL; not for long. */
+const char *dibs__tls_reason(void) DIBS__REQUIRES(dibs__tls_mutex);
+
+/* A call about the SSL object failed, though the socket works: fills the error. name: as of dibs__tls_name. */
+dibs_status dibs__tls_failed(SSL *ssl, const char *shown, const char *name, bool has_talked, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__tls_mutex);
+
+#endif
+#endif
