@@ -2,7 +2,8 @@
 -- In C (store/redis/codec.h): dibs__codec_vote, dibs__codec_read_vote
 -- KEYS: M, the same for all locks: "VOTES_FROM LONGEST", from when on the server may vote (us of its clock), and the longest
 -- lease in ms that clients have announced. Absent: the server does not know whether it may vote, because it is new, or lost
--- its data. M lives for 3 days after each look.
+-- its data. M lives for 3 days after each look. Once the time has come it is noted as 0, so that a step of the clock takes
+-- the vote from nobody.
 -- ARGV: a length of leases in ms, which is announced; '' or, to admit a server that does not know, after how many ms it may
 -- vote; not after (us of the server's clock; 0: at any time)
 -- Reply: {in how many ms the server may vote, 0: now, -1: it does not know; the longest lease}; negative: too late, nothing
@@ -19,10 +20,12 @@ local from, longest = string.match(call('GET', M) or '', '^(%d+) (%d+)$')
 if not from and wait == '' then
   return {-1, 0}
 end
-if from and tonumber(longest) >= announced then
+local votes = string.format('%.0f', from or now + 1000 * wait)
+votes = tonumber(votes) <= now and '0' or votes
+if votes == from and tonumber(longest) >= announced then
   call('PEXPIRE', M, life)
 else
-  from, longest = from or string.format('%.0f', now + 1000 * wait), announced
-  call('SET', M, from .. ' ' .. longest, 'PX', life)
+  longest = math.max(longest or 0, announced)
+  call('SET', M, votes .. ' ' .. longest, 'PX', life)
 end
-return {math.max(0, math.ceil((from - now) / 1000)), tonumber(longest)}
+return {math.max(0, math.ceil((votes - now) / 1000)), tonumber(longest)}

@@ -1,0 +1,196 @@
+/* What a member of a quorum is sent, and gets late: top-ups and votes. */
+#include <stdlib.h>
+
+#include "redis/scripts.h"
+#include "support/script_server.h"
+#include "support/seat.h"
+#include "support/server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE_MS LONG_LEASE_MS
+#define TIMEOUT_MS 1500 /* what is sent is too late after this time */
+#define TOKEN "dibs:held"
+
+/* A server, and a member on it behind a network. */
+struct play {
+    server *server;
+    script_server *net;
+    struct seat seat;
+};
+
+static int setup(void **state)
+{
+    struct play *p = calloc(1, sizeof *p);
+
+    assert_non_null(p);
+    p->server = server_start(NULL);
+    p->net = script_server_start(&(script_options){.backend = p->server->socket_path});
+    seat_open(&p->seat, &(struct dibs__store_config){.url = script_server_url(p->net),
+                                                     .is_member = true,
+                                                     .connect_timeout_ms = LIMIT_MS,
+                                                     .command_timeout_ms = TIMEOUT_MS});
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct play *p = *state;
+
+    seat_close(&p->seat);
+    script_server_stop(p->net);
+    server_assert_clean(p->server);
+    server_stop(p->server);
+    free(p);
+    return 0;
+}
+
+static struct dibs__renewal top_up_of(const char *name)
+{
+    return (struct dibs__renewal){.name = name, .token = TOKEN, .lease_ms = LEASE_MS, .fence = 5, .top_up = true};
+}
+
+static void settle(struct play *p)
+{
+    seat_await_confirmed(&p->seat);
+    assert_false(server_has(p->server, "lock:x"));
+}
+
+/* The retraction follows the top-up on its connection. */
+static void a_top_up_that_is_stuck_is_retracted(void **state)
+{
+    struct play *p = *state;
+    struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
+
+    seat_renew(&p->seat, &first); /* the connection stands, and the server knows the script */
+    script_server_add(p->net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    seat_begin_renewal(&p->seat, &renewal);
+    script_server_await_fired(p->net, 0);
+    p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS);
+    script_server_release(p->net);
+    seat_end_renewal(&p->seat, &renewal);
+    settle(p);
+}
+
+static bool was_retracted(void *arg)
+{
+    const struct play *p = arg;
+
+    return !server_has(p->server, "lock:retracted");
+}
+
+/*
+ * The connection breaks, and nothing proves its end: the top-up may arrive later than the first retraction, and until
+ * its time has passed the retraction goes on.
+ */
+static void a_top_up_on_a_connection_that_broke_is_retracted(void **state)
+{
+    struct play *p = *state;
+    struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
+
+    script_server_add(
+        p->net, (script_rule){.match = "\r\nKILL\r\n", .action = SCRIPT_REPLACE, .bytes = "-NOPERM no right\r\n"});
+    script_server_cut(p->net); /* the connections that follow know that they can end none */
+    seat_renew(&p->seat, &first);
+    script_server_add(p->net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    unsigned fired = script_server_fired(p->net);
+    seat_begin_renewal(&p->seat, &renewal);
+    script_server_await_fired(p->net, fired);
+    script_server_cut(p->net);
+    seat_end_renewal(&p->seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__UNANSWERED);
+    server_do(p->server, "SET lock:retracted %s PX %d", TOKEN, LEASE_MS);
+    p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS);
+    p->seat.store->ops->retract(p->seat.store, "retracted", TOKEN, LEASE_MS);
+    assert_true(wait_until(was_retracted, p, LIMIT_MS));
+    script_server_release(p->net);
+    settle(p);
+}
+
+/* The script's answer about one lock that is free. */
+static long long restore(server *s, const char *by)
+{
+    redisReply *reply = server_command(s, "EVAL %s 2 lock:x dibs:fence:{lock:x} " TOKEN " 30000 77 %s %s",
+                                       dibs__script_text(DIBS__SCRIPT_renew), "", by);
+
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    long long result = reply->element[0]->integer;
+    freeReplyObject(reply);
+    return result;
+}
+
+static void a_top_up_has_its_time(void **state)
+{
+    struct play *p = *state;
+
+    assert_true(restore(p->server, "!1") < 0);
+    assert_false(server_has(p->server, "lock:x"));
+    assert_false(server_has(p->server, "dibs:fence:{lock:x}"));
+    assert_int_equal(restore(p->server, "!9007199254740991"), 2);
+    assert_true(server_has(p->server, "lock:x"));
+    server_do(p->server, "DEL lock:x");
+    server_do(p->server, "SET dibs:fence:{lock:x} 78 PX 100000");
+    assert_int_equal(restore(p->server, "9007199254740991"), 0); /* another was granted it since */
+    assert_int_equal(restore(p->server, "!9007199254740991"), 2);
+    assert_int_equal(server_integer(p->server, "INCRBY dibs:fence:{lock:x} 0"), 78);
+    server_do(p->server, "DEL lock:x");
+}
+
+static struct dibs__vote vote(struct play *p, bool admit)
+{
+    struct dibs__vote vote = {.longest_ms = 1000, .admit = admit, .deadline = seat_deadline()};
+    struct dibs__error error = {DIBS_OK, ""};
+    dibs_status status = p->seat.store->ops->vote_finish(p->seat.store, &vote, &error);
+
+    assert_that(status == DIBS_OK, "a vote: %s", error.detail);
+    return vote;
+}
+
+/* Else a master that lost its data since could be let vote at once by who looked at it before. */
+static void an_admission_has_its_time(void **state)
+{
+    struct play *p = *state;
+
+    script_server_add(p->net, (script_rule){.match = "dibs:member", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    assert_true(vote(p, true).known); /* by the second sending */
+    server_do(p->server, "FLUSHALL");
+    pause_ms(TIMEOUT_MS);
+    script_server_release(p->net);
+    assert_false(vote(p, false).known);
+    assert_true(server_integer(p->server, "DBSIZE") == 0);
+}
+
+/* The time of its vote has come: that a clock is set back changes nothing any more. */
+static void who_votes_goes_on_voting(void **state)
+{
+    struct play *p = *state;
+    char noted[64];
+
+    assert_int_equal(vote(p, true).votes_in_ms, 0);
+    assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:member"));
+    assert_string_equal(noted, "0 1000");
+    server_do(p->server, "SET dibs:member %s PX 1000", "1700000000000000 5000");
+    assert_int_equal(vote(p, false).votes_in_ms, 0);
+    assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:member"));
+    assert_string_equal(noted, "0 5000");
+    assert_true(server_integer(p->server, "PTTL dibs:member") > 86400000);
+    server_do(p->server, "PEXPIRE dibs:member 1000");
+    vote(p, false);
+    assert_true(server_integer(p->server, "PTTL dibs:member") > 86400000);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_top_up_that_is_stuck_is_retracted),
+        TEST(a_top_up_on_a_connection_that_broke_is_retracted),
+        TEST(a_top_up_has_its_time),
+        TEST(an_admission_has_its_time),
+        TEST(who_votes_goes_on_voting),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
