@@ -119,6 +119,7 @@ TEST_PROGRAMS := $(call programs,test/support/prog,test/prog)
 FAULT_WORKER  := $(BUILD)/test/fault/worker
 FAULT_OBJECTS := $(call objects,$(wildcard test/fault/worker/*.c))
 FAULT_SHIM    := $(BUILD)/test/fault/clock_shim.so
+TEST_SHIMS    := $(patsubst test/support/shim/%.c,$(BUILD)/test/prog/%.so,$(wildcard test/support/shim/*.c))
 FUZZ_SOURCES  := $(wildcard test/fuzz/*_fuzz.c)
 FUZZ_SUPPORT  := $(call objects,test/fuzz/puppet.c test/support/resp.c)
 FUZZ_OBJECTS  := $(FUZZ_SUPPORT) $(call objects,test/fuzz/replay.c)
@@ -223,14 +224,16 @@ $(REPLAYS): $(BUILD)/test/%_replay: test/%_fuzz.c $(FUZZ_OBJECTS) $(LIB)/$(STATI
 $(FUZZERS): $(BUILD)/test/%: test/%.c $(FUZZ_SUPPORT) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link) -fsanitize=fuzzer
 
-# Goes into a server that was built without sanitizers.
-$(FAULT_SHIM): test/fault/clock_shim.c $(BUILD)/flags
+# They go into a server that was built without sanitizers.
+$(TEST_SHIMS): $(BUILD)/test/prog/%.so: test/support/shim/%.c
+$(FAULT_SHIM): test/fault/clock_shim.c
+$(FAULT_SHIM) $(TEST_SHIMS): $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) -std=c11 $(WARNINGS) $(CFLAGS) $(ALL_CPPFLAGS) -shared -fPIC -o $@ $<
+	$(CC) -std=c11 $(WARNINGS) $(CFLAGS) $(ALL_CPPFLAGS) -shared -fPIC -o $@ $(filter %.c,$^)
 
 demos: $(DEMOS)
 benches: $(BENCHES)
-tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(REPLAYS) $(PEER)
+tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(TEST_SHIMS) $(REPLAYS) $(PEER)
 fuzzers: $(FUZZERS)
 
 # ----------------------------------------------------------------- running

@@ -160,11 +160,11 @@ typedef struct dibs_config {
     uint32_t lease_ms;             /* 30000; 20..86400000 */
     uint32_t renew_ms;             /* a third of each lease: when to renew it, at the latest; at most lease_ms / 2 */
     uint32_t connect_timeout_ms;   /* 1000 */
-    uint32_t command_timeout_ms;   /* 1000 */
+    uint32_t command_timeout_ms;   /* 1000; with durable 3000 */
     uint32_t outage_ms;            /* 5000: how long a waiting call rides out an unreachable store */
     uint32_t handoff_ms;           /* 10: how long threads of this process may hand a lease over among themselves */
     uint32_t min_replicas;         /* 0: how many replicas must acknowledge a first acquire */
-    uint32_t replica_timeout_ms;   /* 500: how long the replicas may take */
+    uint32_t replica_timeout_ms;   /* 500; with durable 2500: how long replicas and disk may take */
     const char *tls_ca_file;       /* DIBS_INVALID without a TLS url */
     const char *tls_cert_file;     /* DIBS_INVALID without a TLS url */
     const char *tls_key_file;      /* DIBS_INVALID without a TLS url */
@@ -173,10 +173,31 @@ typedef struct dibs_config {
     const char *sentinel_password; /* DIBS_INVALID without a Sentinel url */
     dibs_event_fn *on_event;       /* none */
     void *on_event_arg;
-    uint32_t spin_us;       /* 100; 1..10000: how long a waiting thread polls before it sleeps; see DIBS_NO_SPIN */
-    uint32_t reserved_half; /* zero */
-    uint64_t reserved[7];   /* zero */
+    uint32_t spin_us;     /* 100; 1..10000: how long a waiting thread polls before it sleeps; see DIBS_NO_SPIN */
+    uint32_t durable;     /* 0; 1: a first acquire waits until the server has it on its disk; see below */
+    uint64_t reserved[7]; /* zero */
 } dibs_config;
+
+/*
+ * For durable: 1.
+ *
+ * A server that writes its append-only file to the disk once a second (appendonly yes,
+ * appendfsync everysec) forgets up to two seconds when its machine fails. With durable a
+ * first acquire returns DIBS_OK only once the server has the grant on its disk, so no lock
+ * that was granted is forgotten. That takes up to a second with appendfsync everysec, for
+ * each grant by the store; with appendfsync always there is nothing to wait for. A grant
+ * that is not on the disk within replica_timeout_ms is given back, as with min_replicas,
+ * which may be set besides.
+ *
+ * The server must be Redis 7.2, or 7.4.3 and later, with appendonly yes, and must let the
+ * account use WAITAOF and INFO. (Redis 7.4.0 to 7.4.2 and Valkey 8 say that the disk has
+ * what it does not have yet: set appendfsync always there instead.) Otherwise dibs_open
+ * returns DIBS_STORE_ERROR, or DIBS_DENIED if WAITAOF is not allowed; so does an acquire if
+ * the server can't do it any more.
+ *
+ * Renewals and extensions are not waited for. A server that is away until a lease would
+ * have ended without its last renewal may grant the lock to another thread.
+ */
 
 #define DIBS_NO_HANDOFF UINT32_MAX /* for handoff_ms: no thread hands a lease over to another of this process */
 

@@ -75,8 +75,8 @@ static bool check_config(const dibs_config *config)
     for (size_t i = 0; i < sizeof config->reserved / sizeof config->reserved[0]; i++)
         if (config->reserved[i] != 0)
             return invalid("a reserved field of the configuration is not zero");
-    if (config->reserved_half != 0)
-        return invalid("a reserved field of the configuration is not zero");
+    if (config->durable > 1)
+        return invalid("durable is neither 0 nor 1");
     return (!config->label || check_label(config->label)) &&
            (!config->key_prefix || check_prefix(config->key_prefix)) && check_times(config);
 }
@@ -232,12 +232,13 @@ static dibs_status make_settings(struct dibs__settings *out, const dibs_config *
     out->lease_ms = or_default(config->lease_ms, 30000);
     out->renew_ms = config->renew_ms;
     out->connect_timeout_ms = or_default(config->connect_timeout_ms, 1000);
-    out->command_timeout_ms = or_default(config->command_timeout_ms, 1000);
+    out->durable = config->durable == 1;
+    out->command_timeout_ms = or_default(config->command_timeout_ms, out->durable ? 3000 : 1000);
     out->outage_ms = or_default(config->outage_ms, 5000);
     out->handoff_ms = or_default(config->handoff_ms, 10);
     out->spin_us = config->spin_us == DIBS_NO_SPIN ? 0 : or_default(config->spin_us, 100);
     out->min_replicas = config->min_replicas;
-    out->replica_timeout_ms = or_default(config->replica_timeout_ms, 500);
+    out->replica_timeout_ms = or_default(config->replica_timeout_ms, out->durable ? 2500 : 500);
     out->on_event = config->on_event;
     out->on_event_arg = config->on_event_arg;
     return out->key_prefix && out->label && copy_access(out, config) ? DIBS_OK : no_memory();

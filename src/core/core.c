@@ -226,6 +226,7 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                     .command_timeout_ms = settings->command_timeout_ms,
                     .lease_ms = settings->lease_ms,
                     .min_replicas = settings->min_replicas,
+                    .durable = settings->durable,
                     .spin_us = settings->spin_us,
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = true,

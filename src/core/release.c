@@ -27,13 +27,13 @@ static dibs_status released(struct dibs__core *core, struct dibs__lease *lease, 
 
 /*
  * The bid of the next waiter here, to be asked for in the same round trip as
- * the release. NULL: the waiter asks by itself. It must where replicas are
- * waited for, which happens on a connection of their own.
+ * the release. NULL: the waiter asks by itself. It must where replicas or the
+ * disk are waited for, which happens on a connection of its own.
  */
 static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__lease *lease,
                                         const struct dibs__wanted *wanted)
 {
-    if (core->config.settings->min_replicas > 0)
+    if (core->config.settings->min_replicas > 0 || core->config.settings->durable)
         return NULL;
     struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, wanted->lease_ms,
                                              wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0);

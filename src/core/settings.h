@@ -16,6 +16,7 @@ struct dibs__settings {
     uint32_t connect_timeout_ms, command_timeout_ms, outage_ms, handoff_ms;
     uint32_t spin_us; /* 0: no thread polls */
     uint32_t min_replicas, replica_timeout_ms;
+    bool durable;
     struct dibs__access *access; /* NULL: nothing is given */
     dibs_event_fn *on_event;
     void *on_event_arg;

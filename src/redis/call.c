@@ -63,26 +63,41 @@ void dibs__call_add_number(struct dibs__call *call, int64_t number)
     dibs__words_add(&call->words, text, (size_t)(dibs__put_signed(text, number) - text));
 }
 
-int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
-                        int64_t deadline)
+/* DIBS_OK: exchange->reply is the caller's. */
+static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__wait *wait,
+                             struct dibs__exchange *exchange)
 {
-    char replicas[12], timeout[24];
-    const char *words[] = {"WAIT", replicas, timeout};
-    size_t sizes[] = {4, 0, 0};
-    struct dibs__error unused;
-    struct dibs__exchange exchange = {.deadline = deadline, .error = &unused};
-    int64_t count = 0;
+    char count[12], timeout[24];
+    const char *replicas[] = {"WAIT", count, timeout}, *disk[] = {"WAITAOF", count, "0", timeout};
+    const char *const *words = wait->on_disk ? disk : replicas;
+    size_t sizes[4];
+    struct dibs__command command = {.count = wait->on_disk ? 4 : 3, .words = words, .sizes = sizes};
 
-    sizes[1] = (size_t)snprintf(replicas, sizeof replicas, "%" PRIu32, wanted);
-    sizes[2] = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, timeout_ms);
-    struct dibs__request *request = dibs__channel_send(
-        channel, serial, &(struct dibs__command){.count = 3, .words = words, .sizes = sizes}, deadline, &unused);
-    if (!request || dibs__channel_wait(channel, request, &exchange) != DIBS_OK)
-        return DIBS__NO_COUNT;
-    if (exchange.reply->type == REDIS_REPLY_INTEGER && exchange.reply->integer > 0)
-        count = exchange.reply->integer;
+    snprintf(count, sizeof count, "%" PRIu32, wait->count);
+    snprintf(timeout, sizeof timeout, "%" PRId64, wait->timeout_ms);
+    for (int i = 0; i < command.count; i++)
+        sizes[i] = strlen(words[i]);
+    struct dibs__request *request = dibs__channel_send(channel, serial, &command, exchange->deadline, exchange->error);
+    return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
+}
+
+dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__wait *wait,
+                            int64_t deadline, int64_t *count, struct dibs__error *error)
+{
+    struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+
+    DIBS__REQUIRE(wait->timeout_ms > 0); /* to the server, 0 is for ever */
+    *count = 0;
+    dibs_status status = send_wait(channel, serial, wait, &exchange);
+    if (status != DIBS_OK)
+        return status;
+    const redisReply *reply = exchange.reply;
+    if (reply->type == REDIS_REPLY_INTEGER && !wait->on_disk)
+        *count = reply->integer > 0 ? reply->integer : 0;
+    else if (!wait->on_disk || !dibs__reply_integer(reply, 0, count))
+        status = dibs__reply_refusal(error, reply, wait->shown, wait->on_disk ? "WAITAOF" : "WAIT");
     dibs__reply_free(exchange.reply);
-    return count;
+    return status;
 }
 
 static struct dibs__request *send_call(struct dibs__call *call, struct dibs__channel *channel,

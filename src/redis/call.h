@@ -66,13 +66,21 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
                               const struct dibs__link_view *view, struct dibs__request *request,
                               struct dibs__exchange *exchange);
 
+/* What else is to have a write than the server's memory, and for how long that is waited for. */
+struct dibs__wait {
+    bool on_disk;       /* the server's own disk (WAITAOF); else replicas (WAIT) */
+    uint32_t count;     /* of those; 0 only asks whether waiting is possible */
+    int64_t timeout_ms; /* more than 0 */
+    const char *shown;  /* the server, in a sentence */
+};
+
 /*
- * How many replicas acknowledge what was written on that connection, waiting
- * for `wanted` at most timeout_ms; DIBS__NO_COUNT: the server gave no answer.
+ * Waits until so many have what was written on that connection. DIBS_OK: *count
+ * of them do, maybe fewer than wanted. DIBS_DENIED, DIBS_STORE_ERROR: the server
+ * refuses to wait. DIBS_UNAVAILABLE, DIBS_NO_MEMORY: there was no answer.
  * Nothing else may be in flight on the channel: it would wait as well.
  */
-#define DIBS__NO_COUNT (-1)
-int64_t dibs__call_wait(struct dibs__channel *channel, uint64_t serial, uint32_t wanted, int64_t timeout_ms,
-                        int64_t deadline);
+dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, const struct dibs__wait *wait,
+                            int64_t deadline, int64_t *count, struct dibs__error *error);
 
 #endif

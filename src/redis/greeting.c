@@ -143,28 +143,40 @@ static bool take_client(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
-/*
- * "7.0.5" and later: before, a client that tracks keys is told of what it changes
- * by scripts itself. (Valkey calls itself 7.2.4 here.)
- */
-static bool tracks_keys(const char *version)
+/* Whether a version such as "7.0.15" is that one or a later one; NULL is none. */
+static bool is_since(const char *version, long major, long minor, long patch)
 {
-    static const long least[] = {7, 0, 5};
+    const long since[] = {major, minor, patch};
 
-    for (size_t i = 0; version && i < sizeof least / sizeof *least; i++) {
+    for (size_t i = 0; version && i < sizeof since / sizeof *since; i++) {
         char *end;
         long number = strtol(version, &end, 10);
-        if (end == version || number != least[i])
-            return end != version && number > least[i];
+        if (end == version || number != since[i])
+            return end != version && number > since[i];
         version = *end == '.' ? end + 1 : end;
     }
     return version != NULL;
 }
 
+/*
+ * WAITAOF came with Redis 7.2. Redis 7.4.0 to 7.4.2, and Valkey since 8.0, may
+ * answer before the disk has the write, where appendfsync is everysec. (Valkey
+ * calls itself redis_version 7.2.4.)
+ */
+static bool tells_of_disk(const char *redis, const char *valkey)
+{
+    bool early = valkey ? is_since(valkey, 8, 0, 0) : is_since(redis, 7, 4, 0) && !is_since(redis, 7, 4, 3);
+
+    return is_since(redis, 7, 2, 0) && !early;
+}
+
 static bool take_server(struct dibs__link *link, const redisReply *reply)
 {
+    const char *redis = info_of(reply, "redis_version:");
+
     take_id(link->id.run_id, reply, "run_id:");
-    link->tracks_keys = tracks_keys(info_of(reply, "redis_version:"));
+    link->tracks_keys = is_since(redis, 7, 0, 5); /* before, a client is told of what its own scripts change */
+    link->tells_of_disk = tells_of_disk(redis, info_of(reply, "valkey_version:"));
     link->ended_before = knows_servers(link) && strcmp(link->before.run_id, link->id.run_id) != 0;
     return true;
 }

@@ -61,6 +61,7 @@ struct dibs__link {
     bool may_publish;                      /* to the endpoint's channel */
     bool cluster;                          /* the server is part of a cluster */
     bool tracks_keys;                      /* CLIENT TRACKING does what is needed here */
+    bool tells_of_disk;                    /* what WAITAOF answers is so */
     char replication_id[DIBS__RUN_ID + 1]; /* of the server's data; "": not known */
     int64_t server_ahead_us; /* the server's clock minus ours, by one round trip too large at most; guarded by the
                                 channel's mutex once ready */

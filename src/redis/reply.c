@@ -28,6 +28,9 @@ static const struct {
     {"CLUSTERDOWN", DIBS_UNAVAILABLE},
     {"TRYAGAIN", DIBS_UNAVAILABLE},
     {"BUSY ", DIBS_UNAVAILABLE},
+    {"UNBLOCKED", DIBS_UNAVAILABLE}, /* it became a replica meanwhile */
+    {"ERR WAIT cannot be used with replica", DIBS_UNAVAILABLE},
+    {"ERR WAITAOF cannot be used with replica", DIBS_UNAVAILABLE},
     {"ERR max number of clients", DIBS_UNAVAILABLE},
 };
 
@@ -113,6 +116,9 @@ static const struct {
     {"NOREPLICAS", "NOREPLICAS", "it has too few replicas to take writes", false},
     {"OOM ", "OOM", "it is out of memory", false},
     {"NOSCRIPT", "NOSCRIPT", "it does not know the script", false},
+    {"ERR WAITAOF cannot be used when numlocal", "ERR", "it has no append-only file (appendonly no)", false},
+    {"ERR WAIT", "ERR", "it is a replica", false},
+    {"UNBLOCKED", "UNBLOCKED", "it has become a replica", false},
     {"ERR ", "ERR", "it says why, which is not shown here because it may repeat a password", false},
 };
 

@@ -404,6 +404,8 @@ dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store
 {
     if (config->min_replicas > 0)
         return dibs__error_set(error, DIBS_INVALID, "min_replicas: a store in memory has no replicas");
+    if (config->durable)
+        return dibs__error_set(error, DIBS_INVALID, "durable: a store in memory has no disk");
     struct memory *memory = calloc(1, sizeof *memory);
     if (!memory || !(memory->space = dibs__space_get(config->url + strlen("mem:")))) {
         free(memory);

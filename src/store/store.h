@@ -21,8 +21,8 @@
  *           it sends again where a connection broke, moves to another, reads
  *           the reply and retracts. A reply that has come is taken also past
  *           the deadline, so a store that hangs does not cost the caller the
- *           replies of the others. (With min_replicas the replicas are waited
- *           for here, which takes time before the deadline.) The outcome is
+ *           replies of the others. (With min_replicas or durable, replicas or
+ *           the disk are waited for here, which takes time before the deadline.) The outcome is
  *           final when finish returns.
  * What was begun must be finished: once, by one thread, before anything else is
  * done with the same struct, and before the store is closed. Until then the
@@ -103,8 +103,9 @@ struct dibs__answer {
     bool spent;       /* the store retracts the token: the next ask has a new one */
     int64_t told_ms;  /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
                          told; else 0 */
-    bool unmet;       /* why: the lock was granted, but too few replicas acknowledged. Else the outcome is unknown */
-    bool no_vote;     /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
+    bool unmet;   /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome is
+                     unknown */
+    bool no_vote; /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
 };
 
 /*
@@ -412,6 +413,7 @@ struct dibs__store_config {
     const char *runtime_id; /* grants for this runtime are sent to the channel dibs:<runtime_id> */
     uint32_t connect_timeout_ms, command_timeout_ms;
     uint32_t min_replicas, replica_timeout_ms;
+    bool durable;      /* a grant counts only once the server has it on disk */
     uint32_t lease_ms; /* of most leases; a quorum tells its masters how long leases may be. 0: not known */
     uint32_t spin_us;  /* how long a waiting thread polls at most; 0: not at all */
     const struct dibs__node_hooks *node; /* the store is a node of a cluster (store/redis/redis.h); NULL: it is none */

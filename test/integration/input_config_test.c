@@ -46,7 +46,7 @@ static const struct config_case {
     {"no handoff", {.handoff_ms = DIBS_NO_HANDOFF}, NULL},
     {"reserved", {.reserved = {1}}, "reserved"},
     {"reserved, the last", {.reserved = {0, 0, 0, 0, 0, 0, 1}}, "reserved"},
-    {"reserved, a half", {.reserved_half = 1}, "reserved"},
+    {"durable, neither 0 nor 1", {.durable = 2}, "durable"},
     {"no polling", {.spin_us = DIBS_NO_SPIN}, NULL},
     {"the longest polling", {.spin_us = 10000}, NULL},
     {"polling too long", {.spin_us = 10001}, "spin_us"},

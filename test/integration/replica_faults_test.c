@@ -39,8 +39,6 @@ static void a_connection_that_breaks_before_the_replicas_answer(void **state)
         expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_CLOSE_BEFORE});
         expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_CLOSE_AFTER});
         expect_taken_back(f, rt, net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_TRUNCATE, .count = 1});
-        expect_taken_back(f, rt, net,
-                          (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR no\r\n"});
     }
     expect_works(f, f->rt, "x");
     dibs_close(rt);

@@ -7,65 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "integration/replicas_setup.h"
 #include "support/actor.h"
-#include "support/fixture.h"
 #include "support/queue.h"
 #include "support/common/redis_process.h"
 #include "support/test.h"
 #include "support/wait.h"
-
-struct info {
-    server *server;
-    const char *section, *line;
-};
-
-static bool says(void *arg)
-{
-    const struct info *info = arg;
-    redisReply *reply = server_command(info->server, "INFO %s", info->section);
-    bool found = strstr(reply->str, info->line) != NULL;
-
-    freeReplyObject(reply);
-    return found;
-}
-
-static void await_info(server *s, const char *section, const char *line)
-{
-    assert_that(wait_until(says, &(struct info){s, section, line}, LIMIT_MS), "never %s", line);
-}
-
-struct pair {
-    server *master, *replica;
-};
-
-static struct pair start_pair(void)
-{
-    struct pair p = {server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"}),
-                     server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"})};
-
-    server_do(p.replica, "REPLICAOF 127.0.0.1 %d", p.master->port);
-    await_info(p.master, "replication", "state=online");
-    return p;
-}
-
-/* Of all that was written. */
-static void await_acknowledgement(server *master)
-{
-    server_do(master, "SET written before PX %d", LIMIT_MS);
-    assert_int_equal(server_integer(master, "WAIT 1 %d", LIMIT_MS), 1);
-}
-
-static void stop_pair(struct pair p)
-{
-    server_assert_no_locks(p.master);
-    server_stop(p.replica);
-    server_stop(p.master);
-}
-
-static const dibs_config one_replica = {.lease_ms = LONG_LEASE_MS,
-                                        .min_replicas = 1,
-                                        .replica_timeout_ms = LIMIT_MS / 4,
-                                        .command_timeout_ms = LIMIT_MS / 4};
 
 static void a_first_acquire_waits_for_its_replicas(void **state)
 {

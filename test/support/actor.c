@@ -245,7 +245,13 @@ dibs_status actor_result(actor *a)
 
 void actor_begin_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms)
 {
-    begin_call(a, (call){.kind = CALL_LOCK, .rt = rt, .name = name, .wait_ms = wait_ms});
+    actor_begin_lock_with(a, rt, name, wait_ms, NULL);
+}
+
+void actor_begin_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms,
+                           const dibs_lock_options *options)
+{
+    begin_call(a, (call){.kind = CALL_LOCK, .rt = rt, .name = name, .wait_ms = wait_ms, .options = options});
 }
 
 void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name)

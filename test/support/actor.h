@@ -49,6 +49,8 @@ dibs_status actor_hold(actor *a, dibs_runtime *rt, const char *name, dibs_hold *
 
 /* These only begin the call, which may wait; actor_result waits for its end and returns its status. */
 void actor_begin_lock(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms);
+void actor_begin_lock_with(actor *a, dibs_runtime *rt, const char *name, int64_t wait_ms,
+                           const dibs_lock_options *options);
 void actor_begin_unlock(actor *a, dibs_runtime *rt, const char *name);
 dibs_status actor_result(actor *a);
 

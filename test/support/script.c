@@ -137,7 +137,7 @@ static const script_rule *match_rule(struct script *s, const char *data, size_t 
             found = &r->rule;
     }
     if (found)
-        s->fired++;
+        s->fired += !found->uncounted;
     return found;
 }
 

@@ -33,6 +33,7 @@ typedef struct script_rule {
     script_action action;
     const char *bytes; /* of SCRIPT_REPLACE*, with their \r\n; must live as long as the rule */
     size_t count;      /* of SCRIPT_TRUNCATE* */
+    bool uncounted;    /* it is none of those whose firings are counted */
 } script_rule;
 
 /*

@@ -106,7 +106,11 @@ static bool launch(server *s)
                  s->options.password ? "requirepass " : "", s->options.password ? s->options.password : "", tls,
                  s->options.config ? s->options.config : "");
     assert_in_range(length, 0, sizeof config - 1);
+    if (s->options.preload)
+        setenv("LD_PRELOAD", s->options.preload, 1);
     s->pid = (s->options.sentinel ? redis_launch_sentinel : redis_launch)(s->folder, config);
+    if (s->options.preload)
+        unsetenv("LD_PRELOAD");
     assert_true(s->pid > 0);
     if (!wait_until(answers, s, LIMIT_MS)) {
         redis_show_log(s->folder);
@@ -152,6 +156,7 @@ server *server_start(const server_options *options)
         s->options.tcp = options->tcp;
         s->options.sentinel = options->sentinel;
         s->options.config = copy_text(options->config);
+        s->options.preload = copy_text(options->preload);
         s->options.password = copy_text(options->password);
         s->options.tls = copy_text(options->tls);
     }
@@ -227,6 +232,7 @@ void server_stop(server *s)
     end(s, SIGTERM, 10000);
     remove_folder(s->folder);
     free((char *)s->options.config);
+    free((char *)s->options.preload);
     free((char *)s->options.password);
     free((char *)s->options.tls);
     free(s);

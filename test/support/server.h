@@ -15,6 +15,7 @@
 typedef struct server_options {
     bool tcp;             /* also on a free port of 127.0.0.1; url is then redis:// */
     const char *config;   /* lines for redis.conf, after the default ones */
+    const char *preload;  /* a library for LD_PRELOAD: test/support/shim */
     const char *password; /* sets requirepass; the test's own commands use it; not in url */
     bool sentinel;        /* in sentinel mode: what sentinels.h starts */
     const char *tls; /* a folder of certificates.h: a port of 127.0.0.1 with TLS, and none without; url is rediss:// */
@@ -27,7 +28,7 @@ typedef struct server {
     int port;  /* 0: no TCP */
     pid_t pid; /* 0: not running */
     bool paused;
-    server_options options; /* config, password and tls are copies */
+    server_options options; /* its texts are copies */
     redisContext *admin;    /* of server_command, NULL until used */
 } server;
 

@@ -1,4 +1,4 @@
-/* A call of a script: its words, a script that the server has lost, and the count of replicas. */
+/* A call of a script: its words, a script that the server has lost; and waiting for replicas and the disk. */
 #include "redis/call.h"
 #include "support/test.h"
 #include "unit/channel_setup.h"
@@ -79,37 +79,89 @@ static void a_lost_script_that_cannot_be_sent_has_not_run(void **state)
     assert_true(asked.error.detail[0]);
 }
 
-/* What dibs__call_wait says where the server answers so. */
-static int64_t replicas(struct rig *r, const char *answer)
+/* ------------------------------------------------------------ replicas, disk */
+
+static const struct dibs__wait two_replicas = {.count = 2, .timeout_ms = 500, .shown = "the server"};
+static const struct dibs__wait disk = {.on_disk = true, .count = 1, .timeout_ms = 700, .shown = "the server"};
+
+/* What dibs__call_wait returns where the server answers so; *count is what it says. */
+static dibs_status wait_answered(struct rig *r, const struct dibs__wait *wait, const char *answer, int64_t *count)
 {
+    struct dibs__error error;
     uint64_t serial = open_now(r);
 
-    fake_redis_answer(r->fake, "WAIT 2 500", answer);
-    return dibs__call_wait(r->channel, serial, 2, 500, after(r, COMMAND_MS));
+    *count = -7;
+    fake_redis_answer(r->fake, wait->on_disk ? "WAITAOF 1 0 700" : "WAIT 2 500", answer);
+    dibs_status status = dibs__call_wait(r->channel, serial, wait, after(r, COMMAND_MS), count, &error);
+    assert_true(status == DIBS_OK || strstr(error.detail, "the server "));
+    return status;
+}
+
+static void expect_count(struct rig *r, const struct dibs__wait *wait, const char *answer, int64_t expected)
+{
+    int64_t count;
+
+    assert_status(DIBS_OK, wait_answered(r, wait, answer, &count));
+    assert_int_equal(count, expected);
 }
 
 static void replicas_that_acknowledge_are_counted(void **state)
 {
-    assert_int_equal(replicas(*state, ":1\r\n"), 1);
-    assert_int_equal(replicas(*state, ":0\r\n"), 0);
-    assert_int_equal(replicas(*state, ":3\r\n"), 3);
+    expect_count(*state, &two_replicas, ":1\r\n", 1);
+    expect_count(*state, &two_replicas, ":0\r\n", 0);
+    expect_count(*state, &two_replicas, ":3\r\n", 3);
+    expect_count(*state, &two_replicas, ":-1\r\n", 0);
 }
 
-static void an_answer_that_is_no_count_counts_none(void **state)
+/* What replicas have on their disks does not count. */
+static void the_servers_own_disk_counts(void **state)
 {
-    assert_int_equal(replicas(*state, ":-1\r\n"), 0);
-    assert_int_equal(replicas(*state, "-ERR WAIT cannot be used with replica instances\r\n"), 0);
-    assert_int_equal(replicas(*state, "+OK\r\n"), 0);
+    expect_count(*state, &disk, "*2\r\n:1\r\n:0\r\n", 1);
+    expect_count(*state, &disk, "*2\r\n:0\r\n:3\r\n", 0);
+}
+
+static const struct refused {
+    bool on_disk;
+    const char *answer;
+    dibs_status status;
+} refusals[] = {
+    {false, "-NOPERM User u has no permissions to run the 'wait' command\r\n", DIBS_DENIED},
+    {false, "-ERR unknown command 'WAIT', with args beginning with: '2' \r\n", DIBS_STORE_ERROR},
+    {false, "-ERR WAIT cannot be used with replica instances.\r\n", DIBS_UNAVAILABLE},
+    {false, "-UNBLOCKED force unblock from blocking operation, instance state changed\r\n", DIBS_UNAVAILABLE},
+    {false, "+OK\r\n", DIBS_STORE_ERROR},
+    {true, "-NOPERM User u has no permissions to run the 'waitaof' command\r\n", DIBS_DENIED},
+    {true, "-ERR unknown command 'WAITAOF', with args beginning with: '1' '0' \r\n", DIBS_STORE_ERROR},
+    {true, "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n", DIBS_STORE_ERROR},
+    {true, "-ERR WAITAOF cannot be used with replica instances.\r\n", DIBS_UNAVAILABLE},
+    {true, ":1\r\n", DIBS_STORE_ERROR},
+    {true, "*0\r\n", DIBS_STORE_ERROR},
+};
+
+static void a_refusal_to_wait_is_told(void **state)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const struct refused *row = &refusals[i];
+        int64_t count;
+        dibs_status status = wait_answered(*state, row->on_disk ? &disk : &two_replicas, row->answer, &count);
+        assert_that(status == row->status, "%s %s", row->answer, dibs_status_name(status));
+        assert_int_equal(count, 0);
+    }
 }
 
 static void no_answer_is_no_count(void **state)
 {
     struct rig *r = *state;
+    struct dibs__error error;
     uint64_t serial = open_now(r);
+    int64_t count = -7;
 
-    assert_int_equal(dibs__call_wait(r->channel, serial + 1, 2, 500, after(r, COMMAND_MS)), DIBS__NO_COUNT);
+    assert_status(DIBS_UNAVAILABLE,
+                  dibs__call_wait(r->channel, serial + 1, &two_replicas, after(r, COMMAND_MS), &count, &error));
     fake_redis_hold(r->fake, true);
-    assert_int_equal(dibs__call_wait(r->channel, serial, 2, 500, moved_clock_now(&r->clock)), DIBS__NO_COUNT);
+    assert_status(DIBS_UNAVAILABLE,
+                  dibs__call_wait(r->channel, serial, &two_replicas, moved_clock_now(&r->clock), &count, &error));
+    assert_int_equal(count, 0);
 }
 
 int main(void)
@@ -119,7 +171,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_script_that_the_server_has_lost_is_sent_as_text, setup, teardown),
         cmocka_unit_test_setup_teardown(a_lost_script_that_cannot_be_sent_has_not_run, setup, teardown),
         cmocka_unit_test_setup_teardown(replicas_that_acknowledge_are_counted, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_answer_that_is_no_count_counts_none, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_servers_own_disk_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_refusal_to_wait_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(no_answer_is_no_count, setup, teardown),
     };
 

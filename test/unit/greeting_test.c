@@ -198,23 +198,39 @@ static void a_server_says_whether_it_is_in_a_cluster(void **state)
 
 /* ------------------------------------------------------------- its version */
 
-/* What INFO says of the version; NULL: INFO does not name it. */
-static bool tracks_keys(struct rig *r, const char *version)
+/* A link to a server of that version; NULL: INFO does not name it. */
+static struct dibs__link *connected_to_version(struct rig *r, const char *version)
 {
-    static char replies[32][160]; /* they live as long as the server */
+    static char replies[64][200]; /* they live as long as the server */
     static size_t used;
-    char info[128] = "run_id:" FAKE_RUN_ID "\r\n";
-    char *reply = replies[used++ % 32];
+    char info[160] = "run_id:" FAKE_RUN_ID "\r\n";
+    char *reply = replies[used++ % 64];
 
     if (version)
         snprintf(info, sizeof info, "redis_version:%s\r\nredis_mode:standalone\r\nrun_id:%s\r\n", version, FAKE_RUN_ID);
     snprintf(reply, sizeof replies[0], "$%zu\r\n%s\r\n", strlen(info), info);
     fake_redis_answer(r->fake, "INFO server", reply);
     struct dibs__link *link = connected(r, NULL);
-    bool tracks = link->tracks_keys;
     assert_string_equal(link->id.run_id, FAKE_RUN_ID);
+    return link;
+}
+
+static bool tracks_keys(struct rig *r, const char *version)
+{
+    struct dibs__link *link = connected_to_version(r, version);
+    bool tracks = link->tracks_keys;
+
     dibs__link_free(link);
     return tracks;
+}
+
+static bool tells_of_disk(struct rig *r, const char *version)
+{
+    struct dibs__link *link = connected_to_version(r, version);
+    bool tells = link->tells_of_disk;
+
+    dibs__link_free(link);
+    return tells;
 }
 
 /* Before 7.0.5 a client was told of what its own scripts change, whatever it asked for. */
@@ -244,6 +260,29 @@ static void a_server_that_does_not_say_its_version_tracks_nothing(void **state)
     dibs__link_free(link);
 }
 
+/* Before 7.2 there is no WAITAOF; some later versions answer it too early. */
+static void a_server_tells_of_its_disk_in_some_versions(void **state)
+{
+    static const char *const good[] = {
+        "7.2.0", "7.2.11", "7.4.3", "7.4.10", "8.0.0", "8.0.2", "7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.8"};
+    static const char *const bad[] = {"6.2.14",
+                                      "7.0.15",
+                                      "7.1.9",
+                                      "7.4.0",
+                                      "7.4.2",
+                                      "x",
+                                      "",
+                                      "7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1",
+                                      "7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1"};
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_that(tells_of_disk(r, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_that(!tells_of_disk(r, bad[i]), "%s", bad[i]);
+    assert_false(tells_of_disk(r, NULL));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -260,6 +299,7 @@ int main(void)
         TEST(a_link_before_that_cannot_be_named_is_let_be),
         TEST(a_server_says_whether_it_is_in_a_cluster),
         TEST(a_server_tracks_keys_from_a_version_on),
+        TEST(a_server_tells_of_its_disk_in_some_versions),
         TEST(a_server_that_does_not_say_its_version_tracks_nothing),
     };
 

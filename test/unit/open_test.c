@@ -47,7 +47,8 @@ static const struct {
     BAD("sentinel_", .sentinel_user = "x"),
     BAD("sentinel_", .sentinel_password = "x"),
     BAD("reserved", .reserved = {[6] = 1}),
-    BAD("reserved", .reserved_half = 1),
+    BAD("durable", .durable = 1), /* in memory */
+    BAD("durable", .durable = 2),
     BAD("spin_us", .spin_us = 10001),
 };
 

@@ -5,8 +5,8 @@
  * order in which they were sent. Only if all of them were answered may the next
  * go over another channel, where that one stands and their own does not.
  *
- * With min_replicas each ask has a channel that nobody else uses meanwhile,
- * because WAIT blocks what comes behind it.
+ * With min_replicas or durable each ask has a channel that nobody else uses
+ * meanwhile, because WAIT and WAITAOF block what comes behind them.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -107,32 +107,58 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
     }
     if (must_queue(bid) && !view->may_publish)
         return dibs__redis_bid_no_right(store, "PUBLISH", error);
+    if (dibs__redis_check_disk(store, view, error) != DIBS_OK)
+        return error->status;
     return dibs__lock_call_check_slots(store, &asking->call, error);
 }
 
 /* ----------------------------------------------------------------- the answer */
 
-/* The lock was granted on that connection: enough replicas must have heard of the grant, or it is given back. */
-static dibs_status wait_for_replicas(struct dibs__redis_store *store, struct asking *asking,
-                                     struct dibs__answer *answer, struct dibs__error *error)
+/* Waits for the disk, or for replicas, until then. *unmet: they do not have the grant, though the server was there. */
+static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
+                            bool *unmet, struct dibs__error *error)
+{
+    const struct dibs__bid *bid = asking->sending.bid;
+    struct dibs__wait wait = {.on_disk = on_disk,
+                              .count = on_disk ? 1 : store->config.min_replicas,
+                              .timeout_ms = dibs__ms_until(until, dibs__now(store->config.clock)),
+                              .shown = store->endpoint.url.shown};
+    int64_t count = 0;
+
+    if (wait.timeout_ms > 0) {
+        dibs_status status = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, &wait,
+                                             dibs__after_ms(bid->deadline, WAIT_GRACE_MS), &count, error);
+        if (status != DIBS_OK || count >= wait.count)
+            return status;
+        *unmet = true;
+    }
+    if (on_disk)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk within %" PRId64 " ms",
+                               wait.shown, wait.timeout_ms);
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
+                           count, wait.count, wait.timeout_ms);
+}
+
+/* The lock was granted on that connection: the disk, and enough replicas, must have the grant, or it is given back. */
+static dibs_status confirm(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
+                           struct dibs__error *error)
 {
     struct dibs__bid *bid = asking->sending.bid;
-    uint32_t wanted = store->config.min_replicas;
-    int64_t left = dibs__ms_until(bid->deadline, dibs__now(store->config.clock));
-    int64_t timeout_ms = left < store->config.replica_timeout_ms ? left : store->config.replica_timeout_ms;
-    int64_t count = DIBS__NO_COUNT;
+    int64_t until = dibs__after_ms(dibs__now(store->config.clock), store->config.replica_timeout_ms);
+    dibs_status status = DIBS_OK;
 
-    if (timeout_ms > 0) /* to WAIT, 0 is for ever */
-        count = dibs__call_wait(store->channels[asking->call.channel], asking->call.view.serial, wanted, timeout_ms,
-                                dibs__after_ms(bid->deadline, WAIT_GRACE_MS));
-    if (count >= wanted)
+    if (until > bid->deadline)
+        until = bid->deadline;
+    if (store->config.durable)
+        status = wait_for(store, asking, true, until, &answer->unmet, error);
+    if (status == DIBS_OK && store->config.min_replicas > 0)
+        status = wait_for(store, asking, false, until, &answer->unmet, error);
+    if (status == DIBS_OK)
         return DIBS_OK;
     dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms);
     dibs__redis_bid_set_back(bid);
     answer->spent = true;
-    answer->unmet = count != DIBS__NO_COUNT;
-    return dibs__error_set(error, DIBS_UNAVAILABLE, "%" PRId64 " of %u replicas acknowledged within %" PRId64 " ms",
-                           count > 0 ? count : 0, wanted, timeout_ms);
+    return status;
 }
 
 /* Waits for the reply of what was sent. *decided: so that sending it again would not help. */
@@ -148,8 +174,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
         return status;
     status = dibs__sending_read(store, &asking->sending, &asking->call, exchange.reply, decided, answer, error);
     dibs__reply_free(exchange.reply);
-    return status == DIBS_OK && store->config.min_replicas > 0 ? wait_for_replicas(store, asking, answer, error)
-                                                               : status;
+    return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, asking, answer, error) : status;
 }
 
 /* ---------------------------------------------------------------- the channel */
@@ -257,7 +282,8 @@ static dibs_status ask_exclusively(struct dibs__redis_store *store, struct askin
         if (!asking->has_exclusive)
             asking->has_exclusive = dibs__redis_take_exclusive(store, moved, deadline, &asking->call.channel);
         if (!asking->has_exclusive)
-            return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas", DIBS__EXCLUSIVE);
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "all %d connections wait for replicas or the disk",
+                                   DIBS__EXCLUSIVE);
         status = ask_on(store, asking, answer, &connected, error);
         give_back(store, asking);
     } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->spent &&
@@ -270,7 +296,7 @@ static dibs_status ask_exclusively(struct dibs__redis_store *store, struct askin
 /* Takes the channel for an ask that is begun. False: none stands, so there is nothing to be sent yet. */
 static bool begin_on_channel(struct dibs__redis_store *store, struct asking *asking)
 {
-    if (store->config.min_replicas == 0) {
+    if (!dibs__redis_confirms(store)) {
         choose_channel(store, asking);
         return dibs__lock_call_standing(store, &asking->call);
     }
@@ -291,6 +317,7 @@ static bool is_plain(struct dibs__redis_store *store, struct asking *asking)
     if (must_queue(bid) && (!asking->sending.subscription || !asking->call.view.may_publish))
         return false;
     return !dibs__redis_bid_may_be_overtaken(bid, &asking->call.view) &&
+           dibs__redis_check_disk(store, &asking->call.view, &unused) == DIBS_OK &&
            dibs__lock_call_check_slots(store, &asking->call, &unused) == DIBS_OK;
 }
 
@@ -317,8 +344,8 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *b
     bid->begun.state = NULL;
     if (!asking)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = store->config.min_replicas > 0 ? ask_exclusively(store, asking, answer, error)
-                                                        : ask_shared(store, asking, answer, error);
+    dibs_status status = dibs__redis_confirms(store) ? ask_exclusively(store, asking, answer, error)
+                                                     : ask_shared(store, asking, answer, error);
     dibs__lock_call_free(store, asking);
     dibs__redis_heard(store, status);
     return status;

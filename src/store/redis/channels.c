@@ -94,6 +94,17 @@ size_t dibs__redis_pick(struct dibs__redis_store *store)
     return best;
 }
 
+dibs_status dibs__redis_check_disk(const struct dibs__redis_store *store, const struct dibs__link_view *view,
+                                   struct dibs__error *error)
+{
+    if (!store->config.durable || view->tells_of_disk)
+        return DIBS_OK;
+    return dibs__error_set(error, DIBS_STORE_ERROR,
+                           "durable: %s can't be asked what is on its disk; that takes Redis 7.2, or 7.4.3 and later, "
+                           "and the right to INFO",
+                           store->endpoint.url.shown);
+}
+
 bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel)
 {
     size_t first = channel < DIBS__SHARED ? 0 : DIBS__SHARED;

@@ -18,7 +18,7 @@ static void on_push(void *context, const char *bytes, size_t size)
 
     if (!dibs__push_read(&pushed, store->key_prefix, bytes, size))
         return;
-    pushed.grant.confirm = store->config.min_replicas > 0 || pushed.grant.fence == 0;
+    pushed.grant.confirm = dibs__redis_confirms(store) || pushed.grant.fence == 0;
     if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
         dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* no lease known here */
 }
@@ -180,13 +180,31 @@ static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *e
     return dibs__channel_open_begin(dibs__redis_of(base)->channels[0], error);
 }
 
+/* Whether the server can wait for what grants are confirmed by. One that can't is to be known from the opening on. */
+static dibs_status try_to_wait(struct dibs__redis_store *store, uint64_t serial, bool on_disk, int64_t deadline,
+                               struct dibs__error *error)
+{
+    struct dibs__wait wait = {
+        .on_disk = on_disk, .count = on_disk, .timeout_ms = 1, .shown = store->endpoint.url.shown};
+    int64_t count;
+
+    return dibs__call_wait(store->channels[0], serial, &wait, deadline, &count, error);
+}
+
 static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
     int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.connect_timeout_ms);
     struct dibs__link_view view;
+    dibs_status status = dibs__channel_open(store->channels[0], deadline, &view, error);
 
-    return dibs__channel_open(store->channels[0], deadline, &view, error);
+    if (status == DIBS_OK)
+        status = dibs__redis_check_disk(store, &view, error);
+    if (status == DIBS_OK && store->config.durable)
+        status = try_to_wait(store, view.serial, true, deadline, error);
+    if (status == DIBS_OK && store->config.min_replicas > 0)
+        status = try_to_wait(store, view.serial, false, deadline, error);
+    return status;
 }
 
 static const struct dibs__store_ops redis_ops = {
@@ -241,7 +259,7 @@ static bool make_parts(struct dibs__redis_store *store)
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
     struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_wake_by, on_missed, on_push, on_changed};
-    size_t count = config->min_replicas > 0 ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
+    size_t count = dibs__redis_confirms(store) ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
     store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &ears, config->connect_timeout_ms,

@@ -27,7 +27,7 @@
 #include "store/store.h"
 
 #define DIBS__SHARED 3    /* with the one of the scheduler and that of the subscriber five connections */
-#define DIBS__EXCLUSIVE 8 /* only with min_replicas */
+#define DIBS__EXCLUSIVE 8 /* only where grants are confirmed: see dibs__redis_confirms */
 
 DIBS__MUTEX_CLASS(dibs__redis_mutex);
 DIBS__MUTEX_CLASS(dibs__reach_mutex);
@@ -69,7 +69,17 @@ static inline struct dibs__redis_store *dibs__redis_of(struct dibs__store *store
     return (struct dibs__redis_store *)store;
 }
 
+/* Whether a grant counts only once replicas or the disk have it. */
+static inline bool dibs__redis_confirms(const struct dibs__redis_store *store)
+{
+    return store->config.min_replicas > 0 || store->config.durable;
+}
+
 /* --------------------------------------------------------------- channels.c */
+
+/* DIBS_STORE_ERROR where grants are to be on the server's disk, and nothing reliable tells whether they are. */
+dibs_status dibs__redis_check_disk(const struct dibs__redis_store *store, const struct dibs__link_view *view,
+                                   struct dibs__error *error);
 
 struct dibs__channel_hooks dibs__redis_hooks(struct dibs__redis_store *store);
 

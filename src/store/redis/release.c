@@ -18,14 +18,14 @@ _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses 
 /* ---------------------------------------------------------------- the sending */
 
 /*
- * With min_replicas the next bid's thread asks by itself: its ask needs a
+ * Where grants are confirmed the next bid's thread asks by itself: its ask needs a
  * channel that nobody else uses. So it does at a member of a quorum, where an
  * ask is another script, and behind a quiet release.
  */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
 {
     struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name);
-    bool alone = store->config.min_replicas > 0 || store->config.is_member || release->quiet;
+    bool alone = dibs__redis_confirms(store) || store->config.is_member || release->quiet;
     struct dibs__bid *next = alone ? NULL : release->next;
 
     release->again = false;

@@ -64,9 +64,9 @@ static bool write_config(const char *path, const char *folder, const char *confi
 }
 
 /* In the child, which may have been a process with threads: only what a signal handler might call, too. */
-static void become_server(const char *config_path, bool sentinel, int log_fd, pid_t parent)
+static void become_server(const char *chosen, const char *config_path, bool sentinel, int log_fd, pid_t parent)
 {
-    static const char *const names[] = {"redis-server", "valkey-server"};
+    const char *const names[] = {chosen ? chosen : "redis-server", chosen ? chosen : "valkey-server"};
     sigset_t none;
 
     sigemptyset(&none);
@@ -83,6 +83,7 @@ static void become_server(const char *config_path, bool sentinel, int log_fd, pi
 static pid_t launch(const char *folder, const char *config, bool sentinel)
 {
     char config_path[PATH_SIZE], log_path[PATH_SIZE];
+    const char *chosen = getenv("DIBS_TEST_REDIS_SERVER");
     pid_t parent = getpid();
 
     snprintf(config_path, sizeof config_path, "%s/redis.conf", folder);
@@ -94,7 +95,7 @@ static pid_t launch(const char *folder, const char *config, bool sentinel)
         return -1;
     pid_t pid = fork();
     if (pid == 0)
-        become_server(config_path, sentinel, log_fd, parent);
+        become_server(chosen, config_path, sentinel, log_fd, parent);
     close(log_fd);
     return pid;
 }

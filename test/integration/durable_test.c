@@ -1,0 +1,384 @@
+/*
+ * durable: a first acquire is on the server's disk, or is given back; so is a grant by push. What a server that can't
+ * tell, which is every one before Redis 7.2, makes of it.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/child.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define SAYS_YES "*2\r\n:1\r\n:0\r\n"
+#define SAYS_NO "*2\r\n:0\r\n:1\r\n"
+#define TOO_OLD "can't be asked what is on its disk"
+#define APPEND_ONLY "appendonly yes\nappendfsync everysec"
+
+static const dibs_config durable = {.lease_ms = LONG_LEASE_MS,
+                                    .durable = 1,
+                                    .command_timeout_ms = LIMIT_MS / 4,
+                                    .replica_timeout_ms = LIMIT_MS / 4,
+                                    .outage_ms = 500};
+
+/* Whether it is a Redis of a version that can be asked what is on its disk, as src/redis/greeting.c has them. */
+static bool tells_of_disk(server *s)
+{
+    redisReply *reply = server_command(s, "INFO server");
+    const char *at = strstr(reply->str, "redis_version:");
+    int major = 0, minor = 0, patch = 0;
+
+    assert_true(at && sscanf(at, "redis_version:%d.%d.%d", &major, &minor, &patch) == 3);
+    bool tells = major * 100 + minor >= 702 && !strstr(reply->str, "valkey_version:8") &&
+                 !(major == 7 && minor == 4 && patch < 3);
+    freeReplyObject(reply);
+    return tells;
+}
+
+/* ----------------------------------------- what is asked for, and what is done with the answer */
+
+/*
+ * In front of the fixture's server, which need not know WAITAOF: that command is answered here, and the version of the
+ * server is one that knows it.
+ */
+static void answer_from_now_on(script_server *net, const char *answer)
+{
+    static char info[200];
+    char text[120];
+
+    snprintf(text, sizeof text, "# Server\r\nredis_version:7.2.0\r\nrun_id:%040d\r\n", 7);
+    snprintf(info, sizeof info, "$%zu\r\n%s\r\n", strlen(text), text);
+    script_server_clear(net);
+    script_server_add(
+        net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = info, .uncounted = true});
+    if (answer)
+        script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer});
+}
+
+static script_server *start_answering(fixture *f, const char *answer)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    answer_from_now_on(net, answer);
+    return net;
+}
+
+static void each_first_acquire_waits_for_the_disk(void **state)
+{
+    script_server *net = start_answering(*state, SAYS_YES);
+    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+    unsigned fired = script_server_fired(net);
+
+    for (unsigned i = 1; i <= 5; i++) {
+        assert_status(DIBS_OK, dibs_trylock(rt, "x"));
+        assert_int_equal(script_server_fired(net), fired + i);
+        assert_status(DIBS_OK, dibs_lock(rt, "x"));
+        assert_status(DIBS_OK, dibs_extend(rt, "x", LONG_LEASE_MS));
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    }
+    assert_int_equal(script_server_fired(net), fired + 5);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* The reply is held back: the lock is in the server, and the call has not returned. */
+static void it_is_not_held_before(void **state)
+{
+    fixture *f = *state;
+    script_server *net = start_answering(f, SAYS_YES);
+    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+    actor *thread = actor_start();
+
+    answer_from_now_on(net, NULL);
+    script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    unsigned fired = script_server_fired(net);
+    actor_begin_lock(thread, rt, "x", 0);
+    script_server_await_fired(net, fired);
+    assert_true(server_has(f->server, "lock:x"));
+    assert_true(actor_busy(thread));
+    script_server_release(net); /* to a server that refuses it, or has it on the disk no sooner than it can */
+    if (actor_result(thread) == DIBS_OK)
+        assert_status(DIBS_OK, actor_unlock(thread, rt, "x"));
+    actor_end(thread);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+static void expect_given_back(fixture *f, dibs_runtime *rt, dibs_status status, const char *words)
+{
+    assert_status(status, dibs_trylock(rt, "x"));
+    assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
+    assert_status(DIBS_NOT_HELD, dibs_check(rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+}
+
+static void what_is_not_on_the_disk_is_given_back(void **state)
+{
+    fixture *f = *state;
+    script_server *net = start_answering(f, SAYS_YES);
+    dibs_runtime *rt = open_url(script_server_url(net), &durable);
+
+    for (int i = 0; i < 3; i++) {
+        answer_from_now_on(net, SAYS_NO);
+        expect_given_back(f, rt, DIBS_UNAVAILABLE, "disk");
+        assert_status(DIBS_UNAVAILABLE, dibs_lock(rt, "x")); /* after outage_ms */
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+        answer_from_now_on(net, "-ERR unknown command 'WAITAOF', with args beginning with: '1'\r\n");
+        expect_given_back(f, rt, DIBS_STORE_ERROR, "refused WAITAOF");
+        answer_from_now_on(net, "-NOPERM this user has no permissions to run the 'waitaof' command\r\n");
+        expect_given_back(f, rt, DIBS_DENIED, "permission");
+        assert_status(DIBS_DENIED, dibs_lock(rt, "x")); /* waiting would not help */
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+        answer_from_now_on(net, "-UNBLOCKED force unblock from blocking operation, instance state changed\r\n");
+        expect_given_back(f, rt, DIBS_UNAVAILABLE, "replica");
+        answer_from_now_on(net, NULL);
+        script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_CLOSE_BEFORE});
+        expect_given_back(f, rt, DIBS_UNAVAILABLE, "");
+        answer_from_now_on(net, SAYS_YES);
+        assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    }
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* The grant was made by another's release, which waits for nothing. */
+static void expect_pushed_grant_on_disk(fixture *f, uint32_t flags)
+{
+    script_server *net = start_answering(f, SAYS_YES);
+    dibs_runtime *holder = open_runtime(f->server, LONG_LEASE_MS);
+    dibs_runtime *careful = open_url(script_server_url(net), &durable);
+    dibs_lock_options options = {.flags = flags};
+    actor *waiter = actor_start();
+
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(holder, "x"));
+        actor_begin_lock_with(waiter, careful, "x", DIBS_WAIT_FOREVER, &options);
+        queue_await(f->server, "x", 1);
+        unsigned fired = script_server_fired(net);
+        assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_int_equal(script_server_fired(net), fired + 1);
+        assert_status(DIBS_OK, actor_unlock(waiter, careful, "x"));
+    }
+    assert_int_equal(stats_of(careful).granted, 0); /* a push was not enough */
+    for (int i = 0; i < 3; i++) {
+        answer_from_now_on(net, SAYS_NO);
+        assert_status(DIBS_OK, dibs_timedlock(holder, "x", LIMIT_MS));
+        actor_begin_lock_with(waiter, careful, "x", DIBS_WAIT_FOREVER, &options);
+        queue_await(f->server, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+        assert_status(DIBS_UNAVAILABLE, actor_result(waiter));
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    actor_end(waiter);
+    dibs_close(careful);
+    dibs_close(holder);
+    script_server_stop(net);
+}
+
+static void a_pushed_grant_waits_for_the_disk(void **state)
+{
+    expect_pushed_grant_on_disk(*state, 0);
+}
+
+static void a_fair_grant_waits_for_the_disk(void **state)
+{
+    expect_pushed_grant_on_disk(*state, DIBS_FAIR);
+}
+
+/* The fixture's server has no replica. */
+static void replicas_are_waited_for_besides(void **state)
+{
+    fixture *f = *state;
+    script_server *net = start_answering(f, SAYS_YES);
+    dibs_config config = durable;
+
+    config.min_replicas = 1;
+    dibs_runtime *rt = open_url(script_server_url(net), &config);
+    unsigned fired = script_server_fired(net);
+    script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":1\r\n"});
+    assert_status(DIBS_OK, dibs_trylock(rt, "x"));
+    assert_int_equal(script_server_fired(net), fired + 2);
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    answer_from_now_on(net, SAYS_YES);
+    script_server_add(net, (script_rule){.match = "WAIT\r\n", .action = SCRIPT_REPLACE, .bytes = ":0\r\n"});
+    expect_given_back(f, rt, DIBS_UNAVAILABLE, "replica");
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* ---------------------------------------------------------------- who refuses it, and when */
+
+static void expect_not_opened(const char *url, dibs_status status, const char *words)
+{
+    dibs_runtime *rt;
+
+    assert_status(status, open_status(url, &durable, &rt));
+    assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
+}
+
+/* The server without an append-only file; the one that is too old says so in other words. */
+static void a_server_that_keeps_nothing(void **state)
+{
+    fixture *f = *state;
+
+    expect_not_opened(f->server->url, DIBS_STORE_ERROR,
+                      tells_of_disk(f->server) ? "it has no append-only file" : TOO_OLD);
+}
+
+static void an_account_without_the_right(void **state)
+{
+    fixture *f = *state;
+    char url[200];
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -info");
+    expect_not_opened(url, DIBS_STORE_ERROR, "the right to INFO");
+    if (tells_of_disk(f->server)) {
+        server_do(f->server, "ACL SETUSER u +info -waitaof");
+        expect_not_opened(url, DIBS_DENIED, "refused WAITAOF");
+    }
+}
+
+/* Locks that are held are kept; new ones are not granted. */
+static void a_server_that_does_not_keep_it_any_more(void **state)
+{
+    fixture *f = *state;
+    server *s = server_start(&(server_options){.config = APPEND_ONLY});
+    dibs_runtime *rt;
+
+    if (!tells_of_disk(s)) {
+        expect_not_opened(s->url, DIBS_STORE_ERROR, TOO_OLD);
+    } else {
+        server *own = f->server;
+        rt = open_url(s->url, &durable);
+        assert_status(DIBS_OK, dibs_lock(rt, "held"));
+        server_do(s, "CONFIG SET appendonly no");
+        f->server = s;
+        expect_given_back(f, rt, DIBS_STORE_ERROR, "it has no append-only file");
+        f->server = own;
+        assert_status(DIBS_OK, dibs_extend(rt, "held", LONG_LEASE_MS));
+        server_do(s, "CONFIG SET appendonly yes");
+        assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock_all(rt));
+        dibs_close(rt);
+    }
+    server_assert_no_locks(s);
+    server_stop(s);
+}
+
+/* ------------------------------------------------------------------- a machine that fails */
+
+enum { FAILURES = 25, THREADS = 4 };
+
+struct taker {
+    dibs_runtime *rt;
+    char name[16];
+    dibs_status status;
+};
+
+static void *take(void *arg)
+{
+    struct taker *taker = arg;
+
+    taker->status = dibs_trylock(taker->rt, taker->name);
+    return NULL;
+}
+
+/* In a process of its own: takes as many locks as there are threads, at once, for they share the writing to the disk.
+ */
+static bool lock_all(const char *url)
+{
+    struct taker takers[THREADS];
+    pthread_t threads[THREADS];
+    dibs_runtime *rt;
+    bool good = open_status(url, &durable, &rt) == DIBS_OK;
+
+    for (int i = 0; i < THREADS && good; i++) {
+        takers[i] = (struct taker){.rt = rt};
+        snprintf(takers[i].name, sizeof takers[i].name, "x%d", i);
+        good = pthread_create(&threads[i], NULL, take, &takers[i]) == 0;
+    }
+    for (int i = 0; i < THREADS && good; i++)
+        good = pthread_join(threads[i], NULL) == 0 && takers[i].status == DIBS_OK;
+    return good;
+}
+
+/*
+ * The server's machine fails as soon as the locks are granted, and their process with it: what was not on the disk by
+ * then is gone.
+ */
+static void grant_and_fail(server *s)
+{
+    char told = 'n';
+    int ends[2];
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork_child();
+    if (child == 0) {
+        told = lock_all(s->url) ? 'y' : 'n';
+        if (write(ends[1], &told, 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &told, 1), 1);
+    server_kill(s);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    assert_int_equal(told, 'y');
+}
+
+static void what_was_granted_outlives_the_machine(void **state)
+{
+    char shim[4096];
+
+    (void)state;
+    snprintf(shim, sizeof shim, "%s", program_path("disk.so"));
+    server *s = server_start(&(server_options){.config = APPEND_ONLY, .preload = shim});
+    if (!tells_of_disk(s)) {
+        expect_not_opened(s->url, DIBS_STORE_ERROR, TOO_OLD);
+        server_stop(s);
+        return;
+    }
+    for (int round = 0; round < FAILURES; round++) {
+        grant_and_fail(s);
+        server_restart(s);
+        assert_int_equal(server_integer(s, "EXISTS lock:x0 lock:x1 lock:x2 lock:x3"), THREADS);
+        server_do(s, "FLUSHALL");
+    }
+    server_stop(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_first_acquire_waits_for_the_disk),
+        TEST(it_is_not_held_before),
+        TEST(what_is_not_on_the_disk_is_given_back),
+        TEST(a_pushed_grant_waits_for_the_disk),
+        TEST(a_fair_grant_waits_for_the_disk),
+        TEST(replicas_are_waited_for_besides),
+        TEST(a_server_that_keeps_nothing),
+        TEST(an_account_without_the_right),
+        TEST(a_server_that_does_not_keep_it_any_more),
+        cmocka_unit_test(what_was_granted_outlives_the_machine),
+    };
+
+    return cmocka_run_group_tests_name("durable", tests, NULL, NULL);
+}

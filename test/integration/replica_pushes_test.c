@@ -1,0 +1,193 @@
+/*
+ * min_replicas where the lock comes by another's release, fairly or not; by a release of this process behind which
+ * another of its threads asks; or from a thread of this process.
+ */
+#include "integration/replicas_setup.h"
+#include "support/actor.h"
+#include "support/queue.h"
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
+/* -------------------------------------------------------------------- acknowledged */
+
+/* The replica has the lock under the token that the master has. */
+static void expect_replicated(struct pair p)
+{
+    char token[192], copy[192];
+
+    assert_true(server_string(p.master, token, sizeof token, "GET lock:x"));
+    assert_true(server_string(p.replica, copy, sizeof copy, "GET lock:x"));
+    assert_string_equal(copy, token);
+}
+
+/* The waiter is granted the lock by the holder's release, and the replica has not heard of that yet. */
+static void expect_to_wait_for_the_replica(struct pair p, dibs_runtime *rt, actor *waiter)
+{
+    await_info(p.master, "clients", "blocked_clients:1");
+    assert_true(actor_busy(waiter));
+    server_resume(p.replica);
+    assert_status(DIBS_OK, actor_result(waiter));
+    expect_replicated(p);
+    assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+}
+
+static void a_fair_grant_waits_for_its_replicas(void **state)
+{
+    struct pair p = start_pair();
+    dibs_runtime *holder = open_runtime(p.master, LONG_LEASE_MS);
+    dibs_runtime *careful = open_url(p.master->url, &one_replica);
+    actor *waiter = actor_start();
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(holder, "x"));
+        actor_begin_lock_with(waiter, careful, "x", DIBS_WAIT_FOREVER, &fair);
+        queue_await(p.master, "x", 1);
+        await_acknowledgement(p.master); /* so that nothing but the grant is waited for */
+        server_pause(p.replica);
+        assert_status(DIBS_OK, dibs_unlock(holder, "x"));
+        expect_to_wait_for_the_replica(p, careful, waiter);
+    }
+    actor_end(waiter);
+    dibs_close(careful);
+    dibs_close(holder);
+    stop_pair(p);
+}
+
+/* A release sends no ask along for the thread behind it: the ask of that thread would be followed by no WAIT. */
+static void the_next_thread_of_the_process_waits_for_its_replicas(void **state)
+{
+    struct pair p = start_pair();
+    dibs_config config = one_replica;
+    actor *waiter = actor_start();
+
+    (void)state;
+    config.handoff_ms = DIBS_NO_HANDOFF;
+    dibs_runtime *rt = open_url(p.master->url, &config);
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(rt, "x"));
+        actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(waiter);
+        await_acknowledgement(p.master);
+        server_pause(p.replica);
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        expect_to_wait_for_the_replica(p, rt, waiter);
+    }
+    actor_end(waiter);
+    dibs_close(rt);
+    stop_pair(p);
+}
+
+/* That lease has been acknowledged. */
+static void a_lease_that_is_handed_over_waits_for_nothing(void **state)
+{
+    struct pair p = start_pair();
+    dibs_config config = one_replica;
+    actor *waiter = actor_start();
+
+    (void)state;
+    config.handoff_ms = LIMIT_MS;
+    dibs_runtime *rt = open_url(p.master->url, &config);
+    for (unsigned i = 1; i <= 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(rt, "x"));
+        expect_replicated(p);
+        server_pause(p.replica);
+        actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
+        actor_await_asleep(waiter);
+        assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_int_equal(stats_of(rt).handed_off, i);
+        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        server_resume(p.replica);
+    }
+    actor_end(waiter);
+    dibs_close(rt);
+    stop_pair(p);
+}
+
+/* ----------------------------------------------------------------- too few replicas */
+
+/*
+ * The head of the queue is granted the lock, and too few replicas acknowledge: the lock goes to the next in the queue,
+ * who wants none.
+ */
+static void expect_passed_on(fixture *f, const dibs_lock_options *options)
+{
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1, .replica_timeout_ms = 50, .outage_ms = 100};
+    dibs_runtime *careful = open_url(f->server->url, &config);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    actor *head = actor_start(), *next = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        actor_begin_lock_with(head, careful, "x", DIBS_WAIT_FOREVER, options);
+        queue_await(f->server, "x", 1);
+        actor_begin_lock_with(next, other, "x", DIBS_WAIT_FOREVER, options);
+        queue_await(f->server, "x", 2);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(next));
+        assert_status(DIBS_OK, actor_check(next, other, "x"));
+        assert_status(DIBS_OK, actor_unlock(next, other, "x"));
+        assert_status(DIBS_UNAVAILABLE, actor_result(head));
+        assert_status(DIBS_NOT_HELD, actor_check(head, careful, "x"));
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+        queue_await(f->server, "x", 0);
+    }
+    assert_int_equal(stats_of(careful).acquired, 0);
+    actor_end(head);
+    actor_end(next);
+    dibs_close(other);
+    dibs_close(careful);
+}
+
+static void the_next_in_the_queue_gets_it(void **state)
+{
+    expect_passed_on(*state, NULL);
+}
+
+static void the_next_in_the_queue_gets_it_fairly(void **state)
+{
+    expect_passed_on(*state, &fair);
+}
+
+/* The server refuses WAIT: that is told at once, whatever was granted before is kept, and nothing new stays. */
+static void a_server_that_may_not_be_asked_to_wait(void **state)
+{
+    fixture *f = *state;
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .min_replicas = 1};
+    dibs_runtime *rt;
+    char url[200];
+
+    snprintf(url, sizeof url, "unix://u:pw@%s", f->server->socket_path);
+    server_do(f->server, "ACL SETUSER u on >pw ~* &* +@all -wait");
+    assert_status(DIBS_DENIED, open_status(url, &config, &rt));
+    assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
+    server_do(f->server, "ACL SETUSER u +wait");
+    assert_status(DIBS_OK, open_status(url, &config, &rt));
+    server_do(f->server, "ACL SETUSER u -wait");
+    for (int i = 0; i < 3; i++) {
+        assert_status(DIBS_DENIED, dibs_trylock(rt, "x"));
+        assert_non_null(strstr(dibs_last_error(), "refused WAIT"));
+        assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    }
+    assert_status(DIBS_DENIED, dibs_lock(rt, "x"));
+    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    dibs_close(rt);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fair_grant_waits_for_its_replicas),
+        cmocka_unit_test(the_next_thread_of_the_process_waits_for_its_replicas),
+        cmocka_unit_test(a_lease_that_is_handed_over_waits_for_nothing),
+        TEST(the_next_in_the_queue_gets_it),
+        TEST(the_next_in_the_queue_gets_it_fairly),
+        TEST(a_server_that_may_not_be_asked_to_wait),
+    };
+
+    return cmocka_run_group_tests_name("replica_pushes", tests, NULL, NULL);
+}
