@@ -1,0 +1,72 @@
+# The model of a quorum (quorum.pml): it is sound while one master of three fails, each fault breaks it, and each of its
+# events does happen. A search that finds nothing must have been complete.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+model=$DIBS_TOP/test/model/quorum.pml
+
+# search FOLDER SWITCHES: what pan says, in FOLDER/log. -E: where all bids are over, nothing happens any more.
+search() {
+    mkdir -p "$tmp/$1"
+    cd "$tmp/$1"
+    cp "$model" quorum.pml
+    # shellcheck disable=SC2086
+    spin $2 -a quorum.pml
+    "${CC:-cc}" -w -O1 -DSAFETY -DNOREDUCE -DMEMLIM=1500 -o pan pan.c
+    ./pan -E -m4000000 >log 2>&1 || :
+    grep -E 'pan:1|error|states, stored|memory usage' log
+}
+
+# sound FOLDER SWITCHES
+sound() {
+    search "$1" "$2"
+    grep -q ', errors: 0$' "$tmp/$1/log"
+    grep -Eq '^[[:space:]]*assertion violations[[:space:]]*\+' "$tmp/$1/log"
+    incomplete='not completed|too small|out of memory|memory limit|truncated|bit statespace|hash.compact'
+    if grep -Eiq "$incomplete" "$tmp/$1/log"; then return 1; fi
+}
+
+# wrong SWITCHES WHAT: the first error is WHAT (a regular expression).
+wrong() {
+    folder=$(echo "$1" | tr ' ' _)
+    search "$folder" "$1"
+    grep -Eq ', errors: 1$' "$tmp/$folder/log"
+    grep -E '^pan:1: ' "$tmp/$folder/log" | grep -Eq "$2"
+}
+
+# lets_two_in FAULT; makes_a_fence_fall FAULT
+lets_two_in() {
+    wrong "-DFAULT_$1" 'assertion violated \(\(1!=1\)\|\|'
+}
+
+makes_a_fence_fall() {
+    wrong "-DPROPERTY=FENCE -DFAULT_$1" 'assertion violated \(\(2!=2\)\|\|'
+}
+
+# happens EVENT PROPERTY
+happens() {
+    wrong "-DPROPERTY=$2 -DREACH=$1" "assertion violated \\($1!=$1\\)"
+}
+
+tap_plan 21
+tap 'sound: at most one holds the lock' sound mutex -DPROPERTY=MUTEX
+tap 'sound: fences grow' sound fence -DPROPERTY=FENCE
+tap 'one master is enough: two are in' lets_two_in MINORITY
+tap 'a lease counts from the answers: two are in' lets_two_in FROM_ANSWERS
+tap 'a master that lost its data votes at once: two are in' lets_two_in VOTES_AT_ONCE
+tap 'it votes as soon as it was admitted: two are in' lets_two_in NO_WAIT
+tap 'a master whose clock has stepped goes on voting: two are in' lets_two_in STEP_UNSEEN
+tap 'a retraction comes behind a top-up: two are in' lets_two_in OVERTAKEN
+tap 'a lock is topped up where the master may not vote: two are in' lets_two_in TOPS_UP_FREELY
+tap 'one master is enough for a renewal: two are in' lets_two_in RENEWS_FEW
+tap 'the fence is not raised: it falls' makes_a_fence_fall NO_RAISE
+tap 'a master votes before its clock has passed the others: a fence falls' makes_a_fence_fall NO_CLOCK
+tap 'it happens: the votes are split' happens 1 MUTEX
+tap 'it happens: a master loses its data under a holder' happens 2 MUTEX
+tap 'it happens: a clock steps under a holder' happens 3 MUTEX
+tap 'it happens: a master may not vote' happens 4 MUTEX
+tap 'it happens: a master that lost its data votes again' happens 5 MUTEX
+tap 'it happens: a lock is topped up' happens 6 MUTEX
+tap 'it happens: a lock is held without the master that fails' happens 7 MUTEX
+tap 'it happens: an ask is granted after its client gave up' happens 8 MUTEX
+tap 'it happens: a fence is raised' happens 9 FENCE
+tap_end
