@@ -58,32 +58,32 @@ static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(cha
     channel_mutex_lock(&channel->mutex);
 }
 
-/* The time of that thread is over, and where the server is has not been found out. The scheduler tries once it has. */
-static void give_up_role(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+/*
+ * The thread with the opening role has begun no try: it was not found out in
+ * time where the server is. want: the scheduler makes a try once that is known.
+ */
+static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIRES(channel_mutex)
 {
-    DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD);
+    DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD && !channel->connector.link);
     channel->opener = DIBS__OPENER_NOBODY;
-    atomic_store(&channel->wanted, true);
+    atomic_store(&channel->wanted, want);
     pthread_cond_broadcast(&channel->changed);
     channel_mutex_unlock(&channel->mutex);
     channel->hooks.unattended(channel->hooks.context);
     channel_mutex_lock(&channel->mutex);
 }
 
-/*
- * Begins a try, as far as that goes without waiting; only where the server is to
- * be found, that is waited for until the deadline: DIBS_TIMEOUT. Requires the
- * opening role.
- */
-static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__link_id *before, int64_t deadline,
+/* Begins a try, as far as that goes without waiting. until: when it is given up, if not before. */
+static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__link_id *before, int64_t until,
                               struct dibs__error *error) DIBS__EXCLUDES(channel_mutex)
 {
-    dibs_status status = dibs__endpoint_await(channel->endpoint, 0, deadline, error);
+    struct dibs__connector *connector = &channel->connector;
     int64_t now = dibs__now(channel->clock);
 
-    if (status == DIBS_OK)
-        status = dibs__connector_begin(&channel->connector, before, now, error);
-    return status == DIBS_OK ? dibs__connector_step(&channel->connector, now, error) : status;
+    if (dibs__connector_begin(connector, before, now, error) != DIBS_OK)
+        return error->status;
+    connector->until = until < connector->until ? until : connector->until;
+    return dibs__connector_step(connector, now, error);
 }
 
 dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
@@ -93,30 +93,41 @@ dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs_
     channel_mutex_lock(&channel->mutex);
     take_opening(channel, DIBS__OPENER_THREAD, &before);
     channel_mutex_unlock(&channel->mutex);
-    dibs_status status = begin_link(channel, &before, 0, error);
+    dibs_status named = dibs__endpoint_await(channel->endpoint, 0, 0, error);
+    dibs_status status = named == DIBS_OK ? begin_link(channel, &before, DIBS__NEVER, error) : named;
     channel_mutex_lock(&channel->mutex);
     channel->begun = status == DIBS_OK;
-    if (status == DIBS_TIMEOUT)
-        give_up_role(channel);
+    if (named == DIBS_TIMEOUT)
+        leave_untried(channel, false);
     else if (status != DIBS_OK)
         end_try(channel, NULL, error);
     channel_mutex_unlock(&channel->mutex);
-    return status == DIBS_TIMEOUT ? DIBS_OK : status;
+    return named == DIBS_TIMEOUT ? DIBS_OK : status;
 }
 
-/* Requires the opening role. begun: a try is going on already. */
+/*
+ * Tries until a link is ready, or no other server is named than the one that was
+ * tried. All of that, with finding out where the server is, may take as long as
+ * one try. Requires the opening role. begun: a try is going on already.
+ */
 static dibs_status try_to_open(struct dibs__channel *channel, const struct dibs__link_id *before, bool begun,
                                int64_t deadline, struct dibs__error *error) DIBS__EXCLUDES(channel_mutex)
 {
     struct dibs__connector *connector = &channel->connector;
-    dibs_status status;
+    int64_t until = dibs__after_ms(dibs__now(channel->clock), connector->timeout_ms);
+    int64_t wait_until = until < deadline ? until : deadline;
+    dibs_status named, status;
 
     do {
-        status = begun ? DIBS_OK : begin_link(channel, before, deadline, error);
+        status = named = begun ? DIBS_OK : dibs__endpoint_await(channel->endpoint, 0, wait_until, error);
+        if (named == DIBS_OK && !begun)
+            status = begin_link(channel, before, until, error);
         begun = false;
         if (status == DIBS_OK)
             status = dibs__connector_finish(connector, channel->clock, deadline, error);
-    } while (dibs__connector_is_led_elsewhere(connector, status, deadline));
+    } while (named == DIBS_OK && dibs__connector_is_led_elsewhere(connector, status, wait_until));
+    if (named == DIBS_TIMEOUT && until <= deadline)
+        status = error->status = DIBS_UNAVAILABLE;
     return status;
 }
 
@@ -138,7 +149,7 @@ static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
     else if (channel->connector.link)
         leave_to_scheduler(channel);
     else
-        give_up_role(channel);
+        leave_untried(channel, true);
 }
 
 dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)

@@ -86,6 +86,53 @@ void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts)
         hosts->hosts[i]->fault = DIBS__FAULT_NONE;
 }
 
+/* --------------------------------------------------- those that others tell of */
+
+void dibs__sentinel_hosts_learn_begin(struct dibs__sentinel_hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->count; i++)
+        hosts->hosts[i]->named = false;
+}
+
+/* Where memory is out, the sentinel is not known: the others are. */
+void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port)
+{
+    const struct dibs__endpoint *like = &hosts->hosts[0]->endpoint;
+
+    for (size_t i = 0; i < hosts->count; i++) {
+        const struct dibs__host *known = &hosts->hosts[i]->endpoint.url.hosts[0];
+        if (known->port == port && strcmp(known->name, name) == 0) {
+            hosts->hosts[i]->named = true;
+            return;
+        }
+    }
+    struct dibs__sentinel_host *host =
+        hosts->count < hosts->room ? new_host(like, name, port, like->url.user, like->url.password) : NULL;
+    if (!host)
+        return;
+    host->named = true;
+    hosts->hosts[hosts->count++] = host;
+}
+
+void dibs__sentinel_hosts_learn_end(struct dibs__sentinel_hosts *hosts, size_t *at)
+{
+    struct dibs__sentinel_host *present = hosts->hosts[*at];
+    size_t kept = 0;
+
+    for (size_t i = 0; i < hosts->count; i++) {
+        struct dibs__sentinel_host *host = hosts->hosts[i];
+        if (host == present)
+            *at = kept;
+        if (host->given || host->named || host == present)
+            hosts->hosts[kept++] = host;
+        else
+            free_host(host);
+    }
+    hosts->count = kept;
+}
+
+/* ------------------------------------------------------------------ in vain */
+
 static const struct {
     const char *text;
     dibs_status status;

@@ -20,6 +20,7 @@ enum dibs__sentinel_fault {
 struct dibs__sentinel_host {
     struct dibs__endpoint endpoint;
     bool given; /* the URL names it */
+    bool named; /* a sentinel named it since the last dibs__sentinel_hosts_learn_begin */
     enum dibs__sentinel_fault fault;
 };
 
@@ -38,6 +39,15 @@ void dibs__sentinel_hosts_free(struct dibs__sentinel_hosts *hosts);
 
 /* No sentinel of the round that begins has a fault. */
 void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts);
+
+/*
+ * What a sentinel tells of the others, each of which is noted between begin and
+ * end. Those that the URL does not name, and the sentinel does not either, are
+ * forgotten, but for the one at the place *at. *at: still the same one's place.
+ */
+void dibs__sentinel_hosts_learn_begin(struct dibs__sentinel_hosts *hosts);
+void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port);
+void dibs__sentinel_hosts_learn_end(struct dibs__sentinel_hosts *hosts, size_t *at);
 
 /* Fills the error: a sentence that names each sentinel and its fault; its status. master: the name. */
 dibs_status dibs__sentinel_hosts_tell(const struct dibs__sentinel_hosts *hosts, const char *master,

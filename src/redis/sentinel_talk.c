@@ -110,6 +110,31 @@ static dibs_status take_master(struct dibs__sentinel *sentinel, const redisReply
     return DIBS_OK;
 }
 
+/* A sentinel, as a list of fields and values. NULL: the field is not there. */
+static const redisReply *field_of(const redisReply *sentinel, const char *field)
+{
+    if (sentinel->type != REDIS_REPLY_ARRAY)
+        return NULL;
+    for (size_t i = 0; i + 1 < sentinel->elements; i += 2)
+        if (is_text(sentinel->element[i], field))
+            return sentinel->element[i + 1];
+    return NULL;
+}
+
+/* Those of the list that can be understood. An error, or an empty list, teaches nothing. */
+static void take_others(struct dibs__sentinel *sentinel, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+        return;
+    dibs__sentinel_hosts_learn_begin(&sentinel->hosts);
+    for (size_t i = 0; i < reply->elements; i++) {
+        const redisReply *host = field_of(reply->element[i], "ip"), *port = field_of(reply->element[i], "port");
+        if (host && port && is_host(host) && port_of(port) > 0)
+            dibs__sentinel_hosts_learn(&sentinel->hosts, host->str, port_of(port));
+    }
+    dibs__sentinel_hosts_learn_end(&sentinel->hosts, &sentinel->at);
+}
+
 /* Where the account may not subscribe, the sentinel is asked again more often. */
 static dibs_status take_subscription(struct dibs__sentinel *sentinel, const redisReply *reply,
                                      struct dibs__error *error)
@@ -136,6 +161,7 @@ static dibs_status take(struct dibs__sentinel *sentinel, const redisReply *reply
         return take_master(sentinel, reply, error);
     case DIBS__ASKS_OTHERS:
         sentinel->next = DIBS__ASKS_SUBSCRIBE;
+        take_others(sentinel, reply);
         return DIBS_OK;
     case DIBS__ASKS_SUBSCRIBE:
         sentinel->next = DIBS__ASKS_NOTHING;

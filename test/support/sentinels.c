@@ -242,12 +242,19 @@ void sentinels_await_replicas(sentinels *s, int count)
     assert_that(wait_until(are_in_step, &step, LIMIT_MS), "there are not %d replicas", count);
 }
 
-long long sentinels_asked(sentinels *s)
+long long sentinels_connections(sentinels *s)
 {
-    long long asked = 0;
+    static const char field[] = "total_connections_received:";
+    long long count = 0;
 
-    for (size_t i = 0; i < SENTINELS; i++)
-        if (runs(s->sentinels[i]))
-            asked += server_calls(s->sentinels[i], "sentinel|get-master-addr-by-name");
-    return asked;
+    for (size_t i = 0; i < SENTINELS; i++) {
+        if (!runs(s->sentinels[i]))
+            continue;
+        redisReply *reply = server_command(s->sentinels[i], "INFO stats");
+        const char *at = strstr(reply->str, field);
+        assert_non_null(at);
+        count += atoll(at + strlen(field));
+        freeReplyObject(reply);
+    }
+    return count;
 }

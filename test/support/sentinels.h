@@ -46,7 +46,7 @@ server *sentinels_failover(sentinels *s);
 /* Waits until that many replicas of the master are in step. */
 void sentinels_await_replicas(sentinels *s, int count);
 
-/* How many questions for the master's address all sentinels that run were asked so far, by anybody. */
-long long sentinels_asked(sentinels *s);
+/* How many connections were made to the sentinels that run so far, by anybody. */
+long long sentinels_connections(sentinels *s);
 
 #endif

@@ -1,0 +1,356 @@
+/* redis-sentinel://: the master changes while locks are held and waited for. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/events.h"
+#include "support/fixture.h"
+#include "support/sentinels.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define THREADS 8
+#define LEASE_MS 20000 /* outlives a failover, even on a loaded machine */
+
+struct crowd {
+    dibs_runtime *rt;
+    bool running;
+    atomic_bool stop;
+    atomic_uint rounds, failures;
+    atomic_uint_fast64_t last_fence; /* of "shared", by whoever holds it */
+    pthread_t threads[THREADS];
+    struct member {
+        struct crowd *crowd;
+        int number;
+    } members[THREADS];
+};
+
+struct scene {
+    sentinels *s;
+    events events;
+    dibs_runtime *rt;
+    struct crowd crowd;
+};
+
+static void crowd_join(struct crowd *crowd)
+{
+    atomic_store(&crowd->stop, true);
+    for (int i = 0; crowd->running && i < THREADS; i++)
+        pthread_join(crowd->threads[i], NULL);
+    crowd->running = false;
+}
+
+static void open_scene(struct scene *scene, dibs_config config)
+{
+    config.lease_ms = config.lease_ms ? config.lease_ms : LEASE_MS;
+    config.outage_ms = config.outage_ms ? config.outage_ms : LIMIT_MS;
+    config.on_event = events_record;
+    config.on_event_arg = &scene->events;
+    scene->rt = open_url(scene->s->url, &config);
+}
+
+static int setup(void **state)
+{
+    struct scene *scene = calloc(1, sizeof *scene);
+
+    assert_non_null(scene);
+    events_init(&scene->events);
+    scene->s = sentinels_start(NULL);
+    *state = scene;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct scene *scene = *state;
+
+    dibs_shutdown(scene->rt);
+    crowd_join(&scene->crowd);
+    dibs_close(scene->rt);
+    sentinels_stop(scene->s);
+    events_destroy(&scene->events);
+    free(scene);
+    return 0;
+}
+
+static void expect_works_at(dibs_runtime *rt, server *master, const char *name)
+{
+    char key[64];
+
+    snprintf(key, sizeof key, "lock:%s", name);
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
+    assert_true(server_has(master, key));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+struct token_at {
+    server *server;
+    const char *key, *token;
+};
+
+static bool has_token(void *arg)
+{
+    const struct token_at *at = arg;
+    char token[256];
+
+    return server_string(at->server, token, sizeof token, "GET %s", at->key) && strcmp(token, at->token) == 0;
+}
+
+/* ------------------------------------------------------- threads that lock */
+
+/* All lock one name, and each a name of its own. Fences of both rise. */
+static void *lock_again_and_again(void *arg)
+{
+    const struct member *me = arg;
+    struct crowd *crowd = me->crowd;
+    uint64_t last_own = 0;
+    char own[16];
+
+    snprintf(own, sizeof own, "own-%d", me->number);
+    while (!atomic_load(&crowd->stop)) {
+        bool own_turn = atomic_fetch_add(&crowd->rounds, 1) % 2;
+        dibs_hold hold = {0};
+        const char *name = own_turn ? own : "shared";
+        if (dibs_timedlock(crowd->rt, name, LIMIT_MS) != DIBS_OK) {
+            fprintf(stderr, "%s: %s\n", name, dibs_last_error());
+            atomic_fetch_add(&crowd->failures, 1);
+            return NULL;
+        }
+        if (dibs_hold_of(crowd->rt, name, &hold) == DIBS_OK) {
+            uint64_t before = own_turn ? last_own : atomic_load(&crowd->last_fence);
+            if (hold.fence <= before) {
+                fprintf(stderr, "%s: fence %llu after %llu\n", name, (unsigned long long)hold.fence,
+                        (unsigned long long)before);
+                atomic_fetch_add(&crowd->failures, 1);
+            }
+            if (own_turn)
+                last_own = hold.fence;
+            else
+                atomic_store(&crowd->last_fence, hold.fence);
+        }
+        dibs_unlock(crowd->rt, name);
+    }
+    return NULL;
+}
+
+static struct crowd *crowd_start(struct scene *scene)
+{
+    struct crowd *crowd = &scene->crowd;
+
+    crowd->rt = scene->rt;
+    crowd->running = true;
+    for (int i = 0; i < THREADS; i++) {
+        crowd->members[i] = (struct member){crowd, i};
+        assert_int_equal(pthread_create(&crowd->threads[i], NULL, lock_again_and_again, &crowd->members[i]), 0);
+    }
+    return crowd;
+}
+
+struct rounds_at {
+    struct crowd *crowd;
+    unsigned count;
+};
+
+static bool went_on(void *arg)
+{
+    const struct rounds_at *at = arg;
+
+    return atomic_load(&at->crowd->rounds) >= at->count;
+}
+
+/* Waits until the threads have locked that often since. */
+static void crowd_await(struct crowd *crowd, unsigned more)
+{
+    struct rounds_at at = {crowd, atomic_load(&crowd->rounds) + more};
+
+    assert_that(wait_until(went_on, &at, LIMIT_MS), "the threads do not go on");
+}
+
+static void crowd_end(struct crowd *crowd)
+{
+    crowd_join(crowd);
+    assert_int_equal(atomic_load(&crowd->failures), 0);
+}
+
+/* --------------------------------------------------------------- failovers */
+
+static void a_failover_in_order_loses_nothing(void **state)
+{
+    struct scene *scene = *state;
+
+    open_scene(scene, (dibs_config){0});
+    assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
+    uint64_t fence = fence_of(scene->rt, "held");
+    struct crowd *crowd = crowd_start(scene);
+    for (int i = 0; i < 2; i++) {
+        crowd_await(crowd, 100);
+        server *new_one = sentinels_failover(scene->s);
+        crowd_await(crowd, 100);
+        expect_works_at(scene->rt, new_one, "other");
+        assert_status(DIBS_OK, dibs_check(scene->rt, "held"));
+        assert_true(server_has(new_one, "lock:held"));
+    }
+    crowd_end(crowd);
+    assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
+    assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
+    assert_true(fence_of(scene->rt, "held") > fence);
+    assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
+    assert_int_equal(stats_of(scene->rt).lost, 0);
+}
+
+static void a_master_that_is_killed_comes_back_as_a_replica(void **state)
+{
+    struct scene *scene = *state;
+    server *old = scene->s->data[0];
+
+    open_scene(scene, (dibs_config){0});
+    assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
+    struct crowd *crowd = crowd_start(scene);
+    crowd_await(crowd, 100);
+    server_kill(old);
+    server *new_one = sentinels_await_other(scene->s, old);
+    crowd_await(crowd, 100);
+    crowd_end(crowd);
+    expect_works_at(scene->rt, new_one, "other");
+    assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
+    events_await(&scene->events, DIBS_EVENT_STORE_DOWN, NULL);
+    events_await(&scene->events, DIBS_EVENT_STORE_UP, NULL);
+    server_restart(old);
+    expect_works_at(scene->rt, new_one, "other");
+    sentinels_await_replicas(scene->s, 2);
+    expect_works_at(scene->rt, new_one, "other");
+    assert_int_equal(server_calls(old, "evalsha"), 0);
+}
+
+static void a_master_that_hangs_is_left(void **state)
+{
+    struct scene *scene = *state;
+    server *old = scene->s->data[0];
+
+    open_scene(scene, (dibs_config){.command_timeout_ms = LIMIT_MS / 2});
+    struct crowd *crowd = crowd_start(scene);
+    crowd_await(crowd, 100);
+    server_pause(old);
+    server *new_one = sentinels_await_other(scene->s, old);
+    crowd_await(crowd, 100);
+    crowd_end(crowd);
+    expect_works_at(scene->rt, new_one, "other");
+    server_resume(old); /* for a moment it believes that it is a master */
+    expect_works_at(scene->rt, new_one, "other");
+    sentinels_await_replicas(scene->s, 2);
+    expect_works_at(scene->rt, new_one, "other");
+}
+
+/* What the replicas have not heard of is restored on the new master at once, not at the next renewal. */
+static void a_lease_that_was_lost_is_restored(void **state)
+{
+    struct scene *scene = *state;
+    server *old = scene->s->data[0];
+    char token[256];
+
+    open_scene(scene, (dibs_config){.lease_ms = LONG_LEASE_MS});
+    expect_works_at(scene->rt, old, "x"); /* all connections stand */
+    server_pause(scene->s->data[1]);
+    server_pause(scene->s->data[2]);
+    assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
+    uint64_t fence = fence_of(scene->rt, "held");
+    server_string(old, token, sizeof token, "GET lock:held");
+    server_kill(old);
+    server_resume(scene->s->data[1]);
+    server_resume(scene->s->data[2]);
+    server *new_one = sentinels_await_other(scene->s, old);
+    assert_that(wait_until(has_token, &(struct token_at){new_one, "lock:held", token}, LIMIT_MS), "it is not restored");
+    assert_status(DIBS_OK, dibs_check(scene->rt, "held"));
+    assert_true(fence_of(scene->rt, "held") == fence);
+    assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
+    assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
+    assert_true(fence_of(scene->rt, "held") > fence);
+    assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
+}
+
+/* The sentinel that would tell is gone, and so are all that the URL names. */
+static void sentinels_that_the_url_does_not_name_are_learned(void **state)
+{
+    struct scene *scene = *state;
+    char url[160];
+
+    sentinels_url(scene->s, url, sizeof url, "2");
+    scene->rt = open_url(url, &(dibs_config){.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS});
+    expect_works_at(scene->rt, scene->s->data[0], "x");
+    server_kill(scene->s->sentinels[2]);
+    server *new_one = sentinels_failover(scene->s);
+    expect_works_at(scene->rt, new_one, "x");
+}
+
+static void replicas_acknowledge_on_the_new_master(void **state)
+{
+    struct scene *scene = *state;
+
+    open_scene(scene, (dibs_config){.min_replicas = 1, .replica_timeout_ms = LIMIT_MS / 4});
+    for (int i = 0; i < 2; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(scene->rt, "x", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(scene->rt, "x"));
+        server *new_one = sentinels_failover(scene->s);
+        expect_works_at(scene->rt, new_one, "x");
+        assert_true(server_calls(new_one, "wait") > 0);
+    }
+}
+
+/* ---------------------------------------------------------------- outages */
+
+static void no_master_is_an_outage_in_which_sentinels_are_not_hammered(void **state)
+{
+    enum { SECONDS = 3 };
+    struct scene *scene = *state;
+
+    open_scene(scene, (dibs_config){0});
+    struct crowd *crowd = crowd_start(scene);
+    crowd_await(crowd, 100);
+    for (int i = 0; i < SENTINEL_DATA; i++)
+        server_kill(scene->s->data[i]);
+    events_await(&scene->events, DIBS_EVENT_STORE_DOWN, NULL);
+    long long before = sentinels_connections(scene->s);
+    pause_ms(1000 * SECONDS);
+    assert_in_range(sentinels_connections(scene->s) - before, 1, 10 * SECONDS);
+    for (int i = 0; i < SENTINEL_DATA; i++)
+        server_restart(scene->s->data[i]);
+    crowd_await(crowd, 100);
+    crowd_end(crowd);
+}
+
+static void an_outage_has_an_end(void **state)
+{
+    struct scene *scene = *state;
+
+    open_scene(scene, (dibs_config){.outage_ms = 300});
+    expect_works_at(scene->rt, scene->s->data[0], "x");
+    for (int i = 0; i < SENTINELS; i++)
+        server_kill(scene->s->sentinels[i]);
+    expect_works_at(scene->rt, scene->s->data[0], "x"); /* its connections stand */
+    for (int i = 0; i < SENTINEL_DATA; i++)
+        server_kill(scene->s->data[i]);
+    int64_t begin = now_ms();
+    assert_status(DIBS_UNAVAILABLE, dibs_lock(scene->rt, "x"));
+    assert_in_range(now_ms() - begin, 0, 3000 + SLACK_MS);
+    assert_that(strstr(dibs_last_error(), "no sentinel names the master"), "%s", dibs_last_error());
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_failover_in_order_loses_nothing),
+        TEST(a_master_that_is_killed_comes_back_as_a_replica),
+        TEST(a_master_that_hangs_is_left),
+        TEST(a_lease_that_was_lost_is_restored),
+        TEST(sentinels_that_the_url_does_not_name_are_learned),
+        TEST(replicas_acknowledge_on_the_new_master),
+        TEST(no_master_is_an_outage_in_which_sentinels_are_not_hammered),
+        TEST(an_outage_has_an_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

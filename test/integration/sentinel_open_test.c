@@ -1,0 +1,279 @@
+/* redis-sentinel://: how the master is found, and what is told where it is not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/child.h"
+#include "support/fake_sentinel.h"
+#include "support/fixture.h"
+#include "support/sentinels.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static sentinels *shared; /* no test here has a failover */
+
+static int start_shared(void **state)
+{
+    (void)state;
+    shared = sentinels_start(NULL);
+    return 0;
+}
+
+static int stop_shared(void **state)
+{
+    (void)state;
+    server_assert_no_locks(shared->data[0]);
+    sentinels_stop(shared);
+    return 0;
+}
+
+static void expect_lock_at(dibs_runtime *rt, server *master)
+{
+    assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+    assert_true(server_has(master, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+}
+
+static void expect_failure(dibs_status status, const char *url, const dibs_config *config, const char *part)
+{
+    dibs_runtime *rt;
+
+    assert_status(status, open_status(url, config, &rt));
+    assert_that(strstr(dibs_last_error(), part), "no \"%s\" in: %s", part, dibs_last_error());
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+}
+
+/* ------------------------------------------------------------ the sentinels */
+
+static void the_master_is_found(void **state)
+{
+    dibs_runtime *rt = open_url(shared->url, NULL);
+
+    (void)state;
+    expect_lock_at(rt, shared->data[0]);
+    dibs_close(rt);
+}
+
+static void sentinels_that_are_down_or_hang_are_passed_over(void **state)
+{
+    char both[160], faults[160];
+
+    (void)state;
+    server_kill(shared->sentinels[0]);
+    server_pause(shared->sentinels[1]);
+    dibs_runtime *rt = open_url(shared->url, &(dibs_config){.connect_timeout_ms = 4000});
+    expect_lock_at(rt, shared->data[0]);
+    dibs_close(rt);
+    sentinels_url(shared, both, sizeof both, "01");
+    snprintf(faults, sizeof faults, "127.0.0.1:%d can't be reached, 127.0.0.1:%d does not answer",
+             shared->sentinels[0]->port, shared->sentinels[1]->port);
+    int64_t before = now_ms();
+    expect_failure(DIBS_UNAVAILABLE, both, &(dibs_config){.connect_timeout_ms = 400}, faults);
+    assert_in_range(now_ms() - before, 0, 400 + SLACK_MS);
+    server_resume(shared->sentinels[1]);
+    server_restart(shared->sentinels[0]);
+}
+
+static void a_master_that_nobody_knows(void **state)
+{
+    char url[160];
+
+    (void)state;
+    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/other", shared->sentinels[0]->port);
+    expect_failure(DIBS_UNAVAILABLE, url, NULL, "no sentinel names the master other");
+    expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not know that name");
+}
+
+static void what_is_no_sentinel_is_passed_over(void **state)
+{
+    char url[160];
+    int port = shared->data[0]->port;
+
+    (void)state;
+    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d/mymaster", port);
+    expect_failure(DIBS_UNAVAILABLE, url, NULL, "does not answer as a sentinel does");
+    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", port, shared->sentinels[2]->port);
+    dibs_runtime *rt = open_url(url, NULL);
+    expect_lock_at(rt, shared->data[0]);
+    dibs_close(rt);
+}
+
+static void sentinels_have_passwords_of_their_own(void **state)
+{
+    sentinels *s = sentinels_start(&(sentinels_options){.password = "0ther",
+                                                        .sentinel_password = "s3cr3t",
+                                                        .sentinel_config = "user app on >s3cr3tapp allchannels +@all"});
+    char url[200];
+
+    (void)state;
+    snprintf(url, sizeof url, "redis-sentinel://:0ther@%s", s->url + strlen("redis-sentinel://"));
+    dibs_runtime *rt = open_url(url, &(dibs_config){.sentinel_password = "s3cr3t"});
+    expect_lock_at(rt, s->data[0]);
+    dibs_close(rt);
+    rt = open_url(url, &(dibs_config){.sentinel_user = "app", .sentinel_password = "s3cr3tapp"});
+    expect_lock_at(rt, s->data[0]);
+    dibs_close(rt);
+    expect_failure(DIBS_DENIED, url, &(dibs_config){.sentinel_password = "s3cr3tX"}, "refused the credentials");
+    expect_failure(DIBS_DENIED, url, &(dibs_config){.sentinel_user = "nobody", .sentinel_password = "s3cr3t"},
+                   "refused the credentials");
+    expect_failure(DIBS_DENIED, url, NULL, "refused the credentials");
+    expect_failure(DIBS_DENIED, s->url, &(dibs_config){.sentinel_password = "s3cr3t"}, "it wants a password");
+    server_assert_no_locks(s->data[0]);
+    sentinels_stop(s);
+}
+
+/* ------------------------------------------------------------ what they say */
+
+static void url_of_both(char *out, size_t size, const fake_sentinel *first, int second)
+{
+    snprintf(out, size, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d/mymaster", fake_redis_port(first->redis), second);
+}
+
+static void a_replica_that_is_named_is_never_used(void **state)
+{
+    server *replica = shared->data[1];
+    fake_sentinel stale;
+    char url[160];
+
+    (void)state;
+    fake_sentinel_start(&stale);
+    fake_sentinel_name(&stale, replica->port);
+    long long asks = server_asks(replica);
+    expect_failure(DIBS_UNAVAILABLE, stale.url, NULL, "is not a master");
+    url_of_both(url, sizeof url, &stale, shared->sentinels[0]->port);
+    dibs_runtime *rt = open_url(url, &(dibs_config){.connect_timeout_ms = LIMIT_MS / 4});
+    for (int i = 0; i < 5; i++)
+        expect_lock_at(rt, shared->data[0]);
+    dibs_close(rt);
+    /* A greeting tries whether EVAL may be used; that alone was run. */
+    assert_true(server_calls(replica, "evalsha") == 0 && server_asks(replica) - asks < 20);
+    fake_sentinel_stop(&stale);
+}
+
+static void an_answer_that_is_malformed_is_not_used(void **state)
+{
+    static const char *const answers[] = {
+        "+OK\r\n",
+        ":1\r\n",
+        "*1\r\n$9\r\n127.0.0.1\r\n",
+        "*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n",
+        "*2\r\n$9\r\n127.0.0.1\r\n$1\r\n0\r\n",
+        "*2\r\n$9\r\n127.0.0.1\r\n$5\r\n65536\r\n",
+        "*2\r\n$9\r\n127.0.0.1\r\n$2\r\n-1\r\n",
+        "*2\r\n$0\r\n\r\n$4\r\n6379\r\n",
+        "*2\r\n$9\r\n127.0 0.1\r\n$4\r\n6379\r\n",
+        "*3\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n$1\r\nx\r\n",
+        "*2\r\n*1\r\n:1\r\n$4\r\n6379\r\n",
+    };
+    fake_sentinel odd;
+    char url[160];
+
+    (void)state;
+    fake_sentinel_start(&odd);
+    url_of_both(url, sizeof url, &odd, shared->sentinels[0]->port);
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        fake_redis_answer(odd.redis, "SENTINEL GET-MASTER-ADDR-BY-NAME", answers[i]);
+        expect_failure(DIBS_UNAVAILABLE, odd.url, NULL, "does not answer as a sentinel does");
+        dibs_runtime *rt = open_url(url, NULL);
+        expect_lock_at(rt, shared->data[0]);
+        dibs_close(rt);
+    }
+    fake_sentinel_stop(&odd);
+}
+
+static bool has_no_client(void *arg)
+{
+    redisReply *reply = server_command(arg, "CLIENT LIST");
+    bool none = strstr(reply->str, "name=dibs:") == NULL;
+
+    freeReplyObject(reply);
+    return none;
+}
+
+/* As one that was partitioned away: it does not know that it is replaced. */
+static void a_master_that_was_replaced_is_left_though_it_answers(void **state)
+{
+    server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
+    fake_sentinel s;
+
+    (void)state;
+    fake_sentinel_start(&s);
+    fake_sentinel_name(&s, old->port);
+    dibs_runtime *rt = open_url(s.url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    assert_status(DIBS_OK, dibs_lock(rt, "held"));
+    expect_lock_at(rt, old);
+    char token[256];
+    server_string(old, token, sizeof token, "GET lock:held");
+    fake_sentinel_name(&s, new_one->port);
+    fake_sentinel_tell(&s, "another");
+    expect_lock_at(rt, old);
+    fake_sentinel_tell(&s, "mymaster");
+    assert_that(wait_until(has_no_client, old, LIMIT_MS), "a connection to the old master stands");
+    expect_lock_at(rt, new_one);
+    assert_true(server_has(new_one, "lock:held")); /* the lease was restored before */
+    assert_status(DIBS_OK, dibs_check(rt, "held"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "held"));
+    dibs_close(rt);
+    server_assert_no_locks(new_one);
+    server_stop(new_one);
+    server_stop(old);
+    fake_sentinel_stop(&s);
+}
+
+static void without_the_right_to_subscribe_it_is_asked_every_second(void **state)
+{
+    server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
+    fake_sentinel s;
+
+    (void)state;
+    fake_sentinel_start(&s);
+    fake_redis_answer(s.redis, "SUBSCRIBE", "-NOPERM this user has no permissions to access one of the channels\r\n");
+    fake_sentinel_name(&s, old->port);
+    dibs_runtime *rt = open_url(s.url, NULL);
+    expect_lock_at(rt, old);
+    fake_sentinel_name(&s, new_one->port);
+    assert_that(wait_until(has_no_client, old, LIMIT_MS), "a connection to the old master stands");
+    expect_lock_at(rt, new_one);
+    assert_int_equal(fake_redis_count(s.redis, "UNSUBSCRIBE"), 0);
+    dibs_close(rt);
+    server_stop(new_one);
+    server_stop(old);
+    fake_sentinel_stop(&s);
+}
+
+/* --------------------------------------------------------------- processes */
+
+static void lock_in_child(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_OK, dibs_lock(rt, "x"));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "x"));
+}
+
+static void a_child_asks_by_itself(void **state)
+{
+    dibs_runtime *rt = open_url(shared->url, NULL);
+
+    (void)state;
+    expect_lock_at(rt, shared->data[0]);
+    run_child(lock_in_child, rt);
+    expect_lock_at(rt, shared->data[0]);
+    dibs_close(rt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_master_is_found),
+        cmocka_unit_test(sentinels_that_are_down_or_hang_are_passed_over),
+        cmocka_unit_test(a_master_that_nobody_knows),
+        cmocka_unit_test(what_is_no_sentinel_is_passed_over),
+        cmocka_unit_test(sentinels_have_passwords_of_their_own),
+        cmocka_unit_test(a_replica_that_is_named_is_never_used),
+        cmocka_unit_test(an_answer_that_is_malformed_is_not_used),
+        cmocka_unit_test(a_master_that_was_replaced_is_left_though_it_answers),
+        cmocka_unit_test(without_the_right_to_subscribe_it_is_asked_every_second),
+        cmocka_unit_test(a_child_asks_by_itself),
+    };
+
+    return cmocka_run_group_tests(tests, start_shared, stop_shared);
+}
