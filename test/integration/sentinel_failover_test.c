@@ -18,7 +18,8 @@ struct crowd {
     dibs_runtime *rt;
     bool running;
     atomic_bool stop;
-    atomic_uint rounds, failures;
+    atomic_uint rounds;
+    char failures[THREADS][400];     /* each thread's own; read when it has ended; "": none */
     atomic_uint_fast64_t last_fence; /* of "shared", by whoever holds it */
     pthread_t threads[THREADS];
     struct member {
@@ -106,7 +107,7 @@ static void *lock_again_and_again(void *arg)
     const struct member *me = arg;
     struct crowd *crowd = me->crowd;
     uint64_t last_own = 0;
-    char own[16];
+    char own[16], *failure = crowd->failures[me->number];
 
     snprintf(own, sizeof own, "own-%d", me->number);
     while (!atomic_load(&crowd->stop)) {
@@ -114,16 +115,15 @@ static void *lock_again_and_again(void *arg)
         dibs_hold hold = {0};
         const char *name = own_turn ? own : "shared";
         if (dibs_timedlock(crowd->rt, name, LIMIT_MS) != DIBS_OK) {
-            fprintf(stderr, "%s: %s\n", name, dibs_last_error());
-            atomic_fetch_add(&crowd->failures, 1);
+            snprintf(failure, sizeof crowd->failures[0], "%s: %s", name, dibs_last_error());
             return NULL;
         }
         if (dibs_hold_of(crowd->rt, name, &hold) == DIBS_OK) {
             uint64_t before = own_turn ? last_own : atomic_load(&crowd->last_fence);
             if (hold.fence <= before) {
-                fprintf(stderr, "%s: fence %llu after %llu\n", name, (unsigned long long)hold.fence,
-                        (unsigned long long)before);
-                atomic_fetch_add(&crowd->failures, 1);
+                snprintf(failure, sizeof crowd->failures[0], "%s: fence %llu after %llu", name,
+                         (unsigned long long)hold.fence, (unsigned long long)before);
+                return NULL;
             }
             if (own_turn)
                 last_own = hold.fence;
@@ -171,7 +171,8 @@ static void crowd_await(struct crowd *crowd, unsigned more)
 static void crowd_end(struct crowd *crowd)
 {
     crowd_join(crowd);
-    assert_int_equal(atomic_load(&crowd->failures), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_that(!crowd->failures[i][0], "%s", crowd->failures[i]);
 }
 
 /* --------------------------------------------------------------- failovers */

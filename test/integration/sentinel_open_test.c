@@ -106,7 +106,7 @@ static void sentinels_have_passwords_of_their_own(void **state)
     char url[200];
 
     (void)state;
-    snprintf(url, sizeof url, "redis-sentinel://:0ther@%s", s->url + strlen("redis-sentinel://"));
+    snprintf(url, sizeof url, "redis-sentinel://:0ther@%s", strstr(s->url, "//") + 2);
     dibs_runtime *rt = open_url(url, &(dibs_config){.sentinel_password = "s3cr3t"});
     expect_lock_at(rt, s->data[0]);
     dibs_close(rt);

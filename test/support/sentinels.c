@@ -13,10 +13,17 @@
 
 /* ------------------------------------------------------------ the processes */
 
+/* Where all servers are started with TLS, they also speak to each other so. */
+static const char *tls_config(void)
+{
+    return getenv("DIBS_TEST_TLS") ? "tls-replication yes\n" : "";
+}
+
 static server *start_data(const sentinels_options *options, const server *master)
 {
     char config[256];
-    int used = snprintf(config, sizeof config, "repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
+    int used =
+        snprintf(config, sizeof config, "repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n%s", tls_config());
 
     if (options->password)
         used += snprintf(config + used, sizeof config - (size_t)used, "masterauth %s\n", options->password);
@@ -49,7 +56,7 @@ static server *start_sentinel(const sentinels_options *options, const server *ma
     if (options->sentinel_password)
         used += snprintf(config + used, sizeof config - (size_t)used, "sentinel sentinel-pass %s\n",
                          options->sentinel_password);
-    snprintf(config + used, sizeof config - (size_t)used, "%s\n",
+    snprintf(config + used, sizeof config - (size_t)used, "%s%s\n", tls_config(),
              options->sentinel_config ? options->sentinel_config : "");
     server *sentinel = server_start(
         &(server_options){.tcp = true, .sentinel = true, .config = config, .password = options->sentinel_password});
@@ -85,7 +92,7 @@ static bool know_all(void *arg)
 
 void sentinels_url(const sentinels *s, char *out, size_t size, const char *order)
 {
-    int used = snprintf(out, size, "redis-sentinel://");
+    int used = snprintf(out, size, "redis%s-sentinel://", s->sentinels[0]->options.tls ? "s" : "");
 
     for (const char *c = order; *c; c++)
         used += snprintf(out + used, size - (size_t)used, "%s127.0.0.1:%d", c == order ? "" : ",",
