@@ -1,5 +1,7 @@
 # make            the library (lib/) and the demos (build/demo/)
 # make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
+# make test-platforms   the suite on Debian 13 with Redis and with Valkey, in a root folder that it makes in a cache folder
+#                 with debootstrap; as root; ONLY="word..." as above (test/platforms/run says what else there is)
 # make demo       runs the demo
 # make bench      builds and runs the benchmarks: tables, and CSV files and plots in bench/out; takes some 15 minutes;
 #                 TABLES="pair..." for some of them (bench/run says which there are)
@@ -35,7 +37,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demos tests benches fuzzers test demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib demos tests benches fuzzers test test-platforms demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib demos
 
@@ -130,7 +132,7 @@ REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES)
 quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
-ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
+ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test test-platforms demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                       $(FAULT_OBJECTS))
@@ -242,6 +244,9 @@ fuzzers: $(FUZZERS)
 test:
 	@MAKEFLAGS= MFLAGS= sh test/run --no-install $(ONLY)
 
+test-platforms:
+	@MAKEFLAGS= MFLAGS= sh test/platforms/run $(ONLY)
+
 demo:
 	@MAKEFLAGS= MFLAGS= sh demo/run --no-install
 
@@ -289,7 +294,8 @@ install: lib
 	ln -sf $(SHARED_FULL) $(DESTDIR)$(LIBDIR)/$(SHARED_MAJOR)
 	ln -sf $(SHARED_MAJOR) $(DESTDIR)$(LIBDIR)/$(SHARED)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-	    -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(strip $(HIREDIS))|' src/dibs.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/dibs.pc
+	    -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(filter hiredis%,$(HIREDIS))|' \
+	    -e 's|@LIBS@|$(if $(TLS),$(call query,--libs libssl libcrypto))|' src/dibs.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/dibs.pc
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(wildcard include/*.h)))

@@ -1,6 +1,7 @@
 """The processes of a comparison: a private server, and the programs that lock."""
 
 import ctypes
+import os
 import pathlib
 import re
 import select
@@ -34,9 +35,10 @@ class Server:
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="dibs-peers-")
-        name = shutil.which("redis-server") or shutil.which("valkey-server")
+        chosen = os.environ.get("DIBS_SERVER")
+        name = shutil.which(chosen or "redis-server") or shutil.which(chosen or "valkey-server")
         if not name:
-            raise SystemExit("neither redis-server nor valkey-server is installed")
+            raise SystemExit(f"no {chosen}" if chosen else "neither redis-server nor valkey-server is installed")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])

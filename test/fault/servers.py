@@ -89,12 +89,13 @@ class Clock:
 
 def program():
     """The server's program and its version, (major, minor) in Redis' counting."""
-    for name in ("redis-server", "valkey-server"):
+    chosen = os.environ.get("DIBS_SERVER")
+    for name in (chosen,) if chosen else ("redis-server", "valkey-server"):
         if shutil.which(name):
             text = subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
             version = re.search(r"v=(\d+)\.(\d+)", text)
             return name, (int(version[1]), int(version[2])) if version else (7, 0)
-    raise SystemExit("no redis-server")
+    raise SystemExit(f"no {chosen or 'redis-server'}")
 
 
 def free_port():

@@ -51,6 +51,7 @@ deps_have() {
     redis-py) deps_python_has redis ;;
     timeout) timeout 5 true >/dev/null 2>&1 ;;
     find) deps_command find ;;
+    debootstrap) deps_command debootstrap || [ -x /usr/sbin/debootstrap ] ;;
     *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin, python3, clang-tidy, ...: commands of that name
     esac
 }
@@ -85,6 +86,7 @@ deps_packages() {
         apt-get:cmocka) echo libcmocka-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:redis-py) echo python3 python3-redis ;;
+        apt-get:debootstrap) echo debootstrap debian-archive-keyring ;;
         apt-get:valgrind) echo valgrind libc6-dbg ;;
 
         dnf:compiler | dnf:gcc) echo gcc glibc-devel ;;
@@ -95,6 +97,7 @@ deps_packages() {
         dnf:cmocka) echo libcmocka-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:redis-py) echo python3 python3-redis ;;
+        dnf:debootstrap) echo debootstrap debian-keyring ;;
         dnf:clang-tidy | dnf:clang-format) echo clang-tools-extra ;;
 
         apk:compiler | apk:gcc) echo gcc musl-dev ;;
@@ -105,6 +108,7 @@ deps_packages() {
         apk:cmocka) echo cmocka-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
         apk:redis-py) echo python3 py3-redis ;;
+        apk:debootstrap) echo debootstrap debian-archive-keyring ;;
         apk:clang-tidy | apk:clang-format) echo clang-extra-tools ;;
         apk:valgrind) echo valgrind musl-dbg ;;
 
@@ -113,6 +117,7 @@ deps_packages() {
         pacman:redis-server) echo 'valkey|redis' ;;
         pacman:python3) echo python ;;
         pacman:redis-py) echo python python-redis ;;
+        pacman:debootstrap) echo debootstrap debian-archive-keyring ;;
         pacman:clang-tidy | pacman:clang-format) echo clang ;;
 
         brew:compiler | brew:gcc | brew:clang | brew:c++ | brew:sanitizers | brew:nm | brew:redis-py) ;; # not from brew
@@ -120,12 +125,14 @@ deps_packages() {
         brew:redis-server) echo redis ;;
 
         brew:clang-tidy) echo llvm ;;
+        brew:debootstrap | brew:unshare) ;; # Linux alone
         brew:valgrind) ;; # does not run on current versions of macOS
 
         dnf:spin | apk:spin | pacman:spin) ;; # no package: spin is built from its sources
 
         *:nm) echo binutils ;;
         *:timeout) echo coreutils ;;
+        *:unshare) echo util-linux ;;
         *:find) echo findutils ;;
         *:awk) echo gawk ;;
         *) echo "$need" ;; # make, pkg-config, hiredis, cmocka, clang, spin, clang-tidy, clang-format, cppcheck, valgrind

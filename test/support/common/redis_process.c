@@ -83,7 +83,7 @@ static void become_server(const char *chosen, const char *config_path, bool sent
 static pid_t launch(const char *folder, const char *config, bool sentinel)
 {
     char config_path[PATH_SIZE], log_path[PATH_SIZE];
-    const char *chosen = getenv("DIBS_TEST_REDIS_SERVER");
+    const char *chosen = getenv("DIBS_SERVER");
     pid_t parent = getpid();
 
     snprintf(config_path, sizeof config_path, "%s/redis.conf", folder);

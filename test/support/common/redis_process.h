@@ -19,7 +19,7 @@ bool temporary_folder(char *out, size_t size);
 void remove_folder(const char *folder);
 
 /*
- * Starts $DIBS_TEST_REDIS_SERVER, else redis-server, or valkey-server where there is none, without persistence: on the Unix socket
+ * Starts $DIBS_SERVER, else redis-server, or valkey-server where there is none, without persistence: on the Unix socket
  * FOLDER/redis.sock, with those lines of configuration besides; its log is FOLDER/log. Does not wait until it answers.
  * Returns its process id, and -1 where there is none. Its exit status is 127 where no server is installed.
  */
