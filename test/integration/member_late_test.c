@@ -57,6 +57,14 @@ static void settle(struct play *p)
     assert_false(server_has(p->server, "lock:x"));
 }
 
+/* The connections that follow can end none. */
+static void refuse_kill(struct play *p)
+{
+    script_server_add(
+        p->net, (script_rule){.match = "\r\nKILL\r\n", .action = SCRIPT_REPLACE, .bytes = "-NOPERM no right\r\n"});
+    script_server_cut(p->net);
+}
+
 /* The retraction follows the top-up on its connection. */
 static void a_top_up_that_is_stuck_is_retracted(void **state)
 {
@@ -89,9 +97,7 @@ static void a_top_up_on_a_connection_that_broke_is_retracted(void **state)
     struct play *p = *state;
     struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
 
-    script_server_add(
-        p->net, (script_rule){.match = "\r\nKILL\r\n", .action = SCRIPT_REPLACE, .bytes = "-NOPERM no right\r\n"});
-    script_server_cut(p->net); /* the connections that follow know that they can end none */
+    refuse_kill(p);
     seat_renew(&p->seat, &first);
     script_server_add(p->net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     unsigned fired = script_server_fired(p->net);
@@ -152,11 +158,14 @@ static void an_admission_has_its_time(void **state)
 {
     struct play *p = *state;
 
+    refuse_kill(p);
     script_server_add(p->net, (script_rule){.match = "dibs:member", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_true(vote(p, true).known); /* by the second sending */
     server_do(p->server, "FLUSHALL");
     pause_ms(TIMEOUT_MS);
+    long long asks = server_asks(p->server);
     script_server_release(p->net);
+    server_await_ask(p->server, asks);
     assert_false(vote(p, false).known);
     assert_true(server_integer(p->server, "DBSIZE") == 0);
 }
