@@ -114,7 +114,7 @@ static void add_usual(struct peer *peer, const char *text, const struct resp_wor
         snprintf(reply, sizeof reply, ":%u\r\n", peer->number);
     else if (begins(text, "INFO"))
         snprintf(reply, sizeof reply, "$49\r\nrun_id:%s\r\n\r\n", FAKE_RUN_ID);
-    else if (begins(text, "CLIENT KILL"))
+    else if (begins(text, "CLIENT KILL") || begins(text, "WAIT "))
         snprintf(reply, sizeof reply, ":0\r\n");
     else if (begins(text, "TIME"))
         snprintf(reply, sizeof reply, "*2\r\n$1\r\n5\r\n$1\r\n7\r\n");
