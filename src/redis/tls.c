@@ -157,30 +157,40 @@ static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS
     return dibs__tls_failed(tls->ssl, tls->endpoint->url.shown, tls->name, tls->has_talked, error);
 }
 
-/* Makes the SSL object, and has hiredis begin the handshake. */
-static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+/* All that a connection consists of. False: no memory; `drop` frees what there is. */
+static bool make_parts(struct encrypted *tls, BIO *bio) DIBS__REQUIRES(dibs__tls_mutex)
 {
     redisOptions options = {.type = REDIS_CONN_USERFD, .options = REDIS_OPT_NONBLOCK};
-    BIO *bio = BIO_new(method);
 
     options.endpoint.fd = socket_of(tls)->fd;
-    tls->context = redisConnectWithOptions(&options);
+    tls->context = bio ? redisConnectWithOptions(&options) : NULL;
+    if (!tls->context || tls->context->err != 0)
+        return false;
     tls->ssl = dibs__tls_connection(tls->endpoint->tls, tls->name);
-    if (!bio || !tls->ssl || !tls->context || tls->context->err != 0) {
-        BIO_free(bio);
-        if (!tls->context)
-            SSL_free(tls->ssl);
-        drop(tls);
-        return no_memory(error);
-    }
+    if (!tls->ssl || SSL_set_app_data(tls->ssl, bio) != 1)
+        return false;
     BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
-    SSL_set_app_data(tls->ssl, bio);
-    SSL_set_info_callback(tls->ssl, on_handshake);
-    int result = redisInitiateSSL(tls->context, tls->ssl);
-    SSL_set_info_callback(tls->ssl, NULL);
+    return true;
+}
+
+/* Has hiredis begin the handshake. */
+static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
+{
+    BIO *bio = BIO_new(method);
+    dibs_status status = DIBS_OK;
+
+    if (make_parts(tls, bio)) {
+        SSL_set_info_callback(tls->ssl, on_handshake);
+        if (redisInitiateSSL(tls->context, tls->ssl) != REDIS_OK)
+            status = failed(tls, error);
+        SSL_set_info_callback(tls->ssl, NULL);
+    } else {
+        drop(tls);
+        status = no_memory(error);
+    }
     BIO_free(bio); /* the SSL object has a reference of its own */
-    return result == REDIS_OK ? DIBS_OK : failed(tls, error);
+    return status;
 }
 
 /* The last call about the SSL object did nothing. What to poll for before it is made again; 0: the connection is over.

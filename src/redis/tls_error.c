@@ -23,6 +23,17 @@ static int alert(void)
     return ERR_GET_LIB(code) == ERR_LIB_SSL && reason > 0 && reason <= 255 ? reason : 0;
 }
 
+/* A lack of memory may look like a certificate that nobody signed. Forgets all that went wrong. */
+static bool lacked_memory(void)
+{
+    unsigned long code;
+    bool lacked = false;
+
+    while ((code = ERR_get_error()) != 0)
+        lacked = lacked || ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE;
+    return lacked;
+}
+
 /*
  * An alert refuses what this side offered. With TLS 1.3 a server that refuses the
  * client's certificate says so only after the handshake is over here.
@@ -41,7 +52,8 @@ dibs_status dibs__tls_failed(SSL *ssl, const char *shown, const char *name, bool
         dibs__error_set(error, DIBS_DENIED, "%s refuses the TLS connection: %s", shown, dibs__tls_reason());
     else
         dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak TLS as is needed: %s", shown, dibs__tls_reason());
-    ERR_clear_error();
+    if (lacked_memory())
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection to %s", shown);
     return error->status;
 }
 

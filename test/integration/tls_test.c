@@ -1,0 +1,422 @@
+/*
+ * Locks over TLS: they work as over a plain connection, also where records come in pieces, keys change, connections
+ * break, processes fork and the server is slow or no server at all. Whom the library trusts: tls_trust_test.c.
+ *
+ * Where TLS is not built in: it is refused, and the refusal says why.
+ */
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/certificates.h"
+#include "support/child.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/test.h"
+#include "support/tls_relay.h"
+#include "support/wait.h"
+
+#ifdef DIBS_WITH_TLS
+
+enum { THREADS = 16, MANY = 150 };
+
+static const char *url_of(int port)
+{
+    static char url[64];
+
+    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", port);
+    return url;
+}
+
+/* ----------------------------------------------------------------- as ever */
+
+static void locks_are_held_renewed_and_granted(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *other = open_runtime(f->server, SAFE_LEASE_MS);
+    actor *waiter = actor_start();
+
+    assert_int_equal(strncmp(f->server->url, "rediss://", 9), 0);
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    for (int i = 0; i < 20; i++) {
+        actor_begin_lock(waiter, i % 2 ? f->rt : other, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(i % 2 ? other : f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, i % 2 ? f->rt : other, "x"));
+        assert_status(DIBS_OK, dibs_lock(i % 2 ? f->rt : other, "x"));
+    }
+    assert_true(stats_of(f->rt).granted + stats_of(other).granted > 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(waiter);
+    dibs_close(other);
+}
+
+struct member {
+    pthread_t thread;
+    dibs_runtime *rt;
+    unsigned seed, done;
+};
+
+static atomic_int inside[4];
+static atomic_bool overlapped, stop_now;
+
+static void *lock_and_unlock(void *arg)
+{
+    struct member *member = arg;
+
+    while (!atomic_load(&stop_now)) {
+        unsigned which = member->seed++ % 4;
+        char name[8];
+
+        snprintf(name, sizeof name, "n%u", which);
+        if (dibs_timedlock(member->rt, name, LIMIT_MS) != DIBS_OK)
+            continue;
+        if (atomic_fetch_add(&inside[which], 1) > 0)
+            atomic_store(&overlapped, true);
+        if (dibs_check(member->rt, name) == DIBS_OK)
+            member->done++;
+        atomic_fetch_sub(&inside[which], 1);
+        dibs_unlock(member->rt, name);
+    }
+    return NULL;
+}
+
+static void crowd_begin(struct member *members, size_t count, dibs_runtime **rts)
+{
+    atomic_store(&stop_now, false);
+    for (size_t i = 0; i < count; i++) {
+        members[i] = (struct member){.rt = rts[i % 2], .seed = (unsigned)i};
+        assert_int_equal(pthread_create(&members[i].thread, NULL, lock_and_unlock, &members[i]), 0);
+    }
+}
+
+static void crowd_end(struct member *members, size_t count)
+{
+    unsigned done = 0;
+
+    atomic_store(&stop_now, true);
+    for (size_t i = 0; i < count; i++) {
+        pthread_join(members[i].thread, NULL);
+        done += members[i].done;
+    }
+    assert_true(done > count);
+    assert_false(atomic_load(&overlapped));
+}
+
+static void many_threads_exclude_each_other(void **state)
+{
+    fixture *f = *state;
+    struct member members[THREADS];
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    crowd_begin(members, THREADS, (dibs_runtime *[]){f->rt, other});
+    pause_ms(500);
+    crowd_end(members, THREADS);
+    dibs_close(other);
+}
+
+/* A batch of renewals is larger than a record, and than what a socket takes at once. */
+static void long_requests_are_sent_whole(void **state)
+{
+    fixture *f = *state;
+    char name[DIBS_NAME_MAX + 1];
+    uint64_t renewed;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    memset(name, 'n', DIBS_NAME_MAX);
+    name[DIBS_NAME_MAX] = '\0';
+    for (unsigned i = 0; i < MANY; i++) {
+        memcpy(name, (char[]){(char)('a' + i / 26), (char)('a' + i % 26)}, 2);
+        assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    }
+    renewed = stats_of(f->rt).renewed;
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_true(stats_of(f->rt).renewed >= renewed + MANY);
+    for (unsigned i = 0; i < MANY; i++) {
+        memcpy(name, (char[]){(char)('a' + i / 26), (char)('a' + i % 26)}, 2);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, name));
+    }
+}
+
+static void an_account_is_used(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *rt;
+    char url[128];
+
+    server_do(f->server, "ACL SETUSER locker on >p@ss:w/rd ~* &* +@all");
+    server_do(f->server, "ACL SETUSER default off");
+    snprintf(url, sizeof url, "rediss://locker:p%%40ss:w%%2frd@127.0.0.1:%d", f->server->port);
+    rt = open_url(url, NULL);
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    dibs_close(rt);
+    snprintf(url, sizeof url, "rediss://locker:s3cr3t@127.0.0.1:%d", f->server->port);
+    assert_status(DIBS_DENIED, open_status(url, NULL, &rt));
+    assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    server_do(f->server, "ACL SETUSER default on");
+}
+
+/* ------------------------------------------------------- what breaks and ends */
+
+/* SIGPIPE would end this program. */
+static void connections_are_made_anew(void **state)
+{
+    fixture *f = *state;
+    struct member members[4];
+    struct sigaction pipe;
+
+    assert_int_equal(sigaction(SIGPIPE, NULL, &pipe), 0);
+    assert_true(pipe.sa_handler == SIG_DFL);
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    for (int i = 0; i < 6; i++) {
+        crowd_begin(members, 4, (dibs_runtime *[]){f->rt, other});
+        pause_ms(20);
+        if (i % 2) {
+            server_kill(f->server);
+            server_restart(f->server);
+        } else {
+            server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+        }
+        atomic_store(&overlapped, false); /* a server that was killed forgets */
+        pause_ms(100);
+        atomic_store(&overlapped, false);
+        crowd_end(members, 4);
+    }
+    dibs_close(other);
+}
+
+static void child_locks(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "held"));
+    CHILD_WANTS(DIBS_OK, dibs_timedlock(rt, "child", LIMIT_MS));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "child"));
+}
+
+/* Whatever the other threads have OpenSSL do just then, the child can use it, and says nothing to its parent's server.
+ */
+static void a_child_may_be_forked_at_any_moment(void **state)
+{
+    fixture *f = *state;
+    struct member members[4];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "held"));
+    crowd_begin(members, 4, (dibs_runtime *[]){f->rt, f->rt});
+    for (int i = 0; i < 20; i++) {
+        run_child(child_locks, f->rt);
+        if (i % 5 == 0)
+            server_do(f->server, "CLIENT KILL TYPE normal SKIPME yes");
+    }
+    crowd_end(members, 4);
+    assert_status(DIBS_OK, dibs_check(f->rt, "held"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
+}
+
+/* exit(3) ends OpenSSL while other threads use it. */
+static void a_process_may_exit_at_any_moment(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 10; i++) {
+        struct member members[4];
+        int status;
+        pid_t child = fork_child();
+
+        if (child == 0) {
+            dibs_runtime *rt;
+            dibs_config config = {.urls = f->urls, .url_count = 1, .lease_ms = 1000};
+            CHILD_WANTS(DIBS_OK, dibs_open(&rt, &config));
+            crowd_begin(members, 4, (dibs_runtime *[]){rt, rt});
+            usleep((useconds_t)(i * 3000));
+            exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "lock:n%u", i);
+        assert_true(server_wait_gone(f->server, key, LIMIT_MS));
+    }
+}
+
+/* ------------------------------------------------------------ odd networks */
+
+static void records_may_come_in_pieces(void **state)
+{
+    static const size_t pieces[] = {1, 7, 100};
+    fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        tls_relay *relay = tls_relay_start(&(tls_relay_options){.backend_port = f->server->port, .piece = pieces[i]});
+        dibs_config config = {.connect_timeout_ms = LIMIT_MS, .command_timeout_ms = LIMIT_MS};
+        dibs_runtime *rt = open_url(url_of(tls_relay_port(relay)), &config);
+        dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+        actor *waiter = actor_start();
+
+        assert_status(DIBS_OK, dibs_lock(other, "x"));
+        actor_begin_lock(waiter, rt, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1);
+        assert_status(DIBS_OK, dibs_unlock(other, "x"));
+        assert_status(DIBS_OK, actor_result(waiter));
+        assert_status(DIBS_OK, actor_unlock(waiter, rt, "x"));
+        expect_works(f, rt, "y");
+        actor_end(waiter);
+        dibs_close(other);
+        dibs_close(rt);
+        tls_relay_stop(relay);
+    }
+}
+
+/* The server asks for new keys again and again: the client has to send while it receives. */
+static void keys_may_change(void **state)
+{
+    fixture *f = *state;
+    tls_relay *relay = tls_relay_start(
+        &(tls_relay_options){.backend = f->server->socket_path, .folder = certificates_folder(), .new_keys_every = 3});
+    dibs_runtime *rt = open_url(url_of(tls_relay_port(relay)), NULL);
+
+    for (int i = 0; i < 100; i++)
+        expect_works(f, rt, "x");
+    assert_true(tls_relay_new_keys(relay) > 10);
+    dibs_close(rt);
+    tls_relay_stop(relay);
+}
+
+static void an_end_without_a_word_is_noticed(void **state)
+{
+    fixture *f = *state;
+    tls_relay *relay =
+        tls_relay_start(&(tls_relay_options){.backend = f->server->socket_path, .folder = certificates_folder()});
+    dibs_runtime *rt = open_url(url_of(tls_relay_port(relay)), NULL);
+
+    for (int i = 0; i < 20; i++) {
+        expect_works(f, rt, "x");
+        tls_relay_cut(relay);
+    }
+    expect_works(f, rt, "x");
+    dibs_close(rt);
+    tls_relay_stop(relay);
+}
+
+/* ------------------------------------------------------------- other servers */
+
+static void a_silent_server_takes_no_longer_than_is_allowed(void **state)
+{
+    tls_relay *relay = tls_relay_start(&(tls_relay_options){0});
+    dibs_runtime *rt;
+    int64_t begin = now_ms();
+
+    (void)state;
+    assert_status(DIBS_UNAVAILABLE,
+                  open_status(url_of(tls_relay_port(relay)), &(dibs_config){.connect_timeout_ms = 300}, &rt));
+    assert_in_range(now_ms() - begin, 300, 300 + SLACK_MS);
+    assert_non_null(strstr(dibs_last_error(), "TLS handshake"));
+    tls_relay_stop(relay);
+}
+
+/* What the client says in a handshake may hold an end of line, which such a server answers. Else the server waits. */
+static void a_server_without_tls_is_refused(void **state)
+{
+    dibs_runtime *rt;
+
+    (void)state;
+    unsetenv("DIBS_TEST_TLS");
+    server *plain = server_start(&(server_options){.tcp = true});
+    setenv("DIBS_TEST_TLS", "1", 1);
+    for (int i = 0; i < 5; i++) {
+        dibs_status status = open_status(url_of(plain->port), &(dibs_config){.connect_timeout_ms = 500}, &rt);
+        assert_that(status == DIBS_STORE_ERROR || status == DIBS_UNAVAILABLE, "%s: %s", dibs_status_name(status),
+                    dibs_last_error());
+        assert_that(strstr(dibs_last_error(), "TLS"), "%s", dibs_last_error());
+    }
+    server_stop(plain);
+}
+
+static void a_server_with_tls_is_not_spoken_to_without(void **state)
+{
+    fixture *f = *state;
+    dibs_runtime *rt;
+    char url[64];
+
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d", f->server->port);
+    dibs_status status = open_status(url, &(dibs_config){.connect_timeout_ms = 500}, &rt);
+    assert_that(status == DIBS_STORE_ERROR || status == DIBS_UNAVAILABLE, "%s: %s", dibs_status_name(status),
+                dibs_last_error());
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+#define TEST_EXPIRING(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown_expiring)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(locks_are_held_renewed_and_granted),
+        TEST(many_threads_exclude_each_other),
+        TEST(long_requests_are_sent_whole),
+        TEST(an_account_is_used),
+        TEST_EXPIRING(connections_are_made_anew),
+        TEST(a_child_may_be_forked_at_any_moment),
+        TEST_EXPIRING(a_process_may_exit_at_any_moment),
+        TEST(records_may_come_in_pieces),
+        TEST(keys_may_change),
+        TEST(an_end_without_a_word_is_noticed),
+        TEST(a_silent_server_takes_no_longer_than_is_allowed),
+        TEST(a_server_without_tls_is_refused),
+        TEST(a_server_with_tls_is_not_spoken_to_without),
+    };
+
+    setenv("DIBS_TEST_TLS", "1", 1); /* the fixtures' servers have TLS */
+    return cmocka_run_group_tests_name("TLS", tests, NULL, NULL);
+}
+
+#else
+
+static void it_is_refused_where_it_is_not_built_in(void **state)
+{
+    static const char *const urls[] = {"rediss://127.0.0.1", "REDISS://u:s3cr3t@h/3", "rediss-sentinel://h/m"};
+    dibs_runtime *rt;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        assert_status(DIBS_INVALID, open_status(urls[i], NULL, &rt));
+        assert_null(rt);
+        assert_non_null(strstr(dibs_last_error(), "built without TLS"));
+        assert_non_null(strstr(dibs_last_error(), "hiredis_ssl"));
+        assert_null(strstr(dibs_last_error(), "s3cr3t"));
+    }
+}
+
+static void a_quorum_with_one_such_url_is_refused(void **state)
+{
+    static const char *const urls[] = {"mem:a", "mem:b", "rediss://127.0.0.1"};
+    dibs_runtime *rt;
+
+    (void)state;
+    assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    assert_non_null(strstr(dibs_last_error(), "built without TLS"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_refused_where_it_is_not_built_in),
+        cmocka_unit_test(a_quorum_with_one_such_url_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("TLS", tests, NULL, NULL);
+}
+
+#endif
