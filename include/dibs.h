@@ -55,7 +55,7 @@
  * enough for every call: a call takes 7 KiB at most, and the rest is for the C library and
  * the caller. Resolving a host name that is not an address needs more, because of
  * getaddrinfo(3): a thread that calls dibs_open, or any function that may connect anew,
- * then needs 64 KiB.
+ * then needs 64 KiB. With TLS every thread that calls needs them, because of OpenSSL.
  */
 #ifndef DIBS_H
 #define DIBS_H
@@ -165,10 +165,10 @@ typedef struct dibs_config {
     uint32_t handoff_ms;           /* 10: how long threads of this process may hand a lease over among themselves */
     uint32_t min_replicas;         /* 0: how many replicas must acknowledge a first acquire */
     uint32_t replica_timeout_ms;   /* 500; with durable 2500: how long replicas and disk may take */
-    const char *tls_ca_file;       /* DIBS_INVALID without a TLS url */
-    const char *tls_cert_file;     /* DIBS_INVALID without a TLS url */
-    const char *tls_key_file;      /* DIBS_INVALID without a TLS url */
-    const char *tls_server_name;   /* DIBS_INVALID without a TLS url */
+    const char *tls_ca_file;       /* the system's authorities; a PEM file. tls_...: DIBS_INVALID without a TLS url */
+    const char *tls_cert_file;     /* none; a PEM file: the client's certificate, and its chain behind it */
+    const char *tls_key_file;      /* none; a PEM file, not encrypted: the key of that certificate */
+    const char *tls_server_name;   /* the URL's host; whom the certificate is to name, and who is asked for (SNI) */
     const char *sentinel_user;     /* DIBS_INVALID without a Sentinel url */
     const char *sentinel_password; /* DIBS_INVALID without a Sentinel url */
     dibs_event_fn *on_event;       /* none */
@@ -227,16 +227,26 @@ typedef struct dibs_config {
  * long as the resolver takes for a host name.
  *
  * URLs: redis://[user[:password]@]host[:port][/db]
+ *       rediss://...        the same over TLS
  *       unix://[user[:password]@]/path/to.sock[?db=N]
  *       mem: or mem:NAME    a store inside the process, private to the runtime
  *                           or shared by all runtimes that open the same NAME:
  *                           for unit tests of programs that use dibs
  * User, password and path are percent-decoded. An IPv6 address is written in brackets.
  *
+ * With TLS (1.2 or later) a server is accepted only if its certificate leads to an
+ * authority of tls_ca_file, or without that of the system, and is made out to the URL's
+ * host, or to its IP address where the URL has one. tls_server_name is expected instead.
+ * The files are read by dibs_open alone. A field tls_... without a URL with TLS, a
+ * certificate without its key, and a key without its certificate are DIBS_INVALID. Where
+ * the library was built with a hiredis that has no hiredis_ssl (before 1.0), a URL with
+ * TLS is DIBS_INVALID, and dibs_last_error() says so.
+ *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers; DIBS_DENIED: the server refuses the
- * credentials, or the account may not run scripts; DIBS_STORE_ERROR: the server answers,
- * but not as Redis does; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or
+ * credentials, or the account may not run scripts; or one side refuses the other's
+ * certificate; DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the
+ * TLS that the URL wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or
  * thread-specific key to be had; a later call can succeed.
  */
 DIBS_API dibs_status dibs_open(dibs_runtime **out, const dibs_config *config);

@@ -42,8 +42,7 @@ static BIO *open_file(const char *field, const char *path, struct dibs__error *e
 static dibs_status useless(const char *field, const char *path, struct dibs__error *error)
 {
     dibs__error_set(error, DIBS_INVALID, "%s: %s can't be used: %s", field, path, dibs__tls_reason());
-    ERR_clear_error();
-    return DIBS_INVALID;
+    return dibs__tls_lacked_memory() ? no_memory(error) : DIBS_INVALID;
 }
 
 /* The end of a file looks to OpenSSL like an error. */
@@ -66,16 +65,17 @@ static dibs_status trust(SSL_CTX *context, const char *path, struct dibs__error 
 {
     static const char field[] = "tls_ca_file";
     BIO *bio = open_file(field, path, error);
-    X509 *certificate;
-    size_t count = 0;
+    X509 *certificate = bio ? PEM_read_bio_X509_AUX(bio, NULL, no_password, NULL) : NULL;
+    bool good = certificate != NULL;
 
     if (!bio)
         return error->status;
-    while ((certificate = PEM_read_bio_X509_AUX(bio, NULL, no_password, NULL)) != NULL) {
-        count += X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
+    while (good && certificate) {
+        good = X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
         X509_free(certificate);
+        certificate = good ? PEM_read_bio_X509_AUX(bio, NULL, no_password, NULL) : NULL;
     }
-    bool good = count > 0 && is_end();
+    good = good && is_end();
     BIO_free(bio);
     return good ? DIBS_OK : useless(field, path, error);
 }
@@ -121,7 +121,7 @@ static dibs_status use_key(SSL_CTX *context, const struct dibs__tls_files *files
         return DIBS_OK;
     dibs__error_set(error, DIBS_INVALID, "%s: %s does not fit tls_cert_file, %s: %s", field, files->key,
                     files->certificate, dibs__tls_reason());
-    return DIBS_INVALID;
+    return dibs__tls_lacked_memory() ? no_memory(error) : DIBS_INVALID;
 }
 
 static dibs_status read_files(SSL_CTX *context, const struct dibs__tls_files *files, struct dibs__error *error)

@@ -23,8 +23,7 @@ static int alert(void)
     return ERR_GET_LIB(code) == ERR_LIB_SSL && reason > 0 && reason <= 255 ? reason : 0;
 }
 
-/* A lack of memory may look like a certificate that nobody signed. Forgets all that went wrong. */
-static bool lacked_memory(void)
+bool dibs__tls_lacked_memory(void)
 {
     unsigned long code;
     bool lacked = false;
@@ -52,7 +51,8 @@ dibs_status dibs__tls_failed(SSL *ssl, const char *shown, const char *name, bool
         dibs__error_set(error, DIBS_DENIED, "%s refuses the TLS connection: %s", shown, dibs__tls_reason());
     else
         dibs__error_set(error, DIBS_STORE_ERROR, "%s does not speak TLS as is needed: %s", shown, dibs__tls_reason());
-    if (lacked_memory())
+    if (dibs__tls_lacked_memory() ||
+        verdict == X509_V_ERR_OUT_OF_MEM) /* which may look like a certificate that nobody signed */
         dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection to %s", shown);
     return error->status;
 }

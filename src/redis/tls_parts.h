@@ -50,6 +50,9 @@ SSL *dibs__tls_connection(const struct dibs__tls *tls, const char *name) DIBS__R
 /* What OpenSSL says first of what went wrong in the calling thread. Never NULL; not for long. */
 const char *dibs__tls_reason(void) DIBS__REQUIRES(dibs__tls_mutex);
 
+/* Whether there was no memory, as far as OpenSSL tells. Forgets all that went wrong in the calling thread. */
+bool dibs__tls_lacked_memory(void) DIBS__REQUIRES(dibs__tls_mutex);
+
 /* A call about the SSL object failed, though the socket works: fills the error. name: as of dibs__tls_name. */
 dibs_status dibs__tls_failed(SSL *ssl, const char *shown, const char *name, bool has_talked, struct dibs__error *error)
     DIBS__REQUIRES(dibs__tls_mutex);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/certificates.h"
 #include "support/seat.h"
 #include "support/server.h"
 #include "support/test.h"
@@ -20,7 +21,7 @@
 
 /* --------------------------------------------------------------- the stores */
 
-enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA };
+enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA, WITH_TLS };
 
 static const struct kind {
     const char *name;
@@ -31,6 +32,9 @@ static const struct kind {
     {"Redis over TCP", ON_TCP, 0},
     {"Redis over a Unix socket", ON_UNIX_SOCKET, 0},
     {"Redis with a replica", WITH_REPLICA, 1},
+#ifdef DIBS_WITH_TLS
+    {"Redis over TLS", WITH_TLS, 0},
+#endif
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -57,9 +61,21 @@ static inline bool has_replica(void *arg)
     return online;
 }
 
+/* Who trusts the servers with TLS. */
+static inline struct dibs__access *trust(void)
+{
+    struct dibs__access *access = calloc(1, sizeof *access);
+
+    assert_non_null(access);
+    access->tls_ca_file = strdup(certificate_path(certificates_folder(), "ca.crt"));
+    return access;
+}
+
 static inline void start_servers(struct world *w, size_t count)
 {
-    const server_options options = {.tcp = w->kind->where != ON_UNIX_SOCKET, .config = "repl-diskless-sync-delay 0"};
+    const server_options options = {.tcp = w->kind->where != ON_UNIX_SOCKET,
+                                    .config = "repl-diskless-sync-delay 0",
+                                    .tls = w->kind->where == WITH_TLS ? certificates_folder() : NULL};
 
     for (size_t i = 0; i < count && w->kind->where != IN_MEMORY; i++) {
         if (w->servers[i])
@@ -80,6 +96,7 @@ static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__sto
     start_servers(w, at + 1);
     snprintf(url, sizeof url, "mem:store%zu", at);
     config.url = w->servers[at] ? w->servers[at]->url : url;
+    config.access = w->kind->where == WITH_TLS ? trust() : NULL;
     config.min_replicas = w->kind->min_replicas;
     config.replica_timeout_ms = LIMIT_MS / 4;
     assert_true(w->count < SEATS);

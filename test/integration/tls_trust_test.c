@@ -115,6 +115,8 @@ static const struct {
     {"this host, though another is expected", "server", "localhost", "ca.crt", "elsewhere.test", "elsewhere.test"},
     {"an address without a name for it", "by_name", "127.0.0.1", "ca.crt", NULL, "name 127.0.0.1: "},
     {"an address as if it were a host", "by_text", "127.0.0.1", "ca.crt", NULL, "name 127.0.0.1: "},
+    {"an IPv6 address", "server", "[::1]", "ca.crt", NULL, NULL},
+    {"another IPv6 address", "elsewhere", "[::1]", "ca.crt", NULL, "name ::1: "},
     {"one of many hosts", "wildcard", "redis.cache.test", "ca.crt", NULL, NULL},
     {"a host below those", "wildcard", "a.redis.cache.test", "ca.crt", NULL, "a.redis.cache.test"},
     {"a part of a name", "partial", "redis.cache.test", "ca.crt", NULL, "redis.cache.test"},

@@ -1,5 +1,17 @@
 #include "support/certificates.h"
 
+#include <stdio.h>
+
+const char *certificate_path(const char *folder, const char *file)
+{
+    static char paths[16][256];
+    static unsigned next;
+    char *path = paths[next++ % 16];
+
+    snprintf(path, sizeof paths[0], "%s/%s", folder, file);
+    return path;
+}
+
 #ifdef DIBS_WITH_TLS
 
 #include <openssl/ec.h>
@@ -7,7 +19,6 @@
 #include <openssl/obj_mac.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -135,14 +146,11 @@ const char *certificates_folder(void)
     return usual;
 }
 
-const char *certificate_path(const char *folder, const char *file)
-{
-    static char paths[16][256];
-    static unsigned next;
-    char *path = paths[next++ % 16];
+#else
 
-    snprintf(path, sizeof paths[0], "%s/%s", folder, file);
-    return path;
+const char *certificates_folder(void)
+{
+    return NULL;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Certificates made on the spot. Only where TLS is built in. */
+/* Certificates made on the spot, where TLS is built in. */
 #ifndef DIBS_TEST_CERTIFICATES_H
 #define DIBS_TEST_CERTIFICATES_H
 
@@ -17,7 +17,8 @@ void certificate_make(const char *folder, const struct certificate *certificate)
 
 /*
  * What most tests need: ca, an authority; server, signed by that, for localhost, 127.0.0.1 and ::1; client, signed by
- * that. A folder of the process' own, which is made by the first call and removed at exit.
+ * that. A folder of the process' own, which is made by the first call and removed at exit. NULL where TLS is not built
+ * in.
  */
 const char *certificates_folder(void);
 

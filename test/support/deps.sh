@@ -47,6 +47,7 @@ deps_have() {
     clang) deps_links clang c ;;
     c++) deps_links g++ cc ;;
     hiredis | cmocka) pkg-config --exists "$1" >/dev/null 2>&1 ;;
+    tls) ! pkg-config --exists hiredis_ssl >/dev/null 2>&1 || pkg-config --exists libssl libcrypto ;; # after hiredis
     redis-server) deps_command redis-server || deps_command valkey-server ;;
     redis-py) deps_python_has redis ;;
     timeout) timeout 5 true >/dev/null 2>&1 ;;
@@ -85,6 +86,7 @@ deps_packages() {
         apt-get:hiredis) echo libhiredis-dev ;;
         apt-get:cmocka) echo libcmocka-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
+        apt-get:tls) echo libssl-dev ;;
         apt-get:redis-py) echo python3 python3-redis ;;
         apt-get:debootstrap) echo debootstrap debian-archive-keyring ;;
         apt-get:valgrind) echo valgrind libc6-dbg ;;
@@ -96,6 +98,7 @@ deps_packages() {
         dnf:hiredis) echo hiredis-devel ;;
         dnf:cmocka) echo libcmocka-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
+        dnf:tls) echo openssl-devel ;;
         dnf:redis-py) echo python3 python3-redis ;;
         dnf:debootstrap) echo debootstrap debian-keyring ;;
         dnf:clang-tidy | dnf:clang-format) echo clang-tools-extra ;;
@@ -107,6 +110,7 @@ deps_packages() {
         apk:hiredis) echo hiredis-dev ;;
         apk:cmocka) echo cmocka-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
+        apk:tls) echo openssl-dev ;;
         apk:redis-py) echo python3 py3-redis ;;
         apk:debootstrap) echo debootstrap debian-archive-keyring ;;
         apk:clang-tidy | apk:clang-format) echo clang-extra-tools ;;
@@ -130,6 +134,7 @@ deps_packages() {
 
         dnf:spin | apk:spin | pacman:spin) ;; # no package: spin is built from its sources
 
+        *:tls) echo openssl ;;
         *:nm) echo binutils ;;
         *:timeout) echo coreutils ;;
         *:unshare) echo util-linux ;;

@@ -110,7 +110,7 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     full.client_name = full.runtime_id = id;
     full.connect_timeout_ms = full.connect_timeout_ms ? full.connect_timeout_ms : LIMIT_MS;
     full.command_timeout_ms = full.command_timeout_ms ? full.command_timeout_ms : LIMIT_MS;
-    full.access = seat->access = calloc(1, sizeof *seat->access);
+    full.access = seat->access = config->access ? config->access : calloc(1, sizeof *seat->access);
     full.clock = &dibs__system_clock;
     full.listener =
         (struct dibs__listener){seat, on_wake, on_granted, ignore, ignore, on_reachable, on_wake_by, NULL, NULL};

@@ -22,7 +22,7 @@ struct seat_grant {
 
 struct seat {
     struct dibs__store *store;      /* read-only while it is open */
-    struct dibs__access *access;    /* with nothing in it */
+    struct dibs__access *access;    /* read-only while the store is open; empty unless the test gave one */
     struct dibs__counters counters; /* atomic */
     struct dibs__wake wake;         /* has its own atomic */
     pthread_t scheduler;            /* the test's own thread's */
@@ -37,7 +37,7 @@ struct seat {
 /* For calls that are not to fail. */
 int64_t seat_deadline(void);
 
-/* Opens the store; config has the URL, and what is not the default here. */
+/* Opens the store; config has the URL, and what is not the default here. Takes over config->access. */
 void seat_open(struct seat *seat, const struct dibs__store_config *config);
 void seat_close(struct seat *seat);
 
