@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -39,7 +40,7 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
     DIBS__REQUIRE(key_count <= DIBS__CALL_KEYS);
     call->script = script;
     call->number_count = 0;
-    call->tells_first = false;
+    call->tells_first = call->asking = false;
     call->words = (struct dibs__words){call->word_array, call->size_array, 0, DIBS__CALL_WORDS};
     dibs__words_begin(&call->words, &call->key_count, key_count);
 }
@@ -100,16 +101,55 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
     return status;
 }
 
+static struct dibs__request *send_words(const struct dibs__call *call, struct dibs__channel *channel,
+                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
+{
+    const struct dibs__words *words = &call->words;
+
+    return dibs__channel_send(
+        channel, view->serial,
+        &(struct dibs__command){words->count, words->words, words->sizes, call->tells_first, call->asking}, deadline,
+        error);
+}
+
+bool dibs__script_words_apart(enum dibs__script script, const struct dibs__words *words)
+{
+    char *text = dibs__script_apart(script, (int)strtol(words->words[DIBS__SCRIPT_WORDS - 1], NULL, 10) - 1);
+
+    words->words[0] = "EVAL";
+    words->words[1] = text;
+    words->words[2] = "1";
+    words->sizes[0] = 4;
+    words->sizes[1] = text ? strlen(text) : 0;
+    words->sizes[2] = 1;
+    return text != NULL;
+}
+
+void dibs__script_words_end(const struct dibs__words *words)
+{
+    free((char *)words->words[1]);
+}
+
+static struct dibs__request *send_apart(struct dibs__call *call, struct dibs__channel *channel,
+                                        const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
+{
+    if (!dibs__script_words_apart(call->script, &call->words)) {
+        dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+        return NULL;
+    }
+    struct dibs__request *request = send_words(call, channel, view, deadline, error);
+    dibs__script_words_end(&call->words);
+    return request;
+}
+
 static struct dibs__request *send_call(struct dibs__call *call, struct dibs__channel *channel,
                                        const struct dibs__link_view *view, bool with_text, int64_t deadline,
                                        struct dibs__error *error)
 {
-    const struct dibs__words *words = &call->words;
-
-    dibs__script_words(call->script, view, with_text, words);
-    return dibs__channel_send(channel, view->serial,
-                              &(struct dibs__command){words->count, words->words, words->sizes, call->tells_first},
-                              deadline, error);
+    if (call->asking)
+        return send_apart(call, channel, view, deadline, error);
+    dibs__script_words(call->script, view, with_text, &call->words);
+    return send_words(call, channel, view, deadline, error);
 }
 
 struct dibs__request *dibs__call_begin(struct dibs__call *call, struct dibs__channel *channel,

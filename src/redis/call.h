@@ -25,6 +25,13 @@ void dibs__words_begin(struct dibs__words *words, char (*text)[12], size_t key_c
 void dibs__script_words(enum dibs__script script, const struct dibs__link_view *view, bool with_text,
                         const struct dibs__words *words);
 
+/*
+ * Fills the first three words for a command with `asking`: the text for a call
+ * of one key. dibs__script_words_end: once the command was sent. False: no memory.
+ */
+bool dibs__script_words_apart(enum dibs__script script, const struct dibs__words *words);
+void dibs__script_words_end(const struct dibs__words *words);
+
 #define DIBS__CALL_KEYS 4
 #define DIBS__CALL_ARGUMENTS 7
 #define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)
@@ -35,6 +42,7 @@ struct dibs__call {
     enum dibs__script script;
     int number_count;
     bool tells_first; /* as of struct dibs__command; false at first */
+    bool asking;      /* the same; the call then goes with the text for a call of one key (dibs__script_apart) */
     struct dibs__words words;
     const char *word_array[DIBS__CALL_WORDS];
     size_t size_array[DIBS__CALL_WORDS];

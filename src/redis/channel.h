@@ -20,6 +20,7 @@ struct dibs__command {
     const size_t *sizes;
     bool tells_first; /* what it publishes is to leave the server before its reply does: costs a PING in the same write
                        */
+    bool asking; /* ASKING is sent right before it: a node of a cluster is to serve a slot that it is just getting */
 };
 
 /* One command and its reply, for the thread that waits for the reply. */

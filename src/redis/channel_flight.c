@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "redis/channel_parts.h"
 
@@ -63,17 +64,27 @@ void dibs__flight_free_spare(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------- in flight */
 
+/* A command before that of the request. False: no memory. */
+static bool append_before(struct dibs__channel *channel, struct dibs__request *request, const char *word)
+    DIBS__REQUIRES(channel_mutex)
+{
+    size_t size = strlen(word);
+
+    request->before++;
+    atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
+    return dibs__buffer_command(&channel->out, 1, &word, &size);
+}
+
 /*
  * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
- * the client of this link is the first, and so the last.
+ * the client of this link is the first, and so the last. ASKING holds for the one command behind it.
  */
-static bool append_ping(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
+                              const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
-    static const char *const words[] = {"PING"};
-    static const size_t sizes[] = {4};
-
-    atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
-    return dibs__buffer_command(&channel->out, 1, words, sizes);
+    request->before = 0;
+    return (!command->tells_first || append_before(channel, request, "PING")) &&
+           (!command->asking || append_before(channel, request, "ASKING"));
 }
 
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
@@ -83,12 +94,12 @@ bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *re
 
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(dibs__channel_has_link(channel) && !atomic_load(&request->done));
-    if ((command->tells_first && !append_ping(channel)) ||
+    if (!append_all_before(channel, request, command) ||
         !dibs__buffer_command(&channel->out, command->count, command->words, command->sizes)) {
         channel->out.used = before;
         return false;
     }
-    request->pinged = request->tells_first = command->tells_first;
+    request->tells_first = command->tells_first;
     request->begin = channel->queued;
     request->expires = dibs__after_ms(dibs__now(channel->clock), channel->command_timeout_ms);
     channel->queued += channel->out.used - before;
@@ -148,8 +159,8 @@ static void complete(struct dibs__channel *channel, struct dibs__request *reques
 void dibs__flight_answer(struct dibs__channel *channel, redisReply *reply, struct dibs__wakes *wakes)
 {
     DIBS__REQUIRE(channel->first && wakes->count < DIBS__WAKES_MAX);
-    if (channel->first->pinged) {
-        channel->first->pinged = false;
+    if (channel->first->before > 0) {
+        channel->first->before--;
         dibs__reply_free(reply);
         return;
     }

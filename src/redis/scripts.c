@@ -1,5 +1,9 @@
 #include "redis/scripts.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 const char *dibs__script_text(enum dibs__script script)
 {
     static const char *const texts[] = {
@@ -20,4 +24,15 @@ const char *dibs__script_sha(enum dibs__script script)
     };
 
     return shas[script];
+}
+
+char *dibs__script_apart(enum dibs__script script, int more_keys)
+{
+    static const char first[] = "local more = %d\n%s%s";
+    size_t size = sizeof first + 12 + strlen(dibs__lua_apart) + strlen(dibs__script_text(script));
+    char *text = malloc(size);
+
+    if (text)
+        snprintf(text, size, first, more_keys, dibs__lua_apart, dibs__script_text(script));
+    return text;
 }

@@ -18,7 +18,16 @@ enum dibs__script {
 DIBS__SCRIPT_MAP(DIBS__SCRIPT_EXTERN)
 #undef DIBS__SCRIPT_EXTERN
 
+extern const char dibs__lua_apart[]; /* of no script of its own: see dibs__script_apart */
+
 const char *dibs__script_text(enum dibs__script script);
 const char *dibs__script_sha(enum dibs__script script); /* the SHA-1 of the text, in hexadecimal digits */
+
+/*
+ * The text of the script for a call that names one key only, with so many more
+ * as its first arguments: what a node of a cluster takes that is just getting
+ * the slot. For free(). NULL: no memory.
+ */
+char *dibs__script_apart(enum dibs__script script, int more_keys);
 
 #endif

@@ -316,6 +316,31 @@ dibs_status dibs__url_parse(struct dibs__url *out, const char *text, struct dibs
     return error->status;
 }
 
+/* False: no memory. */
+static bool copy_text(char **out, const char *text)
+{
+    *out = text ? strdup(text) : NULL;
+    return *out || !text;
+}
+
+dibs_status dibs__url_at(struct dibs__url *out, const struct dibs__url *like, const char *host, unsigned port,
+                         struct dibs__error *error)
+{
+    memset(out, 0, sizeof *out);
+    out->kind = DIBS__URL_SERVER;
+    out->tls = like->tls;
+    out->hosts = calloc(1, sizeof *out->hosts);
+    out->host_count = out->hosts ? 1 : 0;
+    if (!out->hosts || !copy_text(&out->hosts[0].name, host) || !copy_text(&out->user, like->user) ||
+        !copy_text(&out->password, like->password)) {
+        dibs__url_free(out);
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a URL");
+    }
+    out->hosts[0].port = port;
+    show_hosts(out);
+    return DIBS_OK;
+}
+
 void dibs__url_free(struct dibs__url *url)
 {
     free(url->user);

@@ -1,6 +1,6 @@
 # The direction of includes in src: api -> core -> store -> redis -> base. A folder may include itself and what stands to
-# its right. Of store/redis, only its own files and store/open.c know. Each rule is also tried on a copy of the sources
-# that breaks it.
+# its right. Of store/redis, only its own files and store/open.c know; of its redis.h, store/cluster does. Each rule is
+# also tried on a copy of the sources that breaks it.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 
@@ -31,7 +31,8 @@ names_files_from_the_top() {
 
 hides_the_redis_store() {
     edges "$1" | awk '
-        $2 ~ /^store\/redis\// && $1 !~ /^store\/redis\// && $1 != "store/open.c" { print $1 " includes " $2; bad = 1 }
+        $2 ~ /^store\/redis\// && $1 !~ /^store\/redis\// && $1 != "store/open.c" &&
+            !($1 ~ /^store\/cluster\// && $2 == "store/redis/redis.h") { print $1 " includes " $2; bad = 1 }
         END { exit bad || !NR }'
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "support/certificates.h"
+#include "support/cluster.h"
 #include "support/seat.h"
 #include "support/server.h"
 #include "support/test.h"
@@ -21,7 +22,7 @@
 
 /* --------------------------------------------------------------- the stores */
 
-enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA, WITH_TLS };
+enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA, WITH_TLS, ON_CLUSTER };
 
 static const struct kind {
     const char *name;
@@ -35,6 +36,9 @@ static const struct kind {
 #ifdef DIBS_WITH_TLS
     {"Redis over TLS", WITH_TLS, 0},
 #endif
+#ifndef WITHOUT_CLUSTER
+    {"a cluster", ON_CLUSTER, 0},
+#endif
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -45,7 +49,7 @@ typedef void test_case(struct world *w);
 struct world {
     const struct kind *kind;
     test_case *run;
-    server *servers[2], *replicas[2];
+    server *servers[2], *replicas[2]; /* of a cluster the node that has x */
     struct seat seats[SEATS];
     size_t count; /* of the seats that are open */
     unsigned tokens;
@@ -71,12 +75,34 @@ static inline struct dibs__access *trust(void)
     return access;
 }
 
+/* Those of all cases, which are slow to start. */
+static cluster *clusters[2];
+
+static inline int stop_clusters(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        cluster_stop(clusters[i]);
+    return 0;
+}
+
+static inline void join_clusters(struct world *w, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!clusters[i])
+            clusters[i] = cluster_start(&(cluster_options){.masters = i == 0 ? 3 : 1});
+        w->servers[i] = cluster_owner(clusters[i], cluster_slot(clusters[i], "lock:x"));
+    }
+}
+
 static inline void start_servers(struct world *w, size_t count)
 {
     const server_options options = {.tcp = w->kind->where != ON_UNIX_SOCKET,
                                     .config = "repl-diskless-sync-delay 0",
                                     .tls = w->kind->where == WITH_TLS ? certificates_folder() : NULL};
 
+    if (w->kind->where == ON_CLUSTER)
+        join_clusters(w, count);
     for (size_t i = 0; i < count && w->kind->where != IN_MEMORY; i++) {
         if (w->servers[i])
             continue;
@@ -95,7 +121,7 @@ static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__sto
 
     start_servers(w, at + 1);
     snprintf(url, sizeof url, "mem:store%zu", at);
-    config.url = w->servers[at] ? w->servers[at]->url : url;
+    config.url = w->kind->where == ON_CLUSTER ? clusters[at]->url : w->servers[at] ? w->servers[at]->url : url;
     config.access = w->kind->where == WITH_TLS ? trust() : NULL;
     config.min_replicas = w->kind->min_replicas;
     config.replica_timeout_ms = LIMIT_MS / 4;
@@ -221,6 +247,10 @@ static inline int teardown(void **state)
 
     stand_up(w);
     for (int i = 0; i < 2; i++) {
+        if (w->kind->where == ON_CLUSTER && clusters[i])
+            cluster_assert_no_locks(clusters[i]);
+        if (w->kind->where == ON_CLUSTER)
+            continue;
         if (w->servers[i])
             server_assert_no_locks(w->servers[i]);
         server_stop(w->replicas[i]);
@@ -244,7 +274,7 @@ static inline int run_cases(const struct store_case *cases, size_t count)
         snprintf(names[i], sizeof names[i], "%s: %s", runs[i].kind->name, runs[i].run_case->name);
         tests[i] = (struct CMUnitTest){names[i], run_case, setup, teardown, &runs[i]};
     }
-    return _cmocka_run_group_tests("tests", tests, KINDS * count, NULL, NULL);
+    return _cmocka_run_group_tests("tests", tests, KINDS * count, NULL, stop_clusters);
 }
 
 #endif

@@ -67,6 +67,14 @@ static void on_renewed(struct dibs__batch *batch, const struct dibs__error *erro
     pthread_mutex_unlock(&seat->mutex);
 }
 
+/* What a store of several servers says of one of them. */
+static void on_landed(struct dibs__batch *batch, struct dibs__batch *part, const struct dibs__error *error)
+{
+    batch->items[0] = part->items[0];
+    if (batch->items[0].status == DIBS_OK)
+        batch->items[0].status = error->status;
+}
+
 static void renew_what_is_due(struct seat *seat)
 {
     pthread_mutex_lock(&seat->mutex);
@@ -80,9 +88,9 @@ static void renew_what_is_due(struct seat *seat)
 static void *schedule(void *arg)
 {
     struct seat *seat = arg;
-    struct pollfd fds[SEAT_FDS];
+    struct pollfd *fds = calloc(seat->store->fd_max + 1, sizeof *fds);
 
-    while (!atomic_load(&seat->ending)) {
+    while (fds && !atomic_load(&seat->ending)) {
         int64_t until;
         renew_what_is_due(seat);
         size_t count = seat->store->ops->interest(seat->store, fds + 1, &until);
@@ -92,6 +100,7 @@ static void *schedule(void *arg)
             dibs__wake_quiet(&seat->wake);
         seat->store->ops->attend(seat->store, fds + 1, count);
     }
+    free(fds);
     return NULL;
 }
 
@@ -119,7 +128,6 @@ void seat_open(struct seat *seat, const struct dibs__store_config *config)
     assert_true(dibs__wake_init(&seat->wake));
     dibs_status status = dibs__store_open(&seat->store, &full, &error);
     assert_that(status == DIBS_OK, "the store of %s: %s", config->url, error.detail);
-    assert_true(seat->store->fd_max < SEAT_FDS);
     assert_int_equal(pthread_create(&seat->scheduler, NULL, schedule, seat), 0);
 }
 
@@ -178,6 +186,7 @@ void seat_begin_renewal(struct seat *seat, const struct dibs__renewal *renewal)
     batch.count = 1;
     batch.items[0] = *renewal;
     batch.done = on_renewed;
+    batch.landed = on_landed;
     batch.context = seat;
     pthread_mutex_lock(&seat->mutex);
     seat->due = &batch;

@@ -10,8 +10,6 @@
 #include "base/wake.h"
 #include "store/store.h"
 
-#define SEAT_FDS 32
-
 /* The last grant that the listener was told of. */
 struct seat_grant {
     unsigned count; /* of all grants so far */

@@ -62,7 +62,7 @@ static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
     (void)state;
     seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .min_replicas = 1});
     struct dibs__redis_store *store = dibs__redis_of(seat.store);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a");
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a", NULL);
     assert_non_null(call);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};

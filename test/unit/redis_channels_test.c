@@ -139,16 +139,20 @@ static void a_connection_that_ended_unseen_does_not_stand(void **state)
 static void a_command_is_sent_again_twice(void **state)
 {
     struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
+    static struct dibs__lock_call call;
+    struct dibs__detour detour = {.kind = DIBS__DETOUR_MOVED};
     int resends = 0;
 
     (void)state;
-    assert_true(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
-    assert_true(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
-    assert_false(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
+    assert_true(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
+    assert_true(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
+    assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
     resends = 0;
-    assert_false(dibs__redis_once_more(&store, DIBS_UNAVAILABLE, &resends, 0));
-    assert_false(dibs__redis_once_more(&store, DIBS_OK, &resends, DIBS__NEVER));
-    assert_false(dibs__redis_once_more(&store, DIBS_STORE_ERROR, &resends, DIBS__NEVER));
+    assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, 0));
+    assert_false(dibs__redis_once_more(&store, &call, DIBS_OK, &resends, DIBS__NEVER));
+    assert_false(dibs__redis_once_more(&store, &call, DIBS_STORE_ERROR, &resends, DIBS__NEVER));
+    call.detour = &detour;
+    assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
 }
 
 int main(void)

@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the me
 
 static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__bid *bid)
 {
-    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name);
+    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name, bid->begun.detour);
 
     if (!asking)
         return NULL;
@@ -210,7 +210,7 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, asking, &decided, answer, error);
-    } while (!decided && !answer->spent && dibs__redis_once_more(store, status, &resends, deadline));
+    } while (!decided && !answer->spent && dibs__redis_once_more(store, &asking->call, status, &resends, deadline));
     return status;
 }
 

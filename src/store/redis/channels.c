@@ -178,9 +178,11 @@ void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
         set_reachable(store);
 }
 
-bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline)
+bool dibs__redis_once_more(struct dibs__redis_store *store, const struct dibs__lock_call *call, dibs_status status,
+                           int *resends, int64_t deadline)
 {
-    return status == DIBS_UNAVAILABLE && ++*resends <= RESENDS && dibs__now(store->config.clock) < deadline;
+    return status == DIBS_UNAVAILABLE && !dibs__detour_is_taken(call->detour) && ++*resends <= RESENDS &&
+           dibs__now(store->config.clock) < deadline;
 }
 
 int64_t dibs__redis_not_after(const struct dibs__redis_store *store, const struct dibs__link_view *view, int64_t now)

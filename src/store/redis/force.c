@@ -53,7 +53,7 @@ static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_c
             continue;
         status = read_force(store, name, call, exchange.reply, &late, error);
         dibs__reply_free(exchange.reply);
-    } while (late && dibs__redis_once_more(store, status, &resends, deadline));
+    } while (late && dibs__redis_once_more(store, call, status, &resends, deadline));
     return status;
 }
 
@@ -76,6 +76,9 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         struct target target = {owner.owner, owner.owner_size};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         dibs__reply_free(exchange.reply);
+        if (repeated &&
+            call->detour) /* who holds the lock at another node may have come after the one that was meant */
+            call->detour->kind = DIBS__DETOUR_NONE;
         if (status == DIBS_NOT_HELD && repeated && target.token) /* the holder now came after the one that was meant */
             status = DIBS_OK;
     } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
@@ -85,11 +88,11 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
     return status;
 }
 
-dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                     struct dibs__error *error)
+dibs_status dibs__redis_force_at(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                 struct dibs__detour *detour, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, detour);
     struct target target = {token, token ? strlen(token) : 0};
     bool repeated;
 
@@ -100,4 +103,10 @@ dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name,
     dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;
+}
+
+dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                     struct dibs__error *error)
+{
+    return dibs__redis_force_at(base, name, token, deadline, NULL, error);
 }

@@ -21,7 +21,7 @@ static void *take_spare(struct dibs__redis_store *store)
     return spare;
 }
 
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name)
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name, struct dibs__detour *detour)
 {
     struct dibs__lock_call *call = take_spare(store);
 
@@ -31,6 +31,7 @@ void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const ch
     if (!call)
         return NULL;
     call->request = NULL;
+    call->detour = detour;
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
     lock->size = dibs__key_lock(lock->bytes, store->key_prefix, name);
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
@@ -110,6 +111,7 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
                                  struct dibs__error *error)
 {
     DIBS__REQUIRE(!call->request);
+    call->call.asking = call->detour && call->detour->asking;
     if (!error) {
         error = &call->error;
         deadline = 0;
@@ -125,7 +127,14 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
     struct dibs__request *request = call->request;
 
     call->request = NULL;
-    return dibs__call_finish(&call->call, store->channels[call->channel], &call->view, request, exchange);
+    dibs_status status = dibs__call_finish(&call->call, store->channels[call->channel], &call->view, request, exchange);
+    if (status != DIBS_OK || !call->detour || !dibs__redis_turned_away(store, call->detour, exchange->reply))
+        return status;
+    dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
+                    exchange->reply->str);
+    dibs__reply_free(exchange->reply);
+    exchange->reply = NULL;
+    return DIBS_UNAVAILABLE;
 }
 
 bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)

@@ -12,7 +12,7 @@
 static struct dibs__lock_call *begin_call(struct dibs__redis_store *store, const char *name, dibs__write_fn *write,
                                           const void *context)
 {
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, NULL);
     struct dibs__error unused;
 
     if (!call)
@@ -31,7 +31,7 @@ static struct dibs__lock_call *take_call(struct dibs__redis_store *store, struct
     struct dibs__lock_call *call = begun->state;
 
     begun->state = NULL;
-    return call ? call : dibs__lock_call_new(sizeof *call, store, name);
+    return call ? call : dibs__lock_call_new(sizeof *call, store, name, NULL);
 }
 
 /* -------------------------------------------------------------------- voting */
@@ -89,7 +89,7 @@ dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote 
             continue;
         status = read_vote(store, vote, call, exchange.reply, &late, error);
         dibs__reply_free(exchange.reply);
-    } while (late && dibs__redis_once_more(store, status, &resends, vote->deadline));
+    } while (late && dibs__redis_once_more(store, call, status, &resends, vote->deadline));
     dibs__lock_call_free(store, call);
     dibs__redis_heard(store, status);
     return status;

@@ -31,7 +31,7 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
         begun = false;
         if (status == DIBS_OK)
             status = dibs__lock_call_finish(store, call, exchange);
-    } while (dibs__redis_once_more(store, status, &resends, exchange->deadline));
+    } while (dibs__redis_once_more(store, call, status, &resends, exchange->deadline));
     return status;
 }
 
@@ -86,7 +86,7 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
     struct dibs__error unused;
 
     DIBS__REQUIRE(!query->begun.state);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, query->name);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
     query->begun.state = call;
     if (!call)
         return;
@@ -107,7 +107,7 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__quer
 
     query->begun.state = NULL;
     if (!call)
-        call = dibs__lock_call_new(sizeof *call, store, query->name);
+        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
     if (!call)
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__redis_look(store, call, query->name, &said, &exchange);

@@ -4,7 +4,102 @@
 
 #include "store/store.h"
 
+struct dibs__url;
+
 dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error);
+
+/* The same for a URL that is taken apart already, which is emptied; that of the config does not matter. */
+dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *url,
+                                const struct dibs__store_config *config, struct dibs__error *error);
+
+/* ------------------------------------------------------ a node of a cluster */
+
+/* Why a node did nothing. */
+enum dibs__detour_kind {
+    DIBS__DETOUR_NONE,  /* it did something, or can't be reached */
+    DIBS__DETOUR_MOVED, /* another node has the slot */
+    DIBS__DETOUR_ASK,  /* the slot is moving, and nothing of the lock is here any more: the other node is to be asked */
+    DIBS__DETOUR_AGAIN /* the slot is moving, and so is the lock, in parts: later */
+};
+
+/*
+ * Of one operation at a node of a cluster; outlives the operation. What a node
+ * turned away is DIBS_UNAVAILABLE, has done nothing, and is not gone on with by
+ * the store.
+ */
+struct dibs__detour {
+    bool asking;                 /* another node said that this one is to be asked, though the slot is not here yet */
+    enum dibs__detour_kind kind; /* set where the node turned the operation away; zero before */
+    void *to;                    /* set with MOVED and ASK: what `redirected` returned */
+};
+
+/* A retraction that another node is to go on with. */
+struct dibs__stray {
+    const char *name, *token;
+    int64_t ends;      /* nothing of the token is left then */
+    int64_t not_after; /* in us of the server's clock; before, the retraction is not final; 0: it is */
+    bool asking;       /* as of the detour */
+    unsigned hops;     /* how often it went from node to node */
+};
+
+/* Called from any thread, with no lock of the store's held. */
+struct dibs__node_hooks {
+    void *context;
+
+    /* The other node has the slot now, or (ask) what this one lacks of it. host "": the host of this node. */
+    void *(*redirected)(void *context, bool ask, unsigned slot, const char *host, unsigned port);
+
+    /* What `redirected` returned is to go on with it. */
+    void (*strayed)(void *context, void *to, const struct dibs__stray *stray);
+};
+
+/* As force_unlock of store.h. */
+dibs_status dibs__redis_force_at(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
+                                 struct dibs__detour *detour, struct dibs__error *error);
+
+/* Slots from first to last, which a master has. host "": that of the server which said so. */
+struct dibs__slot_range {
+    unsigned first, last;
+    const char *host;
+    unsigned port;
+};
+
+/* What the node says of all slots; error: why it says nothing. */
+typedef void dibs__slots_fn(void *context, const struct dibs__slot_range *ranges, size_t count,
+                            const struct dibs__error *error);
+
+/* The scheduler's: false: there is no connection, and `told` is not called; else it is, once, on that thread. */
+bool dibs__redis_ask_slots(struct dibs__store *store, dibs__slots_fn *told, void *context);
+
+/* The same, on the calling thread, which connects if need be and waits until the deadline. */
+dibs_status dibs__redis_await_slots(struct dibs__store *store, int64_t deadline, dibs__slots_fn *told, void *context,
+                                    struct dibs__error *error);
+
+/* Whether a subscription stands which hears of grants. */
+bool dibs__redis_listens(struct dibs__store *store);
+
+/* A number for the server that renewals go to; 0: not known. That of the server that confirmed a lease last. */
+uint64_t dibs__redis_server(struct dibs__store *store);
+uint64_t dibs__redis_lease_server(const struct dibs__lease_memo *lease);
+
+/* The slot of a lease moved here with all that was in it: this server knows what the other one knew. */
+void dibs__redis_lease_came(struct dibs__store *store, struct dibs__lease_memo *lease);
+
+/* Whether an ask of the bid is in doubt. Then its token is to be concluded where that ask went. */
+bool dibs__redis_bid_is_in_doubt(const struct dibs__bid *bid);
+
+/* The server that said last who has the lock that the bid is for; 0: none did. */
+uint64_t dibs__redis_bid_server(const struct dibs__bid *bid);
+
+/* The bid, of which nothing is in doubt, goes on at this store. knows: its server has what the other one had. */
+void dibs__redis_bid_came(struct dibs__store *store, struct dibs__bid *bid, bool knows);
+
+/* Goes on with a retraction of another node. Any thread. */
+void dibs__redis_take_stray(struct dibs__store *store, const struct dibs__stray *stray);
+
+/* The scheduler's: gives away the retractions of which is_away says so, but those that are under way. */
+void dibs__redis_give_strays(struct dibs__store *store, bool (*is_away)(void *context, const char *name),
+                             void (*take)(void *context, const struct dibs__stray *stray), void *context);
 
 #endif

@@ -275,6 +275,8 @@ static bool make_parts(struct dibs__redis_store *store)
             return false;
         store->channels[store->channel_count] = channel;
     }
+    if (store->retractions && config->node)
+        dibs__retractions_of_node(store->retractions, store);
     return store->subscriber && store->retractions && store->background && make_sentinel(store);
 }
 
@@ -330,29 +332,25 @@ static dibs_status need_tls(struct dibs__access *access, struct dibs__error *err
     return access->tls ? DIBS_OK : error->status;
 }
 
-/* The URL of the configuration, with what it needs. On failure *out is empty. */
-static dibs_status take_url(struct dibs__url *out, const struct dibs__store_config *config, struct dibs__error *error)
-{
-    dibs_status status = dibs__url_parse(out, config->url, error);
-
-    if (status != DIBS_OK)
-        return status;
-    if (out->kind == DIBS__URL_CLUSTER)
-        status = dibs__error_set(error, DIBS_INVALID, "URL: Cluster is not supported by this version of dibs");
-    else if (out->tls)
-        status = need_tls(config->access, error);
-    if (status != DIBS_OK)
-        dibs__url_free(out);
-    return status;
-}
-
 dibs_status dibs__redis_open(struct dibs__store **out, const struct dibs__store_config *config,
                              struct dibs__error *error)
 {
     struct dibs__url url;
 
-    if (take_url(&url, config, error) != DIBS_OK)
+    return dibs__url_parse(&url, config->url, error) == DIBS_OK ? dibs__redis_open_at(out, &url, config, error)
+                                                                : error->status;
+}
+
+dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, const struct dibs__store_config *config,
+                                struct dibs__error *error)
+{
+    struct dibs__url url = *at;
+
+    memset(at, 0, sizeof *at);
+    if (url.tls && need_tls(config->access, error) != DIBS_OK) {
+        dibs__url_free(&url);
         return error->status;
+    }
     struct dibs__redis_store *store = store_new(&url);
     if (!store) {
         dibs__url_free(&url);

@@ -6,6 +6,7 @@
  *   redis_bid.c    what is known of a bid, and what the server says of its asks
  *   ask.c, release.c, query.c, force.c, renew.c, member.c: the operations of store.h
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
+ *   node.c         what a node of a cluster does beside: which slots are where, and operations that it turns away
  *   tracking.c     how the server tells that locks have changed
  *   codec.c, keys.c, push.c: the forms of what is sent and received
  *
@@ -22,6 +23,7 @@
 #include "redis/sentinel.h"
 #include "redis/subscriber.h"
 #include "store/redis/keys.h"
+#include "store/redis/redis.h"
 #include "store/redis/retractions.h"
 #include "store/redis/tracking.h"
 #include "store/store.h"
@@ -109,8 +111,13 @@ void dibs__redis_want_exclusive(struct dibs__redis_store *store);
  */
 void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status);
 
-/* Whether a command may be sent again: its connection broke, there is time, and it was not sent too often. */
-bool dibs__redis_once_more(struct dibs__redis_store *store, dibs_status status, int *resends, int64_t deadline);
+/*
+ * Whether a command may be sent again: its connection broke, there is time, it was not sent too often, and its node did
+ * not turn it away.
+ */
+struct dibs__lock_call;
+bool dibs__redis_once_more(struct dibs__redis_store *store, const struct dibs__lock_call *call, dibs_status status,
+                           int *resends, int64_t deadline);
 
 /*
  * Until when, on the server's clock in us, a command that is sent now on that
@@ -136,6 +143,7 @@ dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const
  */
 struct dibs__lock_call {
     struct dibs__request *request; /* NULL: nothing is under way */
+    struct dibs__detour *detour;   /* of a node of a cluster; else NULL */
     size_t channel;
     struct dibs__link_view view; /* of the connection that the call goes over */
     struct dibs__call call;
@@ -146,8 +154,8 @@ struct dibs__lock_call {
 /* The size of the largest struct that begins with a lock call, so that each can use the memory of another again. */
 #define DIBS__LOCK_CALL_MAX (sizeof(struct dibs__lock_call) + 256)
 
-/* A struct of that size that begins with a lock call, about that name. NULL: no memory. */
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name);
+/* A struct of that size that begins with a lock call, about that name. detour: as of the operation. NULL: no memory. */
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name, struct dibs__detour *detour);
 void dibs__lock_call_free(struct dibs__redis_store *store, void *call);
 void dibs__lock_calls_free(struct dibs__redis_store *store); /* what is kept for later calls */
 
@@ -177,7 +185,7 @@ dibs_status dibs__lock_call_check_slots(const struct dibs__redis_store *store, c
 dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__lock_call *call, int64_t deadline,
                                  struct dibs__error *error);
 
-/* As dibs__call_finish. Afterwards nothing is under way. */
+/* As dibs__call_finish. Afterwards nothing is under way. Where the node turned the call away: DIBS_UNAVAILABLE. */
 dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs__lock_call *call,
                                    struct dibs__exchange *exchange);
 
@@ -262,6 +270,18 @@ dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__rais
 
 dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                      struct dibs__error *error);
+
+/*
+ * node.c: whether a node of a cluster turned a command away, with that reply. Notes so in the detour, if there is one,
+ * and tells the cluster where the slot is.
+ */
+bool dibs__redis_turned_away(const struct dibs__redis_store *store, struct dibs__detour *detour,
+                             const redisReply *reply);
+
+static inline bool dibs__detour_is_taken(const struct dibs__detour *detour)
+{
+    return detour && detour->kind != DIBS__DETOUR_NONE;
+}
 
 /*
  * query.c: runs a call on a shared channel, again where its connection broke or

@@ -24,7 +24,7 @@ _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses 
  */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
 {
-    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name);
+    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name, release->begun.detour);
     bool alone = dibs__redis_confirms(store) || store->config.is_member || release->quiet;
     struct dibs__bid *next = alone ? NULL : release->next;
 
@@ -148,7 +148,7 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, releasing, &unknown, &decided, error);
-    } while (!decided && dibs__redis_once_more(store, status, &resends, release->deadline));
+    } while (!decided && dibs__redis_once_more(store, &releasing->call, status, &resends, release->deadline));
     return status;
 }
 
@@ -215,7 +215,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
         status = dibs__lock_call_no_memory(error);
     }
     dibs__redis_heard(store, status);
-    if (status != DIBS_OK && status != DIBS_NOT_HELD)
+    if (status != DIBS_OK && status != DIBS_NOT_HELD && !dibs__detour_is_taken(release->begun.detour))
         dibs__redis_retract(base, release->name, release->token, release->lease_ms);
     return status;
 }

@@ -194,11 +194,32 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
 
 static void on_renewed(void *arg, const redisReply *reply, const struct dibs__error *error);
 
+static bool write_script(const struct renewal_words *words, const struct dibs__link_view *view, bool asking,
+                         bool with_text)
+{
+    if (asking)
+        return dibs__script_words_apart(DIBS__SCRIPT_renew, &words->words);
+    dibs__script_words(DIBS__SCRIPT_renew, view, with_text, &words->words);
+    return true;
+}
+
+static bool submit(struct renewal_call *call, const struct renewal_words *words, const struct dibs__link_view *view,
+                   bool asking)
+{
+    const struct dibs__command command = {
+        .count = words->words.count, .words = words->words.words, .sizes = words->words.sizes, .asking = asking};
+
+    return dibs__channel_submit(call->renewal->store->background, view->serial, &command, on_renewed, call);
+}
+
 /* To be called after batch->proof was taken. */
 static dibs_status send_call(struct renewal_call *call, bool with_text)
 {
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__link_view view;
+
+    const struct dibs__detour *detour = item_of(call, 0)->detour;
+    bool asking = detour && detour->asking;
 
     if (!dibs__channel_view(store->background, &view))
         return DIBS_UNAVAILABLE;
@@ -209,10 +230,9 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     call->server = view.server;
     call->not_after = dibs__redis_not_after(store, &view, dibs__now(store->config.clock));
     write_words(words, call, &view);
-    dibs__script_words(DIBS__SCRIPT_renew, &view, with_text, &words->words);
-    const struct dibs__command command = {
-        .count = words->words.count, .words = words->words.words, .sizes = words->words.sizes};
-    bool sent = dibs__channel_submit(store->background, view.serial, &command, on_renewed, call);
+    bool sent = write_script(words, &view, asking, with_text) && submit(call, words, &view, asking);
+    if (asking)
+        dibs__script_words_end(&words->words);
     free(words);
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;
 }
@@ -248,7 +268,9 @@ static void end_one(struct renewal *renewal)
     free(renewal);
 }
 
-/* One lease may be why the server refuses the whole call: there is no right to its key, or the key is in another slot.
+/*
+ * One lease may be why the server refuses the whole call: there is no right to its key. At a node of a cluster they
+ * always go so, since each has a slot of its own.
  */
 static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 {
@@ -364,6 +386,9 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
+    } else if (dibs__redis_turned_away(renewal->store, item_of(call, 0)->detour, reply)) {
+        dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
+                        renewal->store->endpoint.url.shown, reply->str);
     } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
         if (take_results(call, reply, server_us))
             begin_call(renewal, call->first, call->count, true);
@@ -397,7 +422,10 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     renewal->store = store;
     renewal->batch = batch;
     renewal->calls = 1;
-    begin_call(renewal, 0, batch->count, false);
+    if (store->config.node)
+        send_one_by_one(renewal, 0, batch->count);
+    else
+        begin_call(renewal, 0, batch->count, false);
     end_one(renewal);
 }
 

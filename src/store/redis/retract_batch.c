@@ -6,6 +6,7 @@
 #include "redis/call.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
+#include "store/redis/redis_store.h"
 
 bool dibs__retract_batch_takes_both(const struct dibs__retraction *a, const struct dibs__retraction *b)
 {
@@ -24,7 +25,8 @@ static struct dibs__retract_end confirmed(const struct dibs__retract_batch *batc
     if (batch->settled || (not_after > 0 && server_us > not_after))
         return (struct dibs__retract_end){.ending = DIBS__RETRACT_CONFIRMED};
     if (not_after > 0)
-        return (struct dibs__retract_end){DIBS__RETRACT_AFTER, (not_after - server_us) / 1000 + 1};
+        return (struct dibs__retract_end){.ending = DIBS__RETRACT_AFTER,
+                                          .pause_ms = (not_after - server_us) / 1000 + 1};
     return (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
 }
 
@@ -55,12 +57,35 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
     }
 }
 
+/*
+ * The only entry of a batch was turned away. What may still be under way to this
+ * node is settled as far as the batch was: the node turns that away, too. A
+ * node that was asked though the slot is not there yet may have been so in vain:
+ * the slot's own is to say so again.
+ */
+static void take_detour(struct dibs__retract_batch *batch, const struct dibs__detour *detour)
+{
+    struct dibs__retraction *entry = batch->entries[0];
+
+    DIBS__REQUIRE(batch->count == 1);
+    batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
+    if (!detour->to)
+        return;
+    batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_ELSEWHERE, .detour = *detour};
+    if (batch->settled)
+        entry->route.not_after = 0;
+}
+
 static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct dibs__retract_batch *batch = arg;
+    struct dibs__detour detour;
 
     (void)error;
-    take_answer(batch, reply);
+    if (reply && batch->node && dibs__redis_turned_away(batch->node, &detour, reply))
+        take_detour(batch, &detour);
+    else
+        take_answer(batch, reply);
     batch->on_ended(batch, true);
 }
 
@@ -120,6 +145,22 @@ static void send_untracked(struct dibs__channel *channel, const struct dibs__lin
                              NULL, NULL);
 }
 
+/* The node is asked though the slot is not there yet. */
+static bool send_apart(struct dibs__retract_batch *batch, struct dibs__channel *channel,
+                       const struct dibs__link_view *view, const struct dibs__words *words)
+{
+    bool sent = false;
+
+    if (dibs__script_words_apart(DIBS__SCRIPT_retract, words))
+        sent = dibs__channel_submit(
+            channel, view->serial,
+            &(struct dibs__command){
+                .count = words->count, .words = words->words, .sizes = words->sizes, .asking = true},
+            on_retracted, batch);
+    dibs__script_words_end(words);
+    return sent;
+}
+
 /* The answer may come, and end the batch, before this returns true. */
 static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__channel *channel,
                             const struct dibs__link_view *view)
@@ -132,6 +173,8 @@ static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__chan
     dibs__words_begin(&words, &key_count, batch->count * DIBS__KEYS);
     if (!write_words(batch, &words))
         return false;
+    if (batch->entries[0]->asking)
+        return send_apart(batch, channel, view, &words);
     dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, &words);
     send_untracked(channel, view);
     return dibs__channel_submit(channel, view->serial,

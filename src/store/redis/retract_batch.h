@@ -6,6 +6,7 @@
 #define DIBS_STORE_REDIS_RETRACT_BATCH_H
 
 #include "base/backoff.h"
+#include "store/redis/redis.h"
 #include "store/redis/retractions.h"
 
 #define DIBS__RETRACT_BATCH_MAX 64 /* tokens in one command */
@@ -18,6 +19,8 @@ struct dibs__retraction {
     int64_t due;                   /* its list's; DIBS__NEVER: when there is another connection */
     struct dibs__backoff backoff;  /* its list's */
     bool alone;                    /* its list's or batch's; a batch that it was in was refused */
+    bool asking;                   /* read-only once listed; as of struct dibs__detour */
+    unsigned hops;                 /* read-only once listed; from node to node of a cluster */
     bool with_text;                /* its list's or batch's; the server has lost the script */
     const char *name;              /* read-only after dibs__retractions_add; behind the token, as is its text */
     char token[];                  /* read-only after dibs__retractions_add */
@@ -30,11 +33,13 @@ enum dibs__retract_ending {
     DIBS__RETRACT_LATER,        /* to be sent again after a pause, longer each time */
     DIBS__RETRACT_AFTER,        /* to be sent again after pause_ms */
     DIBS__RETRACT_DISCONNECTED, /* to be sent again when there is another connection */
+    DIBS__RETRACT_ELSEWHERE,    /* to be sent by another node of the cluster */
 };
 
 struct dibs__retract_end {
     enum dibs__retract_ending ending;
     int64_t pause_ms;
+    struct dibs__detour detour; /* elsewhere */
 };
 
 /*
@@ -43,9 +48,10 @@ struct dibs__retract_end {
  * has more than one command under way.
  */
 struct dibs__retract_batch {
-    const char *key_prefix;           /* read-only */
-    struct dibs__channel *background; /* the owner's */
-    struct dibs__buffer *text;        /* the scheduler thread's; for the words of the command that it builds */
+    const char *key_prefix;               /* read-only */
+    const struct dibs__redis_store *node; /* read-only; of a cluster; else NULL */
+    struct dibs__channel *background;     /* the owner's */
+    struct dibs__buffer *text;            /* the scheduler thread's; for the words of the command that it builds */
     bool settled; /* the owner's: where the answer comes, nothing of the asks can arrive behind it */
     size_t count; /* the owner's */
     struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX]; /* the owner's */

@@ -10,12 +10,14 @@
 #include <string.h>
 
 #include "redis/buffer.h"
+#include "store/redis/redis_store.h"
 #include "store/redis/retract_batch.h"
 
 #define AGAIN_FIRST_MS 20
 #define AGAIN_LAST_MS 5000
 #define TOGETHER_MS 10 /* what falls due within this time is worked off together */
 #define BATCHES 4      /* commands under way: with their size, what a renewal may have to wait behind */
+#define HOPS_AT_ONCE 3 /* so often an entry goes on from node to node of a cluster without a pause */
 #define SLACK_MS 1000  /* between the server's clock and ours, while a lease runs out */
 
 struct list {
@@ -36,6 +38,7 @@ struct dibs__retractions {
     uint64_t background_serial;                  /* the scheduler thread's */
     struct dibs__buffer text;                    /* the scheduler thread's */
     const struct dibs__clock *clock;             /* read-only */
+    const struct dibs__redis_store *node;        /* read-only after of_node; NULL: the server is no node of a cluster */
     uint32_t command_timeout_ms;                 /* read-only */
     void (*wake)(void *context);                 /* read-only */
     void *context;                               /* read-only */
@@ -155,6 +158,21 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
     return batch;
 }
 
+/* Not under the mutex: the other node has one of the same class. */
+static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry,
+                      const struct dibs__detour *detour) DIBS__EXCLUDES(retractions_mutex)
+{
+    const struct dibs__node_hooks *hooks = all->node->config.node;
+    struct dibs__stray stray = {.name = entry->name,
+                                .token = entry->token,
+                                .ends = entry->ends,
+                                .not_after = entry->route.not_after,
+                                .asking = detour->kind == DIBS__DETOUR_ASK,
+                                .hops = entry->hops};
+
+    hooks->strayed(hooks->context, detour->to, &stray);
+}
+
 static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
     DIBS__REQUIRES(retractions_mutex)
 {
@@ -162,6 +180,7 @@ static void end_one(struct dibs__retractions *all, struct dibs__retraction *entr
 
     switch (end->ending) {
     case DIBS__RETRACT_CONFIRMED:
+    case DIBS__RETRACT_ELSEWHERE:
         drop(all, entry);
         break;
     case DIBS__RETRACT_AT_ONCE:
@@ -183,6 +202,9 @@ static void on_ended(struct dibs__retract_batch *batch, bool answered)
 {
     struct dibs__retractions *all = batch->context;
 
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->ends[i].ending == DIBS__RETRACT_ELSEWHERE)
+            give_away(all, batch->entries[i], &batch->ends[i].detour);
     retractions_mutex_lock(&all->mutex);
     for (size_t i = 0; i < batch->count; i++)
         end_one(all, batch->entries[i], &batch->ends[i]);
@@ -253,9 +275,19 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     entry->route = *route;
     entry->ends = dibs__after_ms(dibs__now(all->clock), all->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
     entry->backoff.first_ms = AGAIN_FIRST_MS;
+    entry->alone = all->node != NULL;
     memcpy(entry->token, token, token_size);
     entry->name = memcpy(entry->token + token_size, name, name_size);
     return entry;
+}
+
+static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry)
+{
+    retractions_mutex_lock(&all->mutex);
+    append(&all->ready, entry);
+    atomic_fetch_add(&all->count, 1);
+    retractions_mutex_unlock(&all->mutex);
+    all->wake(all->context);
 }
 
 void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
@@ -263,13 +295,68 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
 {
     struct dibs__retraction *entry = new_entry(all, name, token, lease_ms, route);
 
+    if (entry)
+        enlist(all, entry);
+}
+
+void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__stray *stray)
+{
+    const struct dibs__route route = {.channel = NULL, .not_after = stray->not_after};
+    struct dibs__retraction *entry = new_entry(all, stray->name, stray->token, 0, &route);
+
     if (!entry)
         return;
+    entry->ends = stray->ends;
+    entry->asking = stray->asking;
+    entry->hops = stray->hops + 1;
+    if (entry->hops <= HOPS_AT_ONCE) {
+        enlist(all, entry);
+        return;
+    }
+    int64_t due = dibs__after_ms(dibs__now(all->clock), dibs__backoff_next(&entry->backoff, AGAIN_LAST_MS));
     retractions_mutex_lock(&all->mutex);
-    append(&all->ready, entry);
+    put_off(all, entry, due);
     atomic_fetch_add(&all->count, 1);
     retractions_mutex_unlock(&all->mutex);
     all->wake(all->context);
+}
+
+/* Moves those of the list of which is_away says so to another list. */
+static void sort_out(struct list *list, struct list *away, bool (*is_away)(void *context, const char *name),
+                     void *context)
+{
+    struct list all = *list;
+
+    if (!all.first)
+        return;
+    clear(list);
+    while (all.first) {
+        struct dibs__retraction *entry = take_first(&all);
+        append(is_away(context, entry->name) ? away : list, entry);
+    }
+}
+
+void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void *context, const char *name),
+                            void (*take)(void *context, const struct dibs__stray *stray), void *context)
+{
+    struct list away;
+
+    clear(&away);
+    retractions_mutex_lock(&all->mutex);
+    sort_out(&all->ready, &away, is_away, context);
+    sort_out(&all->later, &away, is_away, context);
+    retractions_mutex_unlock(&all->mutex);
+    while (away.first) {
+        struct dibs__retraction *entry = take_first(&away);
+        take(context, &(struct dibs__stray){.name = entry->name,
+                                            .token = entry->token,
+                                            .ends = entry->ends,
+                                            .not_after = entry->route.not_after,
+                                            .hops = entry->hops});
+        retractions_mutex_lock(&all->mutex);
+        drop(all, entry);
+        retractions_mutex_unlock(&all->mutex);
+    }
 }
 
 /* ----------------------------------------------------------------- lifecycle */
@@ -299,6 +386,13 @@ struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const st
     all->wake = wake;
     all->context = context;
     return all;
+}
+
+void dibs__retractions_of_node(struct dibs__retractions *all, const struct dibs__redis_store *store)
+{
+    all->node = store;
+    for (size_t i = 0; i < BATCHES; i++)
+        all->batches[i].node = store;
 }
 
 void dibs__retractions_free(struct dibs__retractions *all)

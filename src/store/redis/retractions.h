@@ -24,11 +24,17 @@ struct dibs__route {
 };
 
 struct dibs__retractions;
+struct dibs__stray;
+struct dibs__redis_store;
 
 /* wake(context) is called, from any thread, when there is something new to do. NULL: no memory. */
 struct dibs__retractions *dibs__retractions_new(const char *key_prefix, const struct dibs__clock *clock,
                                                 uint32_t command_timeout_ms, void (*wake)(void *context),
                                                 void *context);
+
+/* At once after new: they are those of a node of a cluster, which go each by itself, since each has a slot of its own.
+ */
+void dibs__retractions_of_node(struct dibs__retractions *retractions, const struct dibs__redis_store *store);
 void dibs__retractions_free(struct dibs__retractions *retractions); /* its channels are freed already */
 
 /*
@@ -38,6 +44,11 @@ void dibs__retractions_free(struct dibs__retractions *retractions); /* its chann
  */
 void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
                            uint32_t lease_ms, const struct dibs__route *route);
+
+/* As dibs__redis_take_stray and dibs__redis_give_strays. */
+void dibs__retractions_take(struct dibs__retractions *retractions, const struct dibs__stray *stray);
+void dibs__retractions_give(struct dibs__retractions *retractions, bool (*is_away)(void *context, const char *name),
+                            void (*take)(void *context, const struct dibs__stray *stray), void *context);
 
 size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
 

@@ -1,0 +1,26 @@
+-- Put before another script, behind `local more = N`, where a node of a cluster is taking over the slot of the lock
+-- (dibs__script_apart). Such a node refuses a call of several KEYS of which one does not exist, and also a command of several
+-- keys in a script. So the call names one key; the N others stand in ARGV before the rest, and what would be one command
+-- about several keys is done key by key.
+
+local KEYS, ARGV = {KEYS[1], unpack(ARGV, 1, more)}, {unpack(ARGV, more + 1)}
+
+local function apart(call)
+  return function(name, ...)
+    local result = name == 'EXISTS' and 0 or {}
+    if name ~= 'EXISTS' and name ~= 'MGET' then
+      return call(name, ...)
+    end
+    for i, key in ipairs({...}) do
+      if name == 'EXISTS' then
+        result = result + call(name, key)
+      else
+        local value = redis.pcall('GET', key)
+        result[i] = type(value) == 'string' and value
+      end
+    end
+    return result
+  end
+end
+
+local redis = setmetatable({call = apart(redis.call), pcall = apart(redis.pcall)}, {__index = redis})

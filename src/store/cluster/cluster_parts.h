@@ -1,0 +1,203 @@
+/*
+ * What the files of the store on a cluster share, and nobody else includes:
+ *
+ *     cluster_store.c  opening, closing, and the scheduler's part
+ *     nodes.c          the nodes: a store for each that is in use
+ *     map.c            which node has which slot, and when to ask for that
+ *     trip.c           the way of one operation, from node to node where it is turned away
+ *     operations.c     the operations of store.h that a thread waits for
+ *     renewals.c       batches, divided among the nodes
+ *     hearing.c        what the nodes tell: grants, changes, whether they can be reached
+ *
+ * Lock discipline: `mutex` guards what the nodes are and which are opened. It is
+ * not held while a node is asked anything, but while one is opened, which only
+ * takes memory. `reach_mutex` makes one thing of a change of `down` and of
+ * telling the listener.
+ *
+ * The stores of the nodes. A node is opened by the first who needs it, and closed
+ * by the scheduler's thread, when the map does not name it and nobody uses it.
+ * `users` counts those who do: operations under way, bids that the node may know
+ * of, batches. A node that is closed has NODE_CLOSED there, so nobody can begin
+ * to use it but who opens it. Places of nodes that are closed, and that the map
+ * does not name, are used again.
+ */
+#ifndef DIBS_STORE_CLUSTER_PARTS_H
+#define DIBS_STORE_CLUSTER_PARTS_H
+
+#include "base/backoff.h"
+#include "base/mutex.h"
+#include "redis/slot.h"
+#include "redis/url.h"
+#include "store/redis/redis.h"
+
+#define DIBS__NODES_MAX 128
+#define DIBS__NO_NODE 255 /* of a slot that nobody has, as far as is known */
+#define DIBS__NODE_CLOSED (-1)
+#define DIBS__MAP_MS 15000    /* so often the map is asked for in any case, more or less */
+#define DIBS__MAP_FIRST_MS 20 /* the first pause before the map is asked for again */
+
+_Static_assert(DIBS__NODES_MAX <= DIBS__NO_NODE, "a node's place fits into a byte");
+
+DIBS__MUTEX_CLASS(dibs__cluster_mutex);
+DIBS__MUTEX_CLASS(dibs__cluster_reach_mutex);
+
+struct dibs__cluster;
+
+struct dibs__node {
+    struct dibs__cluster *cluster;                    /* read-only */
+    unsigned place;                                   /* read-only; in the table */
+    struct dibs__node_hooks hooks;                    /* read-only */
+    char *host DIBS__GUARDED_BY(dibs__cluster_mutex); /* NULL: the place is free */
+    unsigned port DIBS__GUARDED_BY(dibs__cluster_mutex);
+    struct dibs__store *member;  /* read-only while the node is open */
+    atomic_int users;            /* atomic; or DIBS__NODE_CLOSED */
+    atomic_bool in_map;          /* atomic; the map names it */
+    atomic_bool down;            /* atomic; it can't be reached */
+    atomic_uint_fast64_t server; /* atomic; as dibs__redis_server; 0: not known */
+    bool watching;               /* the scheduler thread's; the node tells of changes */
+    size_t fd_count;             /* the scheduler thread's; of the last interest; 0: it was not open */
+    int64_t idle_since;          /* the scheduler thread's; not in the map, and not used; 0: it is */
+};
+
+struct dibs__cluster {
+    struct dibs__store store;         /* read-only after open */
+    struct dibs__store_config config; /* read-only after open */
+    struct dibs__url url;             /* read-only after open */
+    char *key_prefix;                 /* read-only after open */
+    unsigned seeds;                   /* read-only after open; the first nodes, which the URL names */
+    struct dibs__mutex mutex;
+    struct dibs__error open_error DIBS__GUARDED_BY(dibs__cluster_mutex); /* why a node could not be opened */
+    struct dibs__node nodes[DIBS__NODES_MAX];                            /* each has its own guards */
+    atomic_uint node_count; /* atomic; changed under mutex; places that were ever taken */
+
+    _Atomic unsigned char owners[DIBS__SLOTS]; /* atomic; the places of the nodes that have the slots */
+    atomic_bool mapped;                        /* atomic; some node has told who has the slots */
+    atomic_bool map_wanted;                    /* atomic; the map may be wrong: it is to be asked for soon */
+    atomic_bool map_changed;                   /* atomic; slots have other owners, which is to be told */
+    bool map_asked;                            /* the scheduler thread's; a node is being asked */
+    int64_t map_at;                            /* the scheduler thread's; not to be asked for before */
+    int64_t map_due;                           /* the scheduler thread's; to be asked for then in any case */
+    struct dibs__backoff map_backoff;          /* the scheduler thread's */
+    unsigned map_turn;                         /* the scheduler thread's; the place of the node to be asked next */
+    int64_t tidy_at;                           /* the scheduler thread's; when to look for nodes to be closed */
+
+    struct dibs__mutex reach_mutex;
+    atomic_bool down;    /* written under reach_mutex; the listener was told so */
+    atomic_int unserved; /* atomic; a slot that was asked for, and that nobody has; -1: none */
+};
+
+static inline struct dibs__cluster *dibs__cluster_of(struct dibs__store *store)
+{
+    return (struct dibs__cluster *)store;
+}
+
+/* -------------------------------------------------------------------- nodes.c */
+
+/* The node of that address, which gets a place if it has none. NULL: no memory, or no place. */
+struct dibs__node *dibs__node_at(struct dibs__cluster *cluster, const char *host, unsigned port);
+
+/* Begins to use the node; opens it if it is closed. False: no memory, or the node is no more. */
+bool dibs__node_use(struct dibs__node *node);
+void dibs__node_unuse(struct dibs__node *node);
+
+/* The scheduler's: whether the node is open. It stays so until the scheduler's thread closes it. */
+static inline bool dibs__node_is_open(const struct dibs__node *node)
+{
+    return atomic_load_explicit(&node->users, memory_order_acquire) != DIBS__NODE_CLOSED;
+}
+
+/* The scheduler's. False: somebody uses it. */
+bool dibs__node_close(struct dibs__node *node);
+
+/* At the end of all: closes what is open, and frees. */
+void dibs__nodes_free(struct dibs__cluster *cluster);
+
+/* ---------------------------------------------------------------------- map.c */
+
+unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name);
+
+/* The node that has the slot, in use. NULL: none is known, or it can't be opened. Never blocks. */
+struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot);
+
+/* A node said that the slot is at that other one. */
+void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node);
+
+/* The map may be wrong. Any thread. */
+void dibs__map_want(struct dibs__cluster *cluster);
+
+/* Asks the nodes of the URL in turn, on the calling thread, until one answers. A status of dibs_open. */
+dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, struct dibs__error *error);
+
+/* The scheduler's: until when at the latest; asks if it is time. */
+int64_t dibs__map_deadline(const struct dibs__cluster *cluster);
+void dibs__map_attend(struct dibs__cluster *cluster, int64_t now);
+
+/* --------------------------------------------------------------------- trip.c */
+
+/* Of one operation. What is begun has it on the heap. */
+struct dibs__trip {
+    struct dibs__detour detour; /* the first member: what is begun points to it */
+    struct dibs__node *node;    /* that is asked; in use */
+    unsigned slot;
+    unsigned hops;
+    struct dibs__backoff backoff;
+};
+
+/* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun. */
+struct dibs__trip *dibs__trip_new(struct dibs__cluster *cluster, const char *name);
+
+/* The trip that was begun, or one that begins in `here`. *trip NULL on failure. */
+dibs_status dibs__trip_take(struct dibs__cluster *cluster, struct dibs__begun *begun, struct dibs__trip *here,
+                            const char *name, int64_t deadline, struct dibs__trip **trip, struct dibs__error *error);
+
+/*
+ * The operation is DIBS_UNAVAILABLE. True: it is to be repeated, at trip->node.
+ * may_pause: it may be waited for that a slot has moved.
+ */
+bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool may_pause);
+
+/* Frees a trip that is not `here`. */
+void dibs__trip_end(struct dibs__cluster *cluster, struct dibs__trip *trip, const struct dibs__trip *here,
+                    dibs_status status);
+
+/* --------------------------------------------------------------- operations.c */
+
+void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
+dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                                     struct dibs__error *error);
+void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
+void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release);
+dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__release *release,
+                                         struct dibs__error *error);
+void dibs__cluster_query_begin(struct dibs__store *base, struct dibs__query *query);
+dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                       struct dibs__error *error);
+bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
+void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until);
+void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms);
+dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                       struct dibs__error *error);
+uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
+
+/* ----------------------------------------------------------------- renewals.c */
+
+void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch);
+void dibs__cluster_watch(struct dibs__store *base, struct dibs__batch *batch);
+bool dibs__cluster_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease);
+
+/* Whether that is the server of a master that the map names. */
+bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t server);
+
+/* ------------------------------------------------------------------ hearing.c */
+
+/* What the store of the node tells, and to whom. */
+struct dibs__listener dibs__node_listener(struct dibs__node *node);
+struct dibs__node_hooks dibs__node_hooks_of(struct dibs__node *node);
+
+/* Whether the cluster can be reached may be another matter now. */
+void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail);
+
+/* A retraction for the node that has its slot. context: the cluster. */
+void dibs__cluster_take_stray(void *context, const struct dibs__stray *stray);
+
+#endif

@@ -1,0 +1,308 @@
+/* The store on a cluster: its opening and closing, and the scheduler's part. See cluster_parts.h. */
+#include "store/cluster/cluster.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "store/cluster/cluster_parts.h"
+
+#define TIDY_MS 1000 /* so often it is looked for nodes that are not needed any more */
+#define IDLE_MS 5000 /* for so long a node is not needed before it is closed */
+
+/* ------------------------------------------------------------ the scheduler */
+
+static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *deadline)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    unsigned count = atomic_load(&cluster->node_count);
+    size_t used = 0;
+    int64_t until;
+
+    *deadline = dibs__map_deadline(cluster);
+    *deadline = cluster->tidy_at < *deadline ? cluster->tidy_at : *deadline;
+    for (unsigned i = 0; i < count; i++) {
+        struct dibs__node *node = &cluster->nodes[i];
+        node->fd_count = 0;
+        if (!dibs__node_is_open(node))
+            continue;
+        node->fd_count = node->member->ops->interest(node->member, fds + used, &until);
+        used += node->fd_count;
+        *deadline = until < *deadline ? until : *deadline;
+    }
+    return used;
+}
+
+/* A retraction whose slot another node has now. context: the node that was to send it. */
+static bool is_away(void *context, const char *name)
+{
+    const struct dibs__node *node = context;
+    unsigned char owner = atomic_load(&node->cluster->owners[dibs__cluster_slot(node->cluster, name)]);
+
+    return owner != node->place && owner != DIBS__NO_NODE;
+}
+
+struct giving {
+    struct dibs__node *from;
+};
+
+static bool is_away_from(void *context, const char *name)
+{
+    return is_away(((const struct giving *)context)->from, name);
+}
+
+static void take(void *context, const struct dibs__stray *stray)
+{
+    dibs__cluster_take_stray(((const struct giving *)context)->from->cluster, stray);
+}
+
+/* Retractions follow their slots. What is under way to a node comes back, and follows then. */
+static void give_strays(struct dibs__node *node)
+{
+    struct giving giving = {node};
+
+    if (node->member->ops->unconfirmed(node->member) > 0)
+        dibs__redis_give_strays(node->member, is_away_from, take, &giving);
+}
+
+/* A node that the map does not name is closed when it was not needed for a while. True: there is such a node. */
+static bool retire(struct dibs__node *node, int64_t now)
+{
+    if (!dibs__node_is_open(node) || atomic_load(&node->in_map) || !atomic_load(&node->cluster->mapped)) {
+        node->idle_since = 0;
+        return false;
+    }
+    give_strays(node);
+    bool used = atomic_load(&node->users) > 0 || node->member->ops->unconfirmed(node->member) > 0;
+    if (used || node->idle_since == 0)
+        node->idle_since = now;
+    return used || now < dibs__after_ms(node->idle_since, IDLE_MS) || !dibs__node_close(node);
+}
+
+static void tidy(struct dibs__cluster *cluster, int64_t now)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool again = false;
+
+    if (now < cluster->tidy_at)
+        return;
+    for (unsigned i = 0; i < count; i++)
+        again = retire(&cluster->nodes[i], now) || again;
+    cluster->tidy_at = again ? dibs__after_ms(now, TIDY_MS) : DIBS__NEVER;
+}
+
+/* Slots have other owners: whoever waits is to queue there, and leases are looked at. */
+static void tell_of_changes(struct dibs__cluster *cluster)
+{
+    const struct dibs__listener *listener = &cluster->config.listener;
+    unsigned count = atomic_load(&cluster->node_count);
+
+    if (cluster->map_asked || atomic_load(&cluster->map_wanted) || !atomic_exchange(&cluster->map_changed, false))
+        return;
+    for (unsigned i = 0; i < count; i++)
+        if (dibs__node_is_open(&cluster->nodes[i]))
+            give_strays(&cluster->nodes[i]);
+    listener->ask_again(listener->context);
+    listener->forgetful(listener->context);
+}
+
+static void attend(struct dibs__store *base, const struct pollfd *fds, size_t fd_count)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    unsigned count = atomic_load(&cluster->node_count);
+    size_t used = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct dibs__node *node = &cluster->nodes[i];
+        if (node->fd_count == 0)
+            continue;
+        node->member->ops->attend(node->member, fds + used, node->fd_count);
+        used += node->fd_count;
+    }
+    DIBS__REQUIRE(used == fd_count);
+    (void)fd_count;
+    int64_t now = dibs__now(cluster->config.clock);
+    dibs__map_attend(cluster, now);
+    tell_of_changes(cluster);
+    tidy(cluster, now);
+}
+
+static size_t unconfirmed(struct dibs__store *base)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    unsigned count = atomic_load(&cluster->node_count);
+    size_t sum = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct dibs__node *node = &cluster->nodes[i];
+        if (!dibs__node_is_open(node) || !dibs__node_use(node))
+            continue;
+        sum += node->member->ops->unconfirmed(node->member);
+        dibs__node_unuse(node);
+    }
+    return sum;
+}
+
+/* --------------------------------------------------------------- open, close */
+
+static void close_cluster(struct dibs__store *base)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+
+    dibs__nodes_free(cluster);
+    dibs__mutex_destroy(&cluster->reach_mutex);
+    dibs__mutex_destroy(&cluster->mutex);
+    dibs__url_free(&cluster->url);
+    free(cluster->key_prefix);
+    free((char *)cluster->config.client_name);
+    free((char *)cluster->config.runtime_id);
+    free(cluster);
+}
+
+/* Where there are several hosts, one that fails is passed over. */
+static dibs_status connect_begin(struct dibs__store *base, struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__node *node = &cluster->nodes[0];
+
+    if (!dibs__node_use(node))
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
+    dibs_status status = node->member->ops->connect_begin(node->member, error);
+    dibs__node_unuse(node);
+    return cluster->seeds > 1 ? DIBS_OK : status;
+}
+
+static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    int64_t now = dibs__now(cluster->config.clock);
+
+    return dibs__map_fetch(cluster, dibs__after_ms(now, cluster->config.connect_timeout_ms), error);
+}
+
+static const struct dibs__store_ops cluster_ops = {
+    .connect_begin = connect_begin,
+    .connect_finish = connect_finish,
+    .ask_begin = dibs__cluster_ask_begin,
+    .ask_finish = dibs__cluster_ask_finish,
+    .conclude = dibs__cluster_conclude,
+    .release_begin = dibs__cluster_release_begin,
+    .release_finish = dibs__cluster_release_finish,
+    .query_begin = dibs__cluster_query_begin,
+    .query_finish = dibs__cluster_query_finish,
+    .await = dibs__cluster_await,
+    .listen = dibs__cluster_listen,
+    .retract = dibs__cluster_retract,
+    .force_unlock = dibs__cluster_force_unlock,
+    .renew = dibs__cluster_renew,
+    .watch = dibs__cluster_watch,
+    .tell_when_free = dibs__cluster_tell_when_free,
+    .is_unproven = dibs__cluster_is_unproven,
+    .interest = interest,
+    .attend = attend,
+    .unconfirmed = unconfirmed,
+    .close = close_cluster,
+};
+
+/* Takes over the URL. NULL: no memory, and the URL is still the caller's. */
+static struct dibs__cluster *cluster_new(struct dibs__url *url)
+{
+    struct dibs__cluster *cluster = calloc(1, sizeof *cluster);
+
+    if (!cluster)
+        return NULL;
+    if (dibs__mutex_init(&cluster->mutex) != 0)
+        goto no_mutex;
+    if (dibs__mutex_init(&cluster->reach_mutex) != 0)
+        goto no_reach_mutex;
+    cluster->url = *url;
+    memset(url, 0, sizeof *url);
+    for (unsigned i = 0; i < DIBS__NODES_MAX; i++) {
+        struct dibs__node *node = &cluster->nodes[i];
+        node->cluster = cluster;
+        node->place = i;
+        node->hooks = dibs__node_hooks_of(node);
+        atomic_init(&node->users, DIBS__NODE_CLOSED);
+    }
+    for (unsigned i = 0; i < DIBS__SLOTS; i++)
+        atomic_init(&cluster->owners[i], DIBS__NO_NODE);
+    atomic_init(&cluster->unserved, -1);
+    cluster->map_backoff.first_ms = DIBS__MAP_FIRST_MS;
+    return cluster;
+no_reach_mutex:
+    dibs__mutex_destroy(&cluster->mutex);
+no_mutex:
+    free(cluster);
+    return NULL;
+}
+
+/* The nodes are opened later, when these may be gone. */
+static bool copy_config(struct dibs__cluster *cluster, const struct dibs__store_config *config)
+{
+    int64_t now = dibs__now(config->clock);
+
+    cluster->config = *config;
+    cluster->config.client_name = strdup(config->client_name);
+    cluster->config.runtime_id = strdup(config->runtime_id);
+    cluster->config.key_prefix = cluster->key_prefix = strdup(config->key_prefix);
+    cluster->map_at = dibs__after_ms(now, config->connect_timeout_ms);
+    cluster->map_due = dibs__after_ms(now, DIBS__MAP_MS);
+    cluster->tidy_at = DIBS__NEVER;
+    return cluster->config.client_name && cluster->config.runtime_id && cluster->key_prefix;
+}
+
+static dibs_status no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for the store");
+}
+
+/* The hosts of the URL get the first places. The first is opened, so that it is known how much is to be polled for. */
+static dibs_status add_hosts(struct dibs__cluster *cluster, struct dibs__error *error)
+{
+    for (size_t i = 0; i < cluster->url.host_count; i++)
+        if (!dibs__node_at(cluster, cluster->url.hosts[i].name, cluster->url.hosts[i].port))
+            return no_memory(error);
+    cluster->seeds = atomic_load(&cluster->node_count);
+    if (!dibs__node_use(&cluster->nodes[0])) {
+        dibs__cluster_mutex_lock(&cluster->mutex);
+        *error = cluster->open_error;
+        dibs__cluster_mutex_unlock(&cluster->mutex);
+        return error->status;
+    }
+    cluster->store = (struct dibs__store){&cluster_ops, DIBS__NODES_MAX * cluster->nodes[0].member->fd_max};
+    dibs__node_unuse(&cluster->nodes[0]);
+    return DIBS_OK;
+}
+
+bool dibs__cluster_is_url(const char *url)
+{
+    return strncasecmp(url, "redis-cluster://", 16) == 0 || strncasecmp(url, "rediss-cluster://", 17) == 0;
+}
+
+dibs_status dibs__cluster_open(struct dibs__store **out, const struct dibs__store_config *config,
+                               struct dibs__error *error)
+{
+    struct dibs__url url;
+
+    if (dibs__url_parse(&url, config->url, error) != DIBS_OK)
+        return error->status;
+    struct dibs__cluster *cluster = cluster_new(&url);
+    if (!cluster) {
+        dibs__url_free(&url);
+        return no_memory(error);
+    }
+    if (!copy_config(cluster, config)) {
+        no_memory(error);
+        goto fail;
+    }
+    if (add_hosts(cluster, error) != DIBS_OK)
+        goto fail;
+    if (!config->connect_later &&
+        (connect_begin(&cluster->store, error) != DIBS_OK || connect_finish(&cluster->store, error) != DIBS_OK))
+        goto fail;
+    *out = &cluster->store;
+    return DIBS_OK;
+fail:
+    close_cluster(&cluster->store);
+    return error->status;
+}

@@ -1,0 +1,187 @@
+/* What the nodes tell: grants, changes, where slots are, and whether they can be reached. */
+#include "store/cluster/cluster_parts.h"
+
+/* ------------------------------------------------------------------------ passed on */
+
+static const struct dibs__listener *listener_of(const struct dibs__node *node)
+{
+    return &node->cluster->config.listener;
+}
+
+static void on_wake(void *context)
+{
+    const struct dibs__listener *listener = listener_of(context);
+
+    listener->wake(listener->context);
+}
+
+static void on_wake_by(void *context, int64_t when)
+{
+    const struct dibs__listener *listener = listener_of(context);
+
+    listener->wake_by(listener->context, when);
+}
+
+static void on_ask_again(void *context)
+{
+    const struct dibs__listener *listener = listener_of(context);
+
+    listener->ask_again(listener->context);
+}
+
+static void on_changed(void *context, const char *name)
+{
+    const struct dibs__listener *listener = listener_of(context);
+
+    listener->changed(listener->context, name);
+}
+
+/*
+ * What is published at one node of a cluster is heard at all. So a grant that
+ * nobody waits for any more may be one that was told before by another node:
+ * only the node that has the lock gives it back.
+ */
+static bool on_granted(void *context, const struct dibs__grant *grant)
+{
+    const struct dibs__node *node = context;
+    const struct dibs__cluster *cluster = node->cluster;
+    const struct dibs__listener *listener = listener_of(node);
+
+    return listener->granted(listener->context, grant) ||
+           atomic_load(&cluster->owners[dibs__cluster_slot(cluster, grant->name)]) != node->place;
+}
+
+/* Another server answers at the node now, or the first one. */
+static void on_forgetful(void *context)
+{
+    struct dibs__node *node = context;
+    const struct dibs__listener *listener = listener_of(node);
+
+    atomic_store(&node->server, dibs__redis_server(node->member));
+    node->cluster->map_at = 0; /* a node that can be asked */
+    listener->forgetful(listener->context);
+}
+
+/* ------------------------------------------------------------------------- tracking */
+
+/*
+ * A node that begins to tell of changes: all leases are looked at anew, also
+ * those of others. One that ceases to is not missed as long as another goes on:
+ * what it does not watch is tried again from time to time.
+ */
+static void on_watching(void *context, bool on)
+{
+    struct dibs__node *node = context;
+    struct dibs__cluster *cluster = node->cluster;
+    const struct dibs__listener *listener = listener_of(node);
+    unsigned count = atomic_load(&cluster->node_count);
+    bool any = false;
+
+    node->watching = on;
+    for (unsigned i = 0; i < count; i++)
+        any = any || cluster->nodes[i].watching;
+    atomic_store_explicit(&cluster->config.counters->tracking, any, memory_order_relaxed);
+    if (on || !any)
+        listener->watching(listener->context, on);
+}
+
+/* ---------------------------------------------------------------------- reachability */
+
+/* Whether there is no node that might answer: each that is known was tried. */
+static bool are_all_away(const struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool mapped = atomic_load(&cluster->mapped), away = true;
+
+    for (unsigned i = 0; i < count && away; i++) {
+        const struct dibs__node *node = &cluster->nodes[i];
+        away = (mapped && !atomic_load(&node->in_map)) || atomic_load(&node->down);
+    }
+    return away;
+}
+
+void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail)
+{
+    const struct dibs__listener *listener = &cluster->config.listener;
+    int unserved = atomic_load(&cluster->unserved);
+
+    if (unserved >= 0 && atomic_load(&cluster->owners[unserved]) != DIBS__NO_NODE)
+        atomic_store(&cluster->unserved, unserved = -1);
+    if (!detail && !atomic_load(&cluster->down))
+        return;
+    dibs__cluster_reach_mutex_lock(&cluster->reach_mutex);
+    bool down = unserved >= 0 || are_all_away(cluster);
+    if (down != atomic_load(&cluster->down) && (!down || detail)) {
+        atomic_store(&cluster->down, down);
+        listener->reachable(listener->context, !down, down ? detail : cluster->url.shown);
+    }
+    dibs__cluster_reach_mutex_unlock(&cluster->reach_mutex);
+}
+
+static void on_reachable(void *context, bool up, const char *detail)
+{
+    struct dibs__node *node = context;
+
+    atomic_store(&node->down, !up);
+    if (!up)
+        dibs__map_want(node->cluster);
+    dibs__cluster_see_reach(node->cluster, up ? NULL : detail);
+}
+
+/* ----------------------------------------------------------------------------- hooks */
+
+static void *on_redirected(void *context, bool ask, unsigned slot, const char *host, unsigned port)
+{
+    const struct dibs__node *from = context;
+    struct dibs__cluster *cluster = from->cluster;
+
+    if (!*host) {
+        dibs__cluster_mutex_lock(&cluster->mutex);
+        host = from->host; /* stays: that node is in use */
+        dibs__cluster_mutex_unlock(&cluster->mutex);
+    }
+    struct dibs__node *node = dibs__node_at(cluster, host, port);
+    if (node && !ask)
+        dibs__map_correct(cluster, slot, node);
+    return node;
+}
+
+static void on_strayed(void *context, void *to, const struct dibs__stray *stray)
+{
+    struct dibs__node *node = to;
+
+    (void)context;
+    if (!dibs__node_use(node))
+        return;
+    dibs__redis_take_stray(node->member, stray);
+    dibs__node_unuse(node);
+}
+
+void dibs__cluster_take_stray(void *context, const struct dibs__stray *stray)
+{
+    struct dibs__cluster *cluster = context;
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, stray->name));
+
+    if (!node)
+        return;
+    dibs__redis_take_stray(node->member, stray);
+    dibs__node_unuse(node);
+}
+
+struct dibs__listener dibs__node_listener(struct dibs__node *node)
+{
+    return (struct dibs__listener){.context = node,
+                                   .wake = on_wake,
+                                   .granted = on_granted,
+                                   .ask_again = on_ask_again,
+                                   .forgetful = on_forgetful,
+                                   .reachable = on_reachable,
+                                   .wake_by = on_wake_by,
+                                   .changed = on_changed,
+                                   .watching = on_watching};
+}
+
+struct dibs__node_hooks dibs__node_hooks_of(struct dibs__node *node)
+{
+    return (struct dibs__node_hooks){node, on_redirected, on_strayed};
+}

@@ -1,0 +1,269 @@
+/*
+ * Which node has which slot. The map comes whole, by CLUSTER SLOTS, from any
+ * node that answers; what a node says when it turns an operation away corrects
+ * it. When it may be wrong it is asked for anew: at once, then after pauses that
+ * grow while there is no end to that.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "store/cluster/cluster_parts.h"
+
+#define AGAIN_LAST_MS 1000
+#define SETTLED_MS 3000   /* a map that was right for so long: the next wrong one is asked for at once */
+#define OPEN_AT_ONCE 3    /* so many more nodes are connected to at a time, where none can be asked */
+#define FETCH_FIRST_MS 50 /* so long the first node may take before the next is connected to as well */
+
+/* ------------------------------------------------------------------ the slots */
+
+unsigned dibs__cluster_slot(const struct dibs__cluster *cluster, const char *name)
+{
+    char key[DIBS__PREFIX_MAX + DIBS_NAME_MAX + 1];
+    size_t prefix_size = strlen(cluster->key_prefix), name_size = strlen(name);
+
+    DIBS__REQUIRE(prefix_size + name_size < sizeof key);
+    memcpy(key, cluster->key_prefix, prefix_size);
+    memcpy(key + prefix_size, name, name_size);
+    return dibs__slot_of(key, prefix_size + name_size);
+}
+
+struct dibs__node *dibs__map_use_owner(struct dibs__cluster *cluster, unsigned slot)
+{
+    unsigned char place = atomic_load_explicit(&cluster->owners[slot], memory_order_relaxed);
+
+    if (place == DIBS__NO_NODE || !dibs__node_use(&cluster->nodes[place]))
+        return NULL;
+    return &cluster->nodes[place];
+}
+
+void dibs__map_want(struct dibs__cluster *cluster)
+{
+    const struct dibs__listener *listener = &cluster->config.listener;
+
+    if (!atomic_exchange(&cluster->map_wanted, true))
+        listener->wake(listener->context);
+}
+
+void dibs__map_correct(struct dibs__cluster *cluster, unsigned slot, const struct dibs__node *node)
+{
+    if (atomic_exchange(&cluster->owners[slot], (unsigned char)node->place) != node->place)
+        atomic_store(&cluster->map_changed, true);
+    dibs__map_want(cluster);
+}
+
+/* -------------------------------------------------------------- a map that came */
+
+/* A node that says which slots are where. */
+struct telling {
+    struct dibs__node *node;
+    struct dibs__error error;
+};
+
+static struct dibs__node *node_of_range(const struct dibs__node *told_by, const struct dibs__slot_range *range)
+{
+    const char *host = range->host;
+
+    if (!*host) {
+        dibs__cluster_mutex_lock(&told_by->cluster->mutex);
+        host = told_by->host; /* stays: that node is in use */
+        dibs__cluster_mutex_unlock(&told_by->cluster->mutex);
+    }
+    return dibs__node_at(told_by->cluster, host, range->port);
+}
+
+static void set_owners(struct dibs__cluster *cluster, const unsigned char *owners)
+{
+    bool named[DIBS__NO_NODE + 1] = {false};
+
+    for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
+        named[owners[slot]] = true;
+        if (atomic_exchange_explicit(&cluster->owners[slot], owners[slot], memory_order_relaxed) != owners[slot])
+            atomic_store(&cluster->map_changed, true);
+    }
+    for (unsigned i = 0; i < DIBS__NODES_MAX; i++)
+        atomic_store(&cluster->nodes[i].in_map, named[i]);
+    atomic_store(&cluster->mapped, true);
+}
+
+static dibs_status take_map(struct telling *telling, const struct dibs__slot_range *ranges, size_t count)
+{
+    struct dibs__cluster *cluster = telling->node->cluster;
+    unsigned char *owners = malloc(DIBS__SLOTS);
+
+    if (!owners)
+        return dibs__error_set(&telling->error, DIBS_NO_MEMORY, "no memory for the slots of a cluster");
+    memset(owners, DIBS__NO_NODE, DIBS__SLOTS);
+    for (size_t i = 0; i < count; i++) {
+        const struct dibs__node *node = node_of_range(telling->node, &ranges[i]);
+        if (!node) {
+            free(owners);
+            return dibs__error_set(&telling->error, DIBS_NO_MEMORY,
+                                   "no memory for the nodes of a cluster, or it has more than %d", DIBS__NODES_MAX);
+        }
+        atomic_store(&cluster->nodes[node->place].in_map, true); /* so that its place is not used for the next */
+        memset(owners + ranges[i].first, (int)node->place, ranges[i].last - ranges[i].first + 1);
+    }
+    set_owners(cluster, owners);
+    free(owners);
+    return DIBS_OK;
+}
+
+static void on_slots(void *context, const struct dibs__slot_range *ranges, size_t count,
+                     const struct dibs__error *error)
+{
+    struct telling *telling = context;
+
+    telling->error = *error;
+    if (error->status == DIBS_OK)
+        take_map(telling, ranges, count);
+}
+
+/* ------------------------------------------------------------ a thread that asks */
+
+static dibs_status fetch_from(struct dibs__node *node, int64_t until, struct dibs__error *error)
+{
+    struct telling telling = {.node = node};
+
+    if (!dibs__node_use(node))
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
+    dibs_status status = dibs__redis_await_slots(node->member, until, on_slots, &telling, error);
+    dibs__node_unuse(node);
+    if (status != DIBS_OK || telling.error.status == DIBS_OK)
+        return status;
+    *error = telling.error;
+    return error->status;
+}
+
+/*
+ * A host that does not answer at once goes on being connected to while the next
+ * is asked. What a server says that refuses is worth more than that another is
+ * silent.
+ */
+dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, struct dibs__error *error)
+{
+    const struct dibs__clock *clock = cluster->config.clock;
+    struct dibs__error refusal = {DIBS_OK, ""}, failure = {DIBS_UNAVAILABLE, ""};
+    bool slow;
+
+    for (int64_t share_ms = FETCH_FIRST_MS;; share_ms *= 2) {
+        slow = false;
+        for (unsigned i = 0; i < cluster->seeds; i++) {
+            int64_t until = dibs__after_ms(dibs__now(clock), share_ms);
+            if (atomic_load(&cluster->mapped) ||
+                fetch_from(&cluster->nodes[i], until < deadline ? until : deadline, &failure) == DIBS_OK)
+                return DIBS_OK;
+            if (failure.status != DIBS_UNAVAILABLE)
+                refusal = failure;
+            slow = slow || dibs__now(clock) >= until;
+        }
+        if (refusal.status != DIBS_OK || !slow || dibs__now(clock) >= deadline)
+            break;
+    }
+    *error = refusal.status != DIBS_OK ? refusal : failure;
+    return error->status;
+}
+
+/* -------------------------------------------------------------- the scheduler asks */
+
+static void put_off(struct dibs__cluster *cluster, int64_t now)
+{
+    cluster->map_at = dibs__after_ms(now, dibs__backoff_next(&cluster->map_backoff, AGAIN_LAST_MS));
+}
+
+/* A node of the map that can't be reached may be replaced by another. */
+static bool is_a_node_away(const struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool away = false;
+
+    for (unsigned i = 0; i < count && !away; i++)
+        away = atomic_load(&cluster->nodes[i].in_map) && atomic_load(&cluster->nodes[i].down);
+    return away;
+}
+
+static void on_slots_asked(void *context, const struct dibs__slot_range *ranges, size_t count,
+                           const struct dibs__error *error)
+{
+    struct dibs__node *node = context;
+    struct dibs__cluster *cluster = node->cluster;
+    struct telling telling = {.node = node};
+    int64_t now = dibs__now(cluster->config.clock);
+
+    cluster->map_asked = false;
+    on_slots(&telling, ranges, count, error);
+    dibs__node_unuse(node);
+    if (telling.error.status != DIBS_OK) {
+        atomic_store(&cluster->map_wanted, true);
+        return;
+    }
+    cluster->map_due = dibs__after_ms(now, dibs__jitter(DIBS__MAP_MS * 2 / 3, DIBS__MAP_MS * 4 / 3));
+    cluster->tidy_at = now;
+    dibs__cluster_see_reach(cluster, NULL);
+}
+
+/* False: it can't be asked now. */
+static bool ask(struct dibs__node *node)
+{
+    if (!dibs__node_is_open(node) || !dibs__node_use(node))
+        return false;
+    if (dibs__redis_ask_slots(node->member, on_slots_asked, node))
+        return true;
+    dibs__node_unuse(node);
+    return false;
+}
+
+/* The next node in turn that is connected. False: none is. */
+static bool ask_in_turn(struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool asked = false;
+
+    for (unsigned i = 0; i < count && !asked; i++) {
+        unsigned place = (cluster->map_turn + i) % count;
+        cluster->map_asked = true; /* the answer may come before ask returns */
+        asked = ask(&cluster->nodes[place]);
+        if (asked)
+            cluster->map_turn = place + 1;
+        else
+            cluster->map_asked = false;
+    }
+    return asked;
+}
+
+/* Some more nodes are to be connected to, and asked once they are. */
+static void open_more(struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count), opened = 0;
+
+    for (unsigned i = 0; i < count && opened < OPEN_AT_ONCE; i++) {
+        struct dibs__node *node = &cluster->nodes[(cluster->map_turn + i) % count];
+        bool needed = atomic_load(&node->in_map) || node->place < cluster->seeds;
+        if (dibs__node_is_open(node) || !needed || !dibs__node_use(node))
+            continue;
+        dibs__node_unuse(node);
+        opened++;
+    }
+}
+
+int64_t dibs__map_deadline(const struct dibs__cluster *cluster)
+{
+    if (cluster->map_asked)
+        return DIBS__NEVER;
+    bool soon = atomic_load(&cluster->map_wanted) || !atomic_load(&cluster->mapped) || is_a_node_away(cluster);
+    return soon ? cluster->map_at : cluster->map_due;
+}
+
+void dibs__map_attend(struct dibs__cluster *cluster, int64_t now)
+{
+    if (now < dibs__map_deadline(cluster))
+        return;
+    if (now > dibs__after_ms(cluster->map_at, SETTLED_MS))
+        dibs__backoff_reset(&cluster->map_backoff);
+    put_off(cluster, now);
+    atomic_store(&cluster->map_wanted, false);
+    if (ask_in_turn(cluster))
+        return;
+    atomic_store(&cluster->map_wanted, true);
+    open_more(cluster);
+}

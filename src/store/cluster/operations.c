@@ -1,0 +1,274 @@
+/* The operations of store.h that a thread waits for, and what belongs to one name. */
+#include "store/cluster/cluster_parts.h"
+
+/* ----------------------------------------------------------- a bid and its node */
+
+/* What the cluster notes with a bid: 1 more than the place of the node that may know it, which is in use; 0: none. */
+static uint64_t *place_of(struct dibs__bid *bid)
+{
+    return &bid->memo.outer[0];
+}
+
+/* No node may know the bid any more. */
+static void leave_node(struct dibs__cluster *cluster, struct dibs__bid *bid)
+{
+    if (*place_of(bid) > 0)
+        dibs__node_unuse(&cluster->nodes[*place_of(bid) - 1]);
+    *place_of(bid) = 0;
+}
+
+/*
+ * The bid is about to be asked for at the node. A slot that has moved carried
+ * what was in it, also the bid's place in the queue. Where an ask at the other
+ * node is in doubt, the token is spent: its retraction begins there, and follows
+ * the slot. False: that is so.
+ */
+static bool come_to(struct dibs__cluster *cluster, struct dibs__bid *bid, struct dibs__node *node)
+{
+    uint64_t at = *place_of(bid);
+
+    if (at == node->place + 1u)
+        return true;
+    if (at > 0 && dibs__redis_bid_is_in_doubt(bid)) {
+        struct dibs__store *member = cluster->nodes[at - 1].member;
+        member->ops->conclude(member, bid, false);
+        leave_node(cluster, bid);
+        return false;
+    }
+    if (at > 0)
+        dibs__redis_bid_came(node->member, bid, dibs__cluster_has_server(cluster, dibs__redis_bid_server(bid)));
+    leave_node(cluster, bid);
+    if (!dibs__node_use(node)) /* it is in use already */
+        return false;
+    *place_of(bid) = node->place + 1u;
+    return true;
+}
+
+void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+
+    if (*place_of(bid) == 0)
+        return;
+    struct dibs__store *member = cluster->nodes[*place_of(bid) - 1].member;
+    member->ops->conclude(member, bid, held);
+    leave_node(cluster, bid);
+}
+
+/* ------------------------------------------------------------------------- asks */
+
+void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__trip *trip = dibs__trip_new(cluster, bid->name);
+
+    if (!trip)
+        return;
+    if (*place_of(bid) > 0 && *place_of(bid) != trip->node->place + 1u) { /* it may have to be spent: by finish */
+        dibs__trip_end(cluster, trip, NULL, DIBS_OK);
+        return;
+    }
+    come_to(cluster, bid, trip->node);
+    bid->begun.detour = &trip->detour;
+    trip->node->member->ops->ask_begin(trip->node->member, bid);
+}
+
+/* A server that is known by its answer alone so far. */
+static void note_server(struct dibs__node *node, const struct dibs__bid *bid)
+{
+    if (atomic_load_explicit(&node->server, memory_order_relaxed) == 0)
+        atomic_store(&node->server, dibs__redis_lease_server(&bid->lease));
+}
+
+dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
+                                     struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__trip here, *trip;
+
+    *answer = (struct dibs__answer){.fence = 0};
+    dibs_status status = dibs__trip_take(cluster, &bid->begun, &here, bid->name, bid->deadline, &trip, error);
+    if (!trip)
+        return status;
+    do {
+        if (!come_to(cluster, bid, trip->node)) {
+            *answer = (struct dibs__answer){.spent = true};
+            status =
+                dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
+            break;
+        }
+        status = trip->node->member->ops->ask_finish(trip->node->member, bid, answer, error);
+    } while (status == DIBS_UNAVAILABLE && !answer->spent &&
+             dibs__trip_goes_on(cluster, trip, bid->deadline, !bid->wait));
+    if (status == DIBS_OK)
+        note_server(trip->node, bid);
+    bid->begun.detour = NULL;
+    dibs__trip_end(cluster, trip, &here, status);
+    return status;
+}
+
+/* --------------------------------------------------------------------- releases */
+
+void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__trip *trip = dibs__trip_new(cluster, release->name);
+    struct dibs__bid *next = release->next;
+
+    if (!trip)
+        return;
+    if (next && *place_of(next) > 0 && *place_of(next) != trip->node->place + 1u) {
+        dibs__trip_end(cluster, trip, NULL, DIBS_OK);
+        return;
+    }
+    if (next)
+        come_to(cluster, next, trip->node);
+    release->begun.detour = &trip->detour;
+    trip->node->member->ops->release_begin(trip->node->member, release);
+}
+
+/* One leg: the release, and what it says of the next bid, unless the token of that is spent by now. */
+static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__trip *trip, struct dibs__release *release,
+                              struct dibs__bid *next, struct dibs__release *sum, struct dibs__error *error)
+{
+    struct dibs__store *member = trip->node->member;
+
+    if (next && !sum->next_answer.spent && !come_to(cluster, next, trip->node)) {
+        sum->next_status = DIBS_UNAVAILABLE;
+        sum->next_answer = (struct dibs__answer){.spent = true};
+    }
+    release->next = sum->next_answer.spent ? NULL : next;
+    dibs_status status = member->ops->release_finish(member, release, error);
+    sum->again = sum->again || release->again;
+    if (release->next) {
+        sum->next_status = release->next_status;
+        sum->next_answer = release->next_answer;
+    }
+    return status;
+}
+
+dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__release *release,
+                                         struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__release sum = {.next_status = DIBS_BUSY};
+    struct dibs__bid *next = release->next;
+    struct dibs__trip here, *trip;
+    dibs_status status =
+        dibs__trip_take(cluster, &release->begun, &here, release->name, release->deadline, &trip, error);
+
+    if (trip) {
+        do
+            status = release_at(cluster, trip, release, next, &sum, error);
+        while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, release->deadline, true));
+        if (status == DIBS_UNAVAILABLE && trip->detour.kind != DIBS__DETOUR_NONE)
+            trip->node->member->ops->retract(trip->node->member, release->name, release->token, release->lease_ms);
+        release->begun.detour = NULL;
+        dibs__trip_end(cluster, trip, &here, status);
+    } else {
+        dibs__cluster_retract(base, release->name, release->token, release->lease_ms);
+    }
+    release->next = next;
+    release->again = sum.again;
+    release->next_status = sum.next_status;
+    release->next_answer = sum.next_answer;
+    return status;
+}
+
+/* Any node that is known can begin with it: it goes on from there. */
+void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+
+    if (!node && dibs__node_use(&cluster->nodes[0]))
+        node = &cluster->nodes[0];
+    if (!node)
+        return;
+    node->member->ops->retract(node->member, name, token, lease_ms);
+    dibs__node_unuse(node);
+}
+
+/* ------------------------------------------------------------------------ others */
+
+void dibs__cluster_query_begin(struct dibs__store *base, struct dibs__query *query)
+{
+    struct dibs__trip *trip = dibs__trip_new(dibs__cluster_of(base), query->name);
+
+    if (!trip)
+        return;
+    query->begun.detour = &trip->detour;
+    trip->node->member->ops->query_begin(trip->node->member, query);
+}
+
+dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
+                                       struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__trip here, *trip;
+    dibs_status status = dibs__trip_take(cluster, &query->begun, &here, query->name, query->deadline, &trip, error);
+
+    if (!trip)
+        return status;
+    do
+        status = trip->node->member->ops->query_finish(trip->node->member, query, owner, error);
+    while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, query->deadline, true));
+    query->begun.detour = NULL;
+    dibs__trip_end(cluster, trip, &here, status);
+    return status;
+}
+
+dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
+                                       struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__begun begun = {.state = NULL};
+    struct dibs__trip here, *trip;
+    dibs_status status = dibs__trip_take(cluster, &begun, &here, name, deadline, &trip, error);
+
+    if (!trip)
+        return status;
+    do
+        status = dibs__redis_force_at(trip->node->member, name, token, deadline, &trip->detour, error);
+    while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, deadline, true));
+    dibs__trip_end(cluster, trip, &here, status);
+    return status;
+}
+
+bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
+{
+    const struct dibs__trip *trip = (const struct dibs__trip *)begun->detour;
+
+    (void)base;
+    return trip && trip->node->member->ops->await(trip->node->member, begun, until);
+}
+
+/* ----------------------------------------------------------------------- waiting */
+
+void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+
+    if (node) {
+        node->member->ops->listen(node->member, name, ear, until);
+        dibs__node_unuse(node);
+    } else {
+        dibs__ear_wait(ear, cluster->config.clock, until);
+    }
+}
+
+/* What it returns says which node told so: another one is to be told anew. */
+uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+
+    if (!node)
+        return 0;
+    uint64_t before = since % DIBS__NODES_MAX == node->place ? since / DIBS__NODES_MAX : 0;
+    uint64_t on = node->member->ops->tell_when_free(node->member, name, before);
+    unsigned place = node->place;
+    dibs__node_unuse(node);
+    return on > 0 ? on * DIBS__NODES_MAX + place : 0;
+}

@@ -1,0 +1,288 @@
+/*
+ * Batches, divided among the nodes: no node waits for another. What a node turns
+ * away goes on to the next, as a part of its own.
+ */
+#include <stdlib.h>
+
+#include "store/cluster/cluster_parts.h"
+
+#define HOPS_MAX 5
+
+/* A batch that is out, in parts. The scheduler thread's. */
+struct division {
+    struct dibs__cluster *cluster;
+    struct dibs__batch *batch;
+    bool watch; /* the batch is watched, not renewed */
+    size_t out; /* parts that have not ended; and 1 more while further ones may begin */
+};
+
+/* The part of one node. */
+struct part {
+    struct dibs__batch batch; /* copies of the items */
+    struct division *division;
+    struct dibs__node *node; /* in use */
+    unsigned hops;
+    struct dibs__detour detours[DIBS__BATCH_MAX];
+    unsigned char at[DIBS__BATCH_MAX]; /* the places of the items in the whole batch */
+};
+
+_Static_assert(DIBS__BATCH_MAX <= 255, "a place in a batch fits into a byte");
+
+static const struct dibs__error no_error = {DIBS_OK, ""};
+
+static void end_one(struct division *division)
+{
+    struct dibs__batch *batch = division->batch;
+
+    if (--division->out > 0)
+        return;
+    if (!division->watch)
+        batch->count = 0; /* all of it has landed */
+    free(division);
+    batch->done(batch, &no_error);
+}
+
+/* ------------------------------------------------------------------- what is known */
+
+bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t server)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool has = false;
+
+    for (unsigned i = 0; i < count && !has && server != 0; i++)
+        has = atomic_load_explicit(&cluster->nodes[i].server, memory_order_relaxed) == server &&
+              atomic_load_explicit(&cluster->nodes[i].in_map, memory_order_relaxed);
+    return has;
+}
+
+static bool knows_any_server(const struct dibs__cluster *cluster)
+{
+    unsigned count = atomic_load(&cluster->node_count);
+    bool knows = false;
+
+    for (unsigned i = 0; i < count && !knows; i++)
+        knows = atomic_load(&cluster->nodes[i].in_map) && atomic_load(&cluster->nodes[i].server) != 0;
+    return knows;
+}
+
+/* A slot that moved carried its leases. A master that is no more, or was restarted, may have lost them. */
+bool dibs__cluster_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease)
+{
+    const struct dibs__cluster *cluster = dibs__cluster_of(base);
+
+    return !dibs__cluster_has_server(cluster, dibs__redis_lease_server(lease)) && knows_any_server(cluster);
+}
+
+/*
+ * The node need not restore a lease that came to it with its slot: if it is gone
+ * there, somebody deleted it. So the lease counts as confirmed by this server,
+ * unless the one that confirmed it is gone.
+ */
+static void see_what_came(const struct dibs__node *node, struct dibs__renewal *item)
+{
+    uint64_t server = dibs__redis_lease_server(&item->memo), here = dibs__redis_server(node->member);
+
+    if (here != 0 && server != here && dibs__cluster_has_server(node->cluster, server))
+        dibs__redis_lease_came(node->member, &item->memo);
+}
+
+/* ----------------------------------------------------------------- parts of a batch */
+
+static void part_done(struct dibs__batch *batch, const struct dibs__error *error);
+
+/* A part without items, for the node. NULL: no memory, or the node can't be used. */
+static struct part *new_part(struct division *division, struct dibs__node *node, unsigned hops)
+{
+    struct part *part = malloc(sizeof *part);
+
+    if (!part || !dibs__node_use(node)) {
+        free(part);
+        return NULL;
+    }
+    part->batch.count = 0;
+    part->batch.done = part_done;
+    part->batch.landed = NULL;
+    part->batch.context = part;
+    part->division = division;
+    part->node = node;
+    part->hops = hops;
+    return part;
+}
+
+static void add(struct part *part, const struct dibs__renewal *item, unsigned char at, bool asking)
+{
+    size_t i = part->batch.count++;
+
+    part->batch.items[i] = *item;
+    part->detours[i] = (struct dibs__detour){.asking = asking};
+    part->batch.items[i].detour = &part->detours[i];
+    part->at[i] = at;
+}
+
+/* The part may end before this returns. */
+static void begin(struct part *part)
+{
+    struct dibs__store *member = part->node->member;
+
+    part->division->out++;
+    if (part->division->watch) {
+        member->ops->watch(member, &part->batch);
+        return;
+    }
+    for (size_t i = 0; i < part->batch.count; i++)
+        see_what_came(part->node, &part->batch.items[i]);
+    member->ops->renew(member, &part->batch);
+}
+
+static void free_part(struct part *part)
+{
+    dibs__node_unuse(part->node);
+    free(part);
+}
+
+/* ------------------------------------------------------------------ turned away */
+
+static bool goes_on(const struct part *part, size_t i)
+{
+    const struct dibs__detour *detour = &part->detours[i];
+
+    return detour->to && part->hops < HOPS_MAX &&
+           (detour->kind == DIBS__DETOUR_MOVED || detour->kind == DIBS__DETOUR_ASK);
+}
+
+/* Takes out of the part what one node turned away to another, and sends it there. False: there is nothing of that. */
+static bool send_on(struct part *part)
+{
+    struct dibs__node *to = NULL;
+    struct part *next = NULL;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < part->batch.count; i++) {
+        bool goes = goes_on(part, i) && (!to || to == part->detours[i].to);
+        if (goes && !to) {
+            to = part->detours[i].to;
+            next = new_part(part->division, to, part->hops + 1);
+        }
+        if (goes && next) {
+            add(next, &part->batch.items[i], part->at[i], part->detours[i].kind == DIBS__DETOUR_ASK);
+            continue;
+        }
+        if (goes)
+            part->detours[i].to = NULL;
+        part->batch.items[kept] = part->batch.items[i];
+        part->detours[kept] = part->detours[i];
+        part->at[kept++] = part->at[i];
+    }
+    part->batch.count = kept;
+    if (next)
+        begin(next);
+    return to != NULL;
+}
+
+static bool is_any_unanswered(const struct dibs__batch *batch)
+{
+    bool unanswered = false;
+
+    for (size_t i = 0; i < batch->count && !unanswered; i++)
+        unanswered = batch->items[i].result == DIBS__UNANSWERED;
+    return unanswered;
+}
+
+static void part_done(struct dibs__batch *batch, const struct dibs__error *error)
+{
+    struct part *part = batch->context;
+    struct division *division = part->division;
+    struct dibs__batch *whole = division->batch;
+
+    while (!division->watch && send_on(part))
+        continue;
+    if (!division->watch && is_any_unanswered(batch))
+        dibs__map_want(division->cluster);
+    for (size_t i = 0; division->watch && i < batch->count; i++)
+        whole->items[part->at[i]].result = batch->items[i].result;
+    if (!division->watch && batch->count > 0)
+        whole->landed(whole, batch, error);
+    free_part(part);
+    end_one(division);
+}
+
+/* ----------------------------------------------------------------------- division */
+
+/* The part of the node that has the lock; made, where there is none. NULL: there is no such node, or no memory. */
+static struct part *part_of(struct division *division, struct part *parts[DIBS__NODES_MAX], const char *name)
+{
+    struct dibs__cluster *cluster = division->cluster;
+    unsigned char place = atomic_load(&cluster->owners[dibs__cluster_slot(cluster, name)]);
+
+    if (place == DIBS__NO_NODE)
+        return NULL;
+    if (!parts[place])
+        parts[place] = new_part(division, &cluster->nodes[place], 0);
+    return parts[place];
+}
+
+/* Those items of the batch which no node gets are moved to its beginning. Returns how many. */
+static size_t sort(struct division *division, struct part *parts[DIBS__NODES_MAX])
+{
+    struct dibs__batch *batch = division->batch;
+    size_t left = 0;
+
+    for (size_t i = 0; i < batch->count; i++) {
+        struct dibs__renewal *item = &batch->items[i];
+        struct part *part = part_of(division, parts, item->name);
+        item->result = DIBS__UNANSWERED;
+        item->status = DIBS_UNAVAILABLE;
+        if (part)
+            add(part, item, (unsigned char)i, false);
+        else if (!division->watch)
+            batch->items[left++] = *item;
+    }
+    return left;
+}
+
+/* The first items of the batch stay unanswered. */
+static void land(struct division *division, size_t count)
+{
+    struct dibs__batch *batch = division->batch;
+    struct dibs__error error;
+
+    if (count == 0)
+        return;
+    dibs__map_want(division->cluster);
+    dibs__error_set(&error, DIBS_UNAVAILABLE, "%s: no node has the slot", division->cluster->url.shown);
+    batch->count = count;
+    batch->landed(batch, batch, &error);
+}
+
+static void divide(struct dibs__store *base, struct dibs__batch *batch, bool watch)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct division *division = malloc(sizeof *division);
+    struct part *parts[DIBS__NODES_MAX] = {NULL};
+    struct dibs__error error;
+
+    batch->proof = dibs__now(cluster->config.clock);
+    if (!division) {
+        for (size_t i = 0; i < batch->count; i++)
+            batch->items[i].result = DIBS__UNANSWERED;
+        dibs__error_set(&error, DIBS_NO_MEMORY, "no memory for leases");
+        batch->done(batch, &error);
+        return;
+    }
+    *division = (struct division){cluster, batch, watch, 1};
+    land(division, sort(division, parts));
+    for (unsigned i = 0; i < DIBS__NODES_MAX; i++)
+        if (parts[i])
+            begin(parts[i]);
+    end_one(division);
+}
+
+void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch)
+{
+    divide(base, batch, false);
+}
+
+void dibs__cluster_watch(struct dibs__store *base, struct dibs__batch *batch)
+{
+    divide(base, batch, true);
+}

@@ -1,0 +1,107 @@
+/*
+ * The way of one operation through the cluster: it goes to the node that has the
+ * slot, as far as is known, and from there to where the nodes say. A node that
+ * turns an operation away has done nothing, so to repeat it elsewhere is as if
+ * it had been sent there first.
+ */
+#include <stdlib.h>
+
+#include "store/cluster/cluster_parts.h"
+
+#define HOPS_MAX 5
+#define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other has it */
+#define PAUSE_FIRST_MS 2
+#define PAUSE_LAST_MS 50
+
+static void set_out(struct dibs__cluster *cluster, struct dibs__trip *trip, const char *name)
+{
+    *trip = (struct dibs__trip){.slot = dibs__cluster_slot(cluster, name), .backoff = {.first_ms = PAUSE_FIRST_MS}};
+    trip->node = dibs__map_use_owner(cluster, trip->slot);
+}
+
+struct dibs__trip *dibs__trip_new(struct dibs__cluster *cluster, const char *name)
+{
+    struct dibs__trip *trip = atomic_load(&cluster->mapped) ? malloc(sizeof *trip) : NULL;
+
+    if (!trip)
+        return NULL;
+    set_out(cluster, trip, name);
+    if (trip->node)
+        return trip;
+    free(trip);
+    return NULL;
+}
+
+/* Nobody has the slot, as far as is known. */
+static dibs_status no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
+{
+    dibs__map_want(cluster);
+    if (atomic_load(&cluster->owners[slot]) != DIBS__NO_NODE)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
+    dibs__error_set(error, DIBS_UNAVAILABLE, "%s: no node has the slot %u", cluster->url.shown, slot);
+    atomic_store(&cluster->unserved, (int)slot);
+    dibs__cluster_see_reach(cluster, error->detail);
+    return error->status;
+}
+
+dibs_status dibs__trip_take(struct dibs__cluster *cluster, struct dibs__begun *begun, struct dibs__trip *here,
+                            const char *name, int64_t deadline, struct dibs__trip **trip, struct dibs__error *error)
+{
+    *trip = (struct dibs__trip *)begun->detour;
+    if (*trip)
+        return DIBS_OK;
+    if (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
+        dibs__map_fetch(cluster, deadline, error) != DIBS_OK)
+        return error->status;
+    set_out(cluster, here, name);
+    if (!here->node)
+        return no_owner(cluster, here->slot, error);
+    *trip = here;
+    begun->detour = &here->detour;
+    return DIBS_OK;
+}
+
+/* Leaves the node for that one. False: it can't be used. */
+static bool go_to(struct dibs__trip *trip, struct dibs__node *node, bool asking)
+{
+    if (!node || !dibs__node_use(node))
+        return false;
+    dibs__node_unuse(trip->node);
+    trip->node = node;
+    trip->detour = (struct dibs__detour){.asking = asking};
+    return true;
+}
+
+static void wait_a_moment(const struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline)
+{
+    const struct dibs__clock *clock = cluster->config.clock;
+    int64_t until = dibs__after_ms(dibs__now(clock), dibs__backoff_next(&trip->backoff, PAUSE_LAST_MS));
+
+    clock->poll(clock, NULL, 0, until < deadline ? until : deadline);
+}
+
+bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool may_pause)
+{
+    struct dibs__detour said = trip->detour;
+    bool again = said.kind == DIBS__DETOUR_AGAIN;
+
+    if (said.kind == DIBS__DETOUR_NONE || dibs__now(cluster->config.clock) >= deadline || (again && !may_pause) ||
+        (!again && ++trip->hops > HOPS_MAX))
+        return false;
+    if (again || (may_pause && trip->hops > HOPS_AT_ONCE))
+        wait_a_moment(cluster, trip, deadline);
+    if (!again)
+        return go_to(trip, said.to, said.kind == DIBS__DETOUR_ASK);
+    unsigned char place = atomic_load(&cluster->owners[trip->slot]);
+    return place != DIBS__NO_NODE && go_to(trip, &cluster->nodes[place], false);
+}
+
+void dibs__trip_end(struct dibs__cluster *cluster, struct dibs__trip *trip, const struct dibs__trip *here,
+                    dibs_status status)
+{
+    if (status == DIBS_UNAVAILABLE)
+        dibs__map_want(cluster);
+    dibs__node_unuse(trip->node);
+    if (trip != here)
+        free(trip);
+}

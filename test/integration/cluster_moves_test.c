@@ -1,0 +1,128 @@
+/* Locks on a cluster: where they lie, and how they are followed when their slots move. */
+#include <stdlib.h>
+
+#include "integration/cluster_setup.h"
+
+#define NAMES 60
+
+static int setup(void **state)
+{
+    return setup_with(state, NULL);
+}
+
+static server *other_than(const struct scene *s, const server *node)
+{
+    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
+}
+
+/* ----------------------------------------------------------------- where they lie */
+
+static void locks_spread_over_the_nodes(void **state)
+{
+    struct scene *s = *state;
+    char name[32];
+    unsigned at[3] = {0};
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "spread%d", i);
+        assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+    }
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "spread%d", i);
+        for (int n = 0; n < 3; n++)
+            at[n] += has_lock(s->c->nodes[n], name);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    }
+    for (int n = 0; n < 3; n++)
+        assert_true(at[n] > 0);
+    assert_int_equal(at[0] + at[1] + at[2], NAMES);
+}
+
+static void names_with_one_hash_tag_are_at_one_node(void **state)
+{
+    struct scene *s = *state;
+    char name[32];
+    unsigned at = 0;
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    server *owner = cluster_owner(s->c, cluster_slot(s->c, "{tag}"));
+    for (int i = 0; i < 10; i++) {
+        snprintf(name, sizeof name, "%d{tag}", i);
+        assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+        at += has_lock(owner, name);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    }
+    assert_int_equal(at, 10);
+}
+
+static void a_name_whose_sidecars_lie_elsewhere_is_refused(void **state)
+{
+    struct scene *s = *state;
+    dibs_owner owner;
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    assert_status(DIBS_INVALID, dibs_trylock(s->rt, "a}b"));
+    assert_status(DIBS_INVALID, dibs_timedlock(s->rt, "{}x", LIMIT_MS));
+    assert_status(DIBS_INVALID, dibs_query(s->rt, "}", &owner));
+    assert_status(DIBS_INVALID, dibs_force_unlock(s->rt, "}", NULL));
+}
+
+/* -------------------------------------------------------------- slots that have moved */
+
+static void a_slot_that_has_moved_is_followed(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[2], *to = other_than(s, from);
+    dibs_owner owner;
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, from);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    cluster_move_slot(s->c, slot_of(s, name), to);
+    long long asks = server_asks(from);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+    assert_true(has_lock(to, name));
+    assert_status(DIBS_OK, dibs_query(s->rt, name, &owner));
+    assert_true(owner.held);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    assert_false(has_lock(to, name));
+    assert_int_equal(server_asks(from), asks); /* a redirection costs no script, and is remembered */
+}
+
+static void a_lock_that_is_held_moves_with_its_slot(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[1], *to = other_than(s, from);
+
+    open_on_cluster(s, SAFE_LEASE_MS);
+    const char *name = new_name(s, from);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    uint64_t fence = fence_of(s->rt, name);
+    cluster_move_slot(s->c, slot_of(s, name), to);
+    uint64_t renewed = stats_of(s->rt).renewed;
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(s->rt, name));
+    assert_true(stats_of(s->rt).renewed > renewed);
+    assert_true(has_lock(to, name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    assert_true(fence_of(s->rt, name) > fence);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(locks_spread_over_the_nodes),
+        CASE(names_with_one_hash_tag_are_at_one_node),
+        CASE(a_name_whose_sidecars_lie_elsewhere_is_refused),
+        CASE(a_slot_that_has_moved_is_followed),
+        CASE(a_lock_that_is_held_moves_with_its_slot),
+    };
+
+    return cmocka_run_group_tests_name("cluster moves", tests, NULL, stop_cluster);
+}

@@ -1,0 +1,90 @@
+/* What the tests of a cluster share: one cluster for all cases of a program, and a runtime on it for each. */
+#ifndef DIBS_TEST_CLUSTER_SETUP_H
+#define DIBS_TEST_CLUSTER_SETUP_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/cluster.h"
+#include "support/events.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+struct scene {
+    cluster *c;
+    events events;
+    const char *urls[1];
+    dibs_config config;
+    dibs_runtime *rt;
+    unsigned next; /* of the names that were used */
+};
+
+static struct scene scene;
+
+static inline void open_on_cluster(struct scene *s, uint32_t lease_ms)
+{
+    s->config.lease_ms = lease_ms;
+    assert_status(DIBS_OK, dibs_open(&s->rt, &s->config));
+}
+
+static inline int setup_with(void **state, const cluster_options *options)
+{
+    if (!scene.c)
+        scene.c = cluster_start(options);
+    events_init(&scene.events);
+    scene.urls[0] = scene.c->url;
+    scene.config =
+        (dibs_config){.urls = scene.urls, .url_count = 1, .on_event = events_record, .on_event_arg = &scene.events};
+    *state = &scene;
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    struct scene *s = *state;
+
+    dibs_close(s->rt);
+    s->rt = NULL;
+    events_destroy(&s->events);
+    cluster_assert_no_locks(s->c);
+    return 0;
+}
+
+static inline int stop_cluster(void **state)
+{
+    (void)state;
+    cluster_stop(scene.c);
+    scene.c = NULL;
+    return 0;
+}
+
+/* A name that no case has used, whose lock is at that node. Of a static buffer. */
+static inline const char *new_name(struct scene *s, const server *node)
+{
+    const char *name = cluster_name_at(s->c, node, s->next);
+
+    s->next = (unsigned)atoi(name + 4) + 1;
+    return name;
+}
+
+static inline unsigned slot_of(struct scene *s, const char *name)
+{
+    char key[600];
+
+    snprintf(key, sizeof key, "lock:%s", name);
+    return cluster_slot(s->c, key);
+}
+
+static inline bool has_lock(server *node, const char *name)
+{
+    redisReply *reply = server_command(node, "KEYS lock:%s", name);
+    bool has = reply->elements == 1;
+
+    freeReplyObject(reply);
+    return has;
+}
+
+#endif
