@@ -92,6 +92,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
         *memory_lease_of(&bid->lease) = (struct memory_lease){true, now};
         return DIBS_OK;
     }
+    bid->lease = (struct dibs__lease_memo){.words = {0}};
     answer->again_ms = again_ms(lock, bid->lease_ms, now);
     bid->in_store = bid->in_store || bid->wait;
     return DIBS_BUSY;

@@ -227,6 +227,24 @@ static void a_top_up_minds_no_fence_where_the_lock_was_never_granted(struct worl
     assert_status(DIBS_OK, release(seat, "x", next.token));
 }
 
+/* Nor where an ask found the lock taken. */
+static void an_ask_that_is_not_granted_proves_no_lease(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__bid owner = bid_for(w, "x", false), bid = bid_for(w, "x", false);
+    struct dibs__answer answer;
+
+    admit(seat, 0);
+    uint64_t fence = get(seat, &owner);
+    assert_status(DIBS_BUSY, ask(seat, &bid, &answer));
+    assert_status(DIBS_OK, release(seat, "x", owner.token));
+    struct dibs__renewal renewal = top_up_of(bid.token, fence - 1000);
+    renewal.memo = bid.lease;
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_status(DIBS_OK, release(seat, "x", bid.token));
+}
+
 static void a_forced_unlock_is_not_topped_up(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
@@ -591,6 +609,7 @@ int main(void)
         CASE(without_the_wish_nothing_is_topped_up),
         CASE(a_top_up_leaves_the_lock_of_another_alone),
         CASE(a_top_up_minds_no_fence_where_the_lock_was_never_granted),
+        CASE(an_ask_that_is_not_granted_proves_no_lease),
         CASE(a_forced_unlock_is_not_topped_up),
         CASE(a_retraction_wins_over_a_top_up),
         CASE(who_may_not_vote_changes_nothing),

@@ -205,6 +205,8 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
     switch (said.code) {
     case DIBS__ASK_TAKEN:
         settle_doubt(bid);
+        if (store->config.is_member) /* no push will grant it */
+            bid->lease = (struct dibs__lease_memo){.words = {0}};
         return read_taken(store, sending, &call->view, &said, answer, error);
     case DIBS__ASK_GRANTED:
         settle_doubt(bid);
