@@ -59,6 +59,7 @@ static void take_view(const struct dibs__channel *channel, struct dibs__link_vie
     view->unended = channel->unended;
     view->may_publish = channel->link->may_publish;
     view->cluster = channel->link->cluster;
+    view->sharded = channel->link->sharded;
     view->tracks_keys = channel->link->tracks_keys;
     view->tells_of_disk = channel->link->tells_of_disk;
     view->tracked = channel->link->tracked;

@@ -84,6 +84,7 @@ struct dibs__link_view {
     uint64_t unended; /* what was sent on connections up to this serial may still arrive; 0: on none */
     bool may_publish;
     bool cluster;
+    bool sharded;
     bool tracks_keys;
     bool tells_of_disk;
     bool tracked;

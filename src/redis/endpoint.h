@@ -13,7 +13,8 @@
 #include "redis/url.h"
 
 #define DIBS__ADDRESSES_MAX 8
-#define DIBS__HOST_MAX 256 /* bytes of a host name with the NUL */
+#define DIBS__HOST_MAX 256   /* bytes of a host name with the NUL */
+#define DIBS__CHANNEL_MAX 64 /* bytes of a channel's name with the NUL */
 
 struct dibs__address {
     struct sockaddr_storage name;
@@ -50,7 +51,7 @@ struct dibs__endpoint {
     const struct dibs__transport_ops *transport; /* read-only after init; how the server is reached */
     const struct dibs__tls *tls;                 /* read-only once set, after init; with a URL of TLS. Outlives this */
     char client_name[64];                        /* read-only after init; what CLIENT LIST shows */
-    char channel[64];                            /* read-only after init; on which this runtime is told of grants */
+    char channel[DIBS__CHANNEL_MAX];             /* read-only after init; on which this runtime is told of grants */
     struct dibs__finder finder;                  /* read-only after open */
     struct dibs__mutex mutex;
     char host[DIBS__HOST_MAX] DIBS__GUARDED_BY(dibs__endpoint_mutex); /* where a finder told the server to be */

@@ -74,6 +74,11 @@ static bool needs_scripts(const struct dibs__link *link)
     return runs_scripts(link) && link->greeting.no_eval;
 }
 
+static bool is_in_cluster(const struct dibs__link *link)
+{
+    return runs_scripts(link) && link->cluster;
+}
+
 static bool knows_servers(const struct dibs__link *link)
 {
     return link->before.run_id[0] && link->id.run_id[0];
@@ -91,6 +96,13 @@ static bool needs_end_before(const struct dibs__link *link)
 }
 
 /* ----------------------------------------------------- what a refusal means */
+
+static bool never(const struct dibs__link *link, const redisReply *no)
+{
+    (void)link;
+    (void)no;
+    return false;
+}
 
 static bool lacks_right(const redisReply *no)
 {
@@ -262,6 +274,19 @@ static bool take_cluster(struct dibs__link *link, const redisReply *reply)
     return true;
 }
 
+/* Where the channel's slot is elsewhere, or served by nobody now, the server says so; but there is the right. */
+static bool take_may_spublish(struct dibs__link *link, const redisReply *reply)
+{
+    link->sharded = !lacks_right(reply) && !dibs__reply_is_error(reply, "ERR");
+    return true;
+}
+
+static bool take_may_count(struct dibs__link *link, const redisReply *reply)
+{
+    link->sharded = link->sharded && reply->type != REDIS_REPLY_ERROR;
+    return true;
+}
+
 static bool take_ended(struct dibs__link *link, const redisReply *reply)
 {
     link->ended_before = reply->type == REDIS_REPLY_INTEGER;
@@ -285,6 +310,8 @@ static const struct command greeting[] = {
     {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_forbidden, take_no_eval},
     {FIRST, "PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
     {FIRST, "INFO", {"INFO", "cluster"}, 0, runs_scripts, unless_optional, take_cluster},
+    {LATER, "SPUBLISH", {"SPUBLISH", CHANNEL, ""}, 0, is_in_cluster, never, take_may_spublish},
+    {LATER, "PUBSUB", {"PUBSUB", "SHARDNUMSUB"}, 0, is_in_cluster, never, take_may_count},
     {LATER, "CLIENT KILL", {"CLIENT", "KILL", "ID", CLIENT_BEFORE}, 0, needs_end_before, unless_optional, take_ended},
     {LATER, "EVAL, SCRIPT LOAD", {"SCRIPT", "LOAD", SCRIPT}, DIBS__SCRIPT_COUNT, needs_scripts, always, take_sha},
 };

@@ -60,6 +60,7 @@ struct dibs__link {
     bool ended_before;                     /* the link before has ended at the server, or was another server's */
     bool may_publish;                      /* to the endpoint's channel */
     bool cluster;                          /* the server is part of a cluster */
+    bool sharded;                          /* where it is: there are sharded channels, and the right to use them */
     bool tracks_keys;                      /* CLIENT TRACKING does what is needed here */
     bool tells_of_disk;                    /* what WAITAOF answers is so */
     char replication_id[DIBS__RUN_ID + 1]; /* of the server's data; "": not known */

@@ -91,6 +91,7 @@ struct dibs__subscriber *dibs__subscriber_new(struct dibs__endpoint *endpoint, c
         goto no_bell;
     subscriber_mutex_lock(&subscriber->mutex);
     subscriber->end = &subscriber->first;
+    dibs__slots_init(&subscriber->slots);
     subscriber_mutex_unlock(&subscriber->mutex);
     return subscriber;
 no_bell:
@@ -109,6 +110,7 @@ void dibs__subscriber_free(struct dibs__subscriber *subscriber)
     subscriber_mutex_lock(&subscriber->mutex);
     DIBS__REQUIRE(!subscriber->first && subscriber->hearer != DIBS__HEARER_THREAD);
     subscriber_mutex_unlock(&subscriber->mutex);
+    dibs__slots_free(&subscriber->slots);
     dibs__link_free(subscriber->link);
     dibs__connector_free(&subscriber->connector);
     dibs__wake_free(&subscriber->bell);

@@ -1,7 +1,8 @@
 /*
  * The link on which the server tells a runtime what was granted to its waiters:
  * subscribed to one channel of the server, made anew whenever it is lost, and
- * PINGed while it is silent.
+ * PINGed while it is silent. On a cluster, it is also subscribed to the sharded
+ * channels of the slots for which threads wait.
  *
  * A subscriber belongs to the scheduler's event loop, which alone calls
  * interest, attend and free. Any thread may call the others. It connects when a
@@ -13,6 +14,7 @@
 
 #include "base/ear.h"
 #include "redis/connector.h"
+#include "redis/slot.h"
 
 /* Called with no lock of the subscriber held, by the scheduler's thread unless said otherwise. */
 struct dibs__subscriber_hooks {
@@ -23,8 +25,9 @@ struct dibs__subscriber_hooks {
 
     /*
      * Messages may have been lost: a subscription stands that did not before, or
-     * the first try to make one anew has failed. Not called for a subscription
-     * that follows two which nothing confirmed, since nobody relied on those.
+     * the first try to make one anew has failed, or that of a slot was lost. Not
+     * called for a subscription that follows two which nothing confirmed, since
+     * nobody relied on those.
      */
     void (*missed)(void *context);
 
@@ -72,6 +75,35 @@ void dibs__subscriber_distrust(struct dibs__subscriber *subscriber, uint64_t ser
  * still stands, so whoever relies on it will be told when it is lost. Cheap.
  */
 bool dibs__subscriber_confirm(struct dibs__subscriber *subscriber, uint64_t serial);
+
+/* The sharded channel of a slot, on which the runtime is told of grants. NAME:{TAG}, with a NUL. */
+#define DIBS__SLOT_CHANNEL_MAX (DIBS__CHANNEL_MAX + DIBS__SLOT_TAG + 3)
+void dibs__subscriber_slot_channel(const struct dibs__subscriber *subscriber, unsigned slot,
+                                   char out[DIBS__SLOT_CHANNEL_MAX]);
+
+/*
+ * Somebody waits for a lock in that slot, and is about to be told for lease_ms /
+ * 2 at most: the scheduler subscribes to the channel of the slot. A subscription
+ * that nobody has asked about for a while is ended.
+ */
+void dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms);
+
+/*
+ * The serial of the slot's subscription that stands; 0: none does. One that
+ * stands is kept for lease_ms / 2 at least. No system call, and no mutex where
+ * no slot is wanted.
+ */
+uint64_t dibs__subscriber_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms);
+
+/*
+ * As dibs__subscriber_distrust, but of one slot: everybody is told to ask again,
+ * and asks with the subscriber's own channel until the slot's subscription was
+ * made anew. Where nothing confirms that one, the pauses in between grow.
+ */
+void dibs__subscriber_distrust_slot(struct dibs__subscriber *subscriber, unsigned slot, uint64_t serial);
+
+/* As dibs__subscriber_confirm, of one slot. */
+bool dibs__subscriber_confirm_slot(struct dibs__subscriber *subscriber, unsigned slot, uint64_t serial);
 
 /*
  * From now on each subscription also hears which keys have changed that the

@@ -4,6 +4,7 @@
  *     subscriber.c       what other files call: the serial, waiting for it, trusting it
  *     subscriber_read.c  the reading role, and what is received
  *     subscriber_poll.c  what the scheduler's event loop calls: tries, PINGs, the end of a subscription
+ *     subscriber_slots.c the subscriptions of slots, all on the link of the subscription
  *
  * Lock discipline
  *
@@ -35,9 +36,9 @@
  *     confirmed   only rises. A thread that confirms a serial looks afterwards whether that serial still stands. If it
  *                 does, the scheduler will find it confirmed when it comes to tell that it was lost.
  *
- * `mutex` guards the reading role and how the tries ended. It is held for some
- * assignments, never across I/O or a callback; only the mutex of a sleeper is
- * locked beneath it. A new serial is set under it, so that a waiting thread
+ * `mutex` guards the reading role, how the tries ended, and the slots. It is
+ * held for some assignments, never across I/O or a callback; only the mutex of a
+ * sleeper is locked beneath it. A new serial is set under it, so that a waiting thread
  * misses none. A thread that waits for a subscription sleeps on `changed` until
  *     serial is not 0, or a try that ended meanwhile has failed, or the last try
  *     was denied (the next is seconds away), or its deadline.
@@ -60,6 +61,41 @@ enum dibs__hearer {
     DIBS__HEARER_POLL,      /* the scheduler's thread, once its poll(2) has returned; a thread may take it before */
     DIBS__HEARER_THREAD,    /* a thread in listen */
     DIBS__HEARER_NOBODY,    /* no thread is in listen; the scheduler's thread takes the role at `idle_until` */
+};
+
+/*
+ * The subscription of one slot:
+ *
+ *     DUE      to be asked for at `act_at`
+ *     ASKED    SSUBSCRIBE was sent; a refusal does not say what it refuses, so at
+ *              `act_at` the server counts as having refused
+ *     STANDS   the server confirmed it
+ *     LEAVING  SUNSUBSCRIBE was sent; at `act_at` the server counts as having done it
+ *
+ * At the end of the link all are due again. One that nobody has asked about up
+ * to `kept_until` is ended.
+ */
+enum dibs__slot_state { DIBS__SLOT_DUE, DIBS__SLOT_ASKED, DIBS__SLOT_STANDS, DIBS__SLOT_LEAVING };
+
+struct dibs__slot {
+    struct dibs__slot *next DIBS__GUARDED_BY(subscriber_mutex);
+    unsigned number; /* read-only */
+    enum dibs__slot_state state DIBS__GUARDED_BY(subscriber_mutex);
+    uint64_t serial DIBS__GUARDED_BY(subscriber_mutex); /* 0 unless it stands */
+    int64_t kept_until DIBS__GUARDED_BY(subscriber_mutex);
+    int64_t act_at DIBS__GUARDED_BY(subscriber_mutex);
+    struct dibs__backoff backoff DIBS__GUARDED_BY(subscriber_mutex); /* of those that nothing confirms */
+};
+
+#define DIBS__SLOT_BUCKETS 64 /* a power of two */
+
+struct dibs__slots {
+    struct dibs__slot *buckets[DIBS__SLOT_BUCKETS] DIBS__GUARDED_BY(subscriber_mutex); /* by the slot's last bits */
+    uint64_t last_serial DIBS__GUARDED_BY(subscriber_mutex);
+    atomic_uint count;   /* atomic; changed under mutex; slots in the buckets */
+    _Atomic int64_t due; /* atomic; changed under mutex; when something is to be done about one, or earlier */
+    atomic_bool asked;   /* atomic; the scheduler's; SSUBSCRIBE was sent on this link */
+    atomic_bool lost;    /* atomic; one that stood is lost: the scheduler is to tell that messages may have been */
 };
 
 /* A thread in listen that has not got the reading role. On its stack. */
@@ -107,6 +143,8 @@ struct dibs__subscriber {
     atomic_uint_fast64_t hears;     /* atomic; the newest subscription that hears changes */
     atomic_uint tries;              /* atomic; changed under mutex; how many have ended */
 
+    struct dibs__slots slots; /* has its own guards */
+
     struct dibs__mutex mutex;
     pthread_cond_t changed;
     struct dibs__error failure DIBS__GUARDED_BY(subscriber_mutex); /* of the last try; DIBS_OK: it succeeded */
@@ -153,7 +191,30 @@ static inline void dibs__subscriber_begin_reading(const struct dibs__subscriber 
 void dibs__subscriber_end_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(dibs__reading_role)
     DIBS__EXCLUDES(subscriber_mutex);
 
+/* --------------------------------------------------------- subscriber_slots.c */
+
+/* Whether the reply tells of a slot's subscription, or is a message on its channel. The subscription stands. */
+bool dibs__slots_take(struct dibs__subscriber *subscriber, const redisReply *reply, int64_t now)
+    DIBS__REQUIRES(dibs__reading_role) DIBS__EXCLUDES(subscriber_mutex);
+
+/* Whether an error may be the answer to what was said of a slot. */
+bool dibs__slots_explain(const struct dibs__subscriber *subscriber, const redisReply *error);
+
+/* The scheduler's, where the subscription stands: writes what is due to the link's `out`. */
+dibs_status dibs__slots_ask(struct dibs__subscriber *subscriber, int64_t now, struct dibs__error *error)
+    DIBS__EXCLUDES(subscriber_mutex);
+
+/* The scheduler's: the link has ended. */
+void dibs__slots_drop(struct dibs__subscriber *subscriber) DIBS__EXCLUDES(subscriber_mutex);
+
+void dibs__slots_init(struct dibs__slots *slots);
+void dibs__slots_free(struct dibs__slots *slots);
+
 /* ---------------------------------------------------------- subscriber_poll.c */
+
+/* The scheduler's: writes a command to the link's `out`. arg NULL: the command has none. */
+dibs_status dibs__subscriber_write(struct dibs__subscriber *subscriber, const char *command, const char *arg,
+                                   struct dibs__error *error);
 
 /* The server confirmed the subscription. */
 void dibs__subscriber_stand(struct dibs__subscriber *subscriber, int64_t now) DIBS__REQUIRES(dibs__reading_role)

@@ -72,6 +72,7 @@ static void drop_link(struct dibs__subscriber *subscriber) DIBS__REQUIRES(dibs__
     dibs__link_free(subscriber->link);
     subscriber->link = NULL;
     subscriber->asked = subscriber->hears_asked = subscriber->standing = false;
+    dibs__slots_drop(subscriber);
     subscriber->pinged_after = DIBS__NEVER;
 }
 
@@ -110,9 +111,8 @@ static void fail_try(struct dibs__subscriber *subscriber, const struct dibs__err
 
 /* --------------------------------------------------------------- what is sent */
 
-/* arg NULL: the command has none. */
-static dibs_status ask(struct dibs__subscriber *subscriber, const char *command, const char *arg,
-                       struct dibs__error *error)
+dibs_status dibs__subscriber_write(struct dibs__subscriber *subscriber, const char *command, const char *arg,
+                                   struct dibs__error *error)
 {
     const char *words[2] = {command, arg};
     size_t sizes[2] = {strlen(command), arg ? strlen(arg) : 0};
@@ -142,7 +142,7 @@ static dibs_status subscribe(struct dibs__subscriber *subscriber, int64_t now, s
 
     DIBS__REQUIRE(subscriber->link != NULL);
     if (!subscriber->asked)
-        status = ask(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
+        status = dibs__subscriber_write(subscriber, "SUBSCRIBE", subscriber->endpoint->channel, error);
     subscriber->asked = true;
     if (status == DIBS_OK)
         status = dibs__link_send_out(subscriber->link, error);
@@ -190,7 +190,7 @@ static dibs_status ping_after_silence(struct dibs__subscriber *subscriber, int64
         return DIBS_OK;
     subscriber->pinged_after = heard_at;
     subscriber->pinged_until = dibs__after_ms(now, subscriber->command_timeout_ms);
-    return ask(subscriber, "PING", NULL, error);
+    return dibs__subscriber_write(subscriber, "PING", NULL, error);
 }
 
 /* Whether the subscription is to end, as far as is known without the reading role. */
@@ -210,7 +210,7 @@ static dibs_status ask_for_changes(struct dibs__subscriber *subscriber, struct d
     if (!is_to_ask_for_changes(subscriber))
         return DIBS_OK;
     subscriber->hears_asked = true;
-    return ask(subscriber, "SUBSCRIBE", DIBS__CHANGES, error);
+    return dibs__subscriber_write(subscriber, "SUBSCRIBE", DIBS__CHANGES, error);
 }
 
 /* False: the link is of no use any more. */
@@ -219,6 +219,7 @@ static bool send_what_is_due(struct dibs__subscriber *subscriber, int64_t now)
     struct dibs__error error;
 
     return ping_after_silence(subscriber, now, &error) == DIBS_OK && ask_for_changes(subscriber, &error) == DIBS_OK &&
+           dibs__slots_ask(subscriber, now, &error) == DIBS_OK &&
            dibs__link_send_out(subscriber->link, &error) == DIBS_OK;
 }
 
@@ -264,6 +265,8 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
 {
     bool need = subscriber->standing && (is_over(subscriber) || was_pinged_in_vain(subscriber, now));
 
+    if (atomic_exchange(&subscriber->slots.lost, false))
+        subscriber->hooks.missed(subscriber->hooks.context);
     if (dibs__subscriber_take_reading(subscriber, need, now))
         attend_as_reader(subscriber, ready, now);
     else if (!send_what_is_due(subscriber, now))
@@ -273,11 +276,13 @@ void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, i
 /* When something is to be done about a subscription that stands, whatever its descriptor does. */
 static int64_t next_time(struct dibs__subscriber *subscriber)
 {
-    if (is_over(subscriber) || is_to_ask_for_changes(subscriber))
+    int64_t due = atomic_load(&subscriber->slots.due);
+    int64_t silent = is_pinged(subscriber) ? subscriber->pinged_until
+                                           : dibs__after_ms(atomic_load(&subscriber->heard_at), SILENCE_MS);
+
+    if (is_over(subscriber) || is_to_ask_for_changes(subscriber) || atomic_load(&subscriber->slots.lost))
         return 0;
-    if (is_pinged(subscriber))
-        return subscriber->pinged_until;
-    return dibs__after_ms(atomic_load(&subscriber->heard_at), SILENCE_MS);
+    return due < silent ? due : silent;
 }
 
 /* A subscription stands. Where the reading role is recalled, the thread that leaves it wakes the scheduler's. */

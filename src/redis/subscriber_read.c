@@ -26,12 +26,15 @@ static bool is_event(const struct dibs__subscriber *subscriber, const redisReply
     return is_event_of(subscriber->endpoint->channel, reply, event, type);
 }
 
-/* On a subscription that stands, only PING is sent. A refusal for lack of a right is an answer to it, too. */
+/*
+ * On a subscription that stands, only PING is sent, and what concerns changes
+ * and slots. A refusal for lack of a right is an answer to these, too.
+ */
 static dibs_status take_error(struct dibs__subscriber *subscriber, const redisReply *reply, struct dibs__error *error)
     DIBS__REQUIRES(dibs__reading_role)
 {
     atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
-    if (subscriber->standing && dibs__reply_is_error(reply, "NOPERM"))
+    if (subscriber->standing && (dibs__reply_is_error(reply, "NOPERM") || dibs__slots_explain(subscriber, reply)))
         return DIBS_OK;
     return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown,
                                subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");
@@ -68,7 +71,7 @@ static dibs_status take(struct dibs__subscriber *subscriber, const redisReply *r
     if (subscriber->standing && is_event(subscriber, reply, "message", REDIS_REPLY_STRING)) {
         dibs__subscriber_confirm(subscriber, subscriber->last_serial);
         subscriber->hooks.message(subscriber->hooks.context, reply->element[2]->str, (size_t)reply->element[2]->len);
-    } else if (subscriber->standing && take_changes(subscriber, reply))
+    } else if (subscriber->standing && (dibs__slots_take(subscriber, reply, now) || take_changes(subscriber, reply)))
         return DIBS_OK;
     else if (reply->type == REDIS_REPLY_ERROR)
         return take_error(subscriber, reply, error);

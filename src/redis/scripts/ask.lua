@@ -40,6 +40,9 @@ else
       if not heard then
         heard = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or -1
       end
+      if heard < 1 and string.byte(channel, -1) == 125 then
+        heard = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2] or -1
+      end
     end
     local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
     reply = failed or {0, granted_ms or call('PTTL', K), is_dibs, heard or 0}

@@ -1,12 +1,12 @@
 -- Inserted where K is free or about to be: grants K to the first live waiter in the queue, and tells it, unless that is
 -- `me`, which is asking now (nil: nobody is). A waiter without a subscriber, or whose last ask is older than half of its
 -- lease, is taken out (rules 3 and 9). Afterwards `owner` is the new owner, or false: nobody was granted K, perhaps because
--- the account may not publish. Also sets `fence_text` and `granted_ms`, and asks for
--- the subscribers of `channel` on the way.
+-- the account may not publish. Also sets `fence_text` and `granted_ms`, and asks for the subscribers of `channel` on the way.
 -- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free: whoever asks
 -- first has it. While somebody is asking, nobody is told, for K goes to who asks.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
--- (rule 4). The push: number of the ask, fence, length of the token, then token and K.
+-- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
+-- sharded one of a slot (rule 35). NUMSUB comes first all the same: so other channels pay nothing for that.
 
 local is_served = false
 owner = false
@@ -15,11 +15,15 @@ while count > 0 and not is_served do
   local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
     local ear, token = string.sub(waiter, at, at + size - 1), string.sub(waiter, at + size)
+    local publish = 'PUBLISH'
     if token == me then
       is_served = true
     elseif now - seen < lease * 500 then
       local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', ear, channel) or redis.pcall('PUBSUB', 'NUMSUB', ear)
       is_served, heard = (reply[2] or 0) > 0, channel and (reply[4] or -1)
+      if not is_served and string.byte(ear, -1) == 125 then
+        is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', ear)[2] or 0) > 0, 'SPUBLISH'
+      end
     end
     local is_hint = kind == '?' and token ~= me
     if is_hint and is_served and me then
@@ -37,13 +41,13 @@ while count > 0 and not is_served do
     end
     first = first + 1 .. ''
     if is_hint and is_served then
-      redis.pcall('PUBLISH', ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+      redis.pcall(publish, ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     elseif is_served then
       -- @insert fence
       call('SET', K, token, 'PX', lease)
       owner, granted_ms = token, tonumber(lease)
       local text = number .. ' ' .. fence_text .. ' ' .. #token .. ' ' .. token .. K
-      if token ~= me and type(redis.pcall('PUBLISH', ear, text)) ~= 'number' then
+      if token ~= me and type(redis.pcall(publish, ear, text)) ~= 'number' then
         call('DEL', K)
         owner, granted_ms = false, nil
       end

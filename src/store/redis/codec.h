@@ -44,7 +44,7 @@ struct dibs__ask_reply {
     uint64_t fence;       /* granted; 0: none that a script can give */
     int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry */
     bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
-    bool listeners_known; /* taken, and the ask was to queue: there is the right to know */
+    bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
     int64_t server_us;    /* late: the server's clock */
 };

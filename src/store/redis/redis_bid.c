@@ -94,14 +94,39 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool 
 
 /* --------------------------------------------------------------- the sending */
 
+/*
+ * On which channel a grant is to be told; NULL: the token does not queue. The
+ * channel of the slot where that stands. Else the runtime's own, on which a
+ * message goes to all nodes of a cluster.
+ */
+static const char *choose_channel(struct dibs__redis_store *store, struct dibs__sending *sending,
+                                  const struct dibs__lock_call *call)
+{
+    const struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
+    const struct dibs__bid *bid = sending->bid;
+
+    sending->slot_serial = 0;
+    if (call->view.sharded && bid->wait) {
+        sending->slot = dibs__slot_of(lock->bytes, lock->size);
+        sending->slot_serial = dibs__subscriber_slot(store->subscriber, sending->slot, bid->lease_ms);
+    }
+    if (!sending->slot_serial && !call->view.may_publish) /* a release under this account could not tell of the grant */
+        sending->subscription = 0;
+    if (!sending->subscription)
+        return NULL;
+    if (!sending->slot_serial)
+        return store->endpoint.channel;
+    dibs__subscriber_slot_channel(store->subscriber, sending->slot, sending->channel);
+    return sending->channel;
+}
+
 struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, struct dibs__sending *sending,
                                            const struct dibs__lock_call *call)
 {
     struct dibs__bid *bid = sending->bid;
     struct dibs__redis_lease *lease = dibs__redis_lease_of(&bid->lease);
 
-    if (!call->view.may_publish) /* a release under this account could not tell us of the grant */
-        sending->subscription = 0;
+    const char *channel = choose_channel(store, sending, call);
     bid->number++;
     bid->proof = dibs__now(store->config.clock);
     *lease = (struct dibs__redis_lease){.server = call->view.server, .confirmed_at = bid->proof};
@@ -110,7 +135,7 @@ struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, stru
         .token = bid->token,
         .number = bid->number,
         .lease_ms = bid->lease_ms,
-        .channel = sending->subscription ? store->endpoint.channel : NULL,
+        .channel = channel,
         .not_after = sending->not_after,
         .leave = sending->leave,
     };
@@ -147,6 +172,19 @@ static int64_t told_ms(const struct dibs__bid *bid)
     return ms < POLL_MOST_MS ? POLL_MOST_MS : ms > TOLD_MS ? TOLD_MS : ms;
 }
 
+/* The server counted the listeners of the channel that the ask named. True: who asked will be told. */
+static bool trust(struct dibs__redis_store *store, const struct dibs__sending *sending, int64_t listeners)
+{
+    if (sending->slot_serial && listeners == 0)
+        dibs__subscriber_distrust_slot(store->subscriber, sending->slot, sending->slot_serial);
+    else if (listeners == 0)
+        dibs__subscriber_distrust(store->subscriber, sending->subscription);
+    if (listeners == 0 || (sending->slot_serial &&
+                           !dibs__subscriber_confirm_slot(store->subscriber, sending->slot, sending->slot_serial)))
+        return false;
+    return dibs__subscriber_confirm(store->subscriber, sending->subscription);
+}
+
 /* When to ask again if no push comes before. */
 static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct dibs__sending *sending,
                                  const struct dibs__ask_reply *reply, struct dibs__answer *answer,
@@ -160,11 +198,9 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
     if (!sending->subscription)
         return DIBS_BUSY;
     bid->in_store = true;
-    if (!reply->listeners_known)
+    if (!reply->listeners_known && !sending->slot_serial)
         return bid->fair ? dibs__redis_bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
-    if (reply->listeners == 0)
-        dibs__subscriber_distrust(store->subscriber, sending->subscription);
-    else if (dibs__subscriber_confirm(store->subscriber, sending->subscription) && reply->by_dibs)
+    if (trust(store, sending, reply->listeners) && reply->by_dibs)
         answer->again_ms = earlier(bid->lease_ms / 3, reply->remaining_ms);
     return DIBS_BUSY;
 }
@@ -174,6 +210,8 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
                               struct dibs__answer *answer, struct dibs__error *error)
 {
     note_owner(store, sending->bid, view, reply->remaining_ms);
+    if (view->sharded && sending->bid->wait && !sending->slot_serial)
+        dibs__subscriber_want_slot(store->subscriber, sending->slot, sending->bid->lease_ms);
     dibs_status status = queue_or_poll(store, sending, reply, answer, error);
     int64_t seen_until = dibs__redis_bid_of(sending->bid)->seen_until;
     int64_t left = dibs__ms_until(seen_until, dibs__now(store->config.clock)) + 1;

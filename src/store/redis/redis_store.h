@@ -208,6 +208,9 @@ static inline struct dibs__redis_bid *dibs__redis_bid_of(struct dibs__bid *bid)
 struct dibs__sending {
     struct dibs__bid *bid;
     uint64_t subscription; /* that will hear of a grant; 0: the token does not queue */
+    unsigned slot;         /* of the lock; set where the server has sharded channels */
+    uint64_t slot_serial;  /* of the slot's subscription, whose channel is named; 0: the runtime's own is */
+    char channel[DIBS__SLOT_CHANNEL_MAX]; /* set with slot_serial */
     int64_t not_after;
     bool leave; /* a lock that is free is left to its owner */
 };
