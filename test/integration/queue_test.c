@@ -258,6 +258,86 @@ static void any_release_wakes_the_queue_where_the_key_is_gone(void **state)
     clear_scene(&c);
 }
 
+/* ---------------------------------------------------------- sharded channels */
+
+#define SHARDED "dibs:1:{lock:x}"
+
+/* As ear_open, on a sharded channel. */
+static redisContext *sharded_ear_open(server *s, const char *channel)
+{
+    redisContext *ear = redisConnectUnix(s->socket_path);
+
+    assert_true(ear && !ear->err);
+    redisReply *reply = redisCommand(ear, "SSUBSCRIBE %s", channel);
+    assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
+    freeReplyObject(reply);
+    return ear;
+}
+
+/* A channel that ends in } is one. */
+static void a_grant_is_told_on_a_sharded_channel(void **state)
+{
+    fixture *f = *state;
+    redisContext *ear = sharded_ear_open(f->server, SHARDED), *plain = ear_open(f->server, "dibs:2", false);
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 1);
+    assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
+    assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 1);
+    assert_int_equal(release(f->server, "holder"), 1);
+    expect_told(ear, "1", fence(f->server), "dibs:a");
+    assert_int_equal(release(f->server, "dibs:a"), 1);
+    expect_told(plain, "1", fence(f->server), "dibs:b");
+    assert_int_equal(release(f->server, "dibs:b"), 1);
+    expect_told(ear, "1", fence(f->server), "dibs:c");
+    server_do(f->server, "DEL " KEYS);
+    ear_close(ear);
+    ear_close(plain);
+}
+
+/* A subscriber of the one kind does not hear the other. */
+static void who_does_not_listen_to_its_sharded_channel_is_passed_over(void **state)
+{
+    fixture *f = *state;
+    redisContext *ear = ear_open(f->server, "dibs:2", false);
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 0);
+    assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
+    assert_int_equal(release(f->server, "holder"), 1);
+    expect_owner(f->server, "dibs:b");
+    expect_told(ear, "1", fence(f->server), "dibs:b");
+    assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 0);
+    assert_int_equal(release(f->server, "dibs:b"), 1);
+    assert_false(server_has(f->server, "lock:x"));
+    queue_assert_gone(f->server, "x");
+    server_do(f->server, "DEL " KEYS);
+    ear_close(ear);
+}
+
+/* While the head is served, the asker's own channel is counted, of whichever kind it is. */
+static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
+{
+    static const char *const channels[] = {SHARDED, "dibs:2", "dibs:3", "dibs:3:{lock:x}"};
+    fixture *f = *state;
+    redisContext *ear = sharded_ear_open(f->server, SHARDED), *plain = ear_open(f->server, "dibs:2", false);
+
+    for (int i = 0; i < 2; i++) {
+        for (size_t j = 0; j < sizeof channels / sizeof *channels; j++) {
+            assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+            expect_taken(ask(f->server, "dibs:a", "1", channels[i]));
+            server_do(f->server, "DEL lock:x");
+            answer a = ask(f->server, "dibs:b", "1", channels[j]);
+            expect_taken(a);
+            expect_owner(f->server, "dibs:a");
+            assert_int_equal(a.listeners, j < 2);
+            server_do(f->server, "DEL " KEYS);
+        }
+    }
+    ear_close(ear);
+    ear_close(plain);
+}
+
 /* ----------------------------------------------- what is asked or done twice */
 
 static void the_owner_that_asks_has_a_whole_lease(void **state)
@@ -400,6 +480,9 @@ int main(void)
         TEST(it_says_whose_the_lock_is_and_who_listens),
         TEST(a_release_grants_the_head_and_tells_it),
         TEST(who_does_not_listen_is_passed_over),
+        TEST(a_grant_is_told_on_a_sharded_channel),
+        TEST(who_does_not_listen_to_its_sharded_channel_is_passed_over),
+        TEST(an_ask_that_serves_another_counts_its_own_listeners),
         TEST(who_was_not_seen_for_half_its_lease_is_passed_over),
         TEST(where_nobody_lives_it_is_free),
         TEST(the_gaps_of_those_who_left_are_passed),

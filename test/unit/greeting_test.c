@@ -196,6 +196,42 @@ static void a_server_says_whether_it_is_in_a_cluster(void **state)
     assert_false(is_in_a_cluster(r, "-NOPERM no right\r\n"));
 }
 
+/* ---------------------------------------------------------- sharded channels */
+
+static bool may_use_slots(struct rig *r)
+{
+    struct dibs__link *link = connected(r, NULL);
+    bool sharded = link->sharded;
+    dibs__link_free(link);
+    return sharded;
+}
+
+/* Only a server that is part of a cluster is asked. */
+static void a_server_says_whether_it_has_sharded_channels(void **state)
+{
+    static const char *const refusals[] = {"-NOPERM no right\r\n", "-ERR unknown command\r\n"};
+    static const char *const elsewhere[] = {":0\r\n", "-MOVED 1 127.0.0.1:7000\r\n", "-CLUSTERDOWN no\r\n"};
+    struct rig *r = *state;
+
+    assert_false(may_use_slots(r));
+    assert_int_equal(fake_redis_count(r->fake, "SPUBLISH"), 0);
+    fake_redis_answer(r->fake, "INFO cluster", "$30\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n");
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        fake_redis_answer(r->fake, "SPUBLISH dibs:test ", elsewhere[i]);
+        fake_redis_answer(r->fake, "PUBSUB SHARDNUMSUB", "*0\r\n");
+        assert_true(may_use_slots(r));
+        for (size_t j = 0; j < sizeof refusals / sizeof *refusals; j++) {
+            fake_redis_answer(r->fake, "PUBSUB SHARDNUMSUB", refusals[j]);
+            assert_false(may_use_slots(r));
+        }
+    }
+    fake_redis_answer(r->fake, "PUBSUB SHARDNUMSUB", "*0\r\n");
+    for (size_t j = 0; j < sizeof refusals / sizeof *refusals; j++) {
+        fake_redis_answer(r->fake, "SPUBLISH", refusals[j]);
+        assert_false(may_use_slots(r));
+    }
+}
+
 /* ------------------------------------------------------------- its version */
 
 /* A link to a server of that version; NULL: INFO does not name it. */
@@ -298,6 +334,7 @@ int main(void)
         TEST(the_link_before_of_another_server_is_let_be),
         TEST(a_link_before_that_cannot_be_named_is_let_be),
         TEST(a_server_says_whether_it_is_in_a_cluster),
+        TEST(a_server_says_whether_it_has_sharded_channels),
         TEST(a_server_tracks_keys_from_a_version_on),
         TEST(a_server_tells_of_its_disk_in_some_versions),
         TEST(a_server_that_does_not_say_its_version_tracks_nothing),

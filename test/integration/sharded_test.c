@@ -1,0 +1,401 @@
+/*
+ * Grants on a server that is part of a cluster and has sharded channels: on which channel they travel, and what happens
+ * where that one is lost or not allowed. One server has all slots here.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/slot.h"
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static bool is_up(void *arg)
+{
+    char info[1024];
+
+    return server_string(arg, info, sizeof info, "CLUSTER INFO") && strstr(info, "cluster_state:ok");
+}
+
+static int setup(void **state)
+{
+    static fixture cluster;
+    fixture *f = &cluster;
+
+    *f = (fixture){.server = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes"})};
+    server_do(f->server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    assert_true(wait_until(is_up, f->server, LIMIT_MS));
+    f->urls[0] = f->server->url;
+    f->config = (dibs_config){.urls = f->urls, .url_count = 1, .label = "holder"};
+    fixture_open(f, LONG_LEASE_MS);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+
+    dibs_close(f->rt);
+    server_assert_no_locks(f->server);
+    server_stop(f->server);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- a waiter */
+
+/* A runtime whose thread waits for a lock that f->rt holds. */
+struct waiting {
+    fixture *f;
+    dibs_runtime *rt;
+    actor *actor;
+    const char *name;
+};
+
+static struct waiting waiter(fixture *f, const char *url, const char *name)
+{
+    dibs_config config = {.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"};
+
+    return (struct waiting){f, open_url(url, &config), actor_start(), name};
+}
+
+static void dismiss(struct waiting *w)
+{
+    actor_end(w->actor);
+    dibs_close(w->rt);
+}
+
+/* The entry of the waiter in the queue. */
+static queue_entry begin(struct waiting *w)
+{
+    assert_status(DIBS_OK, dibs_timedlock(w->f->rt, w->name, LIMIT_MS));
+    actor_begin_lock(w->actor, w->rt, w->name, DIBS_WAIT_FOREVER);
+    queue_await(w->f->server, w->name, 1);
+    return queue_at(w->f->server, w->name, 0);
+}
+
+static void finish(struct waiting *w)
+{
+    assert_status(DIBS_OK, dibs_unlock(w->f->rt, w->name));
+    assert_status(DIBS_OK, actor_result(w->actor));
+    assert_status(DIBS_BUSY, dibs_trylock(w->f->rt, w->name));
+    assert_status(DIBS_OK, actor_unlock(w->actor, w->rt, w->name));
+    queue_assert_gone(w->f->server, w->name);
+}
+
+/* The waiter was granted the lock by a push. */
+static void finish_by_push(struct waiting *w)
+{
+    uint64_t granted = stats_of(w->rt).granted;
+
+    finish(w);
+    assert_int_equal(stats_of(w->rt).granted, granted + 1);
+}
+
+static bool is_sharded(const char *channel)
+{
+    return channel[strlen(channel) - 1] == '}';
+}
+
+struct channels {
+    server *server;
+    size_t count;
+};
+
+static bool has_so_many(void *arg)
+{
+    const struct channels *wanted = arg;
+    redisReply *reply = server_command(wanted->server, "PUBSUB SHARDCHANNELS");
+    bool so_many = reply->elements == wanted->count;
+
+    freeReplyObject(reply);
+    return so_many;
+}
+
+/* Sharded channels of which the server has subscribers. */
+static void await_channels(server *s, size_t count)
+{
+    assert_that(wait_until(has_so_many, &(struct channels){s, count}, LIMIT_MS), "never %zu sharded channels", count);
+}
+
+/* Waits once, so that the slot is subscribed to. */
+static void wait_once(struct waiting *w, size_t channels)
+{
+    begin(w);
+    await_channels(w->f->server, channels);
+    finish(w);
+}
+
+/* Until the waiter has told the server that the sharded channel stands, an entry names the runtime's own channel. */
+static queue_entry begin_sharded(struct waiting *w)
+{
+    queue_entry entry = begin(w);
+
+    for (int64_t limit = now_ms() + LIMIT_MS; !is_sharded(entry.channel); entry = begin(w)) {
+        assert_that(now_ms() < limit, "never queued with a sharded channel");
+        finish(w);
+    }
+    return entry;
+}
+
+/* ------------------------------------------------------------------ channels */
+
+static void the_first_grant_of_a_slot_is_published_and_the_next_is_sharded(void **state)
+{
+    fixture *f = *state;
+    struct waiting w = waiter(f, f->server->url, "x");
+    queue_entry entry = begin(&w);
+
+    assert_string_equal(entry.channel, queue_channel_of(entry.token));
+    await_channels(f->server, 1);
+    finish_by_push(&w);
+    entry = begin_sharded(&w);
+    assert_int_equal(server_integer(f->server, "CLUSTER KEYSLOT %s", entry.channel),
+                     server_integer(f->server, "CLUSTER KEYSLOT lock:x"));
+    long long published = server_calls(f->server, "publish"), sharded = server_calls(f->server, "spublish");
+    finish_by_push(&w);
+    assert_int_equal(server_calls(f->server, "publish"), published);
+    assert_int_equal(server_calls(f->server, "spublish"), sharded + 1);
+    dismiss(&w);
+}
+
+static void who_never_waits_subscribes_to_no_slot(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 10; i++) {
+        assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    }
+    await_channels(f->server, 0);
+    assert_int_equal(server_calls(f->server, "ssubscribe"), 0);
+}
+
+/* A name whose key is in the slot of that of x. */
+static void find_twin(char *name, size_t size)
+{
+    char key[32] = "lock:x";
+    unsigned slot = dibs__slot_of(key, strlen(key)), i = 0;
+
+    do {
+        snprintf(name, size, "x%u", i++);
+        snprintf(key, sizeof key, "lock:%s", name);
+    } while (dibs__slot_of(key, strlen(key)) != slot);
+}
+
+static void names_in_one_slot_share_a_channel(void **state)
+{
+    fixture *f = *state;
+    char twin[24];
+    struct waiting a = waiter(f, f->server->url, "x");
+    struct waiting b = {f, a.rt, actor_start(), twin}, c = {f, a.rt, actor_start(), "other"};
+
+    find_twin(twin, sizeof twin);
+    wait_once(&a, 1);
+    wait_once(&b, 1);
+    wait_once(&c, 2);
+    begin_sharded(&a);
+    begin_sharded(&b);
+    begin_sharded(&c);
+    finish_by_push(&b);
+    finish_by_push(&a);
+    finish_by_push(&c);
+    actor_end(b.actor);
+    actor_end(c.actor);
+    dismiss(&a);
+}
+
+static void a_fair_waiter_is_told_on_it_as_well(void **state)
+{
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    fixture *f = *state;
+
+    for (int i = 0; i < 5; i++) {
+        struct waiting w = waiter(f, f->server->url, "x");
+        assert_status(DIBS_OK, actor_lock_with(w.actor, w.rt, "x", LIMIT_MS, &fair));
+        assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, "x"));
+        wait_once(&w, 1);
+        begin_sharded(&w);
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_OK, actor_result(w.actor));
+        assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, "x"));
+        dismiss(&w);
+    }
+}
+
+enum { ROUNDS = 300 };
+
+static void *take_turns(void *arg)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_status(DIBS_OK, dibs_lock(arg, "x"));
+        assert_status(DIBS_OK, dibs_unlock(arg, "x"));
+    }
+    return NULL;
+}
+
+/* Both kinds of channel stand in one queue at first. */
+static void runtimes_that_contend_are_told_on_their_channels(void **state)
+{
+    enum { RUNTIMES = 3, THREADS = 2 };
+    fixture *f = *state;
+    dibs_runtime *rts[RUNTIMES];
+    pthread_t threads[RUNTIMES * THREADS];
+
+    for (int i = 0; i < RUNTIMES; i++)
+        rts[i] = open_runtime(f->server, LONG_LEASE_MS);
+    for (int i = 0; i < RUNTIMES * THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_turns, rts[i % RUNTIMES]), 0);
+    for (int i = 0; i < RUNTIMES * THREADS; i++)
+        pthread_join(threads[i], NULL);
+    queue_assert_gone(f->server, "x");
+    assert_true(server_calls(f->server, "spublish") > RUNTIMES);
+    for (int i = 0; i < RUNTIMES; i++) {
+        assert_int_equal(stats_of(rts[i]).lost, 0);
+        dibs_close(rts[i]);
+    }
+}
+
+/* -------------------------------------------------------------------- losses */
+
+/* The server says so to its subscribers when a slot goes away; then it comes back. */
+static void a_waiter_asks_again_when_the_slot_goes_away(void **state)
+{
+    fixture *f = *state;
+    struct waiting w = waiter(f, f->server->url, "x");
+    long long slot = server_integer(f->server, "CLUSTER KEYSLOT lock:x");
+
+    wait_once(&w, 1);
+    for (int i = 0; i < 3; i++) {
+        queue_entry entry = begin_sharded(&w);
+        server_do(f->server, "CLUSTER DELSLOTS %lld", slot);
+        server_do(f->server, "CLUSTER ADDSLOTS %lld", slot);
+        assert_true(wait_until(is_up, f->server, LIMIT_MS));
+        queue_entry again = queue_await_ask(f->server, "x", entry.number);
+        assert_string_equal(again.token, entry.token);
+        assert_true(again.order == entry.order);
+        finish_by_push(&w);
+        wait_once(&w, 1);
+    }
+    dismiss(&w);
+}
+
+static void a_waiter_whose_connection_breaks_subscribes_anew(void **state)
+{
+    fixture *f = *state;
+    struct waiting w = waiter(f, f->server->url, "x");
+
+    wait_once(&w, 1);
+    for (int i = 0; i < 3; i++) {
+        queue_entry entry = begin_sharded(&w);
+        assert_true(server_integer(f->server, "CLIENT KILL TYPE pubsub") >= 1);
+        queue_await_ask(f->server, "x", entry.number);
+        await_channels(f->server, 1);
+        finish_by_push(&w);
+    }
+    dismiss(&w);
+}
+
+/* The server knows of no subscriber, whatever the waiter believes: until it does, the runtime's own channel serves. */
+static void a_channel_that_the_server_does_not_know(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    struct waiting w = waiter(f, script_server_url(net), "x");
+
+    wait_once(&w, 1);
+    begin_sharded(&w);
+    finish(&w);
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    script_server_add(net, (script_rule){.match = "lock:x",
+                                         .nth = 1,
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "*4\r\n:0\r\n:600000\r\n:1\r\n:0\r\n"});
+    actor_begin_lock(w.actor, w.rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    queue_entry entry = queue_at(f->server, "x", 0);
+    assert_string_equal(entry.channel, queue_channel_of(entry.token));
+    finish_by_push(&w);
+    dismiss(&w);
+    script_server_stop(net);
+}
+
+/* -------------------------------------------------------------------- rights */
+
+struct rights {
+    const char *denied; /* rights that the account lacks */
+    bool sharded;       /* grants are pushed to the channel of the slot */
+    bool pushed;        /* they are pushed to that of the runtime */
+};
+
+/* Whatever is missing: the lock is had. */
+static void with_rights(fixture *f, const struct rights *rights)
+{
+    char url[160], rest[128];
+
+    print_message("# %s\n", rights->denied);
+    server_do(f->server, "ACL SETUSER u reset");
+    server_do(f->server, "ACL SETUSER u on >pw ~lock:* ~dibs:* &dibs:* +@all");
+    snprintf(rest, sizeof rest, "%s", rights->denied);
+    for (char *at = strtok(rest, " "); at; at = strtok(NULL, " "))
+        server_do(f->server, "ACL SETUSER u %s", at);
+    snprintf(url, sizeof url, "redis://u:pw@127.0.0.1:%d", f->server->port);
+    struct waiting w = waiter(f, url, "x");
+    for (int i = 0; i < 2; i++) {
+        assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+        long long asks = server_asks(f->server);
+        actor_begin_lock(w.actor, w.rt, "x", DIBS_WAIT_FOREVER);
+        server_await_ask(f->server, asks);
+        if (rights->sharded || rights->pushed)
+            queue_await(f->server, "x", 1);
+        await_channels(f->server, rights->sharded ? 1 : 0);
+        uint64_t granted = stats_of(w.rt).granted;
+        finish(&w);
+        if (rights->sharded || rights->pushed)
+            assert_int_equal(stats_of(w.rt).granted, granted + 1);
+    }
+    dismiss(&w);
+}
+
+static void what_an_account_may_not_do_is_done_without(void **state)
+{
+    static const struct rights cases[] = {
+        {"-spublish", false, true},
+        {"-ssubscribe", false, true},
+        {"-pubsub|shardnumsub", false, true},
+        {"-publish", true, false},
+        {"-publish -pubsub|numsub", true, false},
+        {"-publish -spublish", false, false},
+        {"-publish -ssubscribe", false, false},
+        {"-pubsub", false, false},
+        {"-subscribe", false, false},
+    };
+    fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        with_rights(f, &cases[i]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_grant_of_a_slot_is_published_and_the_next_is_sharded),
+        TEST(who_never_waits_subscribes_to_no_slot),
+        TEST(names_in_one_slot_share_a_channel),
+        TEST(a_fair_waiter_is_told_on_it_as_well),
+        TEST(runtimes_that_contend_are_told_on_their_channels),
+        TEST(a_waiter_asks_again_when_the_slot_goes_away),
+        TEST(a_waiter_whose_connection_breaks_subscribes_anew),
+        TEST(a_channel_that_the_server_does_not_know),
+        TEST(what_an_account_may_not_do_is_done_without),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
