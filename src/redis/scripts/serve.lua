@@ -6,7 +6,7 @@
 -- first has it. While somebody is asking, nobody is told, for K goes to who asks.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
--- sharded one of a slot (rule 35). NUMSUB comes first all the same: so other channels pay nothing for that.
+-- sharded one of a slot (rule 38). NUMSUB comes first all the same: so other channels pay nothing for that.
 
 local is_served = false
 owner = false
