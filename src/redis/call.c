@@ -25,14 +25,28 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
                         const struct dibs__words *words)
 {
     unsigned bit = 1u << script;
-    bool by_text = with_text || !(atomic_load_explicit(view->scripts, memory_order_relaxed) & bit);
+    unsigned known = atomic_load_explicit(view->scripts, memory_order_relaxed);
+    bool by_text = with_text || !(known & bit) || (known & DIBS__SCRIPTS_AS_TEXT);
 
-    if (by_text)
+    if (!(known & bit))
         atomic_fetch_or_explicit(view->scripts, bit, memory_order_relaxed);
     words->words[0] = by_text ? "EVAL" : "EVALSHA";
     words->words[1] = by_text ? dibs__script_text(script) : dibs__script_sha(script);
     words->sizes[0] = strlen(words->words[0]);
     words->sizes[1] = strlen(words->words[1]);
+}
+
+bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel)
+{
+    struct dibs__link_view view;
+
+    if (dibs__reply_is_error(reply, "NOSCRIPT"))
+        return true;
+    if (!dibs__reply_forbids(reply, "evalsha"))
+        return false;
+    if (dibs__channel_view(channel, &view))
+        atomic_fetch_or_explicit(view.scripts, DIBS__SCRIPTS_AS_TEXT, memory_order_relaxed);
+    return true;
 }
 
 void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t key_count)
@@ -164,7 +178,7 @@ dibs_status dibs__call_finish(struct dibs__call *call, struct dibs__channel *cha
 {
     dibs_status status = dibs__channel_wait(channel, request, exchange);
 
-    if (status != DIBS_OK || !dibs__reply_is_error(exchange->reply, "NOSCRIPT"))
+    if (status != DIBS_OK || !dibs__script_wants_text(exchange->reply, channel))
         return status;
     dibs__reply_free(exchange->reply);
     exchange->unknown = false;

@@ -32,6 +32,12 @@ void dibs__script_words(enum dibs__script script, const struct dibs__link_view *
 bool dibs__script_words_apart(enum dibs__script script, const struct dibs__words *words);
 void dibs__script_words_end(const struct dibs__words *words);
 
+/*
+ * Whether the reply says that the script is to be sent as text: the server does
+ * not have the script, or does not let us use EVALSHA, which is noted.
+ */
+bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel);
+
 #define DIBS__CALL_KEYS 4
 #define DIBS__CALL_ARGUMENTS 7
 #define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)

@@ -89,7 +89,7 @@ struct dibs__link_view {
     bool tells_of_disk;
     bool tracked;
     uint64_t server;      /* see dibs__link_server */
-    atomic_uint *scripts; /* of the endpoint: a hint, one bit for each script that the server has */
+    atomic_uint *scripts; /* of the endpoint */
 };
 
 /*

@@ -123,13 +123,6 @@ static bool unless_optional(const struct dibs__link *link, const redisReply *no)
     return !lacks_right(no) && dibs__reply_status(no->str) != DIBS_STORE_ERROR;
 }
 
-/* For what there is another way to do. */
-static bool unless_forbidden(const struct dibs__link *link, const redisReply *no)
-{
-    (void)link;
-    return !lacks_right(no);
-}
-
 /* -------------------------------------------------------- what answers tell */
 
 /* What stands behind `field` in an answer to INFO. NULL: the field is not there. */
@@ -241,7 +234,7 @@ static bool take_scripts(struct dibs__link *link, const redisReply *reply)
         return reply->type == REDIS_REPLY_ERROR;
     for (int i = 0; i < DIBS__SCRIPT_COUNT; i++)
         scripts |= (unsigned)(reply->element[i]->type == REDIS_REPLY_INTEGER && reply->element[i]->integer == 1) << i;
-    atomic_store_explicit(&link->endpoint->scripts, scripts, memory_order_relaxed);
+    atomic_store_explicit(&link->endpoint->scripts, scripts, memory_order_relaxed); /* EVALSHA is tried again, too */
     return true;
 }
 
@@ -306,8 +299,8 @@ static const struct command greeting[] = {
     {FIRST, "ROLE", {"ROLE"}, 0, must_be_master, unless_optional, take_role},
     {FIRST, "TIME", {"TIME"}, 0, runs_scripts, unless_optional, take_time},
     {FIRST, "INFO", {"INFO", "replication"}, 0, tells_of_replication, unless_optional, take_replication},
-    {FIRST, "SCRIPT EXISTS", {"SCRIPT", "EXISTS", SHAS}, 0, runs_scripts, unless_forbidden, take_scripts},
-    {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_forbidden, take_no_eval},
+    {FIRST, "SCRIPT EXISTS", {"SCRIPT", "EXISTS", SHAS}, 0, runs_scripts, unless_optional, take_scripts},
+    {FIRST, "EVAL", {"EVAL", "return 1", "0"}, 0, runs_scripts, unless_optional, take_no_eval},
     {FIRST, "PUBLISH", {"PUBLISH", CHANNEL, ""}, 0, runs_scripts, unless_optional, take_may_publish}, /* wakes nobody */
     {FIRST, "INFO", {"INFO", "cluster"}, 0, runs_scripts, unless_optional, take_cluster},
     {LATER, "SPUBLISH", {"SPUBLISH", CHANNEL, ""}, 0, is_in_cluster, never, take_may_spublish},

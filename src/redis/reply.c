@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /*
  * The codes with which an error reply begins, and what each means. When an error
@@ -72,6 +73,16 @@ bool dibs__reply_tells_of_a_replica(const redisReply *reply)
 bool dibs__reply_is_error(const redisReply *reply, const char *code)
 {
     return reply->type == REDIS_REPLY_ERROR && begins_with(reply->str, code);
+}
+
+bool dibs__reply_forbids(const redisReply *reply, const char *command)
+{
+    if (!dibs__reply_is_error(reply, "NOPERM") && !dibs__reply_is_error(reply, "ERR unknown command"))
+        return false;
+    const char *quoted = strpbrk(reply->str, "'`");
+    size_t size = strlen(command);
+
+    return quoted && strncasecmp(quoted + 1, command, size) == 0 && quoted[size + 1] && strchr("'`", quoted[size + 1]);
 }
 
 dibs_status dibs__reply_error(struct dibs__error *error, const redisReply *reply, const char *shown, const char *doing)

@@ -15,6 +15,9 @@ dibs_status dibs__reply_status(const char *text);
 /* Whether the reply is an error with this code, which is the first word of its text. */
 bool dibs__reply_is_error(const redisReply *reply, const char *code);
 
+/* Whether the reply refuses that command, in small letters, to this account or to all. */
+bool dibs__reply_forbids(const redisReply *reply, const char *command);
+
 /* Whether the command, or a part of it, was refused because the server is a replica. */
 bool dibs__reply_tells_of_a_replica(const redisReply *reply);
 

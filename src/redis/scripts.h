@@ -12,6 +12,9 @@ enum dibs__script {
         DIBS__SCRIPT_COUNT
 };
 
+#define DIBS__SCRIPTS_AS_TEXT (1u << 31) /* among such bits: the server lets us use EVAL, but not EVALSHA */
+_Static_assert(DIBS__SCRIPT_COUNT < 31, "each script has a bit of its own");
+
 #define DIBS__SHA 40 /* digits of the id of a script */
 
 #define DIBS__SCRIPT_EXTERN(name) extern const char dibs__lua_##name[], dibs__sha_##name[DIBS__SHA + 1];

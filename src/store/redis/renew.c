@@ -381,7 +381,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     struct renewal *renewal = call->renewal;
     int64_t server_us;
 
-    if (reply && dibs__reply_is_error(reply, "NOSCRIPT") && send_call(call, true) == DIBS_OK)
+    if (reply && dibs__script_wants_text(reply, renewal->store->background) && send_call(call, true) == DIBS_OK)
         return;
     if (!reply) {
         renewal->failed = *error;

@@ -39,7 +39,7 @@ static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const re
 /* reply NULL: there is no answer. */
 static void take_answer(struct dibs__retract_batch *batch, const redisReply *reply)
 {
-    bool lost_script = reply && dibs__reply_is_error(reply, "NOSCRIPT");
+    bool lost_script = reply && dibs__script_wants_text(reply, batch->background);
     bool refused = reply && !lost_script && is_refusal_of_some(batch, reply);
     int64_t server_us = 0;
     bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
