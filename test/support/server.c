@@ -81,7 +81,7 @@ static bool answers(void *arg)
     if (!s->admin && !(s->admin = connect_admin(s)))
         return false;
     reply = redisCommand(s->admin, "PING");
-    ready = reply && reply->type == REDIS_REPLY_STATUS;
+    ready = reply && (reply->type == REDIS_REPLY_STATUS || strncmp(reply->str, "ERR unknown command", 19) == 0);
     if (reply)
         freeReplyObject(reply);
     if (!ready) {

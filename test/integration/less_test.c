@@ -1,0 +1,125 @@
+/* doc/SERVERS.md: what works on servers that do not know a command, and behind a proxy that passes on nothing but keys.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/ability.h"
+#include "support/document.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+
+enum { ROWS_MOST = 40 };
+
+static bool is_as_expected(const char *what, const ability *found, const ability_word *expected)
+{
+    bool good = true;
+
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        good = good && (strcmp(found->words[i], expected[i]) == 0 || strcmp(found->words[i], "-") == 0);
+    if (good)
+        return true;
+    print_error("| %s |", what);
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        print_error(" %s |", strcmp(found->words[i], ability_full[i]) == 0 ? "" : found->words[i]);
+    print_error("\n%s", found->errors);
+    return false;
+}
+
+/* ------------------------------------------------------- commands that were renamed */
+
+/* "EVAL SCRIPT": both are unknown. */
+static server *start_without(const char *commands)
+{
+    char config[400] = "", copy[100];
+    size_t used = 0;
+
+    snprintf(copy, sizeof copy, "%.99s", commands);
+    for (const char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        used += (size_t)snprintf(config + used, sizeof config - used, "rename-command %s \"\"\n", word);
+    return server_start(&(server_options){.config = config});
+}
+
+static bool row_is_right(const document_row *row)
+{
+    ability_word expected[ABILITY_COLUMNS];
+    static ability found;
+    server *s = start_without(row->cells[0]);
+
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        snprintf(expected[i], sizeof expected[i], "%.20s", *row->cells[i + 1] ? row->cells[i + 1] : ability_full[i]);
+    ability_try(&found, s, s->url, NULL, (const ability_word *)expected, NULL, NULL);
+    server_stop(s);
+    return is_as_expected(row->cells[0], &found, (const ability_word *)expected);
+}
+
+static void each_row_of_the_table_is_right(void **state)
+{
+    static document_row rows[ROWS_MOST];
+    size_t count = document_table("doc/SERVERS.md", "Commands", rows, ROWS_MOST);
+    bool good = true;
+
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(rows[i].cells[0], "WAITAOF") != 0) /* an older server does not let it be renamed */
+            good = row_is_right(&rows[i]) && good;
+    }
+    assert_true(good);
+}
+
+static void expect_not_opened(const char *url, const dibs_config *config, const char *words)
+{
+    dibs_runtime *rt;
+
+    assert_status(DIBS_STORE_ERROR, open_status(url, config, &rt));
+    assert_that(strstr(dibs_last_error(), words), "%s", dibs_last_error());
+}
+
+/* What is asked for, and can't be had, is told when the runtime is opened. */
+static void what_is_asked_for_is_found_out_at_once(void **state)
+{
+    server *s = start_without("SELECT WAIT");
+    char url[200];
+
+    (void)state;
+    snprintf(url, sizeof url, "%s?db=3", s->url);
+    expect_not_opened(url, NULL, "refused SELECT: to it that is an unknown command");
+    expect_not_opened(s->url, &(dibs_config){.min_replicas = 1}, "refused WAIT: to it that is an unknown command");
+    server_stop(s);
+    s = start_without("INFO");
+    expect_not_opened(s->url, &(dibs_config){.durable = 1}, "the right to INFO");
+    server_stop(s);
+}
+
+/* -------------------------------------------------------------------------- a proxy */
+
+static void behind_a_proxy_that_passes_on_keys_alone(void **state)
+{
+    static const char *const kept[] = {"CLIENT", "INFO", "SCRIPT", "PUBSUB", "PUBLISH", "SUBSCRIBE", "PING", "TIME"};
+    static const ability_word all[ABILITY_COLUMNS] = {"OK", "OK", "OK", "yes", "poll", "STORE_ERROR", "no", "no"};
+    static ability found;
+    char matches[8][32];
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        snprintf(matches[i], sizeof matches[i], "\r\n%s\r\n", kept[i]);
+        script_server_add(net, (script_rule){.match = matches[i],
+                                             .action = SCRIPT_REPLACE,
+                                             .bytes = "-ERR unknown command, or not supported here\r\n"});
+    }
+    ability_try(&found, f->server, script_server_url(net), NULL, all, NULL, NULL);
+    assert_true(is_as_expected("a proxy", &found, all));
+    script_server_stop(net);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_row_of_the_table_is_right),
+        cmocka_unit_test(what_is_asked_for_is_found_out_at_once),
+        cmocka_unit_test_setup_teardown(behind_a_proxy_that_passes_on_keys_alone, fixture_setup, fixture_teardown),
+    };
+
+    return cmocka_run_group_tests_name("less", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/*
+ * doc/ACCOUNTS.md: its rules are enough, and each right is needed: without it alone, what its row says happens, and the
+ * server has refused it.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/ability.h"
+#include "support/document.h"
+#include "support/fixture.h"
+#include "support/test.h"
+
+#define FILE_NAME "doc/ACCOUNTS.md"
+#define SETUSER "ACL SETUSER locks on >PASSWORD"
+
+enum { ROWS_MOST = 60, RULE_SIZE = 2000 };
+
+/* "CLIENT ID" as +client|id; a pattern, which stands in backticks, as it is. */
+static void right_of(const document_row *row, char out[64])
+{
+    size_t length = strlen(row->cells[0]);
+
+    if (row->cells[0][0] == '`') {
+        snprintf(out, 64, "%.*s", (int)length - 2, row->cells[0] + 1);
+        return;
+    }
+    snprintf(out, 64, "+%.60s", row->cells[0]);
+    for (char *c = out; *c; c++)
+        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+}
+
+/* All of the rule but one word; without NULL: all. False: that word is not in the rule. */
+static bool rule_without(const char *rule, const char *without, char out[RULE_SIZE])
+{
+    char copy[RULE_SIZE];
+    size_t used = 0;
+    bool found = false;
+
+    snprintf(copy, sizeof copy, "%s", rule);
+    out[0] = '\0';
+    for (const char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
+        bool is_it = without && strcmp(word, without) == 0;
+        if (!is_it)
+            used += (size_t)snprintf(out + used, RULE_SIZE - used, " %s", word);
+        found = found || is_it;
+    }
+    return found;
+}
+
+/* A server with the account "locks" of that rule, which outlives its restarts. */
+static server *start_with(const char *rule, const char *more, char url[200])
+{
+    char config[RULE_SIZE + 200];
+
+    snprintf(config, sizeof config, "user locks on >pw resetchannels %s\nacllog-max-len 1000\n%s", rule, more);
+    server *s = server_start(&(server_options){.config = config});
+    snprintf(url, 200, "unix://locks:pw@%s", s->socket_path);
+    return s;
+}
+
+/* Whether the server has refused that right. The log of refusals does not outlive a restart. */
+static bool was_refused(server *s, const char *right)
+{
+    char prefix[64];
+    bool found = false;
+    redisReply *log = server_command(s, "ACL LOG 1000");
+
+    snprintf(prefix, sizeof prefix, "%s", right + 1);
+    prefix[strcspn(prefix, "*")] = '\0';
+    for (size_t i = 0; i < log->elements && !found; i++)
+        for (size_t j = 0; j + 1 < log->element[i]->elements && !found; j += 2)
+            found = strcmp(log->element[i]->element[j]->str, "object") == 0 &&
+                    strncasecmp(log->element[i]->element[j + 1]->str, prefix, strlen(prefix)) == 0;
+    freeReplyObject(log);
+    return found;
+}
+
+struct refused {
+    const char *right;
+    bool was;
+};
+
+static void look_at_refusals(server *s, void *arg)
+{
+    struct refused *refused = arg;
+
+    refused->was = was_refused(s, refused->right);
+}
+
+static bool row_is_right(const document_row *row, const char *rule)
+{
+    ability_word expected[ABILITY_COLUMNS];
+    static ability found;
+    char right[64], less[RULE_SIZE], url[200];
+    bool good = true;
+
+    right_of(row, right);
+    if (!rule_without(rule, right, less)) {
+        print_error("%s is not in the rule\n", right);
+        return false;
+    }
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        snprintf(expected[i], sizeof expected[i], "%.20s", *row->cells[i + 1] ? row->cells[i + 1] : ability_full[i]);
+    struct refused refused = {.right = right};
+    server *s = start_with(less, "", url);
+    ability_try(&found, s, url, NULL, (const ability_word *)expected, look_at_refusals, &refused);
+    server_stop(s);
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        good = good && (strcmp(found.words[i], expected[i]) == 0 || strcmp(found.words[i], "-") == 0);
+    if (!good) {
+        print_error("| %s |", row->cells[0]);
+        for (int i = 0; i < ABILITY_COLUMNS; i++)
+            print_error(" %s |", strcmp(found.words[i], ability_full[i]) == 0 ? "" : found.words[i]);
+        print_error(" %s |\n%s", row->cells[ABILITY_COLUMNS + 1], found.errors);
+    }
+    if (!refused.was)
+        print_error("%s was not refused\n", right);
+    return good && refused.was;
+}
+
+static void each_right_of_one_server_is_needed(void **state)
+{
+    static document_row rows[ROWS_MOST];
+    char rule[RULE_SIZE], right[64], rest[RULE_SIZE];
+    size_t count = document_table(FILE_NAME, "One server", rows, ROWS_MOST);
+    bool good = true;
+
+    (void)state;
+    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
+    snprintf(rest, sizeof rest, "%s", rule);
+    for (size_t i = 0; i < count; i++) {
+        char less[RULE_SIZE];
+        good = row_is_right(&rows[i], rule) && good;
+        right_of(&rows[i], right);
+        rule_without(rest, right, less);
+        snprintf(rest, sizeof rest, "%s", less);
+    }
+    assert_string_equal(rest, " -@all"); /* the rule has no right without a row */
+    assert_true(good);
+}
+
+static void expect_all(const char *rule)
+{
+    static ability found;
+    char url[200];
+    server *s = start_with(rule, "", url);
+
+    ability_try(&found, s, url, NULL, ability_full, NULL, NULL);
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        assert_that(strcmp(found.words[i], ability_full[i]) == 0, "column %d: %s; %s", i, found.words[i], found.errors);
+    assert_string_equal(found.errors, "");
+    server_stop(s);
+}
+
+static void the_rule_for_one_server_is_enough(void **state)
+{
+    char rule[RULE_SIZE], less[RULE_SIZE];
+
+    (void)state;
+    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
+    expect_all(rule);
+    assert_true(rule_without(rule, "+eval", less));
+    strcat(less, " +script|load");
+    expect_all(less);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rule_for_one_server_is_enough),
+        cmocka_unit_test(each_right_of_one_server_is_needed),
+    };
+
+    return cmocka_run_group_tests_name("rights", tests, NULL, NULL);
+}

@@ -1,0 +1,243 @@
+/* What of the library works on a server under some account. */
+#include "support/ability.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { RENEW_MS = 100, NEVER_MS = 600 /* so long what is not expected has to happen all the same */ };
+
+const ability_word ability_full[ABILITY_COLUMNS] = {"OK", "OK", "OK", "yes", "push", "push", "yes", "yes"};
+
+struct trial {
+    ability *out;
+    server *server;
+    dibs_config config;
+    const ability_word *expected;
+    dibs_runtime *rt, *other; /* under the same account */
+    actor *thread;
+};
+
+static void say(struct trial *t, enum ability_column column, const char *word)
+{
+    snprintf(t->out->words[column], sizeof t->out->words[column], "%s", word);
+}
+
+/* Notes why, where it is not DIBS_OK. Returns whether it is. */
+static bool note(struct trial *t, dibs_status status)
+{
+    size_t used = strlen(t->out->errors);
+
+    if (status != DIBS_OK)
+        snprintf(t->out->errors + used, sizeof t->out->errors - used, "%s\n", dibs_last_error());
+    return status == DIBS_OK;
+}
+
+static void say_status(struct trial *t, enum ability_column column, dibs_status status)
+{
+    say(t, column, dibs_status_name(status) + strlen("DIBS_"));
+}
+
+/* Waits for what is expected longer than for what is not. */
+static bool comes_true(struct trial *t, enum ability_column column, wait_predicate *predicate, void *arg)
+{
+    bool expected = strcmp(t->expected[column], "yes") == 0;
+    bool came = wait_until(predicate, arg, expected ? LIMIT_MS / 6 : NEVER_MS);
+
+    say(t, column, came ? "yes" : "no");
+    return came;
+}
+
+/* ------------------------------------------------------------------- one by one */
+
+static bool try_to_open(struct trial *t, const char *url)
+{
+    const char *const urls[] = {url};
+
+    t->config.urls = urls;
+    t->config.url_count = 1;
+    dibs_status status = dibs_open(&t->rt, &t->config);
+    note(t, status);
+    say_status(t, ABILITY_OPEN, status);
+    return status == DIBS_OK && note(t, dibs_open(&t->other, &t->config));
+}
+
+/* Deletes by hand what could not be released. */
+static void clean(struct trial *t)
+{
+    server_do(t->server, "DEL lock:a lock:b dibs:queue:{lock:a} dibs:queue:{lock:b}");
+}
+
+static bool try_to_lock(struct trial *t)
+{
+    dibs_status status = dibs_trylock(t->rt, "a");
+
+    note(t, status);
+    if (status == DIBS_OK) {
+        status = dibs_unlock(t->rt, "a");
+        note(t, status);
+    }
+    say_status(t, ABILITY_LOCK, status);
+    clean(t);
+    return status == DIBS_OK;
+}
+
+static void try_to_look(struct trial *t)
+{
+    dibs_owner owner;
+    dibs_status status = dibs_query(t->rt, "a", &owner);
+
+    note(t, status);
+    if (status == DIBS_OK) {
+        status = dibs_force_unlock(t->rt, "a", NULL);
+        note(t, status);
+    }
+    say_status(t, ABILITY_LOOK, status);
+}
+
+static bool is_renewed(void *arg)
+{
+    return stats_of(arg).renewed >= 2;
+}
+
+static bool is_told(void *arg)
+{
+    return stats_of(arg).tracking == 1;
+}
+
+/* Also lets go of a lock in the background, while changes are told. */
+static void try_to_keep(struct trial *t)
+{
+    assert_status(DIBS_OK, dibs_trylock(t->rt, "a"));
+    comes_true(t, ABILITY_KEPT, is_renewed, t->rt);
+    comes_true(t, ABILITY_TOLD, is_told, t->rt);
+    actor *leaver = actor_start();
+    if (actor_lock(leaver, t->rt, "b", 0) == DIBS_OK)
+        actor_exit(leaver);
+    else
+        actor_end(leaver);
+    note(t, dibs_unlock(t->rt, "a"));
+    server_wait_gone(t->server, "lock:b", NEVER_MS);
+    clean(t);
+}
+
+struct waiting {
+    const struct trial *trial;
+    uint64_t contended;
+};
+
+static bool has_waited(void *arg)
+{
+    const struct waiting *waiting = arg;
+
+    return stats_of(waiting->trial->other).contended > waiting->contended || !actor_busy(waiting->trial->thread);
+}
+
+/* "other" waits behind "rt", which unlocks; meanwhile another waiter comes and goes. Whether it was granted by push. */
+static dibs_status wait_once(struct trial *t, uint32_t flags, bool *pushed)
+{
+    struct waiting before = {t, stats_of(t->other).contended};
+    uint64_t granted = stats_of(t->other).granted;
+
+    *pushed = false;
+    if (!note(t, dibs_trylock(t->rt, "a")))
+        return DIBS_OK;
+    actor_begin_lock_with(t->thread, t->other, "a", LIMIT_MS / 6, &(dibs_lock_options){.flags = flags});
+    wait_until(has_waited, &before, LIMIT_MS);
+    actor *leaver = actor_start();
+    actor_lock_with(leaver, t->other, "a", 150, &(dibs_lock_options){.flags = DIBS_FAIR});
+    actor_end(leaver);
+    note(t, dibs_unlock(t->rt, "a"));
+    dibs_status status = actor_result(t->thread);
+    *pushed = stats_of(t->other).granted > granted;
+    if (status == DIBS_OK)
+        actor_unlock(t->thread, t->other, "a");
+    return status;
+}
+
+static void copy_error(void *arg)
+{
+    note(arg, DIBS_UNAVAILABLE);
+}
+
+static void try_to_wait(struct trial *t, enum ability_column column, uint32_t flags)
+{
+    bool pushed = false;
+    dibs_status status = DIBS_OK;
+
+    for (int i = 0; i < 3 && status == DIBS_OK && !pushed; i++) /* the first wait may be faster than the subscription */
+        status = wait_once(t, flags, &pushed);
+    if (status == DIBS_OK) {
+        say(t, column, pushed ? "push" : "poll");
+    } else {
+        say_status(t, column, status);
+        actor_begin(t->thread, copy_error, t);
+        actor_finish(t->thread);
+    }
+    clean(t);
+}
+
+/* A queue with a place that nobody took, far behind the first: its head has to be looked for. */
+static void leave_a_gap(struct trial *t)
+{
+    if (!note(t, dibs_trylock(t->rt, "a")))
+        return;
+    server_do(t->server, "HSET dibs:queue:{lock:a} %s %s 300 %s tok %s", "", "1 300 1 9999999999", "1 9 1 4 dibstok",
+              "300 1");
+    note(t, dibs_unlock(t->rt, "a"));
+    clean(t);
+}
+
+static bool is_restored(void *arg)
+{
+    return server_has(arg, "lock:a");
+}
+
+static void try_to_restore(struct trial *t)
+{
+    assert_status(DIBS_OK, dibs_trylock(t->rt, "a"));
+    server_kill(t->server);
+    server_restart(t->server);
+    comes_true(t, ABILITY_RESTORED, is_restored, t->server);
+    note(t, dibs_unlock(t->rt, "a"));
+    clean(t);
+}
+
+/* --------------------------------------------------------------------------- all */
+
+void ability_try(ability *out, server *s, const char *url, const dibs_config *config, const ability_word *expected,
+                 ability_look *look, void *arg)
+{
+    struct trial t = {.out = out, .server = s, .expected = expected};
+
+    if (config)
+        t.config = *config;
+    t.config.lease_ms = LONG_LEASE_MS;
+    t.config.renew_ms = RENEW_MS;
+    out->errors[0] = '\0';
+    for (int i = 0; i < ABILITY_COLUMNS; i++)
+        say(&t, (enum ability_column)i, "-");
+    bool opened = try_to_open(&t, url), locks = false;
+    t.thread = actor_start();
+    if (opened) {
+        try_to_look(&t);
+        locks = try_to_lock(&t);
+    }
+    if (locks) {
+        try_to_keep(&t);
+        try_to_wait(&t, ABILITY_WAIT, 0);
+        try_to_wait(&t, ABILITY_FAIR, DIBS_FAIR);
+        leave_a_gap(&t);
+    }
+    if (look)
+        look(s, arg);
+    if (locks)
+        try_to_restore(&t);
+    actor_end(t.thread);
+    dibs_close(t.other);
+    dibs_close(t.rt);
+}

@@ -1,0 +1,85 @@
+/* What tests read from the documents. */
+#include "support/document.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/process.h"
+#include "support/test.h"
+
+/* Opens the document, behind that heading. */
+static FILE *open_behind(const char *file, const char *heading)
+{
+    char line[2000];
+    FILE *document = fopen(source_path(file), "re");
+
+    assert_that(document != NULL, "no %s", file);
+    while (fgets(line, sizeof line, document)) {
+        char *text = line + strspn(line, "#");
+        line[strcspn(line, "\n")] = '\0';
+        if (text > line && *text == ' ' && strcmp(text + 1, heading) == 0)
+            return document;
+    }
+    fail_msg("%s has no heading %s", file, heading);
+    return NULL;
+}
+
+static void trim(char *out, size_t size, const char *from, size_t length)
+{
+    while (length > 0 && isspace((unsigned char)*from))
+        from++, length--;
+    while (length > 0 && isspace((unsigned char)from[length - 1]))
+        length--;
+    assert_true(length < size);
+    memcpy(out, from, length);
+    out[length] = '\0';
+}
+
+static void read_row(document_row *row, const char *line)
+{
+    memset(row, 0, sizeof *row);
+    for (size_t i = 0; i < DOCUMENT_CELLS && *line == '|' && line[1]; i++) {
+        size_t length = strcspn(line + 1, "|\n");
+        trim(row->cells[i], sizeof row->cells[i], line + 1, length);
+        line += 1 + length;
+    }
+}
+
+size_t document_table(const char *file, const char *heading, document_row *rows, size_t most)
+{
+    FILE *document = open_behind(file, heading);
+    char line[2000];
+    size_t count = 0, lines = 0;
+
+    while (fgets(line, sizeof line, document) && *line != '#' && (*line == '|' || lines == 0)) {
+        if (*line != '|' || lines++ < 2)
+            continue;
+        assert_true(count < most);
+        read_row(&rows[count++], line);
+    }
+    fclose(document);
+    assert_that(count > 0, "%s: no table below %s", file, heading);
+    return count;
+}
+
+void document_block(const char *file, const char *heading, const char *start, char *out, size_t size)
+{
+    FILE *document = open_behind(file, heading);
+    char line[2000];
+    size_t used = 0;
+
+    out[0] = '\0';
+    while (fgets(line, sizeof line, document) && *line != '#' && (used == 0 || strncmp(line, "    ", 4) == 0)) {
+        const char *at = line + strspn(line, " ");
+        if (strncmp(line, "    ", 4) != 0 || (used == 0 && strncmp(at, start, strlen(start)) != 0))
+            continue;
+        at += used == 0 ? strlen(start) : 0;
+        for (const char *word = strtok((char *)at, " \\\n"); word; word = strtok(NULL, " \\\n"))
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? " " : "", word);
+        assert_true(used < size);
+    }
+    fclose(document);
+    assert_that(used > 0, "%s: no %s below %s", file, start, heading);
+}
