@@ -28,13 +28,14 @@ static bool is_event(const struct dibs__subscriber *subscriber, const redisReply
 
 /*
  * On a subscription that stands, only PING is sent, and what concerns changes
- * and slots. A refusal for lack of a right is an answer to these, too.
+ * and slots. That one of these is refused is an answer, too.
  */
 static dibs_status take_error(struct dibs__subscriber *subscriber, const redisReply *reply, struct dibs__error *error)
     DIBS__REQUIRES(dibs__reading_role)
 {
     atomic_fetch_add_explicit(subscriber->endpoint->errors, 1, memory_order_relaxed);
-    if (subscriber->standing && (dibs__reply_is_error(reply, "NOPERM") || dibs__slots_explain(subscriber, reply)))
+    if (subscriber->standing && (dibs__reply_is_error(reply, "NOPERM") || dibs__slots_explain(subscriber, reply) ||
+                                 dibs__reply_is_error(reply, "ERR unknown command")))
         return DIBS_OK;
     return dibs__reply_refusal(error, reply, subscriber->endpoint->url.shown,
                                subscriber->standing ? "the subscription" : "SUBSCRIBE to our channel");

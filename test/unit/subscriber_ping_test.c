@@ -84,16 +84,26 @@ static void anything_answers_a_ping(void **state)
     close(server);
 }
 
-static void who_has_no_right_to_ping_is_answered_too(void **state)
+/* The subscription stays as it is. */
+static void expect_ping_to_be_answered(struct rig *r, const char *refusal)
 {
-    struct rig *r = *state;
     uint64_t serial = subscribed(r);
 
-    fake_redis_answer(r->fake, "PING", "-NOPERM this user has no permissions to run the 'ping' command\r\n");
+    fake_redis_answer(r->fake, "PING", refusal);
     moved_clock_advance(&r->clock, MS(SILENCE_MS));
     ATTEND_UNTIL(r, r->errors == 1);
     assert_true(deadline_of(r) == after(r, SILENCE_MS));
     assert_int_equal(serial_of(r), serial);
+}
+
+static void who_has_no_right_to_ping_is_answered_too(void **state)
+{
+    expect_ping_to_be_answered(*state, "-NOPERM this user has no permissions to run the 'ping' command\r\n");
+}
+
+static void a_server_that_knows_no_ping_answers_too(void **state)
+{
+    expect_ping_to_be_answered(*state, "-ERR unknown command 'PING', with args beginning with: \r\n");
 }
 
 /* What did not fit into the socket is kept, and sent as soon as there is room. */
@@ -133,6 +143,7 @@ int main(void)
         TEST(no_answer_to_a_ping_ends_it),
         TEST(anything_answers_a_ping),
         TEST(who_has_no_right_to_ping_is_answered_too),
+        TEST(a_server_that_knows_no_ping_answers_too),
         TEST(a_ping_waits_for_room_in_the_socket),
     };
 
