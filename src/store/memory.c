@@ -194,6 +194,9 @@ static dibs_status vote_finish(struct dibs__store *store, struct dibs__vote *vot
         space->knows_vote = true;
         space->votes_from = dibs__after_ms(now, vote->wait_ms);
     }
+    if (vote->distrust && space->knows_vote && space->votes_from <= now)
+        space->votes_from = dibs__after_ms(now, vote->wait_ms);
+    vote->server_us = now / 1000;
     vote->known = space->knows_vote;
     vote->votes_in_ms = vote->known ? dibs__ms_until(space->votes_from, now) : 0;
     if (vote->known && vote->longest_ms > space->longest_ms)
@@ -281,15 +284,18 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
 }
 
 /*
- * A lock that nobody holds becomes the token's, unless that had it and the lease
- * can't be over: then somebody took it away. NULL: it can't, or there is no memory.
+ * A lock that nobody holds becomes the token's where the store may vote, unless
+ * the token had it and the lease can't be over: then somebody took it away. NULL:
+ * it can't, or there is no memory.
  */
 static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
     const struct memory_lease *lease = memory_lease_of(&renewal->memo);
     bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
-    struct dibs__space_lock *lock = taken_away ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
+    bool votes = !memory->user.is_member || (memory->space->knows_vote && now >= memory->space->votes_from);
+    struct dibs__space_lock *lock =
+        taken_away || !votes ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
 
     if (!lock || dibs__space_is_held(lock))
         return lock;

@@ -106,6 +106,7 @@ struct dibs__answer {
     bool unmet;   /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome is
                      unknown */
     bool no_vote; /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
+    bool stepped; /* with no_vote: because its clock was set forward, so it may have forgotten locks too early */
 };
 
 /*
@@ -120,7 +121,9 @@ struct dibs__vote {
                             may vote: the longest that was announced to it */
     bool admit;          /* a master that does not know whether it may vote may do so from wait_ms on; else it
                             is only looked at */
+    bool distrust;       /* instead of admit: a master that may vote now may do so only from wait_ms on */
     int64_t wait_ms;
+    int64_t server_us;   /* set: the master's clock */
     bool known;          /* set: the master knows whether it may vote */
     int64_t votes_in_ms; /* set, where it is known: 0: it may vote now; else after that time */
     struct dibs__begun begun;

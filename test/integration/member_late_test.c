@@ -11,6 +11,7 @@
 #define LEASE_MS LONG_LEASE_MS
 #define TIMEOUT_MS 1500 /* what is sent is too late after this time */
 #define TOKEN "dibs:held"
+#define TOP_UP_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n" /* a renewal is about the lock, its fence, and the vote */
 
 /* A server, and a member on it behind a network. */
 struct play {
@@ -46,6 +47,16 @@ static int teardown(void **state)
     return 0;
 }
 
+static struct dibs__vote vote(struct play *p, bool admit)
+{
+    struct dibs__vote vote = {.longest_ms = 1000, .admit = admit, .deadline = seat_deadline()};
+    struct dibs__error error = {DIBS_OK, ""};
+    dibs_status status = p->seat.store->ops->vote_finish(p->seat.store, &vote, &error);
+
+    assert_that(status == DIBS_OK, "a vote: %s", error.detail);
+    return vote;
+}
+
 static struct dibs__renewal top_up_of(const char *name)
 {
     return (struct dibs__renewal){.name = name, .token = TOKEN, .lease_ms = LEASE_MS, .fence = 5, .top_up = true};
@@ -71,8 +82,9 @@ static void a_top_up_that_is_stuck_is_retracted(void **state)
     struct play *p = *state;
     struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
 
+    vote(p, true);
     seat_renew(&p->seat, &first); /* the connection stands, and the server knows the script */
-    script_server_add(p->net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    script_server_add(p->net, (script_rule){.match = TOP_UP_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     seat_begin_renewal(&p->seat, &renewal);
     script_server_await_fired(p->net, 0);
     p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS);
@@ -97,9 +109,10 @@ static void a_top_up_on_a_connection_that_broke_is_retracted(void **state)
     struct play *p = *state;
     struct dibs__renewal first = top_up_of("first"), renewal = top_up_of("x");
 
+    vote(p, true);
     refuse_kill(p);
     seat_renew(&p->seat, &first);
-    script_server_add(p->net, (script_rule){.match = RENEWAL_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    script_server_add(p->net, (script_rule){.match = TOP_UP_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     unsigned fired = script_server_fired(p->net);
     seat_begin_renewal(&p->seat, &renewal);
     script_server_await_fired(p->net, fired);
@@ -143,16 +156,6 @@ static void a_top_up_has_its_time(void **state)
     server_do(p->server, "DEL lock:x");
 }
 
-static struct dibs__vote vote(struct play *p, bool admit)
-{
-    struct dibs__vote vote = {.longest_ms = 1000, .admit = admit, .deadline = seat_deadline()};
-    struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = p->seat.store->ops->vote_finish(p->seat.store, &vote, &error);
-
-    assert_that(status == DIBS_OK, "a vote: %s", error.detail);
-    return vote;
-}
-
 /* Else a master that lost its data since could be let vote at once by who looked at it before. */
 static void an_admission_has_its_time(void **state)
 {
@@ -189,6 +192,30 @@ static void who_votes_goes_on_voting(void **state)
     assert_true(server_integer(p->server, "PTTL dibs:member") > 86400000);
 }
 
+/* The connection believes that it is 1970: now is later than the ask may be executed. */
+static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
+{
+    struct play *p = *state;
+    struct dibs__bid bid = {.name = "x", .token = TOKEN, .lease_ms = LEASE_MS, .deadline = seat_deadline()};
+    struct dibs__answer answer = {0};
+    struct dibs__error error;
+
+    vote(p, true);
+    script_server_add(
+        p->net, (script_rule){.match = "TIME\r\n", .action = SCRIPT_REPLACE, .bytes = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n"});
+    script_server_cut(p->net);
+    assert_status(DIBS_UNAVAILABLE, dibs__store_ask(p->seat.store, &bid, &answer, &error));
+    assert_true(answer.no_vote && answer.stepped);
+    assert_false(bid.in_store || answer.spent);
+    assert_false(server_has(p->server, "lock:x"));
+    bid.deadline = seat_deadline();
+    answer = (struct dibs__answer){0};
+    assert_status(DIBS_OK, dibs__store_ask(p->seat.store, &bid, &answer, &error)); /* by the new time */
+    assert_false(answer.no_vote || answer.stepped);
+    p->seat.store->ops->conclude(p->seat.store, &bid, false);
+    settle(p);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -199,6 +226,7 @@ int main(void)
         TEST(a_top_up_has_its_time),
         TEST(an_admission_has_its_time),
         TEST(who_votes_goes_on_voting),
+        TEST(who_finds_that_the_clock_was_set_forward_has_no_vote),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,6 +170,7 @@ static void a_lock_that_is_free_is_topped_up(struct world *w)
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
     struct dibs__bid next = bid_for(w, "x", false);
 
+    admit(seat, 0);
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
     dibs_owner owner = look(seat, "x");
@@ -251,6 +252,7 @@ static void a_forced_unlock_is_not_topped_up(struct world *w)
     struct dibs__renewal renewal = top_up_of("dibs:held", 5);
     struct dibs__error error;
 
+    admit(seat, 0);
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
     assert_status(DIBS_OK, seat->store->ops->force_unlock(seat->store, "x", "dibs:held", seat_deadline(), &error));
@@ -349,15 +351,41 @@ static void who_lost_its_data_does_not_vote(struct world *w)
     assert_false(look_at_vote(seat, 1000).known);
 }
 
-static void a_top_up_needs_no_vote(struct world *w)
+/* To top up is to grant. What is granted already is renewed. */
+static void a_top_up_needs_a_vote(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__renewal renewal = top_up_of("dibs:held", 5);
+    struct dibs__renewal renewal = top_up_of("dibs:held", 5), first = renewal;
 
     seat_renew(seat, &renewal);
-    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_false(look(seat, "x").held);
+    admit(seat, 0);
+    seat_renew(seat, &first);
+    assert_int_equal(first.result, DIBS__RENEWED);
+    vote_as(seat, (struct dibs__vote){.longest_ms = 1000, .distrust = true, .wait_ms = LEASE_MS}, false);
+    seat_renew(seat, &first);
+    assert_int_equal(first.result, DIBS__RENEWED);
     assert_status(DIBS_OK, raise_to(seat, "dibs:held", 6, false));
     assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
+    renewal = top_up_of("dibs:held", 5);
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__GONE);
+    assert_false(look(seat, "x").held);
+}
+
+static void who_is_distrusted_waits_once(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__vote distrust = {.longest_ms = 1000, .distrust = true, .wait_ms = LEASE_MS};
+
+    assert_false(vote_as(seat, distrust, false).known); /* that admits nobody */
+    assert_int_equal(admit(seat, 0).votes_in_ms, 0);
+    struct dibs__vote vote = vote_as(seat, distrust, true);
+    assert_in_range(vote.votes_in_ms, LEASE_MS / 2, LEASE_MS);
+    assert_true(vote.server_us > 0);
+    distrust.wait_ms = 2 * LEASE_MS;
+    assert_in_range(vote_as(seat, distrust, false).votes_in_ms, 1, LEASE_MS);
 }
 
 /* --------------------------------------------------------------------- hints */
@@ -615,7 +643,8 @@ int main(void)
         CASE(who_may_not_vote_changes_nothing),
         CASE(who_may_vote_again_grants),
         CASE(who_lost_its_data_does_not_vote),
-        CASE(a_top_up_needs_no_vote),
+        CASE(a_top_up_needs_a_vote),
+        CASE(who_is_distrusted_waits_once),
         CASE(a_release_tells_the_first_and_leaves_the_lock_free),
         CASE(who_comes_first_has_the_lock),
         CASE(who_is_gone_is_not_told),

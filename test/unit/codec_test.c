@@ -314,16 +314,20 @@ static void what_is_said_of_a_forced_end(void **state)
 static void what_a_vote_takes(void **state)
 {
     static const char *const looked[] = {"5000", "", "77"}, *const admitted[] = {"5000", "0", "77"};
+    static const char *const distrusted[] = {"5000", "9", "77", "1"};
     static const char *const raised[] = {"t", "9007199254740991", "30000"};
     struct dibs__call call;
 
     (void)state;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, 5000, DIBS__VOTE_LOOK, 77);
+    dibs__codec_vote(&call, 5000, DIBS__VOTE_LOOK, false, 77);
     expect_words(&call.words, 3, looked);
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, 5000, 0, 77);
+    dibs__codec_vote(&call, 5000, 0, false, 77);
     expect_words(&call.words, 3, admitted);
+    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
+    dibs__codec_vote(&call, 5000, 9, true, 77);
+    expect_words(&call.words, 4, distrusted);
     dibs__call_init(&call, DIBS__SCRIPT_raise, 0);
     dibs__codec_raise(&call, "t", 9007199254740991, 30000);
     expect_words(&call.words, 3, raised);
@@ -336,11 +340,15 @@ static void what_is_said_of_a_vote(void **state)
         bool good;
         struct dibs__vote_reply reply;
     } rows[] = {
-        {"*2\r\n:-1\r\n:0\r\n", true, {.known = false}},
-        {"*2\r\n:0\r\n:30000\r\n", true, {.known = true, .longest_ms = 30000}},
-        {"*2\r\n:50\r\n:99999999999\r\n", true, {.known = true, .votes_in_ms = 50, .longest_ms = DIBS__LEASE_MAX_MS}},
-        {"*2\r\n:0\r\n:-7\r\n", true, {.known = true}},
-        {":-77\r\n", true, {.server_us = 77}},
+        {"*3\r\n:-1\r\n:0\r\n:9\r\n", true, {.known = false, .server_us = 9}},
+        {"*3\r\n:0\r\n:30000\r\n:9\r\n", true, {.known = true, .longest_ms = 30000, .server_us = 9}},
+        {"*3\r\n:50\r\n:99999999999\r\n:9\r\n",
+         true,
+         {.known = true, .votes_in_ms = 50, .longest_ms = DIBS__LEASE_MAX_MS, .server_us = 9}},
+        {"*3\r\n:0\r\n:-7\r\n:9\r\n", true, {.known = true, .server_us = 9}},
+        {":-77\r\n", true, {.late = true, .server_us = 77}},
+        {"*2\r\n:0\r\n:30000\r\n", false, {.known = false}},
+        {"*3\r\n:0\r\n:30000\r\n:-9\r\n", false, {.known = false}},
         {":0\r\n", false, {.known = false}},
         {":77\r\n", false, {.known = false}},
         {"*1\r\n:0\r\n", false, {.known = false}},
@@ -355,6 +363,7 @@ static void what_is_said_of_a_vote(void **state)
         assert_int_equal(dibs__codec_read_vote(&said, read.reply), rows[i].good);
         if (rows[i].good) {
             assert_int_equal(said.server_us, rows[i].reply.server_us);
+            assert_int_equal(said.late, rows[i].reply.late);
             assert_int_equal(said.known, rows[i].reply.known);
             assert_int_equal(said.votes_in_ms, rows[i].reply.votes_in_ms);
             assert_int_equal(said.longest_ms, rows[i].reply.longest_ms);

@@ -1,7 +1,8 @@
 -- Renews many leases.
 -- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_renew_short, dibs__codec_read_renew,
 -- dibs__codec_read_renewed, DIBS__RENEW_*
--- KEYS: K, K, ... the locks, then F, F, ... their fences
+-- KEYS: K, K, ... the locks, then F, F, ... their fences; in full at a member of a quorum then M of vote.lua: a lock is
+-- restored only where the server may vote, since that is a grant (rule 15)
 -- ARGV, in short: the lease in ms of all, or '' and then those of each behind the tokens; the token of each.
 -- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by
 -- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; negative: too late,
@@ -63,11 +64,15 @@ end
 
 -- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed. A key of another
 -- type, which looks as if K were gone, stays.
-local function restore(K, F, token, lease, fence, restore_by)
+local function restore(K, F, token, lease, fence, restore_by, M)
   local now, last = now_us(), tonumber(redis.call('GET', F))
   local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
   if is_late(not_after, now) then
     return -now
+  end
+  local votes_from = M and tonumber(string.match(redis.call('GET', M) or '', '^(%d+) %d+$'))
+  if M and not (votes_from and votes_from <= now) then
+    return 0
   end
   -- A larger number is no fence (rule 30).
   local was_another = last and last > tonumber(fence) and last < 2^53 - 1
@@ -91,7 +96,7 @@ local function keep_fence(F, lease)
 end
 
 -- A lease of its token is set by set_lease; else what is to be said of it. fence is nil in short.
-local function renew(K, F, owner, token, lease, set_by, fence, restore_by)
+local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
   if owner == token then
     local result = set_lease(K, lease, set_by)
     if fence then
@@ -99,23 +104,24 @@ local function renew(K, F, owner, token, lease, set_by, fence, restore_by)
     end
     return result
   end
-  return (owner or restore_by == '') and 0 or restore(K, F, token, lease, fence, restore_by)
+  return (owner or restore_by == '') and 0 or restore(K, F, token, lease, fence, restore_by, M)
 end
 
-local count, results, done = #KEYS / 2, {}, true
+local count, results, done = math.floor(#KEYS / 2), {}, true
 local in_full = #ARGV == 5 * count
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
 local all = ARGV[1] ~= '' and ARGV[1]
 for i = 1, count do
   if in_full then
     local at = 5 * i
-    results[i] = renew(KEYS[i], KEYS[count + i], owners[i], ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at])
+    results[i] = renew(KEYS[i], KEYS[count + i], owners[i], ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at],
+      KEYS[2 * count + 1])
   else
     results[i] = renew(KEYS[i], nil, owners[i], ARGV[1 + i], all or ARGV[1 + count + i], '', nil, '')
   end
   done = done and results[i] == 1
 end
-if redis.pcall('EXISTS', unpack(KEYS)) ~= 2 * count then
+if redis.pcall('EXISTS', unpack(KEYS, 1, 2 * count)) ~= 2 * count then
   for i = 1, count do
     if results[i] == 1 and redis.pcall('EXISTS', KEYS[count + i]) ~= 1 then
       done = false

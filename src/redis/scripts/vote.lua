@@ -5,10 +5,11 @@
 -- its data. M lives for 3 days after each look. Once the time has come it is noted as 0, so that a step of the clock takes
 -- the vote from nobody.
 -- ARGV: a length of leases in ms, which is announced; '' or, to admit a server that does not know, after how many ms it may
--- vote; not after (us of the server's clock; 0: at any time)
--- Reply: {in how many ms the server may vote, 0: now, -1: it does not know; the longest lease}; negative: too late, nothing
--- was done, and the amount is the server's time (us)
--- Safe to send again: who is admitted already is not admitted anew.
+-- vote; not after (us of the server's clock; 0: at any time); optionally any fourth: not a server that does not know, but one
+-- that may vote now is to wait so long, because its clock has stepped
+-- Reply: {in how many ms the server may vote, 0: now, -1: it does not know; the longest lease; the server's time in us};
+-- negative: too late, nothing was done, and the amount is the server's time (us)
+-- Safe to send again: who is admitted already, or waits, is not admitted anew.
 local call, M = redis.call, KEYS[1]
 -- @insert clock
 
@@ -17,8 +18,11 @@ if not_after > 0 and now > not_after then
   return -now
 end
 local from, longest = string.match(call('GET', M) or '', '^(%d+) (%d+)$')
-if not from and wait == '' then
-  return {-1, 0}
+if not from and (wait == '' or ARGV[4]) then
+  return {-1, 0, now}
+end
+if ARGV[4] and tonumber(from) <= now then
+  from = nil
 end
 local votes = string.format('%.0f', from or now + 1000 * wait)
 votes = tonumber(votes) <= now and '0' or votes
@@ -28,4 +32,4 @@ else
   longest = math.max(longest or 0, announced)
   call('SET', M, votes .. ' ' .. longest, 'PX', life)
 end
-return {math.max(0, math.ceil((votes - now) / 1000)), tonumber(longest)}
+return {math.max(0, math.ceil((votes - now) / 1000)), tonumber(longest), now}

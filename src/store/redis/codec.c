@@ -239,7 +239,7 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 /* -------------------------------------------------------- vote.lua, raise.lua */
 
-void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, int64_t not_after)
+void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, bool distrust, int64_t not_after)
 {
     dibs__call_add_number(call, longest_ms);
     if (wait_ms == DIBS__VOTE_LOOK)
@@ -247,20 +247,23 @@ void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait
     else
         dibs__call_add_number(call, wait_ms);
     dibs__call_add_number(call, not_after);
+    if (distrust)
+        dibs__call_add(call, "1");
 }
 
-/* {in how many ms, -1: not known; the longest lease}; a number: too late, and the server's time with its sign turned
- * round. */
+/* {in how many ms, -1: not known; the longest lease; the server's time}; a number: too late, and the server's time with
+ * its sign turned round. */
 bool dibs__codec_read_vote(struct dibs__vote_reply *out, const redisReply *reply)
 {
     int64_t votes_in_ms, longest_ms;
 
-    *out = (struct dibs__vote_reply){.server_us = 0};
-    if (reply->type == REDIS_REPLY_INTEGER) {
+    *out = (struct dibs__vote_reply){.late = reply->type == REDIS_REPLY_INTEGER};
+    if (out->late) {
         out->server_us = -most(reply->integer);
         return reply->integer < 0;
     }
-    if (!dibs__reply_integer(reply, 0, &votes_in_ms) || !dibs__reply_integer(reply, 1, &longest_ms))
+    if (!dibs__reply_integer(reply, 0, &votes_in_ms) || !dibs__reply_integer(reply, 1, &longest_ms) ||
+        !dibs__reply_integer(reply, 2, &out->server_us) || out->server_us < 0)
         return false;
     out->known = votes_in_ms >= 0;
     out->votes_in_ms = out->known ? votes_in_ms : 0;

@@ -146,11 +146,15 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 #define DIBS__VOTE_LOOK (-1)
 
-/* wait_ms: a server that does not know may vote after this time; DIBS__VOTE_LOOK: it is only looked at. */
-void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, int64_t not_after);
+/*
+ * wait_ms: a server that does not know may vote after this time; DIBS__VOTE_LOOK: it is only looked at. distrust: a
+ * server that may vote now may do so only after this time.
+ */
+void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, bool distrust, int64_t not_after);
 
 struct dibs__vote_reply {
-    int64_t server_us; /* too late, and nothing was done: the server's clock; else 0 */
+    bool late;         /* nothing was done */
+    int64_t server_us; /* the server's clock */
     bool known;
     int64_t votes_in_ms;
     uint32_t longest_ms;

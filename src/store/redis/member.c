@@ -43,7 +43,8 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
 
     dibs__call_init(&call->call, DIBS__SCRIPT_vote, 1);
     dibs__words_add(&call->call.words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
-    dibs__codec_vote(&call->call, vote->longest_ms, vote->admit ? vote->wait_ms : DIBS__VOTE_LOOK, not_after);
+    dibs__codec_vote(&call->call, vote->longest_ms, vote->admit || vote->distrust ? vote->wait_ms : DIBS__VOTE_LOOK,
+                     vote->distrust, not_after);
 }
 
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote)
@@ -61,9 +62,10 @@ static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__vote 
 
     if (!dibs__codec_read_vote(&said, reply))
         return dibs__reply_error(error, reply, store->endpoint.url.shown, "looking whether it may vote");
-    *late = said.server_us > 0;
+    *late = said.late;
     if (*late)
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
+    vote->server_us = said.server_us;
     vote->known = said.known;
     vote->votes_in_ms = said.votes_in_ms;
     if (said.known)

@@ -10,7 +10,8 @@
 /* How often a waiter asks that can't be told of a grant: the owner is foreign, or its channel is deaf. */
 #define POLL_LEAST_MS 50
 #define POLL_MOST_MS 100
-#define TOLD_MS 10000 /* at most, where a change of the owner is told */
+#define STEP_US 100000 /* a server's clock that is so much ahead of what was believed was set */
+#define TOLD_MS 10000  /* at most, where a change of the owner is told */
 
 _Static_assert(sizeof(struct dibs__redis_bid) <= sizeof(struct dibs__bid_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
@@ -230,6 +231,13 @@ static void settle_doubt(struct dibs__bid *bid)
     forget_doubt(memo);
 }
 
+/* An ask that was late because of its way finds the server's clock no later than was believed. */
+static bool has_stepped(const struct dibs__redis_store *store, const struct dibs__link_view *view,
+                        const struct dibs__ask_reply *said)
+{
+    return said->server_us - dibs__now(store->config.clock) / 1000 > view->server_ahead_us + STEP_US;
+}
+
 dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dibs__sending *sending,
                                const struct dibs__lock_call *call, const redisReply *reply, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
@@ -254,7 +262,8 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
         answer->fence = said.fence;
         return DIBS_OK;
     case DIBS__ASK_LATE: /* the server's clock was set since the connection began: once more, by its new time */
-        *decided = false;
+        answer->stepped = answer->no_vote = store->config.is_member && has_stepped(store, &call->view, &said);
+        *decided = answer->stepped;
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
     case DIBS__ASK_NO_VOTE:
         answer->no_vote = true;

@@ -113,7 +113,7 @@ static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *
 /* For free(). NULL: no memory. */
 static struct renewal_words *new_words(const struct renewal_call *call)
 {
-    size_t most = DIBS__RENEW_WORDS(call->count), prefix_size = strlen(call->renewal->store->key_prefix), bytes = 0;
+    size_t most = DIBS__RENEW_WORDS(call->count) + 1, prefix_size = strlen(call->renewal->store->key_prefix), bytes = 0;
     struct renewal_words *words;
 
     for (size_t i = 0; i < call->count; i++)
@@ -181,9 +181,12 @@ static bool needs_full(const struct renewal_call *call)
 
 static void write_words(struct renewal_words *words, struct renewal_call *call, const struct dibs__link_view *view)
 {
-    dibs__words_begin(&words->words, &words->key_count, call->count * DIBS__RENEW_KEYS);
-    add_keys(words, call);
     call->in_full = call->in_full || needs_full(call);
+    bool at_member = call->in_full && call->renewal->store->config.is_member;
+    dibs__words_begin(&words->words, &words->key_count, call->count * DIBS__RENEW_KEYS + at_member);
+    add_keys(words, call);
+    if (at_member)
+        dibs__words_add(&words->words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
     if (call->in_full)
         add_in_full(words, call, view);
     else
