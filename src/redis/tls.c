@@ -2,10 +2,6 @@
  * Lock discipline: the mutex of a connection, which it shares with some others
  * (tls_guard.c), guards all that changes in it once it is connected, and is held
  * while OpenSSL works for it.
- *
- * OpenSSL reads and writes by the functions of the socket below, so that no
- * SIGPIPE is raised. What they receive is kept in `in`, from which OpenSSL takes
- * the records one by one.
  */
 #include "redis/tls.h"
 
@@ -15,14 +11,11 @@
 #include <hiredis/hiredis_ssl.h>
 #include <openssl/err.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/once.h"
 #include "redis/socket.h"
 #include "redis/tls_parts.h"
-
-#define IN 16640 /* a record of the usual size, with what it needs to be decrypted */
 
 struct encrypted {
     struct dibs__transport base;
@@ -35,10 +28,8 @@ struct encrypted {
     short to_receive DIBS__GUARDED_BY(dibs__tls_mutex); /* what to poll for in order to; in the handshake, to go on */
     short to_send DIBS__GUARDED_BY(dibs__tls_mutex);    /* what to poll for in order to */
     bool has_talked DIBS__GUARDED_BY(dibs__tls_mutex);  /* something was received since the handshake */
-    struct dibs__error broken DIBS__GUARDED_BY(dibs__tls_mutex); /* how the socket broke; DIBS_OK: it works */
-    size_t used DIBS__GUARDED_BY(dibs__tls_mutex);               /* bytes in `in` */
-    size_t given DIBS__GUARDED_BY(dibs__tls_mutex);              /* bytes of those that OpenSSL has taken */
-    char in[IN] DIBS__GUARDED_BY(dibs__tls_mutex);
+    struct dibs__tls_wire wire DIBS__GUARDED_BY(dibs__tls_mutex); /* to the socket below */
+    struct encrypted *next;                                       /* among those that are kept; of whoever keeps it */
 };
 
 _Static_assert(offsetof(struct encrypted, base) == 0, "a transport is the first member of its own struct");
@@ -51,64 +42,6 @@ static struct encrypted *encrypted_of(struct dibs__transport *transport)
 static struct dibs__socket *socket_of(const struct encrypted *tls)
 {
     return (struct dibs__socket *)(void *)tls->below;
-}
-
-/* ----------------------------------------------- how OpenSSL reads and writes */
-
-static BIO_METHOD *method;         /* read-only once made */
-static struct dibs__once a_method; /* guards itself; runs make_method */
-
-/* In OpenSSL's words: what was not done is to be tried again, or -1 is final. */
-static int bio_result(BIO *bio, long count, int again)
-{
-    if (count == 0)
-        BIO_set_flags(bio, again | BIO_FLAGS_SHOULD_RETRY);
-    return count > 0 ? (int)count : -1;
-}
-
-static int bio_write(BIO *bio, const char *bytes, int size) DIBS__REQUIRES(dibs__tls_mutex)
-{
-    struct encrypted *tls = BIO_get_data(bio);
-
-    BIO_clear_retry_flags(bio);
-    return bio_result(bio, dibs__socket_transport.send(tls->below, bytes, (size_t)size, &tls->broken), BIO_FLAGS_WRITE);
-}
-
-static int bio_read(BIO *bio, char *bytes, int size) DIBS__REQUIRES(dibs__tls_mutex)
-{
-    struct encrypted *tls = BIO_get_data(bio);
-
-    BIO_clear_retry_flags(bio);
-    if (tls->given == tls->used) {
-        long received = dibs__socket_transport.receive(tls->below, tls->in, IN, &tls->broken);
-        if (received <= 0)
-            return bio_result(bio, received, BIO_FLAGS_READ);
-        tls->used = (size_t)received;
-        tls->given = 0;
-    }
-    size_t count = tls->used - tls->given;
-    if (count > (size_t)size)
-        count = (size_t)size;
-    memcpy(bytes, tls->in + tls->given, count);
-    tls->given += count;
-    return (int)count;
-}
-
-static long bio_control(BIO *bio, int command, long number, void *pointer)
-{
-    (void)bio;
-    (void)number;
-    (void)pointer;
-    return command == BIO_CTRL_FLUSH; /* nothing is kept back */
-}
-
-static bool make_method(void)
-{
-    int type = BIO_get_new_index();
-
-    method = type > 0 ? BIO_meth_new(type | BIO_TYPE_SOURCE_SINK, "dibs") : NULL;
-    return method && BIO_meth_set_write(method, bio_write) == 1 && BIO_meth_set_read(method, bio_read) == 1 &&
-           BIO_meth_set_ctrl(method, bio_control) == 1;
 }
 
 /* --------------------------------------------------------------- connecting */
@@ -137,8 +70,8 @@ static void drop(struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
         redisFreeKeepFd(tls->context);
     tls->context = NULL;
     tls->ssl = NULL;
-    tls->used = tls->given = 0;
-    tls->broken.status = DIBS_OK;
+    tls->wire.used = tls->wire.given = 0;
+    tls->wire.broken.status = DIBS_OK;
 }
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -149,8 +82,8 @@ static dibs_status no_memory(struct dibs__error *error)
 /* Why the last call about the SSL object failed. */
 static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
-    if (SSL_get_verify_result(tls->ssl) == X509_V_OK && tls->broken.status != DIBS_OK) {
-        *error = tls->broken;
+    if (SSL_get_verify_result(tls->ssl) == X509_V_OK && tls->wire.broken.status != DIBS_OK) {
+        *error = tls->wire.broken;
         ERR_clear_error();
         return error->status;
     }
@@ -160,24 +93,23 @@ static dibs_status failed(struct encrypted *tls, struct dibs__error *error) DIBS
 /* All that a connection consists of. False: no memory; `drop` frees what there is. */
 static bool make_parts(struct encrypted *tls, BIO *bio) DIBS__REQUIRES(dibs__tls_mutex)
 {
-    redisOptions options = {.type = REDIS_CONN_USERFD, .options = REDIS_OPT_NONBLOCK};
+    redisOptions options = {0};
 
+    options.type = REDIS_CONN_USERFD;
+    options.options = REDIS_OPT_NONBLOCK;
     options.endpoint.fd = socket_of(tls)->fd;
     tls->context = bio ? redisConnectWithOptions(&options) : NULL;
     if (!tls->context || tls->context->err != 0)
         return false;
     tls->ssl = dibs__tls_connection(tls->endpoint->tls, tls->name);
-    if (!tls->ssl || SSL_set_app_data(tls->ssl, bio) != 1)
-        return false;
-    BIO_set_data(bio, tls);
-    BIO_set_init(bio, 1);
-    return true;
+    return tls->ssl && SSL_set_app_data(tls->ssl, bio) == 1;
 }
 
 /* Has hiredis begin the handshake. */
 static dibs_status begin(struct encrypted *tls, struct dibs__error *error) DIBS__REQUIRES(dibs__tls_mutex)
 {
-    BIO *bio = BIO_new(method);
+    tls->wire.socket = tls->below;
+    BIO *bio = dibs__tls_bio(&tls->wire);
     dibs_status status = DIBS_OK;
 
     if (make_parts(tls, bio)) {
@@ -260,17 +192,32 @@ static dibs_status encrypted_connect(struct dibs__transport *transport, int64_t 
     return status;
 }
 
+/* What OpenSSL has made can't be freed once OpenSSL has ended. It stays reachable, so that it is not taken for a leak.
+ */
+static void keep(struct encrypted *tls)
+{
+    static _Atomic(struct encrypted *) kept; /* atomic */
+
+    tls->next = atomic_load(&kept);
+    while (!atomic_compare_exchange_weak(&kept, &tls->next, tls))
+        ;
+}
+
 static void encrypted_close(struct dibs__transport *transport)
 {
     struct encrypted *tls = encrypted_of(transport);
 
     dibs__tls_mutex_lock(tls->mutex);
-    if (!dibs__tls_is_over())
+    bool is_over = dibs__tls_is_over();
+    if (!is_over)
         drop(tls);
     dibs__tls_mutex_unlock(tls->mutex);
     if (tls->below)
         dibs__socket_transport.close(tls->below);
-    free(tls);
+    if (is_over)
+        keep(tls);
+    else
+        free(tls);
 }
 
 static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, struct dibs__error *error)
@@ -279,7 +226,7 @@ static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, s
     char host[DIBS__HOST_MAX];
 
     DIBS__REQUIRE(endpoint->tls);
-    if (!tls || !dibs__once(&a_method, make_method)) {
+    if (!tls) {
         no_memory(error);
         free(tls);
         return NULL;
@@ -301,7 +248,7 @@ static struct dibs__transport *encrypted_open(struct dibs__endpoint *endpoint, s
 /* Bytes that poll(2) does not tell of; those in `in` may turn out to be a part of a record. */
 static bool has_pending(const struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mutex)
 {
-    return tls->given < tls->used || (!dibs__tls_is_over() && SSL_pending(tls->ssl) > 0);
+    return tls->wire.given < tls->wire.used || (!dibs__tls_is_over() && SSL_pending(tls->ssl) > 0);
 }
 
 static struct pollfd encrypted_poll(struct dibs__transport *transport, short want, int64_t *deadline)
@@ -317,7 +264,7 @@ static struct pollfd encrypted_poll(struct dibs__transport *transport, short wan
         if (socket_of(tls)->address_until < *deadline)
             *deadline = socket_of(tls)->address_until;
     } else {
-        fd.events = (short)((want & POLLIN ? tls->to_receive : 0) | (want & POLLOUT ? tls->to_send : 0));
+        fd.events = (short)(((want & POLLIN) ? tls->to_receive : 0) | ((want & POLLOUT) ? tls->to_send : 0));
         if ((want & POLLIN) && has_pending(tls))
             *deadline = 0;
     }
@@ -331,7 +278,7 @@ static bool may_move(struct encrypted *tls, struct dibs__error *error) DIBS__REQ
     if (dibs__tls_is_over())
         return process_ends(tls, error) == DIBS_OK;
     ERR_clear_error();
-    tls->broken.status = DIBS_OK;
+    tls->wire.broken.status = DIBS_OK;
     return true;
 }
 
@@ -416,7 +363,7 @@ static enum dibs__sight look(struct encrypted *tls) DIBS__REQUIRES(dibs__tls_mut
         return DIBS__SIGHT_BYTES;
     enum dibs__sight sight = dibs__socket_transport.look(tls->below);
     if (sight == DIBS__SIGHT_NOTHING)
-        return tls->given < tls->used ? DIBS__SIGHT_BYTES : DIBS__SIGHT_NOTHING;
+        return tls->wire.given < tls->wire.used ? DIBS__SIGHT_BYTES : DIBS__SIGHT_NOTHING;
     if (!has_ended(tls))
         return DIBS__SIGHT_BYTES;
     ERR_clear_error();

@@ -40,6 +40,7 @@ static BIO *open_file(const char *field, const char *path, struct dibs__error *e
 }
 
 static dibs_status useless(const char *field, const char *path, struct dibs__error *error)
+    DIBS__REQUIRES(dibs__tls_mutex)
 {
     dibs__error_set(error, DIBS_INVALID, "%s: %s can't be used: %s", field, path, dibs__tls_reason());
     return dibs__tls_lacked_memory() ? no_memory(error) : DIBS_INVALID;
@@ -52,7 +53,7 @@ static bool is_end(void)
 }
 
 /* A key with a password: nobody is asked for it, which OpenSSL would do on the terminal. */
-static int no_password(char *out, int size, int writing, void *context)
+static int no_password(char *out, int size, int writing, void *context) /* NOLINT(readability-non-const-parameter) */
 {
     (void)out;
     (void)size;

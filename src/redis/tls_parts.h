@@ -1,6 +1,7 @@
 /*
  * TLS, as its files share it:
  *   tls.c          the transport
+ *   tls_bio.c      how OpenSSL reads and writes
  *   tls_context.c  the files, and what is expected of a server
  *   tls_error.c    what a failure of OpenSSL means
  *   tls_guard.c    when OpenSSL may be called: mutexes, forks, the end of the process
@@ -36,6 +37,22 @@ struct dibs__mutex *dibs__tls_mutex_for_contexts(void);
 
 /* OpenSSL has freed what it had: nothing of it may be called any more. */
 bool dibs__tls_is_over(void) DIBS__REQUIRES(dibs__tls_mutex);
+
+/* ------------------------------------------------------------------- tls_bio.c */
+
+#define DIBS__TLS_IN 16640 /* a record of the usual size, with what it needs to be decrypted */
+
+/* Between OpenSSL and a socket. Guarded by the connection's mutex. */
+struct dibs__tls_wire {
+    struct dibs__transport *socket;
+    struct dibs__error broken; /* how the socket broke, if it did; OpenSSL does not tell */
+    size_t used;               /* bytes in `in` */
+    size_t given;              /* bytes of those that OpenSSL has taken */
+    char in[DIBS__TLS_IN];
+};
+
+/* For an SSL object; the wire outlives it. NULL: no memory. */
+BIO *dibs__tls_bio(struct dibs__tls_wire *wire) DIBS__REQUIRES(dibs__tls_mutex);
 
 /* --------------------------------------------------------------- tls_context.c */
 
