@@ -221,11 +221,11 @@ static const struct url_case {
     {"unix:///0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/"
      "0123456789",
      "path", "path"},
-/* Not built yet. */
 #ifndef DIBS_WITH_TLS
     {"rediss://127.0.0.1", "built without TLS", "hiredis_ssl"},
+    {"rediss-sentinel://127.0.0.1/m", "built without TLS", "hiredis_ssl"},
+    {"rediss-cluster://127.0.0.1", "built without TLS", "hiredis_ssl"},
 #endif
-    {"redis-cluster://127.0.0.1", "luster", "luster"},
 };
 
 static dibs_status open_only(const char *const *urls, size_t count, dibs_runtime **rt)
