@@ -169,8 +169,8 @@ typedef struct dibs_config {
     const char *tls_cert_file;     /* none; a PEM file: the client's certificate, and its chain behind it */
     const char *tls_key_file;      /* none; a PEM file, not encrypted: the key of that certificate */
     const char *tls_server_name;   /* the URL's host; whom the certificate is to name, and who is asked for (SNI) */
-    const char *sentinel_user;     /* DIBS_INVALID without a Sentinel url */
-    const char *sentinel_password; /* DIBS_INVALID without a Sentinel url */
+    const char *sentinel_user;     /* none; of the sentinels, as sentinel_password. DIBS_INVALID without a Sentinel url */
+    const char *sentinel_password; /* none: the sentinels want no password; those of the URL are the data servers' */
     dibs_event_fn *on_event;       /* none */
     void *on_event_arg;
     uint32_t spin_us;     /* 100; 1..10000: how long a waiting thread polls before it sleeps; see DIBS_NO_SPIN */
@@ -229,6 +229,9 @@ typedef struct dibs_config {
  * URLs: redis://[user[:password]@]host[:port][/db]
  *       rediss://...        the same over TLS
  *       unix://[user[:password]@]/path/to.sock[?db=N]
+ *       redis-sentinel://[user[:password]@]host[:port][,host...]/master-name[/db]
+ *                           the master that these sentinels name; rediss-sentinel://...
+ *                           the same over TLS, also to the sentinels
  *       mem: or mem:NAME    a store inside the process, private to the runtime
  *                           or shared by all runtimes that open the same NAME:
  *                           for unit tests of programs that use dibs
@@ -242,8 +245,16 @@ typedef struct dibs_config {
  * the library was built with a hiredis that has no hiredis_ssl (before 1.0), a URL with
  * TLS is DIBS_INVALID, and dibs_last_error() says so.
  *
+ * With Sentinel the sentinels of the URL are asked in turn, and later those of which they
+ * tell as well. The runtime stays subscribed to one of them. When another server becomes the
+ * master, or the master is lost, the runtime asks again, gives up its connections to the old
+ * master even where that one still answers, and renews or restores its leases at once. A
+ * server that is not a master (ROLE) is never used. New connections need a sentinel that
+ * answers; those that stand do not.
+ *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
- * names it; DIBS_UNAVAILABLE: no server answers; DIBS_DENIED: the server refuses the
+ * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
+ * and dibs_last_error() says why of each sentinel; DIBS_DENIED: the server refuses the
  * credentials, or the account may not run scripts; or one side refuses the other's
  * certificate; DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the
  * TLS that the URL wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or

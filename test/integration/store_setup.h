@@ -13,6 +13,7 @@
 #include "support/certificates.h"
 #include "support/cluster.h"
 #include "support/seat.h"
+#include "support/sentinels.h"
 #include "support/server.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -22,7 +23,7 @@
 
 /* --------------------------------------------------------------- the stores */
 
-enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA, WITH_TLS, ON_CLUSTER };
+enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA, WITH_SENTINEL, WITH_TLS, ON_CLUSTER };
 
 static const struct kind {
     const char *name;
@@ -33,6 +34,7 @@ static const struct kind {
     {"Redis over TCP", ON_TCP, 0},
     {"Redis over a Unix socket", ON_UNIX_SOCKET, 0},
     {"Redis with a replica", WITH_REPLICA, 1},
+    {"Redis named by a sentinel", WITH_SENTINEL, 0},
 #ifdef DIBS_WITH_TLS
     {"Redis over TLS", WITH_TLS, 0},
 #endif
@@ -50,6 +52,7 @@ struct world {
     const struct kind *kind;
     test_case *run;
     server *servers[2], *replicas[2]; /* of a cluster the node that has x */
+    server *sentinels[2];
     struct seat seats[SEATS];
     size_t count; /* of the seats that are open */
     unsigned tokens;
@@ -107,6 +110,8 @@ static inline void start_servers(struct world *w, size_t count)
         if (w->servers[i])
             continue;
         w->servers[i] = server_start(&options);
+        if (w->kind->where == WITH_SENTINEL)
+            w->sentinels[i] = sentinel_start(w->servers[i]);
         if (w->kind->where != WITH_REPLICA)
             continue;
         w->replicas[i] = server_start(&options);
@@ -122,6 +127,8 @@ static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__sto
     start_servers(w, at + 1);
     snprintf(url, sizeof url, "mem:store%zu", at);
     config.url = w->kind->where == ON_CLUSTER ? clusters[at]->url : w->servers[at] ? w->servers[at]->url : url;
+    if (w->sentinels[at])
+        config.url = w->sentinels[at]->url;
     config.access = w->kind->where == WITH_TLS ? trust() : NULL;
     config.min_replicas = w->kind->min_replicas;
     config.replica_timeout_ms = LIMIT_MS / 4;
@@ -253,6 +260,7 @@ static inline int teardown(void **state)
             continue;
         if (w->servers[i])
             server_assert_no_locks(w->servers[i]);
+        server_stop(w->sentinels[i]);
         server_stop(w->replicas[i]);
         server_stop(w->servers[i]);
     }

@@ -128,6 +128,18 @@ void sentinels_stop(sentinels *s)
     free(s);
 }
 
+server *sentinel_start(const server *master)
+{
+    char config[256];
+
+    snprintf(config, sizeof config, "%ssentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 1\n", tls_config(),
+             master->port);
+    server *sentinel = server_start(&(server_options){.tcp = true, .sentinel = true, .config = config});
+    snprintf(sentinel->url, sizeof sentinel->url, "redis%s-sentinel://127.0.0.1:%d/" SENTINEL_MASTER,
+             sentinel->options.tls ? "s" : "", sentinel->port);
+    return sentinel;
+}
+
 /* ------------------------------------------------------------- who is master */
 
 static bool runs(const server *s)

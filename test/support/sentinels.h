@@ -28,6 +28,12 @@ typedef struct sentinels {
 sentinels *sentinels_start(const sentinels_options *options);
 void sentinels_stop(sentinels *s); /* NULL is fine */
 
+/*
+ * One sentinel alone, for a server without replicas that is on TCP; it does nothing but name that server. Its url is
+ * redis-sentinel://. To be stopped by server_stop.
+ */
+server *sentinel_start(const server *master);
+
 /* Writes the URL of those sentinels alone, in that order: "012" are all. */
 void sentinels_url(const sentinels *s, char *out, size_t size, const char *order);
 
