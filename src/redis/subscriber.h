@@ -84,9 +84,10 @@ void dibs__subscriber_slot_channel(const struct dibs__subscriber *subscriber, un
 /*
  * Somebody waits for a lock in that slot, and is about to be told for lease_ms /
  * 2 at most: the scheduler subscribes to the channel of the slot. A subscription
- * that nobody has asked about for a while is ended.
+ * that nobody has asked about for a while is ended. False: no subscription is to
+ * be expected soon, since the last was refused or lost, or there is no memory.
  */
-void dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms);
+bool dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms);
 
 /*
  * The serial of the slot's subscription that stands; 0: none does. One that

@@ -93,7 +93,7 @@ void dibs__subscriber_slot_channel(const struct dibs__subscriber *subscriber, un
     memcpy(end + DIBS__SLOT_TAG, "}", 2);
 }
 
-void dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms)
+bool dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms)
 {
     struct dibs__slots *slots = &subscriber->slots;
 
@@ -104,9 +104,11 @@ void dibs__subscriber_want_slot(struct dibs__subscriber *subscriber, unsigned sl
         keep(subscriber, wanted, lease_ms);
     if (wanted && !known)
         act_by(slots, 0);
+    bool soon = wanted && wanted->backoff.next_ms == 0;
     subscriber_mutex_unlock(&subscriber->mutex);
     if (wanted && !known)
         subscriber->hooks.wake(subscriber->hooks.context);
+    return soon;
 }
 
 uint64_t dibs__subscriber_slot(struct dibs__subscriber *subscriber, unsigned slot, uint32_t lease_ms)

@@ -315,6 +315,22 @@ static void who_does_not_listen_to_its_sharded_channel_is_passed_over(void **sta
     ear_close(ear);
 }
 
+/* It may listen at a server that the slot is leaving: the runtime's own channel is heard everywhere. */
+static void who_listens_to_its_sharded_channel_elsewhere_is_given_a_hint(void **state)
+{
+    fixture *f = *state;
+    redisContext *ear = ear_open(f->server, "dibs:1", false);
+
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    assert_int_equal(ask(f->server, "dibs:a", "7", SHARDED).listeners, 0);
+    assert_int_equal(release(f->server, "holder"), 1);
+    assert_string_equal(ear_hear(ear), "7 0 6 dibs:alock:x");
+    assert_false(server_has(f->server, "lock:x"));
+    queue_assert_gone(f->server, "x");
+    server_do(f->server, "DEL " KEYS);
+    ear_close(ear);
+}
+
 /* While the head is served, the asker's own channel is counted, of whichever kind it is. */
 static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
 {
@@ -482,6 +498,7 @@ int main(void)
         TEST(who_does_not_listen_is_passed_over),
         TEST(a_grant_is_told_on_a_sharded_channel),
         TEST(who_does_not_listen_to_its_sharded_channel_is_passed_over),
+        TEST(who_listens_to_its_sharded_channel_elsewhere_is_given_a_hint),
         TEST(an_ask_that_serves_another_counts_its_own_listeners),
         TEST(who_was_not_seen_for_half_its_lease_is_passed_over),
         TEST(where_nobody_lives_it_is_free),

@@ -6,7 +6,8 @@
 -- first has it. While somebody is asking, nobody is told, for K goes to who asks.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
--- sharded one of a slot (rule 38). NUMSUB comes first all the same: so other channels pay nothing for that.
+-- sharded one of a slot (rule 38). NUMSUB comes first all the same: so other channels pay nothing for that. Who listens to the
+-- slot at another server, which it is leaving, is told by a hint on its runtime's own channel, which all servers pass on.
 
 local is_served = false
 owner = false
@@ -51,6 +52,8 @@ while count > 0 and not is_served do
         call('DEL', K)
         owner, granted_ms = false, nil
       end
+    elseif publish == 'SPUBLISH' then
+      redis.pcall('PUBLISH', string.match(ear, '^(.*):{') or ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     end
   else
     -- Gaps are passed up to a hundred at a time; where there are more, the least place of all is taken. Where there is none,

@@ -13,6 +13,14 @@
 #define STEP_US 100000 /* a server's clock that is so much ahead of what was believed was set */
 #define TOLD_MS 10000  /* at most, where a change of the owner is told */
 
+/*
+ * After which time a waiter asks once more, to be told by the channel of its
+ * slot: while the slot moves, only who is told by that is given a hint by the
+ * other server.
+ */
+#define SLOT_LEAST_MS 500
+#define SLOT_MOST_MS 1000
+
 _Static_assert(sizeof(struct dibs__redis_bid) <= sizeof(struct dibs__bid_memo), "what is noted fits into the memo");
 _Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
 
@@ -186,8 +194,16 @@ static bool trust(struct dibs__redis_store *store, const struct dibs__sending *s
     return dibs__subscriber_confirm(store->subscriber, sending->subscription);
 }
 
-/* When to ask again if no push comes before. */
-static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct dibs__sending *sending,
+/* How often a waiter asks that will be told of a grant; soon: once more before, to be told by a sharded channel. */
+static int64_t pushed_ms(const struct dibs__bid *bid, bool soon)
+{
+    int64_t ms = bid->lease_ms / 3, soon_ms = soon ? dibs__jitter(SLOT_LEAST_MS, SLOT_MOST_MS) : ms;
+
+    return soon_ms < ms ? soon_ms : ms;
+}
+
+/* When to ask again if no push comes before. soon: the channel of the slot is about to be subscribed to. */
+static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct dibs__sending *sending, bool soon,
                                  const struct dibs__ask_reply *reply, struct dibs__answer *answer,
                                  struct dibs__error *error)
 {
@@ -202,7 +218,7 @@ static dibs_status queue_or_poll(struct dibs__redis_store *store, const struct d
     if (!reply->listeners_known && !sending->slot_serial)
         return bid->fair ? dibs__redis_bid_no_right(store, "PUBSUB NUMSUB", error) : DIBS_BUSY;
     if (trust(store, sending, reply->listeners) && reply->by_dibs)
-        answer->again_ms = earlier(bid->lease_ms / 3, reply->remaining_ms);
+        answer->again_ms = earlier(pushed_ms(bid, soon), reply->remaining_ms);
     return DIBS_BUSY;
 }
 
@@ -210,10 +226,12 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
                               const struct dibs__link_view *view, const struct dibs__ask_reply *reply,
                               struct dibs__answer *answer, struct dibs__error *error)
 {
+    const struct dibs__bid *bid = sending->bid;
+    bool soon = view->sharded && bid->wait && !sending->slot_serial &&
+                dibs__subscriber_want_slot(store->subscriber, sending->slot, bid->lease_ms);
+
     note_owner(store, sending->bid, view, reply->remaining_ms);
-    if (view->sharded && sending->bid->wait && !sending->slot_serial)
-        dibs__subscriber_want_slot(store->subscriber, sending->slot, sending->bid->lease_ms);
-    dibs_status status = queue_or_poll(store, sending, reply, answer, error);
+    dibs_status status = queue_or_poll(store, sending, soon, reply, answer, error);
     int64_t seen_until = dibs__redis_bid_of(sending->bid)->seen_until;
     int64_t left = dibs__ms_until(seen_until, dibs__now(store->config.clock)) + 1;
 

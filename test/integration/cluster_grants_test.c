@@ -1,0 +1,243 @@
+/* Grants on a cluster of three masters: at every node, and before, during and after a slot moves. */
+#include "integration/cluster_setup.h"
+#include "support/queue.h"
+
+static int setup(void **state)
+{
+    return setup_with(state, NULL);
+}
+
+/* A second runtime, whose thread waits for a lock that s->rt holds. */
+struct waiting {
+    struct scene *s;
+    dibs_runtime *rt;
+    actor *actor;
+    char name[32];
+    unsigned slot;
+};
+
+static struct waiting waiter(struct scene *s, const server *node)
+{
+    struct waiting w = {.s = s, .actor = actor_start()};
+
+    if (!s->rt)
+        open_on_cluster(s, LONG_LEASE_MS);
+    w.rt = open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS, .outage_ms = LIMIT_MS, .label = "waiter"});
+    snprintf(w.name, sizeof w.name, "%s", new_name(s, node));
+    w.slot = slot_of(s, w.name);
+    return w;
+}
+
+static void dismiss(struct waiting *w)
+{
+    actor_end(w->actor);
+    dibs_close(w->rt);
+}
+
+/* How many subscribers the channel of an entry has at the node. */
+static long long listeners(server *node, const char *channel)
+{
+    bool sharded = channel[strlen(channel) - 1] == '}';
+    redisReply *reply = server_command(node, "PUBSUB %s %s", sharded ? "SHARDNUMSUB" : "NUMSUB", channel);
+    long long count = reply->element[1]->integer;
+
+    freeReplyObject(reply);
+    return count;
+}
+
+struct wanted {
+    server *node;
+    const char *name;
+    bool sharded; /* only a sharded channel will do */
+};
+
+static bool can_be_told(void *arg)
+{
+    const struct wanted *wanted = arg;
+    queue_entry entry;
+
+    return queue_find(wanted->node, wanted->name, 0, &entry) &&
+           (!wanted->sharded || entry.channel[strlen(entry.channel) - 1] == '}') &&
+           listeners(wanted->node, entry.channel) == 1;
+}
+
+/* The waiter begins to wait. */
+static void begin(struct waiting *w)
+{
+    assert_status(DIBS_OK, dibs_timedlock(w->s->rt, w->name, LIMIT_MS));
+    actor_begin_lock(w->actor, w->rt, w->name, DIBS_WAIT_FOREVER);
+}
+
+/* The waiter is in the queue at the node, and is heard there. */
+static void await_told(struct waiting *w, server *node)
+{
+    assert_that(wait_until(can_be_told, &(struct wanted){node, w->name, false}, LIMIT_MS), "%s can't be told", w->name);
+}
+
+/* The lock is released, and the waiter has it. */
+static void pass_on(struct waiting *w)
+{
+    assert_status(DIBS_OK, dibs_unlock(w->s->rt, w->name));
+    assert_status(DIBS_OK, actor_result(w->actor));
+}
+
+static void finish(struct waiting *w)
+{
+    pass_on(w);
+    assert_status(DIBS_BUSY, dibs_trylock(w->s->rt, w->name));
+    assert_status(DIBS_OK, actor_unlock(w->actor, w->rt, w->name));
+}
+
+static void finish_by_push(struct waiting *w)
+{
+    uint64_t granted = stats_of(w->rt).granted;
+
+    finish(w);
+    assert_int_equal(stats_of(w->rt).granted, granted + 1);
+}
+
+/* Until the sharded channel of the slot stands, the runtime's own is named. */
+static void begin_sharded(struct waiting *w, server *node)
+{
+    struct wanted wanted = {node, w->name, true};
+
+    begin(w);
+    await_told(w, node);
+    for (int64_t limit = now_ms() + LIMIT_MS; !can_be_told(&wanted);) {
+        assert_that(now_ms() < limit, "%s never waits on a sharded channel", w->name);
+        finish(w);
+        begin(w);
+        await_told(w, node);
+    }
+}
+
+/* -------------------------------------------------------------------- at rest */
+
+static void grants_arrive_at_every_node(void **state)
+{
+    struct scene *s = *state;
+
+    for (size_t i = 0; i < s->c->masters; i++) {
+        struct waiting w = waiter(s, s->c->nodes[i]);
+        begin(&w);
+        await_told(&w, s->c->nodes[i]);
+        finish_by_push(&w);
+        begin_sharded(&w, s->c->nodes[i]);
+        finish_by_push(&w);
+        dismiss(&w);
+    }
+}
+
+static void one_runtime_waits_at_all_nodes(void **state)
+{
+    struct scene *s = *state;
+    struct waiting all[3] = {waiter(s, s->c->nodes[0])};
+
+    for (size_t i = 1; i < 3; i++) {
+        all[i] = (struct waiting){.s = s, .rt = all[0].rt, .actor = actor_start()};
+        snprintf(all[i].name, sizeof all[i].name, "%s", new_name(s, s->c->nodes[i]));
+    }
+    for (size_t i = 0; i < 3; i++)
+        begin_sharded(&all[i], s->c->nodes[i]);
+    for (size_t i = 3; i-- > 0;)
+        finish_by_push(&all[i]);
+    actor_end(all[1].actor);
+    actor_end(all[2].actor);
+    dismiss(&all[0]);
+}
+
+/*
+ * What is published is heard by the subscriber of each node. The copies come when the lock is held, or is held again:
+ * none of them ends a hold.
+ */
+static void a_grant_that_is_heard_at_all_nodes_is_taken_once(void **state)
+{
+    struct scene *s = *state;
+    struct waiting w = waiter(s, s->c->nodes[0]), others[2];
+
+    for (size_t i = 0; i < 2; i++) { /* from now on it listens at the other nodes, too */
+        others[i] = (struct waiting){.s = s, .rt = w.rt, .actor = w.actor};
+        snprintf(others[i].name, sizeof others[i].name, "%s", new_name(s, s->c->nodes[i + 1]));
+        begin(&others[i]);
+        await_told(&others[i], s->c->nodes[i + 1]);
+        finish_by_push(&others[i]);
+    }
+    for (int i = 0; i < 20; i++) { /* each in a slot of its own: the first grant of a slot is published */
+        snprintf(w.name, sizeof w.name, "%s", new_name(s, s->c->nodes[0]));
+        begin(&w);
+        await_told(&w, s->c->nodes[0]);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, w.name));
+        assert_status(DIBS_OK, actor_result(w.actor));
+        assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
+        assert_status(DIBS_OK, actor_lock(w.actor, w.rt, w.name, LIMIT_MS));
+        assert_status(DIBS_OK, actor_check(w.actor, w.rt, w.name));
+        assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
+    }
+    assert_int_equal(stats_of(w.rt).lost, 0);
+    dismiss(&w);
+}
+
+/* ------------------------------------------------------------------ slots move */
+
+static server *other_than(const struct scene *s, const server *node)
+{
+    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
+}
+
+/* The lease is long: without being told, the waiter would ask again after minutes. */
+static void a_grant_arrives_after_the_slot_has_moved(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[1], *to = other_than(s, from);
+    struct waiting w = waiter(s, from);
+
+    begin_sharded(&w, from);
+    cluster_move_slot(s->c, w.slot, to);
+    await_told(&w, to);
+    finish_by_push(&w);
+    begin_sharded(&w, to);
+    cluster_move_slot(s->c, w.slot, from);
+    await_told(&w, from);
+    finish_by_push(&w);
+    begin_sharded(&w, from); /* the slot that has come back is subscribed to again */
+    finish_by_push(&w);
+    dismiss(&w);
+}
+
+/* Who is not heard at the new node yet asks by itself, or because it is given a hint. */
+static void a_lock_that_is_released_while_its_slot_moves_is_had(void **state)
+{
+    struct scene *s = *state;
+    struct waiting w = waiter(s, s->c->nodes[2]);
+
+    for (int i = 0; i < 6; i++) {
+        server *from = s->c->nodes[i % 2 == 0 ? 2 : 0], *to = s->c->nodes[i % 2 == 0 ? 0 : 2];
+        begin_sharded(&w, from);
+        cluster_open_slot(s->c, w.slot, to);
+        if (i % 3 == 1)
+            pass_on(&w);
+        cluster_move_keys(s->c, w.slot, to);
+        if (i % 3 == 2)
+            pass_on(&w);
+        cluster_close_slot(s->c, w.slot, to);
+        if (i % 3 == 0)
+            pass_on(&w);
+        assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
+    }
+    dismiss(&w);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(grants_arrive_at_every_node),
+        CASE(one_runtime_waits_at_all_nodes),
+        CASE(a_grant_that_is_heard_at_all_nodes_is_taken_once),
+        CASE(a_grant_arrives_after_the_slot_has_moved),
+        CASE(a_lock_that_is_released_while_its_slot_moves_is_had),
+    };
+
+    return cmocka_run_group_tests_name("cluster grants", tests, NULL, stop_cluster);
+}
