@@ -1,10 +1,10 @@
-/* Grants on a cluster of three masters: at every node, and before, during and after a slot moves. */
+/* Grants on a cluster of three masters: at every node, before, during and after a slot moves, and after a failover. */
 #include "integration/cluster_setup.h"
 #include "support/queue.h"
 
 static int setup(void **state)
 {
-    return setup_with(state, NULL);
+    return setup_with(state, &(cluster_options){.with_replicas = true});
 }
 
 /* A second runtime, whose thread waits for a lock that s->rt holds. */
@@ -227,6 +227,32 @@ static void a_lock_that_is_released_while_its_slot_moves_is_had(void **state)
     dismiss(&w);
 }
 
+/* --------------------------------------------------------------------- failover */
+
+/* The waiter's subscriptions are lost with the node. They are made anew at the replica that takes its place. */
+static void a_grant_arrives_after_a_failover(void **state)
+{
+    struct scene *s = *state;
+    server *dead = s->c->nodes[1];
+    struct waiting w = waiter(s, dead);
+
+    begin_sharded(&w, dead);
+    server_do(dead, "WAIT 1 %d", LIMIT_MS);
+    server_kill(dead);
+    server *next = cluster_await_failover(s->c, w.slot, dead);
+    await_told(&w, next);
+    uint64_t granted = stats_of(w.rt).granted;
+    dibs_status status = dibs_unlock(s->rt, w.name); /* the holder may not know yet where the slot is */
+    assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
+    assert_status(DIBS_OK, actor_result(w.actor));
+    assert_int_equal(stats_of(w.rt).granted, granted + 1);
+    assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
+    begin_sharded(&w, next);
+    finish_by_push(&w);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+    dismiss(&w);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -237,6 +263,7 @@ int main(void)
         CASE(a_grant_that_is_heard_at_all_nodes_is_taken_once),
         CASE(a_grant_arrives_after_the_slot_has_moved),
         CASE(a_lock_that_is_released_while_its_slot_moves_is_had),
+        CASE(a_grant_arrives_after_a_failover), /* the last: a node is dead then */
     };
 
     return cmocka_run_group_tests_name("cluster grants", tests, NULL, stop_cluster);
