@@ -1,6 +1,7 @@
 # The core of the suite on Debian 13, with another hiredis, another compiler and two other servers: see platforms/run.
 # Fails where there is no root folder: test/run makes one while it installs what is missing, which needs root and a
-# network; "make test-platforms" does so as well, and says what stands in the way.
+# network, and leaves this program out where it can't; "make test-platforms" makes one as well, and says what stands in
+# the way.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 
