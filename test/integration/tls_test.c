@@ -167,6 +167,34 @@ static void an_account_is_used(void **state)
     server_do(f->server, "ACL SETUSER default on");
 }
 
+static bool cluster_serves(void *arg)
+{
+    redisReply *reply = server_command(arg, "CLUSTER INFO");
+    bool serves = strstr(reply->str, "cluster_state:ok") != NULL;
+
+    freeReplyObject(reply);
+    return serves;
+}
+
+/* Which nodes there are is asked for over TLS, so they are known by their ports with TLS. */
+static void a_cluster_is_reached(void **state)
+{
+    server *s = server_start(&(server_options){.tcp = true, .config = "databases 1\ncluster-enabled yes"});
+    dibs_runtime *rt;
+    char url[64];
+
+    (void)state;
+    server_do(s, "CLUSTER ADDSLOTSRANGE 0 16383");
+    assert_true(wait_until(cluster_serves, s, LIMIT_MS));
+    snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", s->port);
+    rt = open_url(url, NULL);
+    assert_status(DIBS_OK, dibs_lock(rt, "x"));
+    assert_true(server_has(s, "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    dibs_close(rt);
+    server_stop(s);
+}
+
 /* ------------------------------------------------------- what breaks and ends */
 
 /* SIGPIPE would end this program. */
@@ -379,6 +407,7 @@ int main(void)
         TEST(many_threads_exclude_each_other),
         TEST(long_requests_are_sent_whole),
         TEST(an_account_is_used),
+        TEST(a_cluster_is_reached),
         TEST_EXPIRING(connections_are_made_anew),
         TEST(a_child_may_be_forked_at_any_moment),
         TEST_EXPIRING(a_process_may_exit_at_any_moment),
