@@ -154,7 +154,7 @@ typedef void dibs_event_fn(const dibs_event *event, void *arg);
  */
 typedef struct dibs_config {
     const char *const *urls;       /* the words of $DIBS_URL; without it redis://127.0.0.1:6379 */
-    size_t url_count;              /* of urls. 1: one store. 3, 5, 7...: a quorum of independent masters */
+    size_t url_count;              /* of urls. 1: one store. 3, 5, ... 15: a quorum of independent masters, see dibs_open */
     const char *key_prefix;        /* "lock:"; may be ""; must not begin with "dibs:" */
     const char *label;             /* the program's name; part of the token that others see; 1..48 printable bytes */
     uint32_t lease_ms;             /* 30000; 20..86400000 */
@@ -236,6 +236,13 @@ typedef struct dibs_config {
  *                           or shared by all runtimes that open the same NAME:
  *                           for unit tests of programs that use dibs
  * User, password and path are percent-decoded. An IPv6 address is written in brackets.
+ *
+ * An odd number of URLs, 3 to 15, is a quorum (the Redlock algorithm). Each URL is one
+ * master, given once, that knows nothing of the others: no replica of another, no Sentinel,
+ * no cluster, and no other database of the same server. All clients give the same URLs. A
+ * majority grants, renews and releases each lock, so any minority may be down, slow or
+ * wiped. A master that lost its data grants nothing until the longest lease that was ever
+ * announced to the others is over. dibs_open needs a majority.
  *
  * With TLS (1.2 or later) a server is accepted only if its certificate leads to an
  * authority of tls_ca_file, or without that of the system, and is made out to the URL's
@@ -328,7 +335,12 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * the store when its turn comes. A waiter that has not re-asked within half its lease,
  * because its machine stopped or can't be reached, loses its place. Without the right to
  * subscribe to the runtime's channel, a fair call returns DIBS_DENIED, and other waiters
- * ask every 50 to 100 ms.
+ * ask every 50 to 100 ms. A quorum has no common queue: DIBS_FAIR is DIBS_INVALID there.
+ *
+ * With a quorum the call takes two round trips, to the slowest of the fastest majority.
+ * Whoever comes first to a majority has the lock, so waiters may pass one another: a
+ * release tells the first waiter of each master, and waiters ask every 50 to 100 ms
+ * besides. min_replicas holds for each master.
  *
  * DIBS_FIXED_LEASE: a lease that was waited for counts from the waiter's last ask, which
  * may precede the grant by up to a third of the lease.
@@ -446,7 +458,8 @@ typedef struct dibs_owner {
 /*
  * Asks the store who holds the lock of name, in one round trip of at most
  * command_timeout_ms. Fills *out on DIBS_OK, whether the lock is held or not; zeroes *out
- * otherwise.
+ * otherwise. Of a quorum: the owner on whom a majority agrees, how long a majority has the
+ * lock for that owner, the largest fence, and the most waiters that one master knows of.
  *
  * DIBS_OK; DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
  * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
@@ -458,7 +471,9 @@ DIBS_API dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *
  * any holder if token is NULL. The next waiter is granted the lock at once. The old holder
  * learns of it at its next renewal, at the latest. Takes one round trip, or two if token is
  * NULL: the first one looks up the holder, so that a request which arrives late never ends
- * the hold of somebody else. Both together take at most command_timeout_ms.
+ * the hold of somebody else. Both together take at most command_timeout_ms. Of a quorum:
+ * takes the lock on all masters, one after the other; DIBS_OK, DIBS_NOT_HELD and
+ * DIBS_UNAVAILABLE are what a majority says.
  *
  * DIBS_OK: the lock was taken away, or was free. DIBS_NOT_HELD: the holder has another
  * token. DIBS_UNAVAILABLE: it is not known whether the lock was taken away. DIBS_DENIED;

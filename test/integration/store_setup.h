@@ -23,7 +23,19 @@
 
 /* --------------------------------------------------------------- the stores */
 
-enum where { IN_MEMORY, ON_TCP, ON_UNIX_SOCKET, WITH_REPLICA, WITH_SENTINEL, WITH_TLS, ON_CLUSTER };
+#define MEMBERS 3 /* of a quorum */
+
+enum where {
+    IN_MEMORY,
+    ON_TCP,
+    ON_UNIX_SOCKET,
+    WITH_REPLICA,
+    WITH_SENTINEL,
+    WITH_TLS,
+    ON_CLUSTER,
+    QUORUM_IN_MEMORY,
+    QUORUM
+};
 
 static const struct kind {
     const char *name;
@@ -41,6 +53,8 @@ static const struct kind {
 #ifndef WITHOUT_CLUSTER
     {"a cluster", ON_CLUSTER, 0},
 #endif
+    {"a quorum in memory", QUORUM_IN_MEMORY, 0},
+    {"a quorum of masters", QUORUM, 0},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -53,6 +67,7 @@ struct world {
     test_case *run;
     server *servers[2], *replicas[2]; /* of a cluster the node that has x */
     server *sentinels[2];
+    server *others[2][MEMBERS - 1]; /* the masters of a quorum but the first, which is in servers */
     struct seat seats[SEATS];
     size_t count; /* of the seats that are open */
     unsigned tokens;
@@ -98,6 +113,16 @@ static inline void join_clusters(struct world *w, size_t count)
     }
 }
 
+static inline bool is_quorum(const struct world *w)
+{
+    return w->kind->where == QUORUM_IN_MEMORY || w->kind->where == QUORUM;
+}
+
+static inline bool is_in_memory(const struct world *w)
+{
+    return w->kind->where == IN_MEMORY || w->kind->where == QUORUM_IN_MEMORY;
+}
+
 static inline void start_servers(struct world *w, size_t count)
 {
     const server_options options = {.tcp = w->kind->where != ON_UNIX_SOCKET,
@@ -106,12 +131,14 @@ static inline void start_servers(struct world *w, size_t count)
 
     if (w->kind->where == ON_CLUSTER)
         join_clusters(w, count);
-    for (size_t i = 0; i < count && w->kind->where != IN_MEMORY; i++) {
+    for (size_t i = 0; i < count && !is_in_memory(w); i++) {
         if (w->servers[i])
             continue;
         w->servers[i] = server_start(&options);
         if (w->kind->where == WITH_SENTINEL)
             w->sentinels[i] = sentinel_start(w->servers[i]);
+        for (size_t other = 0; w->kind->where == QUORUM && other < MEMBERS - 1; other++)
+            w->others[i][other] = server_start(&options);
         if (w->kind->where != WITH_REPLICA)
             continue;
         w->replicas[i] = server_start(&options);
@@ -122,13 +149,21 @@ static inline void start_servers(struct world *w, size_t count)
 
 static inline struct seat *sit_with(struct world *w, size_t at, struct dibs__store_config config)
 {
-    char url[64];
+    char names[MEMBERS][64];
+    const char *urls[MEMBERS];
 
     start_servers(w, at + 1);
-    snprintf(url, sizeof url, "mem:store%zu", at);
-    config.url = w->kind->where == ON_CLUSTER ? clusters[at]->url : w->servers[at] ? w->servers[at]->url : url;
+    for (size_t i = 0; i < MEMBERS; i++) {
+        const server *other = i > 0 ? w->others[at][i - 1] : w->servers[at];
+        snprintf(names[i], sizeof names[i], "mem:store%zu-%zu", at, i);
+        urls[i] = other ? other->url : names[i];
+    }
+    config.url = w->kind->where == ON_CLUSTER ? clusters[at]->url : urls[0];
     if (w->sentinels[at])
         config.url = w->sentinels[at]->url;
+    config.urls = urls;
+    config.url_count = is_quorum(w) ? MEMBERS : 1;
+    config.lease_ms = LEASE_MS;
     config.access = w->kind->where == WITH_TLS ? trust() : NULL;
     config.min_replicas = w->kind->min_replicas;
     config.replica_timeout_ms = LIMIT_MS / 4;
@@ -263,6 +298,11 @@ static inline int teardown(void **state)
         server_stop(w->sentinels[i]);
         server_stop(w->replicas[i]);
         server_stop(w->servers[i]);
+        for (int other = 0; other < MEMBERS - 1; other++) {
+            if (w->others[i][other])
+                server_assert_no_locks(w->others[i][other]);
+            server_stop(w->others[i][other]);
+        }
     }
     free(w);
     return 0;

@@ -1,7 +1,9 @@
 #include "support/masters.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/test.h"
 #include "support/wait.h"
@@ -32,6 +34,46 @@ int masters_setup_3(void **state)
 int masters_setup_5(void **state)
 {
     return setup(state, 5);
+}
+
+/* The file from which the preloaded clock_shim.so reads how far off a server's wall clock is. */
+static void set_clock(char *path, size_t size, int64_t offset_ms)
+{
+    const int64_t ns = offset_ms * 1000000;
+    char shim[512] = "";
+    ssize_t length = readlink("/proc/self/exe", shim, sizeof shim - 64);
+
+    assert_true(length > 0);
+    shim[length] = '\0';
+    *strrchr(shim, '/') = '\0';
+    strcat(shim, "/../fault/clock_shim.so");
+    assert_that(access(shim, R_OK) == 0, "%s is not built", shim);
+    snprintf(path, size, "/tmp/dibs-clock-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, &ns, sizeof ns) == sizeof ns);
+    close(fd);
+    setenv("LD_PRELOAD", shim, 1);
+    setenv("DIBS_CLOCK_FILE", path, 1);
+}
+
+int masters_setup_5_with_clocks(void **state)
+{
+    static const int64_t offsets_ms[MASTERS_MAX] = {-3000, 2000, 0, 5000, -7000};
+    masters *m = NULL;
+    char path[64];
+
+    setup(state, 5);
+    m = *state;
+    for (size_t i = 0; i < m->count; i++) {
+        server_stop(m->servers[i]);
+        set_clock(path, sizeof path, offsets_ms[i]);
+        m->servers[i] = server_start(NULL);
+        m->urls[i] = m->servers[i]->url;
+        unlink(path);
+    }
+    unsetenv("LD_PRELOAD");
+    unsetenv("DIBS_CLOCK_FILE");
+    return 0;
 }
 
 static int tear_down(void **state, void (*look)(server *s))

@@ -25,6 +25,9 @@ typedef struct masters {
 int masters_setup_3(void **state);
 int masters_setup_5(void **state);
 
+/* Five masters whose wall clocks differ by up to twelve seconds. */
+int masters_setup_5_with_clocks(void **state);
+
 /* Closes the runtime and stops the servers; fails where a lock, or a key without expiry, is left in one of them. */
 int masters_teardown(void **state);
 

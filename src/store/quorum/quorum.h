@@ -1,6 +1,6 @@
 /*
  * A store that stands on several others, its members: each name is granted by a
- * majority of them (the Redlock algorithm). See PROTOCOL.md, rules 15 and 35 to 37.
+ * majority of them (the Redlock algorithm). See PROTOCOL.md, rules 15, 35 to 37, 39 and 42 to 46.
  */
 #ifndef DIBS_STORE_QUORUM_QUORUM_H
 #define DIBS_STORE_QUORUM_QUORUM_H

@@ -31,11 +31,6 @@ struct asking {
     int64_t began;
 };
 
-static struct dibs__claim *claim_of(const struct dibs__bid *bid)
-{
-    return (struct dibs__claim *)(uintptr_t)bid->memo.outer[0]; /* NOLINT: a memo holds numbers */
-}
-
 /* ------------------------------------------------------------------- the begin */
 
 /* The set of members where something is under way for the bid afterwards. */
@@ -65,7 +60,7 @@ static uint32_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, 
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__claim *claim = claim_of(bid);
+    struct dibs__claim *claim = dibs__claim_of(bid);
 
     DIBS__REQUIRE(!bid->begun.state && !bid->fair);
     if (!claim)
@@ -121,6 +116,8 @@ static void begin_raise(struct dibs__wave *wave, struct dibs__flight *flight)
 {
     const struct asking *asking = asking_of(wave);
 
+    uint32_t bit = (uint32_t)1 << flight->member->index;
+
     flight->of.raise = (struct dibs__raise){
         .name = asking->claim->name,
         .token = asking->claim->token,
@@ -129,10 +126,17 @@ static void begin_raise(struct dibs__wave *wave, struct dibs__flight *flight)
         .deadline = wave->deadline,
     };
     dibs__flight_begin(flight, DIBS__FLIES_RAISE);
-    wave->open |= (uint32_t)1 << flight->member->index;
+    wave->open |= bit;
+    wave->optional &= ~bit;
 }
 
-/* The member granted the lock. While fences are raised, its own is, too. */
+/* Whether what is raised and what is being raised is no majority. */
+static bool needs_more(const struct dibs__wave *wave)
+{
+    return dibs__set_count(asking_of(wave)->raised | (wave->open & ~wave->optional)) < wave->quorum->majority;
+}
+
+/* The member granted the lock. While fences are raised, its own is, too, where that is needed. */
 static void count_grant(struct dibs__wave *wave, struct dibs__flight *flight)
 {
     struct asking *asking = asking_of(wave);
@@ -141,7 +145,7 @@ static void count_grant(struct dibs__wave *wave, struct dibs__flight *flight)
     asking->granted |= bit;
     if (asking->raising && flight->answer.fence >= asking->fence)
         asking->raised |= bit;
-    else if (asking->raising)
+    else if (asking->raising && needs_more(wave))
         begin_raise(wave, flight);
 }
 
@@ -206,6 +210,7 @@ static void raise_fences(struct dibs__wave *wave)
         if (dibs__set_has(asking->granted, i) && wave->flights[i].answer.fence > asking->fence)
             asking->fence = wave->flights[i].answer.fence;
     asking->raising = true;
+    wave->optional = wave->open;
     for (size_t i = 0; i < wave->quorum->count; i++) {
         if (!dibs__set_has(asking->granted, i))
             continue;
@@ -327,16 +332,16 @@ static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *askin
     return pause;
 }
 
-/* Whether a member may know the token: it stands in a queue, or what was asked is not answered. */
-static bool may_be_known(struct dibs__quorum *q, const struct dibs__claim *claim, bool waits)
+/* Whether the token stands in the queues of a majority. */
+static bool is_queued(struct dibs__quorum *q, const struct dibs__claim *claim)
 {
-    bool may = false;
+    size_t count = 0;
 
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count; i++)
-        may = may || claim->parts[i].state == DIBS__PART_ASKED || (waits && claim->parts[i].state == DIBS__PART_TAKEN);
+        count += claim->parts[i].state == DIBS__PART_TAKEN && claim->flights[i].bid.in_store;
     dibs__quorum_mutex_unlock(&q->mutex);
-    return may;
+    return count >= q->majority;
 }
 
 /* Whether a member retracts the token: then nothing may be asked under it there. */
@@ -351,15 +356,6 @@ static bool is_spent(struct dibs__quorum *q, const struct dibs__claim *claim)
     return spent;
 }
 
-static void set_back(struct dibs__bid *bid)
-{
-    bid->memo.outer[0] = bid->memo.outer[1] = 0;
-    bid->number = 0;
-    bid->proof = 0;
-    bid->in_store = false;
-    bid->lease = (struct dibs__lease_memo){.words = {0}};
-}
-
 /* No majority granted the lock. */
 static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, struct dibs__error *error)
 {
@@ -370,10 +366,10 @@ static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, st
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
-    bid->in_store = may_be_known(q, asking->claim, bid->wait);
+    bid->in_store = is_queued(q, asking->claim);
     if (is_spent(q, asking->claim)) {
         dibs__claim_retract(q, asking->claim);
-        set_back(bid);
+        dibs__claim_forget(bid);
         answer->spent = true;
     }
     return heard && asking->refused ? DIBS_BUSY : dibs__quorum_no_majority(q, dibs__set_count(wave->answered), error);
@@ -441,42 +437,4 @@ dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__bid *
         status = ask(q, &asking, answer, error);
     dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
     return status;
-}
-
-/* -------------------------------------------------------------------- the end */
-
-/* The members' bids that were granted are concluded. The others stay with the claim until that ends. */
-static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
-{
-    dibs__claim_use(q, claim);
-    for (size_t i = 0; i < q->count; i++) {
-        struct dibs__part *part = &claim->parts[i];
-        dibs__quorum_mutex_lock(&q->mutex);
-        bool granted = part->has_bid && part->state == DIBS__PART_GRANTED && !claim->flights[i].loose;
-        if (granted)
-            part->has_bid = false;
-        dibs__quorum_mutex_unlock(&q->mutex);
-        struct dibs__store *store = q->members[i].store;
-        if (granted)
-            store->ops->conclude(store, &claim->flights[i].bid, true);
-    }
-    dibs__claim_leave(q, claim);
-}
-
-void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
-{
-    struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__claim *claim = claim_of(bid);
-
-    DIBS__REQUIRE(!bid->begun.state);
-    if (claim && held)
-        conclude_held(q, claim);
-    else if (claim)
-        dibs__claim_retract(q, claim);
-    if (!held) {
-        set_back(bid);
-        return;
-    }
-    bid->memo.outer[0] = bid->memo.outer[1] = 0;
-    bid->in_store = false;
 }

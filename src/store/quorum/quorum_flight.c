@@ -3,9 +3,12 @@
 
 #define REST_FIRST_MS 10 /* how long a member that failed rests, at first and at most */
 #define REST_LAST_MS 1000
-#define SLICE_FIRST                                                                                                    \
-    (DIBS__NS_PER_MS / 2) /* how long a thread waits for one member past the time when it should answer, */
-#define SLICE_LAST (8 * DIBS__NS_PER_MS)     /* before it looks at the others */
+
+/* A thread waits for one member at least so long past the time when that should have answered, at most so long, and for
+   half of that time in between; then it looks at the others. */
+#define SLICE_LEAST (DIBS__NS_PER_MS / 4)
+#define SLICE_MOST (4 * DIBS__NS_PER_MS)
+
 #define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after so long, */
 #define OVERDUE_TIMES 8                      /* and after so many times of what is usual */
 
@@ -53,11 +56,12 @@ uint32_t dibs__members_to_ask(struct dibs__quorum *q)
     int64_t now = 0;
 
     for (size_t i = 0; i < q->count; i++) {
-        int64_t until = atomic_load_explicit(&q->members[i].rests_until, memory_order_relaxed);
-        if (until == 0)
+        int64_t rests_until = atomic_load_explicit(&q->members[i].rests_until, memory_order_relaxed);
+        int64_t votes_from = atomic_load_explicit(&q->members[i].votes_from, memory_order_relaxed);
+        if (rests_until == 0 && votes_from == 0)
             continue;
         now = now ? now : dibs__quorum_now(q);
-        if (now < until)
+        if (now < rests_until || now < votes_from)
             fit &= ~((uint32_t)1 << i);
     }
     return dibs__set_count(fit) >= q->majority ? fit : all;
@@ -212,23 +216,29 @@ static void sweep(struct dibs__wave *wave)
             land(wave, i, wave->deadline);
 }
 
+static int64_t expected_at(const struct dibs__flight *flight)
+{
+    return flight->sent_at + atomic_load_explicit(&flight->member->usual, memory_order_relaxed);
+}
+
 /* Who should answer next. What is overdue comes the later the longer it is that. */
 static int64_t rank(const struct dibs__flight *flight, int64_t now)
 {
-    int64_t expected = flight->sent_at + atomic_load_explicit(&flight->member->usual, memory_order_relaxed);
+    int64_t expected = expected_at(flight);
 
     return expected >= now ? expected : now + (now - expected);
 }
 
 static unsigned choose(const struct dibs__wave *wave, int64_t now)
 {
+    uint32_t open = wave->open & ~wave->dead;
     unsigned best = 0;
     int64_t least = INT64_MAX;
 
+    if (open & ~wave->optional)
+        open &= ~wave->optional;
     for (unsigned i = 0; i < wave->quorum->count; i++) {
-        if (!dibs__set_has(wave->open & ~wave->dead, i))
-            continue;
-        int64_t its = rank(&wave->flights[i], now);
+        int64_t its = dibs__set_has(open, i) ? rank(&wave->flights[i], now) : INT64_MAX;
         if (its < least) {
             least = its;
             best = i;
@@ -246,20 +256,19 @@ bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now)
 }
 
 /* Waits for one member for a while. One that waits for nothing any more is dead. */
-static void wait_for_one(struct dibs__wave *wave, int64_t now, int64_t *slice)
+static void wait_for_one(struct dibs__wave *wave, int64_t now)
 {
     unsigned i = choose(wave, now);
     struct dibs__flight *flight = &wave->flights[i];
-    int64_t expected = flight->sent_at + atomic_load_explicit(&flight->member->usual, memory_order_relaxed);
-    int64_t until = (expected > now ? expected : now) + *slice;
+    int64_t expected = expected_at(flight), slice = (now - expected) / 2;
 
+    slice = slice < SLICE_LEAST ? SLICE_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice;
+    int64_t until = (expected > now ? expected : now) + slice;
     until = until < wave->deadline ? until : wave->deadline;
     if (dibs__flight_await(flight, until))
         land(wave, i, wave->deadline);
     else if (dibs__quorum_now(wave->quorum) < until)
         wave->dead |= (uint32_t)1 << i;
-    else if (*slice < SLICE_LAST)
-        *slice *= 2;
 }
 
 /* Nothing is to be waited for but what has to be sent again, or over a new connection: each gets its share of the time.
@@ -284,7 +293,7 @@ static void land_the_dead(struct dibs__wave *wave)
 
 void dibs__wave_run(struct dibs__wave *wave)
 {
-    int64_t slice = SLICE_FIRST, now;
+    int64_t now;
 
     for (;;) {
         sweep(wave);
@@ -292,7 +301,7 @@ void dibs__wave_run(struct dibs__wave *wave)
         if (!wave->open || wave->is_decided(wave, now) || now >= wave->deadline)
             break;
         if (wave->open & ~wave->dead)
-            wait_for_one(wave, now, &slice);
+            wait_for_one(wave, now);
         else
             land_one_dead(wave, now);
     }

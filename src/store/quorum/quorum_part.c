@@ -11,7 +11,8 @@ bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i
     dibs__quorum_mutex_lock(&q->mutex);
     bool flies = part->state == DIBS__PART_ASKED || part->state == DIBS__PART_LEAVING;
     *taken_back = flies && dibs__loose_take(q, &claim->flights[i]);
-    bool may = *taken_back || (!flies && part->state != DIBS__PART_SPENT);
+    bool trusted = !atomic_load_explicit(&q->members[i].distrusted, memory_order_relaxed);
+    bool may = *taken_back || (!flies && part->state != DIBS__PART_SPENT && trusted);
     if (may && !*taken_back) {
         part->state = DIBS__PART_ASKED;
         part->has_bid = true;
@@ -75,10 +76,13 @@ enum dibs__claim_state dibs__part_note(struct dibs__quorum *q, struct dibs__flig
     part->has_bid = part->state != DIBS__PART_SPENT;
     part->fence = flight->answer.fence;
     part->proof = flight->bid.proof;
-    part->lease = flight->bid.lease;
+    if (status == DIBS_OK) /* else the member never granted it, and the memo says so */
+        part->lease = flight->bid.lease;
     enum dibs__claim_state state = flight->claim->state;
     dibs__quorum_mutex_unlock(&q->mutex);
-    if (flight->answer.no_vote)
+    if (flight->answer.stepped)
+        dibs__vote_distrust(flight->member);
+    else if (flight->answer.no_vote)
         dibs__vote_want(q, 0);
     return state;
 }

@@ -6,6 +6,7 @@
  *   quorum_loose.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
  *   quorum_vote.c    which masters may vote
+ *   quorum_urls.c    whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of claims, the parts of each claim,
  * the list of loose flights, and how long a member rests. `reach_mutex` makes
@@ -42,6 +43,9 @@ struct dibs__member {
     _Atomic int64_t usual;          /* atomic; how long it took to answer lately, in ns */
     _Atomic int64_t rests_until;    /* atomic, written under the quorum's mutex: it failed; before that time it is asked
                                        only where a majority can't be had without it */
+    _Atomic int64_t votes_from;     /* atomic; the master may not vote before; 0: it may */
+    atomic_bool
+        distrusted; /* atomic; its clock was set forward: it is to be told not to vote, and is not asked before */
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool down DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* it told so */
     bool is_known;   /* the scheduler thread's: it told which server renewals go to */
@@ -175,7 +179,7 @@ void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now);
 /* When a loose flight is given up. */
 int64_t dibs__flight_end(const struct dibs__flight *flight);
 
-/* The members that are to be asked now: without those that rest, where a majority is left. */
+/* The members that are to be asked now: without those that rest or may not vote, where a majority is left. */
 uint32_t dibs__members_to_ask(struct dibs__quorum *q);
 
 /* How one thread waits for flights to several members at the same time. */
@@ -184,6 +188,7 @@ struct dibs__wave {
     struct dibs__flight *flights; /* one for each member */
     uint32_t open;                /* the set of members whose flights are under way */
     uint32_t dead;                /* those among them for which waiting alone is no use */
+    uint32_t optional;            /* those among them that are waited for only where nothing else is open */
     uint32_t answered;            /* the members that answered */
     int64_t deadline;
     int64_t share_ms; /* how long one dead flight may take at most; 0: its share of the time that is left */
@@ -246,6 +251,15 @@ void dibs__part_land_late(struct dibs__quorum *q, struct dibs__flight *flight, d
 /* The claim has ended, and nothing is under way: leaves nothing of it at the member. */
 void dibs__part_clear(struct dibs__quorum *q, struct dibs__flight *flight);
 
+/* The bid goes on as one that never asked. */
+void dibs__claim_forget(struct dibs__bid *bid);
+
+/* Of a bid that is being asked for. NULL: it was not asked for yet. */
+static inline struct dibs__claim *dibs__claim_of(const struct dibs__bid *bid)
+{
+    return (struct dibs__claim *)(uintptr_t)bid->memo.outer[0]; /* NOLINT: a memo holds numbers */
+}
+
 /* Ends the claim: the members retract what they have of it, in the background. */
 void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim);
 
@@ -295,6 +309,9 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 /* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread is to look. */
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);
 
+/* The master's clock was set forward: it is not asked before it was told not to vote. */
+void dibs__vote_distrust(struct dibs__member *member);
+
 static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, uint32_t lease_ms)
 {
     return atomic_load_explicit(&voting->announced_ms, memory_order_acquire) >= lease_ms;
@@ -304,6 +321,9 @@ static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, ui
 int64_t dibs__vote_deadline(const struct dibs__quorum *q);
 void dibs__vote_attend(struct dibs__quorum *q, int64_t now);
 void dibs__vote_finish_all(struct dibs__quorum *q); /* at the close */
+
+/* Each member is one master, and none comes twice. A status of dibs_open. */
+dibs_status dibs__quorum_check_urls(const struct dibs__store_config *config, struct dibs__error *error);
 
 /* --------------------------------------------------------------------- whole */
 

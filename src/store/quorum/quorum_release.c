@@ -1,5 +1,5 @@
 /*
- * Releases and retractions. A release goes to every member that may have the
+ * The end of bids, releases and retractions. A release goes to every member that may have the
  * token. What is not answered is left to the scheduler's thread, or retracted.
  *
  * Lock discipline: quorum_parts.h.
@@ -73,6 +73,51 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
     }
     dibs__claim_leave(q, claim);
     dibs__claim_unref(q, claim);
+}
+
+void dibs__claim_forget(struct dibs__bid *bid)
+{
+    bid->memo.outer[0] = bid->memo.outer[1] = 0;
+    bid->number = 0;
+    bid->proof = 0;
+    bid->in_store = false;
+    bid->lease = (struct dibs__lease_memo){.words = {0}};
+}
+
+/* The members' bids that were granted are concluded. The others stay with the claim until that ends. */
+static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
+{
+    dibs__claim_use(q, claim);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__part *part = &claim->parts[i];
+        dibs__quorum_mutex_lock(&q->mutex);
+        bool granted = part->has_bid && part->state == DIBS__PART_GRANTED && !claim->flights[i].loose;
+        if (granted)
+            part->has_bid = false;
+        dibs__quorum_mutex_unlock(&q->mutex);
+        struct dibs__store *store = q->members[i].store;
+        if (granted)
+            store->ops->conclude(store, &claim->flights[i].bid, true);
+    }
+    dibs__claim_leave(q, claim);
+}
+
+void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__claim *claim = dibs__claim_of(bid);
+
+    DIBS__REQUIRE(!bid->begun.state);
+    if (claim && held)
+        conclude_held(q, claim);
+    else if (claim)
+        dibs__claim_retract(q, claim);
+    if (!held) {
+        dibs__claim_forget(bid);
+        return;
+    }
+    bid->memo.outer[0] = bid->memo.outer[1] = 0;
+    bid->in_store = false;
 }
 
 /* --------------------------------------------------------------------- the begin */

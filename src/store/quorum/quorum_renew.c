@@ -131,7 +131,10 @@ static void end_if_decided(struct round *round)
 
 /* ------------------------------------------------------------------ the answers */
 
-/* What a member said of one lease. Its part is up to date afterwards. */
+/*
+ * What a member said of one lease. Its part is up to date afterwards. A master
+ * that has lost a lock may have lost all it knew.
+ */
 static void note_part(struct part_batch *sent, size_t i)
 {
     const struct dibs__renewal *item = &sent->batch.items[i];
@@ -139,17 +142,20 @@ static void note_part(struct part_batch *sent, size_t i)
     struct dibs__part *part = &sent->claims[i]->parts[sent->member->index];
 
     dibs__quorum_mutex_lock(&q->mutex);
+    bool forgot = item->result == DIBS__GONE && part->state == DIBS__PART_GRANTED;
     part->renewing = false;
     part->lease = item->memo;
     part->cut = item->cut;
     part->cut_ms = item->cut_ms;
     if (item->result == DIBS__RENEWED)
         part->state = DIBS__PART_GRANTED;
-    else if (item->result == DIBS__GONE && part->state == DIBS__PART_GRANTED)
+    else if (forgot)
         part->state = DIBS__PART_NOTHING;
     if (item->result != DIBS__UNANSWERED)
         part->topping_up = false;
     dibs__quorum_mutex_unlock(&q->mutex);
+    if (forgot)
+        dibs__vote_want(q, 0);
 }
 
 static void count(struct round *round, size_t at, const struct dibs__renewal *said)
@@ -192,12 +198,12 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 
 /* ------------------------------------------------------------------ the sending */
 
-/* Whether the lease can be renewed at the part; *top_up: the lock is to be set there. */
-static bool takes_renewal(const struct dibs__part *part, bool *top_up)
+/* Whether the lease can be renewed at the part; *top_up: the lock is to be set there, which is a vote. */
+static bool takes_renewal(const struct dibs__member *member, const struct dibs__part *part, bool *top_up)
 {
     *top_up = part->state != DIBS__PART_GRANTED;
-    return !part->renewing && part->state != DIBS__PART_ASKED && part->state != DIBS__PART_LEAVING &&
-           part->state != DIBS__PART_SPENT;
+    return !(*top_up && atomic_load(&member->distrusted)) && !part->renewing && part->state != DIBS__PART_ASKED &&
+           part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_SPENT;
 }
 
 /* Adds the lease to the batch of the member. */
@@ -209,7 +215,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
     bool top_up;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool takes = takes_renewal(part, &top_up);
+    bool takes = takes_renewal(sent->member, part, &top_up);
     if (takes) {
         *own = (struct dibs__renewal){
             .name = claim->name,

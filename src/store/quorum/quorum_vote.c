@@ -11,6 +11,9 @@
  * lease, looks by itself and waits (dibs__vote_announce). The scheduler's thread
  * looks without waiting: once an hour, so that the masters remember, and whenever
  * it is wanted.
+ *
+ * A master whose clock was set forward is distrusted (rule 39): it is not asked
+ * before it was told not to vote for the longest lease.
  */
 #include <stdlib.h>
 
@@ -18,11 +21,12 @@
 
 #define UNSURE_MS 1000
 #define LOOK_MS 3600000    /* how often masters are looked at: they remember for three days */
-#define LOOK_AGAIN_MS 1000 /* where something is left to do */
+#define LOOK_SOON_MS 100   /* how often at most where a master says that it may not vote, */
+#define LOOK_AGAIN_MS 1000 /* and where something else is left to do */
 #define POLL_MS 2          /* how often the scheduler's thread looks for replies */
 #define PAUSE_FIRST_MS 2   /* how long a thread waits before it looks again, at first and at most */
 #define PAUSE_LAST_MS 50
-#define WHOLE_MS 250      /* how long all masters of a new quorum are waited for */
+#define WHOLE_MS 250      /* how long the last masters are waited for */
 #define SHARE_MS 50       /* how long a thread connects to one master before it turns to the next */
 #define ADMIT_GRACE_MS 20 /* the clocks of masters may differ in pace: this, and 1 % of the lease */
 
@@ -35,7 +39,9 @@ struct dibs__look {
     uint32_t longest_ms; /* that is announced */
     uint32_t others_ms;  /* the longest that those know of who know */
     int64_t deadline;
-    int64_t new_since; /* since when it is known that the quorum is new; 0: it is not known */
+    int64_t began;                       /* of the scheduler's thread: when this part of the look began */
+    int64_t ahead_us[DIBS__MEMBERS_MAX]; /* how far the clock of each that answered is ahead of ours */
+    int64_t new_since;                   /* since when it is known that the quorum is new; 0: it is not known */
     struct dibs__flight flights[];
 };
 
@@ -56,10 +62,12 @@ static void raise_to(_Atomic uint32_t *value, uint32_t to)
         ;
 }
 
-static void begin_one(struct dibs__look *look, size_t i, bool admit, int64_t wait_ms)
+/* Looks at a member only, or admits or distrusts it as the vote says. */
+static void begin_one(struct dibs__look *look, size_t i, struct dibs__vote vote)
 {
-    look->flights[i].of.vote = (struct dibs__vote){
-        .deadline = look->deadline, .longest_ms = look->longest_ms, .admit = admit, .wait_ms = wait_ms};
+    vote.deadline = look->deadline;
+    vote.longest_ms = look->longest_ms;
+    look->flights[i].of.vote = vote;
     dibs__flight_begin(&look->flights[i], DIBS__FLIES_VOTE);
     look->open |= (uint32_t)1 << i;
 }
@@ -72,26 +80,48 @@ static void begin_at_all(struct dibs__quorum *q, struct dibs__look *look)
     look->new_since = 0;
     look->admitting = false;
     for (size_t i = 0; i < q->count; i++)
-        begin_one(look, i, false, 0);
+        begin_one(look, i, (struct dibs__vote){.admit = false});
 }
 
+/* How far the clock of a member is behind those of the others that know whether they may vote. */
+static int64_t behind_ms(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
+{
+    int64_t most = look->ahead_us[i];
+
+    for (size_t other = 0; other < q->count; other++)
+        if (dibs__set_has(look->known, other) && look->ahead_us[other] > most)
+            most = look->ahead_us[other];
+    return (most - look->ahead_us[i]) / 1000;
+}
+
+/* Also until the clock of a member has passed those of the others: its fences are to be larger than those it forgot. */
 static void begin_admitting(const struct dibs__quorum *q, struct dibs__look *look, uint32_t set, int64_t wait_ms)
 {
     look->admitting = true;
-    for (size_t i = 0; i < q->count; i++)
+    for (size_t i = 0; i < q->count; i++) {
+        bool distrust = atomic_load(&q->members[i].distrusted);
+        int64_t behind = wait_ms > 0 && !distrust ? behind_ms(q, look, i) + ADMIT_GRACE_MS : 0;
         if (dibs__set_has(set, i))
-            begin_one(look, i, true, wait_ms);
+            begin_one(look, i,
+                      (struct dibs__vote){
+                          .admit = !distrust, .distrust = distrust, .wait_ms = wait_ms > behind ? wait_ms : behind});
+    }
 }
 
-/* What a member said. */
+/* What a member said. It is not asked for locks before it may vote. */
 static void note(struct dibs__look *look, const struct dibs__flight *flight, dibs_status status)
 {
     uint32_t bit = (uint32_t)1 << flight->member->index;
     const struct dibs__vote *vote = &flight->of.vote;
+    int64_t now = dibs__quorum_now(flight->member->quorum);
 
     look->open &= ~bit;
     if (status != DIBS_OK)
         return;
+    look->ahead_us[flight->member->index] = vote->server_us - now / 1000;
+    atomic_store(&flight->member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
+    if (vote->distrust)
+        atomic_store(&flight->member->distrusted, false);
     if (look->admitting) {
         look->admitted |= bit;
     } else if (vote->known) {
@@ -145,14 +175,14 @@ static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs
 {
     struct dibs__look *look = wave->context;
     int64_t now = dibs__quorum_now(wave->quorum);
-    bool admit = flight->of.vote.admit;
-    int64_t wait_ms = flight->of.vote.wait_ms, took = now - flight->sent_at;
+    const struct dibs__vote again = {.admit = flight->of.vote.admit, .wait_ms = flight->of.vote.wait_ms};
+    int64_t took = now - flight->sent_at;
 
     (void)what;
     note(look, flight, status);
     if (status != DIBS_UNAVAILABLE || took < SHARE_MS * DIBS__NS_PER_MS || now >= wave->deadline)
         return;
-    begin_one(look, flight->member->index, admit, wait_ms);
+    begin_one(look, flight->member->index, again);
     wave->open |= (uint32_t)1 << flight->member->index;
 }
 
@@ -236,6 +266,12 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 
 /* ------------------------------------------------------------- the scheduler */
 
+void dibs__vote_distrust(struct dibs__member *member)
+{
+    atomic_store(&member->distrusted, true);
+    dibs__vote_want(member->quorum, 0);
+}
+
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms)
 {
     raise_to(&q->voting.longest_ms, lease_ms);
@@ -246,13 +282,13 @@ void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms)
 void dibs__vote_init(struct dibs__quorum *q)
 {
     q->voting.next = dibs__after_ms(dibs__quorum_now(q), LOOK_MS);
-    q->voting.last = -DIBS__NEVER;
+    q->voting.last = dibs__quorum_now(q) - LOOK_AGAIN_MS * DIBS__NS_PER_MS;
 }
 
 /* When the next look begins. What is wanted for a longer lease begins at once. */
 static int64_t due_at(const struct dibs__quorum *q)
 {
-    int64_t again = dibs__after_ms(q->voting.last, LOOK_AGAIN_MS);
+    int64_t again = dibs__after_ms(q->voting.last, LOOK_SOON_MS);
 
     if (!atomic_load(&q->voting.due))
         return q->voting.next;
@@ -285,16 +321,29 @@ static uint32_t long_unknown(struct dibs__quorum *q, const struct dibs__look *lo
     return set;
 }
 
+/* The members whose clock was found to be set forward. */
+static uint32_t distrusted(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    uint32_t set = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(look->known, i) && atomic_load(&q->members[i].distrusted))
+            set |= (uint32_t)1 << i;
+    return set;
+}
+
 /* The first part of a look is over. True: the second has begun. */
 static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
     uint32_t set = long_unknown(q, look, now);
     int64_t wait_ms = 0;
 
+    look->began = now;
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
     if (is_new_quorum(q, look)) {
         set = look->unknown;
     } else if (dibs__set_count(look->known) >= q->majority) {
+        set |= distrusted(q, look);
         wait_ms = (int64_t)look->others_ms + look->others_ms / 100 + ADMIT_GRACE_MS;
     } else {
         set = 0; /* who can't be reached now may know of longer leases */
@@ -304,9 +353,19 @@ static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     return set != 0;
 }
 
+/* Whether a member is still to be distrusted. */
+static bool is_any_distrusted(const struct dibs__quorum *q)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < q->count; i++)
+        any = any || atomic_load(&q->members[i].distrusted);
+    return any;
+}
+
 static void end_look(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
-    bool left = (look->unknown & ~look->admitted) != 0;
+    bool left = (look->unknown & ~look->admitted) != 0 || is_any_distrusted(q);
 
     note_announced(q, look);
     q->voting.next = dibs__after_ms(now, left || !is_announced(q, look) ? LOOK_AGAIN_MS : LOOK_MS);
@@ -325,6 +384,14 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     }
 }
 
+static void abandon_open(const struct dibs__quorum *q, struct dibs__look *look)
+{
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(look->open, i))
+            dibs__flight_abandon(&look->flights[i]);
+    look->open = 0;
+}
+
 static void begin_look(struct dibs__quorum *q, int64_t now)
 {
     struct dibs__look *look = new_look(q);
@@ -334,6 +401,7 @@ static void begin_look(struct dibs__quorum *q, int64_t now)
     q->voting.next = dibs__after_ms(now, LOOK_AGAIN_MS);
     if (!look)
         return;
+    look->began = now;
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
     begin_at_all(q, look);
     q->voting.look = look;
@@ -348,17 +416,17 @@ void dibs__vote_attend(struct dibs__quorum *q, int64_t now)
     if (!look)
         return;
     sweep(q, look, now);
+    if (look->open && now >= look->began + WHOLE_MS * DIBS__NS_PER_MS &&
+        dibs__set_count(look->known | look->unknown) >= q->majority)
+        abandon_open(q, look);
     if (!look->open && (look->admitting || !admits(q, look, now)))
         end_look(q, look, now);
 }
 
 void dibs__vote_finish_all(struct dibs__quorum *q)
 {
-    struct dibs__look *look = q->voting.look;
-
-    for (size_t i = 0; look && i < q->count; i++)
-        if (dibs__set_has(look->open, i))
-            dibs__flight_abandon(&look->flights[i]);
-    free(look);
+    if (q->voting.look)
+        abandon_open(q, q->voting.look);
+    free(q->voting.look);
     q->voting.look = NULL;
 }

@@ -1,0 +1,139 @@
+/* Many want a lock of a quorum: each gets it, one at a time, and fences grow from holder to holder. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define CONTENDERS 16
+#define PROMISED_MS 3000
+#define ROUNDS 12
+
+/* What the contenders share. */
+static struct {
+    pthread_barrier_t start;
+    atomic_int inside, overlaps, unordered, failed;
+    _Atomic uint64_t fence;
+} shared;
+
+struct contender {
+    dibs_runtime *rt;
+    int rounds;
+    int64_t worst_ms;
+};
+
+static void be_inside(dibs_runtime *rt)
+{
+    dibs_hold hold;
+
+    if (atomic_fetch_add(&shared.inside, 1) != 0)
+        atomic_fetch_add(&shared.overlaps, 1);
+    if (dibs_hold_of(rt, "a", &hold) != DIBS_OK)
+        atomic_fetch_add(&shared.failed, 1);
+    if (atomic_exchange(&shared.fence, hold.fence) >= hold.fence)
+        atomic_fetch_add(&shared.unordered, 1);
+    atomic_fetch_sub(&shared.inside, 1);
+}
+
+static void *contend(void *arg)
+{
+    struct contender *contender = arg;
+
+    pthread_barrier_wait(&shared.start);
+    for (int i = 0; i < contender->rounds; i++) {
+        int64_t began = now_ms();
+        if (dibs_timedlock(contender->rt, "a", LIMIT_MS) != DIBS_OK) {
+            atomic_fetch_add(&shared.failed, 1);
+            continue;
+        }
+        int64_t took = now_ms() - began;
+        contender->worst_ms = took > contender->worst_ms ? took : contender->worst_ms;
+        be_inside(contender->rt);
+        if (dibs_unlock(contender->rt, "a") != DIBS_OK)
+            atomic_fetch_add(&shared.failed, 1);
+    }
+    return NULL;
+}
+
+/* Returns the longest wait. */
+static int64_t run(const masters *m, int count, int rounds)
+{
+    struct contender contenders[CONTENDERS];
+    pthread_t threads[CONTENDERS];
+    int64_t worst_ms = 0;
+
+    atomic_store(&shared.fence, 0);
+    pthread_barrier_init(&shared.start, NULL, (unsigned)count);
+    for (int i = 0; i < count; i++)
+        contenders[i] = (struct contender){.rt = masters_open_another(m, LONG_LEASE_MS), .rounds = rounds};
+    for (int i = 0; i < count; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, contend, &contenders[i]), 0);
+    for (int i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+        worst_ms = contenders[i].worst_ms > worst_ms ? contenders[i].worst_ms : worst_ms;
+    }
+    for (int i = 0; i < count; i++)
+        dibs_close(contenders[i].rt);
+    pthread_barrier_destroy(&shared.start);
+    assert_int_equal(atomic_load(&shared.failed), 0);
+    assert_int_equal(atomic_load(&shared.overlaps), 0);
+    assert_int_equal(atomic_load(&shared.unordered), 0);
+    return worst_ms;
+}
+
+static void sixteen_contenders_each_get_the_lock_within_three_seconds(void **state)
+{
+    int64_t worst_ms = run(*state, CONTENDERS, 1);
+
+    print_message("the longest wait: %lld ms\n", (long long)worst_ms);
+    assert_true(worst_ms < PROMISED_MS);
+}
+
+static void they_go_on_taking_turns(void **state)
+{
+    print_message("the longest wait: %lld ms\n", (long long)run(*state, 6, ROUNDS));
+}
+
+/* The waiter is told of the release, so it does not wait until it would ask again by itself. */
+static void who_waits_is_told_of_the_release(void **state)
+{
+    masters *m = *state;
+    int64_t sum_us = 0;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    struct contender waiter = {.rt = masters_open_another(m, LONG_LEASE_MS), .rounds = 1};
+    for (int i = 0; i < 10; i++) {
+        pthread_t thread;
+        assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+        pthread_barrier_init(&shared.start, NULL, 1);
+        waiter.worst_ms = 0;
+        atomic_store(&shared.fence, 0);
+        assert_int_equal(pthread_create(&thread, NULL, contend, &waiter), 0);
+        pause_ms(150); /* it is in the queue by now, and sleeps */
+        int64_t released = now_ms();
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+        pthread_join(thread, NULL);
+        sum_us += 1000 * (now_ms() - released);
+        pthread_barrier_destroy(&shared.start);
+    }
+    dibs_close(waiter.rt);
+    print_message("from a release to the end of the next hold: %lld us\n", (long long)sum_us / 10);
+    assert_int_equal(atomic_load(&shared.failed), 0);
+    assert_true(sum_us / 10 < 25000 + 1000 * SLACK_MS / 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_waits_is_told_of_the_release, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(sixteen_contenders_each_get_the_lock_within_three_seconds, masters_setup_5,
+                                        masters_teardown),
+        cmocka_unit_test_setup_teardown(they_go_on_taking_turns, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(they_go_on_taking_turns, masters_setup_5, masters_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,293 @@
+/* Holds of a quorum from their grant to their end: renewal, extension, loss, hand-over, fork, close, fences. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+static void a_lease_is_renewed_by_a_majority(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < m->count - m->majority; i++)
+        server_pause(m->servers[i]);
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(m->rt, "a"));
+    for (size_t i = 0; i < m->count - m->majority; i++)
+        server_resume(m->servers[i]);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
+}
+
+/* A majority can't be had before the deadline. */
+static void a_lease_is_lost_without_a_majority(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < m->majority; i++)
+        server_pause(m->servers[i]);
+    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    assert_status(DIBS_LOST, dibs_check(m->rt, "a"));
+    for (size_t i = 0; i < m->majority; i++)
+        server_resume(m->servers[i]);
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
+}
+
+/* What is deleted at a majority is gone, and what is left of it at the others is retracted. */
+static void what_a_majority_forgot_is_lost(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "DEL lock:a");
+    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    masters_await_keys(m, "a", 0);
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+}
+
+static void an_extension_reaches_a_majority(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    server_pause(m->servers[0]);
+    assert_status(DIBS_OK, dibs_extend(m->rt, "a", 60000));
+    for (size_t i = 1; i < m->count; i++)
+        assert_in_range(server_integer(m->servers[i], "PTTL lock:a"), 1, 60000);
+    assert_status(DIBS_OK, dibs_extend(m->rt, "a", 2 * LONG_LEASE_MS));
+    for (size_t i = 1; i < m->count; i++)
+        assert_in_range(server_integer(m->servers[i], "PTTL lock:a"), LONG_LEASE_MS, 2 * LONG_LEASE_MS);
+    server_resume(m->servers[0]);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
+}
+
+/* ----------------------------------------------------------------- who sees what */
+
+static void a_look_shows_the_majoritys_owner(void **state)
+{
+    masters *m = *state;
+    dibs_owner owner;
+    char token[256];
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    assert_false(owner.held);
+    server_do(m->servers[0], "SET lock:a foreign PX 600000");
+    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    assert_false(owner.held);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    assert_true(owner.held);
+    assert_true(server_string(m->servers[1], token, sizeof token, "GET lock:a"));
+    assert_string_equal(owner.token, token);
+    assert_in_range(owner.remaining_ms, 1, LONG_LEASE_MS);
+    dibs_hold hold;
+    assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+    assert_true(owner.fence >= hold.fence);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    server_do(m->servers[0], "DEL lock:a");
+    for (size_t i = 0; i < m->majority; i++)
+        server_kill(m->servers[i]);
+    assert_status(DIBS_UNAVAILABLE, dibs_query(m->rt, "a", &owner));
+    for (size_t i = 0; i < m->majority; i++)
+        server_restart(m->servers[i]);
+}
+
+static void a_forced_unlock_takes_the_lock_on_all_masters(void **state)
+{
+    masters *m = *state;
+    dibs_owner owner;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    assert_status(DIBS_NOT_HELD, dibs_force_unlock(m->rt, "a", "another"));
+    assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", owner.token));
+    assert_int_equal(masters_with_key(m, "a"), 0);
+    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    server_pause(m->servers[0]);
+    assert_status(DIBS_OK, dibs_force_unlock(m->rt, "a", NULL));
+    server_resume(m->servers[0]);
+    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    dibs_unlock(m->rt, "a");
+    masters_await_keys(m, "a", 0);
+}
+
+/* -------------------------------------------------------------- threads, processes */
+
+static void *lock_once(void *arg)
+{
+    masters *m = arg;
+    static char ok[] = "ok";
+
+    for (int i = 0; i < 20; i++)
+        if (dibs_timedlock(m->rt, "a", LIMIT_MS) != DIBS_OK || dibs_unlock(m->rt, "a") != DIBS_OK)
+            return NULL;
+    return ok;
+}
+
+/* The lease is handed over within the process, and the next thread asks when it goes back. */
+static void threads_hand_the_lease_over(void **state)
+{
+    masters *m = *state;
+    pthread_t threads[4];
+
+    m->config.handoff_ms = 1;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, lock_once, m), 0);
+    for (int i = 0; i < 4; i++) {
+        void *done;
+        pthread_join(threads[i], &done);
+        assert_non_null(done);
+    }
+    masters_await_keys(m, "a", 0);
+}
+
+static void a_forked_child_holds_nothing_and_can_lock(void **state)
+{
+    masters *m = *state;
+    int code;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = dibs_check(m->rt, "a") == DIBS_NOT_HELD && dibs_trylock(m->rt, "a") == DIBS_BUSY &&
+                    dibs_timedlock(m->rt, "b", LIMIT_MS) == DIBS_OK && dibs_unlock(m->rt, "b") == DIBS_OK;
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    assert_status(DIBS_OK, dibs_check(m->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
+}
+
+/* What no master has answered yet ends with the runtime. */
+static void a_close_with_loose_ends(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        dibs_runtime *rt = masters_open_another(m, LONG_LEASE_MS);
+        server_pause(m->servers[0]);
+        assert_status(DIBS_OK, dibs_lock(rt, "a"));
+        assert_status(DIBS_OK, dibs_lock(rt, "b"));
+        assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+        if (i > 0)
+            server_resume(m->servers[0]);
+        dibs_close(rt);
+        if (i == 0)
+            server_resume(m->servers[0]);
+        dibs_unlock(rt, "b");
+        for (size_t at = 1; at < m->count; at++)
+            assert_true(server_wait_gone(m->servers[at], "lock:b", LIMIT_MS));
+        server_do(m->servers[0], "DEL lock:a lock:b"); /* what it was sent may have been read after the close */
+        pause_ms(50);
+        server_do(m->servers[0], "DEL lock:a lock:b");
+    }
+}
+
+static void what_is_refused(void **state)
+{
+    masters *m = *state;
+    dibs_runtime *rt;
+    const char *urls[3] = {m->urls[0], m->urls[1], m->urls[0]};
+    dibs_config config = {.urls = urls, .url_count = 3};
+
+    assert_status(DIBS_INVALID, dibs_open(&rt, &config));
+    assert_non_null(strstr(dibs_last_error(), "same master"));
+    urls[2] = "redis-sentinel://127.0.0.1:1/mymaster";
+    assert_status(DIBS_INVALID, dibs_open(&rt, &config));
+    assert_non_null(strstr(dibs_last_error(), "urls[2]"));
+    urls[2] = "redis-cluster://127.0.0.1:1";
+    assert_status(DIBS_INVALID, dibs_open(&rt, &config));
+    urls[0] = "redis://127.0.0.1:1/0";
+    urls[1] = "redis://127.0.0.1:1/1";
+    urls[2] = m->urls[0];
+    assert_status(DIBS_INVALID, dibs_open(&rt, &config));
+    urls[0] = "mem:a";
+    urls[1] = "mem:b";
+    urls[2] = "mem:a";
+    assert_status(DIBS_INVALID, dibs_open(&rt, &config));
+    urls[2] = "mem:c";
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    assert_status(DIBS_INVALID, dibs_lock_with(rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FAIR}));
+    assert_non_null(strstr(dibs_last_error(), "DIBS_FAIR"));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(rt);
+}
+
+/* --------------------------------------------------------------------- fences */
+
+/* The masters' clocks are seconds apart, so their fences are; a holder's majority is another each time. */
+static void fences_grow_though_clocks_differ(void **state)
+{
+    masters *m = *state;
+    uint64_t last = 0;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < 30; i++) {
+        dibs_hold hold;
+        size_t away = i % m->count, another = (i + 1 + i / m->count % 4) % m->count;
+        server_do(m->servers[away], "SET lock:a foreign PX 600000");
+        server_do(m->servers[another], "SET lock:a foreign PX 600000");
+        assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+        assert_true(hold.fence > last);
+        last = hold.fence;
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+        server_do(m->servers[away], "DEL lock:a");
+        server_do(m->servers[another], "DEL lock:a");
+    }
+}
+
+#define THREE_AND_FIVE(name)                                                                                           \
+    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
+        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREE_AND_FIVE(a_lease_is_renewed_by_a_majority),
+        THREE_AND_FIVE(a_lease_is_lost_without_a_majority),
+        THREE_AND_FIVE(what_a_majority_forgot_is_lost),
+        THREE_AND_FIVE(an_extension_reaches_a_majority),
+        THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
+        THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
+        THREE_AND_FIVE(threads_hand_the_lease_over),
+        THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock),
+        THREE_AND_FIVE(a_close_with_loose_ends),
+        cmocka_unit_test_setup_teardown(what_is_refused, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(fences_grow_though_clocks_differ, masters_setup_5_with_clocks,
+                                        masters_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+/* A minority of the masters is down, silent, slow, wiped or foreign: that stands in nobody's way, and leaves nothing.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define PAIRS 100
+
+static size_t minority(const masters *m)
+{
+    return m->count - m->majority;
+}
+
+static void lock_and_unlock(dibs_runtime *rt, const char *name)
+{
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+static bool is_empty(void *arg)
+{
+    return server_integer(arg, "EXISTS lock:a lock:a:q") == 0;
+}
+
+static void expect_nothing_left(masters *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        assert_true(wait_until(is_empty, m->servers[i], LIMIT_MS));
+}
+
+static void who_is_down_from_the_start(void **state)
+{
+    masters *m = *state;
+
+    for (size_t i = 0; i < minority(m); i++)
+        server_kill(m->servers[i]);
+    masters_open(m, LONG_LEASE_MS);
+    for (int i = 0; i < PAIRS; i++)
+        lock_and_unlock(m->rt, "a");
+    for (size_t i = 0; i < minority(m); i++)
+        server_restart(m->servers[i]);
+    lock_and_unlock(m->rt, "a");
+    expect_nothing_left(m);
+}
+
+static void who_goes_down(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    for (size_t i = 0; i < minority(m); i++)
+        server_kill(m->servers[i]);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    for (int i = 0; i < PAIRS; i++)
+        lock_and_unlock(m->rt, "a");
+    assert_int_equal(events_count(&m->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
+    for (size_t i = 0; i < minority(m); i++)
+        server_restart(m->servers[i]);
+    lock_and_unlock(m->rt, "a");
+    expect_nothing_left(m);
+}
+
+/* It is asked, but seldom; what it was asked is taken back when it goes on. */
+static void who_is_silent(void **state)
+{
+    masters *m = *state;
+    long long asked[MASTERS_MAX];
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < minority(m); i++) {
+        asked[i] = masters_asks(m, i);
+        server_pause(m->servers[i]);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < PAIRS; i++)
+            lock_and_unlock(m->rt, "a");
+        pause_ms(20);
+    }
+    for (size_t i = 0; i < minority(m); i++)
+        server_resume(m->servers[i]);
+    expect_nothing_left(m);
+    for (size_t i = 0; i < minority(m); i++) {
+        long long more = masters_asks(m, i) - asked[i];
+        assert_that(more < 10 * PAIRS / 3, "%lld scripts at a master that was silent", more);
+    }
+}
+
+/* Its answers come late: they are one more vote, or given back. */
+static void who_is_slow(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (int round = 0; round < 5; round++) {
+        for (size_t i = 0; i < minority(m); i++)
+            server_do(m->servers[i], "CLIENT PAUSE 60");
+        assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+        if (round % 2 == 0)
+            masters_await_keys(m, "a", m->count);
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+        lock_and_unlock(m->rt, "a");
+        expect_nothing_left(m);
+    }
+}
+
+static void a_foreign_key_at_a_minority(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < minority(m); i++)
+        server_do(m->servers[i], "SET lock:a foreign PX 600000");
+    for (int i = 0; i < PAIRS; i++)
+        lock_and_unlock(m->rt, "a");
+    assert_int_equal(masters_with_value(m, "a", "foreign"), minority(m));
+    for (size_t i = 0; i < minority(m); i++)
+        server_do(m->servers[i], "DEL lock:a");
+    expect_nothing_left(m);
+}
+
+/* The votes that were had are given back at once. */
+static void a_foreign_key_at_a_majority(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "SET lock:a foreign PX 600000");
+    assert_status(DIBS_BUSY, dibs_trylock(m->rt, "a"));
+    masters_await_keys(m, "a", m->majority);
+    assert_status(DIBS_TIMEOUT, dibs_timedlock(m->rt, "a", 100));
+    masters_await_keys(m, "a", m->majority);
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "DEL lock:a");
+    expect_nothing_left(m);
+    lock_and_unlock(m->rt, "a");
+}
+
+static void without_a_majority_nothing_is_had(void **state)
+{
+    masters *m = *state;
+
+    m->config.outage_ms = 1000;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->majority; i++)
+        server_kill(m->servers[i]);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
+    assert_status(DIBS_UNAVAILABLE, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
+    events_await(&m->events, DIBS_EVENT_STORE_DOWN, NULL);
+    for (size_t i = 0; i < m->majority; i++)
+        server_restart(m->servers[i]);
+    events_await(&m->events, DIBS_EVENT_STORE_UP, NULL);
+    lock_and_unlock(m->rt, "a");
+    expect_nothing_left(m);
+}
+
+/* It is asked again by the renewals. So another may be lost, and the lock is not. */
+static void who_returns_is_topped_up(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    for (size_t i = 0; i < minority(m); i++)
+        server_pause(m->servers[i]);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->majority);
+    for (size_t i = 0; i < minority(m); i++)
+        server_resume(m->servers[i]);
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < minority(m); i++)
+        server_kill(m->servers[m->count - 1 - i]);
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(m->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+/* A master that lost its data has the lock again after a renewal. */
+static void who_was_wiped_is_topped_up(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < minority(m); i++) {
+        server_kill(m->servers[i]);
+        server_restart(m->servers[i]);
+    }
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < minority(m); i++)
+        server_do(m->servers[i], "FLUSHALL");
+    masters_await_keys(m, "a", m->count);
+    assert_status(DIBS_OK, dibs_check(m->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    expect_nothing_left(m);
+}
+
+#define THREE_AND_FIVE(name)                                                                                           \
+    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
+        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREE_AND_FIVE(who_is_down_from_the_start),
+        THREE_AND_FIVE(who_goes_down),
+        THREE_AND_FIVE(who_is_silent),
+        THREE_AND_FIVE(who_is_slow),
+        THREE_AND_FIVE(a_foreign_key_at_a_minority),
+        THREE_AND_FIVE(a_foreign_key_at_a_majority),
+        THREE_AND_FIVE(without_a_majority_nothing_is_had),
+        THREE_AND_FIVE(who_returns_is_topped_up),
+        THREE_AND_FIVE(who_was_wiped_is_topped_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,145 @@
+/* Which masters of a quorum may vote: a new quorum at once, a master that lost its data only after the longest lease.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define CLIENTS 8
+#define LEASE_MS 2000
+
+static void *open_and_lock(void *arg)
+{
+    const masters *m = arg;
+    dibs_config config = m->config;
+    dibs_runtime *rt;
+
+    config.on_event = NULL;
+    config.lease_ms = LEASE_MS;
+    if (dibs_open(&rt, &config) != DIBS_OK)
+        return (void *)"dibs_open";
+    const char *failed = dibs_timedlock(rt, "a", LIMIT_MS) != DIBS_OK ? "dibs_lock" : NULL;
+    if (!failed && dibs_unlock(rt, "a") != DIBS_OK)
+        failed = "dibs_unlock";
+    dibs_close(rt);
+    return (void *)failed;
+}
+
+static void a_new_quorum_is_used_at_once_by_many(void **state)
+{
+    masters *m = *state;
+    pthread_t threads[CLIENTS];
+    int64_t began = now_ms();
+
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, open_and_lock, m), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_that(!failed, "%s failed", (const char *)failed);
+    }
+    assert_true(now_ms() - began < LEASE_MS + SLACK_MS);
+    for (size_t i = 0; i < m->count; i++)
+        assert_true(server_has(m->servers[i], "dibs:member"));
+}
+
+static bool votes_now(server *s)
+{
+    char text[128];
+
+    return server_string(s, text, sizeof text, "GET dibs:member");
+}
+
+static bool knows(void *arg)
+{
+    return votes_now(arg);
+}
+
+/* The holder's majority is that master and others: until its lease is over, no other majority may come about. */
+static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    for (size_t i = 0; i < m->count - m->majority; i++)
+        server_pause(m->servers[m->count - 1 - i]);
+    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    int64_t granted = now_ms();
+    server_kill(m->servers[0]);
+    server_restart(m->servers[0]);
+    for (size_t i = 0; i < m->count - m->majority; i++)
+        server_resume(m->servers[m->count - 1 - i]);
+    while (now_ms() < granted + LEASE_MS / 2) {
+        dibs_status status = dibs_trylock(m->rt, "a");
+        assert_true(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS);
+    }
+    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+    assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
+    assert_true(wait_until(knows, m->servers[0], LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    dibs_close(holder);
+}
+
+/* In the end it is one like the others again. */
+static void a_wiped_master_votes_again(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, SAFE_LEASE_MS);
+    server_kill(m->servers[0]);
+    server_restart(m->servers[0]);
+    int64_t end = now_ms() + LIMIT_MS;
+    size_t count = 0;
+    while (count < m->count && now_ms() < end) {
+        assert_status(DIBS_OK, dibs_lock(m->rt, "b"));
+        count = masters_with_key(m, "b");
+        assert_status(DIBS_OK, dibs_unlock(m->rt, "b"));
+        pause_ms(10);
+    }
+    assert_int_equal(count, m->count);
+}
+
+/* A lease that is longer than any before is announced to the masters first, also one that an extension makes so. */
+static void longer_leases_are_announced(void **state)
+{
+    masters *m = *state;
+    char text[128];
+    long long longest;
+
+    masters_open_connected(m, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.lease_ms = 3 * LEASE_MS}));
+    size_t count = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:member"));
+        count += sscanf(text, "%*s %lld", &longest) == 1 && longest >= 3 * LEASE_MS;
+    }
+    assert_true(count >= m->majority);
+    assert_status(DIBS_OK, dibs_extend(m->rt, "a", 5 * LEASE_MS));
+    count = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:member"));
+        count += sscanf(text, "%*s %lld", &longest) == 1 && longest >= 5 * LEASE_MS;
+    }
+    assert_true(count >= m->majority);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+#define THREE_AND_FIVE(name)                                                                                           \
+    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
+        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREE_AND_FIVE(a_new_quorum_is_used_at_once_by_many),
+        THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_over),
+        THREE_AND_FIVE(a_wiped_master_votes_again),
+        THREE_AND_FIVE(longer_leases_are_announced),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
