@@ -4,6 +4,7 @@
  */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/ability.h"
@@ -165,11 +166,26 @@ static void the_rule_for_one_server_is_enough(void **state)
     expect_all(less);
 }
 
+/* server_start gives url an account with the rights of $DIBS_TEST_ACL alone. */
+static void the_account_of_the_environment(void **state)
+{
+    fixture *f = *state;
+    const char *rule = getenv("DIBS_TEST_ACL");
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    redisReply *clients = server_command(f->server, "CLIENT LIST");
+    assert_int_equal(strstr(clients->str, "user=locks") != NULL, rule != NULL);
+    freeReplyObject(clients);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rule_for_one_server_is_enough),
         cmocka_unit_test(each_right_of_one_server_is_needed),
+        cmocka_unit_test_setup_teardown(the_account_of_the_environment, fixture_setup, fixture_teardown),
     };
 
     return cmocka_run_group_tests_name("rights", tests, NULL, NULL);

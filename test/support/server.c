@@ -13,6 +13,7 @@
 
 #include "support/certificates.h"
 #include "support/common/redis_process.h"
+#include "support/document.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -91,20 +92,37 @@ static bool answers(void *arg)
     return ready;
 }
 
+/* The name and password of the account with the rights of $DIBS_TEST_ACL, as in a URL. */
+static const char *credentials(const server *s)
+{
+    return getenv("DIBS_TEST_ACL") && !s->options.password && !s->options.sentinel ? "locks:pw@" : "";
+}
+
+static void write_account(const server *s, char *out, size_t size)
+{
+    char rule[1500];
+
+    if (!*credentials(s))
+        return;
+    document_block("doc/ACCOUNTS.md", getenv("DIBS_TEST_ACL"), "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
+    snprintf(out, size, "user locks on >pw resetchannels %s\n", rule);
+}
+
 /* False: the server ended by itself, as it does where another program took the port. */
 static bool launch(server *s)
 {
-    char config[2048], tls[512] = "";
+    char config[4096], tls[512] = "", account[2000] = "";
 
     if (s->options.tls)
         snprintf(tls, sizeof tls,
                  "port 0\ntls-port %d\ntls-auth-clients no\ntls-ca-cert-file %s/ca.crt\n"
                  "tls-cert-file %s/server.crt\ntls-key-file %s/server.key\n",
                  s->port, s->options.tls, s->options.tls, s->options.tls);
+    write_account(s, account, sizeof account);
     int length =
-        snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s%s\n", s->port, DATABASES,
+        snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s%s%s\n", s->port, DATABASES,
                  s->options.password ? "requirepass " : "", s->options.password ? s->options.password : "", tls,
-                 s->options.config ? s->options.config : "");
+                 account, s->options.config ? s->options.config : "");
     assert_in_range(length, 0, sizeof config - 1);
     if (s->options.preload)
         setenv("LD_PRELOAD", s->options.preload, 1);
@@ -124,7 +142,8 @@ static void start_on_free_port(server *s)
 {
     for (int i = 0; i < PORT_TRIES; i++) {
         s->port = free_port();
-        snprintf(s->url, sizeof s->url, "%s://127.0.0.1:%d", s->options.tls ? "rediss" : "redis", s->port);
+        snprintf(s->url, sizeof s->url, "%s://%s127.0.0.1:%d", s->options.tls ? "rediss" : "redis", credentials(s),
+                 s->port);
         if (launch(s))
             return;
     }
@@ -151,7 +170,6 @@ server *server_start(const server_options *options)
     assert_true(s != NULL);
     assert_true(temporary_folder(s->folder, sizeof s->folder));
     snprintf(s->socket_path, sizeof s->socket_path, "%s/redis.sock", s->folder);
-    snprintf(s->url, sizeof s->url, "unix://%s", s->socket_path);
     if (options) {
         s->options.tcp = options->tcp;
         s->options.sentinel = options->sentinel;
@@ -160,6 +178,7 @@ server *server_start(const server_options *options)
         s->options.password = copy_text(options->password);
         s->options.tls = copy_text(options->tls);
     }
+    snprintf(s->url, sizeof s->url, "unix://%s%s", credentials(s), s->socket_path);
     use_tls_everywhere(s);
     if (s->options.tcp || s->options.tls) {
         start_on_free_port(s);

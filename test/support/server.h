@@ -32,7 +32,11 @@ typedef struct server {
     redisContext *admin;    /* of server_command, NULL until used */
 } server;
 
-/* Starts one and waits till it answers. options may be NULL. Never NULL; freed by server_stop. */
+/*
+ * Starts one and waits till it answers. With $DIBS_TEST_ACL, the heading of a rule in doc/ACCOUNTS.md, url names an
+ * account that has these rights; the test's own commands do not use it. options may be NULL. Never NULL; freed by
+ * server_stop.
+ */
 server *server_start(const server_options *options);
 
 /* SIGTERM, then SIGKILL; removes the folder. NULL is fine. */

@@ -1,0 +1,24 @@
+# The core of the test suite under the smallest access rule that doc/ACCOUNTS.md has for one server.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+
+programs='reentrancy waiting handoff fair queue server_grants renew lease_lifetime restart tracking_losses tracking_own
+    tracking_foreign force thread_exit fork exclusion'
+
+run() {
+    DIBS_TEST_ACL='One server' CMOCKA_MESSAGE_OUTPUT=STDOUT "$DIBS_BUILD/test/integration/$1_test"
+}
+
+# The programs would pass as well if they did not use the account.
+uses_the_account() {
+    DIBS_TEST_ACL='One server' DIBS_ONLY='the_account_of_the_environment' "$DIBS_BUILD/test/integration/rights_test"
+}
+
+# shellcheck disable=SC2086
+set -- $programs
+tap_plan $(($# + 1))
+tap "servers are used under that rule" uses_the_account
+for program in "$@"; do
+    tap "$program under that rule" run "$program"
+done
+tap_end
