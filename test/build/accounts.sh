@@ -2,8 +2,7 @@
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 
-programs='reentrancy waiting handoff fair queue server_grants renew lease_lifetime restart tracking_losses tracking_own
-    tracking_foreign force thread_exit fork exclusion'
+programs='reentrancy waiting fair queue renew restart tracking_own force thread_exit'
 
 run() {
     DIBS_TEST_ACL='One server' CMOCKA_MESSAGE_OUTPUT=STDOUT "$DIBS_BUILD/test/integration/$1_test"

@@ -1,0 +1,270 @@
+/*
+ * doc/ACCOUNTS.md, beyond one server: each rule is enough, and of what it has more than the rule for one server, each
+ * right is used.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/cluster.h"
+#include "support/document.h"
+#include "support/fixture.h"
+#include "support/sentinels.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FILE_NAME "doc/ACCOUNTS.md"
+#define SETUSER "ACL SETUSER locks on >PASSWORD"
+
+enum { RULE_SIZE = 2000, ROWS_MOST = 20, NAMES = 12 };
+
+/* The servers on which the account is, and how to get there. */
+struct place {
+    server *servers[CLUSTER_NODES_MAX];
+    size_t count;
+    const char *urls[5];
+    size_t url_count;
+    const char *user;
+    dibs_config config;
+};
+
+static void set_account(struct place *p, const char *rule)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        char command[RULE_SIZE + 100];
+        snprintf(command, sizeof command, "ACL SETUSER %s reset on >pw resetchannels %s", p->user, rule);
+        server_do(p->servers[i], command);
+        server_do(p->servers[i], "ACL LOG RESET");
+    }
+}
+
+/* Whether one of the servers has refused that; NULL: anything. */
+static bool was_refused(struct place *p, const char *what)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < p->count; i++) {
+        redisReply *log = server_command(p->servers[i], "ACL LOG 100");
+        for (size_t j = 0; j < log->elements && !found; j++)
+            for (size_t k = 0; k + 1 < log->element[j]->elements && !found; k += 2)
+                found = strcmp(log->element[j]->element[k]->str, "object") == 0 &&
+                        (!what || strcasecmp(log->element[j]->element[k + 1]->str, what) == 0);
+        if (found && !what)
+            print_error("%s\n", log->element[0]->element[7]->str);
+        freeReplyObject(log);
+    }
+    return found;
+}
+
+/* The status of dibs_open, or where that is DIBS_OK, of locking many names, or of waiting for one; all else is "". */
+static void try_all(const struct place *p, char opens[32], char locks[32], char waits[32])
+{
+    dibs_config config = p->config;
+    dibs_runtime *rt, *other;
+    actor *waiter = actor_start();
+    char name[16];
+
+    strcpy(opens, "");
+    strcpy(locks, "");
+    strcpy(waits, "");
+    config.urls = p->urls;
+    config.url_count = p->url_count;
+    config.lease_ms = LONG_LEASE_MS;
+    dibs_status status = dibs_open(&rt, &config);
+    if (status != DIBS_OK) {
+        snprintf(opens, 32, "%s", dibs_status_name(status) + 5);
+        actor_end(waiter);
+        return;
+    }
+    assert_status(DIBS_OK, dibs_open(&other, &config));
+    for (int i = 0; i < NAMES && status == DIBS_OK; i++) {
+        snprintf(name, sizeof name, "x%d", i);
+        status = dibs_trylock(rt, name);
+        if (status == DIBS_OK) {
+            actor_begin_lock(waiter, other, name, LIMIT_MS / 2);
+            pause_ms(i == 0 ? 500 : 50); /* the runtime subscribes meanwhile; then the waiter enters the queue */
+            status = dibs_unlock(rt, name);
+            dibs_status waited = actor_result(waiter);
+            if (waited == DIBS_OK)
+                actor_unlock(waiter, other, name);
+            else
+                snprintf(waits, 32, "%s", dibs_status_name(waited) + 5);
+        }
+    }
+    if (status != DIBS_OK)
+        snprintf(locks, 32, "%s", dibs_status_name(status) + 5);
+    else if (!*waits && stats_of(other).granted == 0 && p->url_count == 1)
+        strcpy(waits, "poll");
+    actor_end(waiter);
+    dibs_close(other);
+    dibs_close(rt);
+}
+
+static void expect_enough(struct place *p, const char *rule)
+{
+    char opens[32], locks[32], waits[32];
+
+    set_account(p, rule);
+    try_all(p, opens, locks, waits);
+    assert_that(!*opens && !*locks && !*waits, "opens %s, locks %s, waits %s: %s", opens, locks, waits,
+                dibs_last_error());
+    assert_false(was_refused(p, NULL));
+}
+
+/* "CLIENT ID" as client|id; what stands in backticks is a channel. */
+static void object_of(const document_row *row, char out[64])
+{
+    size_t length = strlen(row->cells[0]);
+    bool is_channel = row->cells[0][0] == '`';
+
+    if (is_channel)
+        snprintf(out, 64, "%.*s", (int)length - 3, row->cells[0] + 2);
+    else
+        snprintf(out, 64, "%.63s", row->cells[0]);
+    for (char *c = out; *c && !is_channel; c++)
+        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+}
+
+static void take_away(const char *rule, const document_row *row, char out[RULE_SIZE])
+{
+    char right[80], object[64];
+
+    object_of(row, object);
+    snprintf(right, sizeof right, " %c%s", row->cells[0][0] == '`' ? '&' : '+', object);
+    snprintf(out, RULE_SIZE, " %s ", rule);
+    char *at = strstr(out, right);
+    assert_that(at && at[strlen(right)] == ' ', "%s is not in the rule", right);
+    memmove(at, at + strlen(right), strlen(at + strlen(right)) + 1);
+}
+
+static void expect_rows(struct place *p, const char *heading, const char *rule)
+{
+    static document_row rows[ROWS_MOST];
+    size_t count = document_table(FILE_NAME, heading, rows, ROWS_MOST);
+    char less[RULE_SIZE], object[64], opens[32], locks[32], waits[32];
+    bool good = true;
+
+    for (size_t i = 0; i < count; i++) {
+        take_away(rule, &rows[i], less);
+        set_account(p, less);
+        try_all(p, opens, locks, waits);
+        object_of(&rows[i], object);
+        bool right = strcmp(opens, rows[i].cells[1]) == 0 && strcmp(locks, rows[i].cells[2]) == 0 &&
+                     strcmp(waits, rows[i].cells[3]) == 0 && was_refused(p, object);
+        if (!right)
+            print_error("| %s | %s | %s | %s | refused: %d, %s\n", rows[i].cells[0], opens, locks, waits,
+                        was_refused(p, object), dibs_last_error());
+        good = good && right;
+    }
+    assert_true(good);
+}
+
+/* Behind "://". */
+static const char *with_account(char out[400], const char *url, const char *account)
+{
+    const char *rest = strstr(url, "://") + 3;
+
+    snprintf(out, 400, "%.*s%s%s", (int)(rest - url), url, account, rest);
+    return out;
+}
+
+/* ---------------------------------------------------------------------------- Sentinel */
+
+static void the_rule_of_sentinels(void **state)
+{
+    server *data = server_start(&(server_options){.tcp = true});
+    server *sentinel = sentinel_start(data);
+    char rule[RULE_SIZE], one[RULE_SIZE], url[400];
+    struct place p = {.servers = {sentinel}, .count = 1, .url_count = 1, .user = "watch"};
+
+    (void)state;
+    p.config = (dibs_config){.sentinel_user = "watch", .sentinel_password = "pw", .connect_timeout_ms = 3000};
+    document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
+    struct place data_place = {.servers = {data}, .count = 1, .user = "locks"};
+    set_account(&data_place, one);
+    p.urls[0] = with_account(url, sentinel->url, "locks:pw@");
+    document_block(FILE_NAME, "Sentinel", "ACL SETUSER sentinels on >PASSWORD", rule, sizeof rule);
+    expect_enough(&p, rule);
+    expect_rows(&p, "Sentinel", rule);
+    server_stop(sentinel);
+    server_stop(data);
+}
+
+/* ----------------------------------------------------------------------------- cluster */
+
+static void the_rule_of_a_cluster(void **state)
+{
+    cluster *c = cluster_start(NULL);
+    char rule[RULE_SIZE], url[400];
+    struct place p = {.count = c->count, .url_count = 1, .user = "locks"};
+
+    (void)state;
+    for (size_t i = 0; i < c->count; i++)
+        p.servers[i] = c->nodes[i];
+    p.urls[0] = with_account(url, c->url, "locks:pw@");
+    document_block(FILE_NAME, "Cluster", SETUSER, rule, sizeof rule);
+    expect_enough(&p, rule);
+    expect_rows(&p, "Cluster", rule);
+    cluster_stop(c);
+}
+
+/* ------------------------------------------------------------------------------ quorum */
+
+static void the_rule_of_one_server_is_enough_for_a_quorum(void **state)
+{
+    enum { MASTERS = 3 };
+    char rule[RULE_SIZE], urls[MASTERS][400];
+    struct place p = {.count = MASTERS, .url_count = MASTERS, .user = "locks"};
+
+    (void)state;
+    document_block(FILE_NAME, "One server", SETUSER, rule, sizeof rule);
+    for (size_t i = 0; i < MASTERS; i++) {
+        p.servers[i] = server_start(NULL);
+        p.urls[i] = with_account(urls[i], p.servers[i]->url, "locks:pw@");
+    }
+    expect_enough(&p, rule);
+    for (size_t i = 0; i < MASTERS; i++)
+        server_stop(p.servers[i]);
+}
+
+/* -------------------------------------------------------------------------- one server */
+
+static void replicas_and_databases(void **state)
+{
+    fixture *f = *state;
+    char one[RULE_SIZE], more[RULE_SIZE + 20], url[400], opens[32], locks[32], waits[32];
+    struct place p = {.servers = {f->server}, .count = 1, .url_count = 1, .user = "locks"};
+
+    document_block(FILE_NAME, "One server", SETUSER, one, sizeof one);
+    snprintf(url, sizeof url, "unix://locks:pw@%s?db=3", f->server->socket_path);
+    p.urls[0] = url;
+    set_account(&p, one);
+    try_all(&p, opens, locks, waits);
+    assert_string_equal(opens, "DENIED");
+    snprintf(more, sizeof more, "%s +select", one);
+    expect_enough(&p, more);
+    *strchr(url, '?') = '\0';
+    p.config.min_replicas = 1;
+    set_account(&p, one);
+    try_all(&p, opens, locks, waits);
+    assert_string_equal(opens, "DENIED");
+    snprintf(more, sizeof more, "%s +wait", one);
+    set_account(&p, more);
+    try_all(&p, opens, locks, waits);
+    assert_string_equal(locks, "UNAVAILABLE"); /* there is no replica */
+    assert_false(was_refused(&p, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(replicas_and_databases, fixture_setup, fixture_teardown),
+        cmocka_unit_test(the_rule_of_sentinels),
+        cmocka_unit_test(the_rule_of_a_cluster),
+        cmocka_unit_test(the_rule_of_one_server_is_enough_for_a_quorum),
+    };
+
+    return cmocka_run_group_tests_name("topology_rights", tests, NULL, NULL);
+}
