@@ -202,7 +202,7 @@ static void without_the_key_of_the_probe(void **state)
     expect_untold(f);
 }
 
-/* Exactly what doc/PROTOCOL.md names. */
+/* What doc/ACCOUNTS.md names. */
 static void with_no_more_than_it_needs(void **state)
 {
     fixture *f = *state;
