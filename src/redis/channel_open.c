@@ -59,8 +59,8 @@ static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(cha
 }
 
 /*
- * The thread with the opening role has begun no try: it was not found out in
- * time where the server is. want: the scheduler makes a try once that is known.
+ * The thread with the opening role leaves it without a try, while the server is
+ * being found. want: the scheduler makes a try once the server is.
  */
 static void leave_untried(struct dibs__channel *channel, bool want) DIBS__REQUIRES(channel_mutex)
 {
@@ -86,23 +86,27 @@ static dibs_status begin_link(struct dibs__channel *channel, const struct dibs__
     return dibs__connector_step(connector, now, error);
 }
 
+/* Where the server is to be found, only that is begun: the try may lead to a server of no use, and be made anew. */
 dibs_status dibs__channel_open_begin(struct dibs__channel *channel, struct dibs__error *error)
 {
+    bool found = channel->endpoint->finder.context != NULL;
     struct dibs__link_id before;
 
     channel_mutex_lock(&channel->mutex);
     take_opening(channel, DIBS__OPENER_THREAD, &before);
     channel_mutex_unlock(&channel->mutex);
     dibs_status named = dibs__endpoint_await(channel->endpoint, 0, 0, error);
-    dibs_status status = named == DIBS_OK ? begin_link(channel, &before, DIBS__NEVER, error) : named;
+    dibs_status status = named == DIBS_TIMEOUT ? DIBS_OK : named;
+    if (status == DIBS_OK && !found)
+        status = begin_link(channel, &before, DIBS__NEVER, error);
     channel_mutex_lock(&channel->mutex);
-    channel->begun = status == DIBS_OK;
-    if (named == DIBS_TIMEOUT)
-        leave_untried(channel, false);
-    else if (status != DIBS_OK)
+    channel->begun = status == DIBS_OK && !found;
+    if (status != DIBS_OK)
         end_try(channel, NULL, error);
+    else if (found)
+        leave_untried(channel, false);
     channel_mutex_unlock(&channel->mutex);
-    return named == DIBS_TIMEOUT ? DIBS_OK : status;
+    return status;
 }
 
 /*
