@@ -126,9 +126,19 @@ static struct dibs__request *send_words(const struct dibs__call *call, struct di
         error);
 }
 
+static int key_count_of(const struct dibs__words *words)
+{
+    const char *digits = words->words[DIBS__SCRIPT_WORDS - 1]; /* without a NUL */
+    int count = 0;
+
+    for (size_t i = 0; i < words->sizes[DIBS__SCRIPT_WORDS - 1]; i++)
+        count = count * 10 + (digits[i] - '0');
+    return count;
+}
+
 bool dibs__script_words_apart(enum dibs__script script, const struct dibs__words *words)
 {
-    char *text = dibs__script_apart(script, (int)strtol(words->words[DIBS__SCRIPT_WORDS - 1], NULL, 10) - 1);
+    char *text = dibs__script_apart(script, key_count_of(words) - 1);
 
     words->words[0] = "EVAL";
     words->words[1] = text;

@@ -28,6 +28,7 @@ static const struct {
     {"MASTERDOWN", DIBS_UNAVAILABLE},
     {"CLUSTERDOWN", DIBS_UNAVAILABLE},
     {"TRYAGAIN", DIBS_UNAVAILABLE},
+    {"ERR Script attempted to access a non local key", DIBS_UNAVAILABLE}, /* while its slot moves */
     {"BUSY ", DIBS_UNAVAILABLE},
     {"UNBLOCKED", DIBS_UNAVAILABLE}, /* it became a replica meanwhile */
     {"ERR WAIT cannot be used with replica", DIBS_UNAVAILABLE},
@@ -116,6 +117,7 @@ static const struct {
     {"ERR wrong number of arguments", "ERR", "it takes that command with other arguments", false},
     {"ERR DB index is out of range", "ERR", "it has no database of that number", false},
     {"ERR invalid DB index", "ERR", "it has no database of that number", false},
+    {"ERR This instance has cluster support disabled", "ERR", "it is not part of a cluster", false},
     {"ERR SELECT is not allowed in cluster mode", "ERR", "a cluster has no database but 0", false},
     {"LOADING", "LOADING", "it still loads its data", false},
     {"READONLY", "READONLY", "it is a replica", false},

@@ -304,14 +304,14 @@ static void take_look(const struct look *look, const redisReply *reply)
     }
 }
 
-/* One lease may be why the server refuses the whole: there is no right to its key, or the key is in another slot. */
+/* One lease may be why the server refuses the whole: there is no right to its key. */
 static void on_looked(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct look *look = arg;
     struct looking *looking = look->looking;
 
     (void)error;
-    if (reply && is_still(looking)) {
+    if (reply && is_still(looking) && !dibs__redis_turned_away(looking->store, NULL, reply)) {
         if (reply->type == REDIS_REPLY_ARRAY && reply->elements == look->count)
             take_look(look, reply);
         else if (reply->type == REDIS_REPLY_ERROR && look->count > 1)
@@ -347,8 +347,9 @@ void dibs__redis_watch(struct dibs__store *base, struct dibs__batch *batch)
         return;
     }
     *looking = (struct looking){store, batch, atomic_load(&store->tracking.on), 1};
-    if (looking->on > 0)
-        begin_look(looking, 0, batch->count);
+    size_t together = store->config.node ? 1 : batch->count; /* each has a slot of its own */
+    for (size_t i = 0; looking->on > 0 && i < batch->count; i += together)
+        begin_look(looking, i, together);
     end_one(looking);
 }
 

@@ -1,0 +1,313 @@
+/* Locks whose slot is in the middle of a migration: ASK, TRYAGAIN, and what is done while slots move. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "integration/cluster_setup.h"
+
+#define HELD_UP_MS 150 /* so long something must not come to its end */
+
+static int setup(void **state)
+{
+    return setup_with(state, NULL);
+}
+
+static server *other_than(const struct scene *s, const server *node)
+{
+    return s->c->nodes[node == s->c->nodes[0] ? 1 : 0];
+}
+
+/* A name whose slot is being moved: from that node to the next. */
+struct moving {
+    const char *name;
+    unsigned slot;
+    server *from, *to;
+};
+
+static struct moving name_at(struct scene *s, size_t node)
+{
+    static char name[32];
+    struct moving moving = {.name = name, .from = s->c->nodes[node]};
+
+    snprintf(name, sizeof name, "%s", new_name(s, moving.from));
+    moving.slot = slot_of(s, name);
+    moving.to = other_than(s, moving.from);
+    return moving;
+}
+
+static void use_once(struct scene *s, const char *name)
+{
+    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+/* ------------------------------------------------------------------------------ ASK */
+
+/* Nothing of the lock is anywhere: what is new begins at the node that gets the slot. */
+static void a_lock_that_is_new_begins_where_its_slot_goes(void **state)
+{
+    struct scene *s = *state;
+    dibs_owner owner;
+
+    open_on_cluster(s, SAFE_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    cluster_open_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    assert_true(has_lock(m.to, m.name));
+    assert_status(DIBS_OK, dibs_query(s->rt, m.name, &owner));
+    assert_true(owner.held);
+    pause_ms(2 * SAFE_LEASE_MS); /* it is renewed there, too */
+    assert_status(DIBS_OK, dibs_check(s->rt, m.name));
+    uint64_t fence = fence_of(s->rt, m.name);
+    assert_status(DIBS_OK, dibs_extend(s->rt, m.name, LONG_LEASE_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
+    assert_false(has_lock(m.to, m.name));
+    cluster_close_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    assert_true(fence_of(s->rt, m.name) > fence);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
+}
+
+static void a_lock_that_has_gone_ahead_is_followed(void **state)
+{
+    struct scene *s = *state;
+
+    open_on_cluster(s, SAFE_LEASE_MS);
+    struct moving m = name_at(s, 1);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    cluster_open_slot(s->c, m.slot, m.to);
+    cluster_move_keys(s->c, m.slot, m.to);
+    assert_true(has_lock(m.to, m.name));
+    pause_ms(2 * SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(s->rt, m.name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
+    assert_false(has_lock(m.to, m.name));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    assert_status(DIBS_OK, dibs_force_unlock(s->rt, m.name, NULL));
+    assert_false(has_lock(m.to, m.name));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, m.name));
+    cluster_close_slot(s->c, m.slot, m.to);
+    use_once(s, m.name);
+}
+
+/* Also of what is retracted: a lock is taken, and its runtime closed, while nothing of it is at its old node. */
+static void what_is_retracted_is_followed(void **state)
+{
+    struct scene *s = *state;
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 2);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    cluster_open_slot(s->c, m.slot, m.to);
+    cluster_move_keys(s->c, m.slot, m.to);
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_false(has_lock(m.to, m.name));
+    cluster_close_slot(s->c, m.slot, m.to);
+    open_on_cluster(s, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, m.name));
+    cluster_move_slot(s->c, m.slot, m.from);
+    dibs_close(s->rt);
+    s->rt = NULL;
+    assert_false(has_lock(m.from, m.name));
+}
+
+/* ------------------------------------------------------------------------- TRYAGAIN */
+
+/* The fence is there, the key and the queue are not: the node says TRYAGAIN until all is on one side. */
+static void a_lock_that_is_in_two_parts_is_waited_for(void **state)
+{
+    struct scene *s = *state;
+    actor *a = actor_start();
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    use_once(s, m.name);
+    cluster_open_slot(s->c, m.slot, m.to);
+    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(a));
+    cluster_move_keys(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_true(has_lock(m.to, m.name));
+    cluster_close_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
+    actor_end(a);
+}
+
+static void a_release_waits_as_well(void **state)
+{
+    struct scene *s = *state;
+    actor *a = actor_start();
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    assert_status(DIBS_OK, actor_lock(a, s->rt, m.name, 0));
+    cluster_open_slot(s->c, m.slot, m.to);
+    actor_begin_unlock(a, s->rt, m.name);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(a));
+    cluster_move_keys(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_false(has_lock(m.to, m.name));
+    cluster_close_slot(s->c, m.slot, m.to);
+    actor_end(a);
+}
+
+/* After outage_ms it is given up. */
+static void it_is_not_waited_for_longer_than_for_an_outage(void **state)
+{
+    struct scene *s = *state;
+
+    s->config.outage_ms = 300;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 1);
+    use_once(s, m.name);
+    cluster_open_slot(s->c, m.slot, m.to);
+    int64_t before = now_ms();
+    assert_status(DIBS_UNAVAILABLE, dibs_timedlock(s->rt, m.name, LIMIT_MS));
+    assert_true(now_ms() - before >= 300);
+    cluster_move_keys(s->c, m.slot, m.to);
+    cluster_close_slot(s->c, m.slot, m.to);
+    use_once(s, m.name);
+}
+
+/* ---------------------------------------------------------------------- CLUSTERDOWN */
+
+static void a_slot_that_nobody_has_is_waited_for(void **state)
+{
+    struct scene *s = *state;
+    actor *a = actor_start();
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 2);
+    use_once(s, m.name);
+    server_do(m.from, "DEL dibs:fence:{lock:%s}", m.name);
+    server_do(m.from, "CLUSTER DELSLOTS %u", m.slot);
+    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(a));
+    server_do(m.from, "CLUSTER ADDSLOTS %u", m.slot);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
+    actor_end(a);
+    cluster_await_ok(s->c);
+}
+
+/* ---------------------------------------------------------------- while slots move */
+
+/* Whoever waits is granted the lock behind the move. */
+static void a_slot_moves_while_its_lock_is_waited_for(void **state)
+{
+    struct scene *s = *state;
+    actor *a = actor_start();
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 1);
+    dibs_runtime *holder = open_url(s->c->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    assert_status(DIBS_OK, dibs_lock(holder, m.name));
+    uint64_t fence = fence_of(holder, m.name);
+    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    actor_await_asleep(a);
+    cluster_move_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, dibs_unlock(holder, m.name));
+    assert_status(DIBS_OK, actor_result(a));
+    dibs_hold hold;
+    assert_status(DIBS_OK, actor_hold(a, s->rt, m.name, &hold));
+    assert_true(hold.fence > fence);
+    assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
+    dibs_close(holder);
+    actor_end(a);
+}
+
+#define THREADS 4
+#define NAMES 12
+#define MOVES 40
+
+struct crowd {
+    dibs_runtime *rt;
+    atomic_bool ending;
+    atomic_int inside[NAMES];
+    _Atomic uint64_t fences[NAMES];
+    atomic_uint rounds, overlaps, backwards, failures;
+    char names[NAMES][32];
+};
+
+static bool has_failed(struct crowd *crowd, dibs_status status)
+{
+    if (status == DIBS_OK)
+        return false;
+    print_error("%s: %s\n", dibs_status_name(status), dibs_last_error());
+    atomic_fetch_add(&crowd->failures, 1);
+    return true;
+}
+
+static void lock_all_the_time(void *arg)
+{
+    struct crowd *crowd = arg;
+    unsigned i = 0;
+
+    while (!atomic_load(&crowd->ending)) {
+        i = (i + 7) % NAMES;
+        if (has_failed(crowd, dibs_timedlock(crowd->rt, crowd->names[i], LIMIT_MS)))
+            continue;
+        uint64_t fence = fence_of(crowd->rt, crowd->names[i]);
+        atomic_fetch_add(&crowd->overlaps, (unsigned)atomic_fetch_add(&crowd->inside[i], 1));
+        atomic_fetch_add(&crowd->backwards, atomic_exchange(&crowd->fences[i], fence) >= fence);
+        atomic_fetch_sub(&crowd->inside[i], 1);
+        has_failed(crowd, dibs_unlock(crowd->rt, crowd->names[i]));
+        atomic_fetch_add(&crowd->rounds, 1);
+    }
+}
+
+static void slots_move_to_and_fro_while_threads_lock(void **state)
+{
+    static struct crowd crowd;
+    struct scene *s = *state;
+    actor *actors[THREADS];
+
+    s->config.command_timeout_ms = 5000;
+    s->config.outage_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    memset(&crowd, 0, sizeof crowd);
+    for (int i = 0; i < NAMES; i++)
+        snprintf(crowd.names[i], sizeof crowd.names[i], "%s", new_name(s, s->c->nodes[0]));
+    crowd.rt = s->rt;
+    for (int i = 0; i < THREADS; i++)
+        actor_begin(actors[i] = actor_start(), lock_all_the_time, &crowd);
+    for (int i = 0; i < MOVES; i++) {
+        unsigned slot = slot_of(s, crowd.names[i % NAMES]);
+        server *owner = cluster_owner(s->c, slot);
+        cluster_move_slot(s->c, slot, s->c->nodes[(owner == s->c->nodes[i % 3] ? i + 1 : i) % 3]);
+    }
+    atomic_store(&crowd.ending, true);
+    for (int i = 0; i < THREADS; i++) {
+        actor_finish(actors[i]);
+        actor_end(actors[i]);
+    }
+    print_message("# %u rounds\n", atomic_load(&crowd.rounds));
+    assert_true(atomic_load(&crowd.rounds) > 0);
+    assert_int_equal(atomic_load(&crowd.overlaps), 0);
+    assert_int_equal(atomic_load(&crowd.backwards), 0);
+    assert_int_equal(atomic_load(&crowd.failures), 0);
+    assert_int_equal(stats_of(s->rt).lost, 0);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_lock_that_is_new_begins_where_its_slot_goes),
+        CASE(a_lock_that_has_gone_ahead_is_followed),
+        CASE(what_is_retracted_is_followed),
+        CASE(a_lock_that_is_in_two_parts_is_waited_for),
+        CASE(a_release_waits_as_well),
+        CASE(it_is_not_waited_for_longer_than_for_an_outage),
+        CASE(a_slot_that_nobody_has_is_waited_for),
+        CASE(a_slot_moves_while_its_lock_is_waited_for),
+        CASE(slots_move_to_and_fro_while_threads_lock),
+    };
+
+    return cmocka_run_group_tests_name("cluster migration", tests, NULL, stop_cluster);
+}

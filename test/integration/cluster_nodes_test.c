@@ -1,0 +1,188 @@
+/* Nodes of a cluster that can't be reached, at the opening and later, and how often nodes are asked for the map. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "integration/cluster_setup.h"
+#include "support/process.h"
+
+#define SHORT_MS 400 /* of leases that are to end while a node is away */
+
+/* The others go on where one is away; nobody takes it for dead. */
+static int setup(void **state)
+{
+    return setup_with(state,
+                      &(cluster_options){.node_timeout_ms = 60000, .config = "cluster-require-full-coverage no\n"});
+}
+
+static long long map_calls(const struct scene *s)
+{
+    long long sum = 0;
+
+    for (size_t i = 0; i < s->c->count; i++)
+        if (s->c->nodes[i]->pid && !s->c->nodes[i]->paused)
+            sum += server_calls(s->c->nodes[i], "cluster|slots");
+    return sum;
+}
+
+/* --------------------------------------------------------------------- the opening */
+
+static void one_node_that_answers_is_enough(void **state)
+{
+    struct scene *s = *state;
+    char url[200];
+
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:1,127.0.0.1:%d", s->c->nodes[1]->port);
+    s->urls[0] = url;
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, s->c->nodes[2]);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+/* Its host takes connections and says nothing. */
+static void a_first_node_that_is_silent_does_not_cost_the_opening(void **state)
+{
+    struct scene *s = *state;
+    dibs_runtime *rt = NULL;
+
+    server_pause(s->c->nodes[0]);
+    dibs_status status = open_status(s->c->url, &(dibs_config){.connect_timeout_ms = LIMIT_MS / 4}, &rt);
+    server_resume(s->c->nodes[0]);
+    assert_status(DIBS_OK, status);
+    dibs_close(rt);
+}
+
+static void where_nobody_answers_it_is_said(void **state)
+{
+    struct scene *s = *state;
+    server *alone = server_start(&(server_options){.tcp = true});
+    dibs_runtime *rt = NULL;
+    char url[100];
+
+    (void)s;
+    assert_status(DIBS_UNAVAILABLE, open_status("redis-cluster://127.0.0.1:1,127.0.0.1:2", NULL, &rt));
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", alone->port);
+    assert_status(DIBS_STORE_ERROR, open_status(url, NULL, &rt));
+    assert_non_null(strstr(dibs_last_error(), "not part of a cluster"));
+    server_stop(alone);
+}
+
+/* ------------------------------------------------------------------ a node that hangs */
+
+static void it_delays_no_other_nodes_leases(void **state)
+{
+    struct scene *s = *state;
+    char names[3][32];
+
+    s->config.outage_ms = SHORT_MS;
+    open_on_cluster(s, SAFE_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
+        assert_status(DIBS_OK, dibs_lock(s->rt, names[i]));
+    }
+    pause_ms(SAFE_LEASE_MS);
+    server_pause(s->c->nodes[0]);
+    int64_t end = now_ms() + 3 * SAFE_LEASE_MS;
+    while (now_ms() < end) {
+        assert_status(DIBS_OK, dibs_check(s->rt, names[1]));
+        assert_status(DIBS_OK, dibs_check(s->rt, names[2]));
+        pause_ms(5);
+    }
+    assert_status(DIBS_LOST, dibs_check(s->rt, names[0]));
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_STORE_DOWN, NULL), 0);
+    int64_t before = now_ms();
+    const char *other = new_name(s, s->c->nodes[1]);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, other));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, other));
+    assert_true(now_ms() - before < SLACK_MS);
+    server_resume(s->c->nodes[0]);
+    for (int i = 0; i < 3; i++)
+        assert_status(i == 0 ? DIBS_LOST : DIBS_OK, dibs_unlock(s->rt, names[i]));
+}
+
+/* ---------------------------------------------------------------------- the counting */
+
+/* Not more than a command a second, however many calls fail; in peace only now and then. */
+static void nodes_are_not_hammered_for_the_map(void **state)
+{
+    struct scene *s = *state;
+
+    s->config.connect_timeout_ms = s->config.command_timeout_ms = 100;
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, s->c->nodes[0]);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    long long before = map_calls(s);
+    for (int i = 0; i < 2000; i++) {
+        assert_status(DIBS_OK, dibs_trylock(s->rt, name));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    }
+    assert_in_range(map_calls(s) - before, 0, 2);
+    server_kill(s->c->nodes[0]);
+    before = map_calls(s);
+    int64_t begin = now_ms();
+    while (now_ms() < begin + 3000)
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, name));
+    assert_in_range(map_calls(s) - before, 1, 10 + 2 * (now_ms() - begin) / 1000);
+    server_restart(s->c->nodes[0]);
+    cluster_await_ok(s->c);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+/* ------------------------------------------------------------------------ the events */
+
+static void the_store_is_down_only_when_no_node_answers(void **state)
+{
+    struct scene *s = *state;
+    dibs_owner owner;
+
+    s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, s->c->nodes[1]);
+    assert_status(DIBS_OK, dibs_query(s->rt, name, &owner));
+    for (int i = 0; i < 3; i++)
+        server_kill(s->c->nodes[i]);
+    events_await(&s->events, DIBS_EVENT_STORE_DOWN, NULL);
+    for (int i = 0; i < 3; i++)
+        server_restart(s->c->nodes[i]);
+    events_await(&s->events, DIBS_EVENT_STORE_UP, NULL);
+    cluster_await_ok(s->c);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+/* -------------------------------------------------------------------------- forks */
+
+static void a_child_finds_the_nodes_by_itself(void **state)
+{
+    struct scene *s = *state;
+
+    open_on_cluster(s, LONG_LEASE_MS);
+    char name[32];
+    snprintf(name, sizeof name, "%s", new_name(s, s->c->nodes[2]));
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = dibs_trylock(s->rt, name) == DIBS_BUSY && dibs_lock(s->rt, "child") == DIBS_OK &&
+                    dibs_unlock(s->rt, "child") == DIBS_OK;
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(child_wait(child), 0);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(one_node_that_answers_is_enough),    CASE(a_first_node_that_is_silent_does_not_cost_the_opening),
+        CASE(where_nobody_answers_it_is_said),    CASE(it_delays_no_other_nodes_leases),
+        CASE(nodes_are_not_hammered_for_the_map), CASE(the_store_is_down_only_when_no_node_answers),
+        CASE(a_child_finds_the_nodes_by_itself),
+    };
+
+    return cmocka_run_group_tests_name("cluster nodes", tests, NULL, stop_cluster);
+}
