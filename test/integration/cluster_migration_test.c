@@ -111,6 +111,23 @@ static void what_is_retracted_is_followed(void **state)
     assert_false(has_lock(m.from, m.name));
 }
 
+/* A lease that came with its slot is known where it came to: if it is gone there, somebody deleted it. */
+static void what_is_deleted_after_a_move_is_not_restored(void **state)
+{
+    struct scene *s = *state;
+
+    open_on_cluster(s, SAFE_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    assert_status(DIBS_OK, dibs_lock(s->rt, m.name));
+    pause_ms(SAFE_LEASE_MS); /* the server that renews it is known */
+    cluster_move_slot(s->c, m.slot, m.to);
+    server_do(m.to, "DEL lock:%s", m.name);
+    await_lost(s->rt, m.name);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, m.name));
+    pause_ms(SAFE_LEASE_MS / 3);
+    assert_false(has_lock(m.to, m.name));
+}
+
 /* ------------------------------------------------------------------------- TRYAGAIN */
 
 /* The fence is there, the key and the queue are not: the node says TRYAGAIN until all is on one side. */
@@ -301,6 +318,7 @@ int main(void)
         CASE(a_lock_that_is_new_begins_where_its_slot_goes),
         CASE(a_lock_that_has_gone_ahead_is_followed),
         CASE(what_is_retracted_is_followed),
+        CASE(what_is_deleted_after_a_move_is_not_restored),
         CASE(a_lock_that_is_in_two_parts_is_waited_for),
         CASE(a_release_waits_as_well),
         CASE(it_is_not_waited_for_longer_than_for_an_outage),

@@ -37,18 +37,19 @@ static void on_changed(void *context, const char *name)
 }
 
 /*
- * What is published at one node of a cluster is heard at all. So a grant that
- * nobody waits for any more may be one that was told before by another node:
- * only the node that has the lock gives it back.
+ * What is published at one node of a cluster may be heard at all: a grant then
+ * comes several times, which does no harm to who has the lock already. Where
+ * nobody wants it any more it is given back, by the node that has the slot.
  */
 static bool on_granted(void *context, const struct dibs__grant *grant)
 {
-    const struct dibs__node *node = context;
-    const struct dibs__cluster *cluster = node->cluster;
+    struct dibs__node *node = context;
+    struct dibs__cluster *cluster = node->cluster;
     const struct dibs__listener *listener = listener_of(node);
 
-    return listener->granted(listener->context, grant) ||
-           atomic_load(&cluster->owners[dibs__cluster_slot(cluster, grant->name)]) != node->place;
+    if (!listener->granted(listener->context, grant))
+        dibs__cluster_retract(&cluster->store, grant->name, grant->token, DIBS__LEASE_MAX_MS);
+    return true;
 }
 
 /* Another server answers at the node now, or the first one. */

@@ -162,11 +162,6 @@ dibs_status dibs__redis_await_slots(struct dibs__store *base, int64_t deadline, 
 
 /* ------------------------------------------------------------ what is known */
 
-bool dibs__redis_listens(struct dibs__store *base)
-{
-    return dibs__subscriber_serial(dibs__redis_of(base)->subscriber) != 0;
-}
-
 uint64_t dibs__redis_server(struct dibs__store *base)
 {
     return atomic_load_explicit(&dibs__redis_of(base)->renewal_server, memory_order_relaxed);

@@ -76,9 +76,6 @@ bool dibs__redis_ask_slots(struct dibs__store *store, dibs__slots_fn *told, void
 dibs_status dibs__redis_await_slots(struct dibs__store *store, int64_t deadline, dibs__slots_fn *told, void *context,
                                     struct dibs__error *error);
 
-/* Whether a subscription stands which hears of grants. */
-bool dibs__redis_listens(struct dibs__store *store);
-
 /* A number for the server that renewals go to; 0: not known. That of the server that confirmed a lease last. */
 uint64_t dibs__redis_server(struct dibs__store *store);
 uint64_t dibs__redis_lease_server(const struct dibs__lease_memo *lease);
