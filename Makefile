@@ -11,7 +11,8 @@
 # make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
 # make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
 # make valgrind   the unit tests, and those of ONLY="word...", under valgrind
-# make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those
+# make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those;
+#                 TOPOLOGY=quorum: on five masters
 # make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
 # make mutants    how many of N=100 small slips, drawn by SEED=1, the tests notice; ONLY="word..." for the sources whose
 #                 names contain one of the words; AGAIN=1 for what survived last time alone; takes hours
@@ -273,7 +274,7 @@ valgrind:
 MINUTES ?= 1
 soak: $(FAULT_WORKER) $(FAULT_SHIM)
 	python3 -B test/fault/rig.py --worker $(FAULT_WORKER) --shim $(FAULT_SHIM) --seconds $$(($(MINUTES) * 60)) \
-	    $(addprefix --seed ,$(SEED)) $(addprefix --faults ,$(FAULTS)) --report $(BUILD)/soak.txt
+	    $(addprefix --seed ,$(SEED)) $(addprefix --faults ,$(FAULTS)) $(addprefix --topology ,$(TOPOLOGY)) --report $(BUILD)/soak.txt
 
 bugs: tests
 	sh test/fault/bugs/run

@@ -458,6 +458,11 @@ class Report:
             lines += [f"slow machine for {self.stalled(begin, end) / MS:.0f} ms"] + self.acts_near(begin, end)
             self.worsts[what] = (ns, lines)
 
+    def worst_time(self, what, ns, lines):
+        """The same, of what is not a hold's."""
+        if ns > self.worsts.get(what, (0, []))[0]:
+            self.worsts[what] = (ns, lines)
+
     # ---------------------------------------------------------- circumstances
 
     def aftermath(self, act):

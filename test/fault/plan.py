@@ -9,6 +9,7 @@ extended, and what is sent for them is held back.
 import random
 from typing import NamedTuple
 
+MASTERS = 5  # of a quorum
 CALM = 2.5  # seconds at the end of a phase in which no fault begins, so that all waiters get the lock
 KEPT, LOST = 1, 2
 STRETCHES = 2  # percent of the holds that are extended to a short and then to a long lease: few, as such holds are long
@@ -68,7 +69,22 @@ KINDS = {
     "messages": Kind("messages"),
     # nothing is harmed, but there is much to do
     "burst": Kind("burst"),
+    # one master of a quorum; never more than a minority of them at a time
+    "master_stop": Kind("master"),
+    "master_restart_kept": Kind("master"),
+    "master_restart_lost": Kind("master"),
+    "master_wipe": Kind("master"),
+    "master_partition": Kind("master"),
+    "master_network": Kind("master"),
+    "master_clock_forward": Kind("master"),
+    "master_clock_back": Kind("master"),
 }
+TRACKS_OF = {
+    "one": ("network", "server", "loss", "clock", "process", "messages", "burst"),
+    "quorum": ("master", "process"),
+}
+# Only where they are asked for: a process that connects after the step does not know of it (doc/GUARANTEES.md).
+ON_DEMAND = ("master_clock_forward", "master_clock_back")
 
 
 class Fault(NamedTuple):
@@ -95,17 +111,17 @@ class Phase(NamedTuple):
 
 
 def draw_length(rng, kind):
-    if kind in ("cut", "half_close", "script_flush", "kill_normal", "kill_pubsub", "flushall", "del_key"):
+    if kind in ("cut", "half_close", "script_flush", "kill_normal", "kill_pubsub", "flushall", "del_key", "master_wipe"):
         return 0.0
     if kind == "cut_after":
         return round(rng.uniform(0.1, 0.4), 3)
     if kind == "stuck":
         return round(rng.uniform(0.8, 1.6), 3)  # there is not always somebody who extends a lease
-    if kind in ("worker_kill", "worker_exit", "pexpire_key", "restart_kept"):
+    if kind in ("worker_kill", "worker_exit", "pexpire_key", "restart_kept", "master_restart_kept"):
         return round(rng.uniform(0.0, 0.3), 3)
-    if kind in ("promotion", "restart_lost"):
+    if kind in ("promotion", "restart_lost", "master_restart_lost"):
         return round(rng.uniform(0.05, 0.5), 3)
-    if kind in ("clock_forward", "clock_back"):
+    if kind in ("clock_forward", "clock_back", "master_clock_forward", "master_clock_back"):
         return round(rng.uniform(0.8, 1.5), 3)
     # Some faults are shorter than a command's timeout, some longer than a lease.
     return round(rng.choice([rng.uniform(0.05, 0.4), rng.uniform(0.3, 1.0), rng.uniform(0.9, 1.8)]), 3)
@@ -114,6 +130,8 @@ def draw_length(rng, kind):
 def draw_params(rng, kind, size):
     if kind in ("worker_stop", "worker_kill", "worker_exit"):
         return {"worker": rng.randrange(size.processes), "role": rng.choice(["holder", "holder", "waiter", "any"])}
+    if kind.startswith("master_"):
+        return dict(draw_master(rng, kind, size), master=rng.randrange(MASTERS))
     if kind in ("del_key", "pexpire_key"):
         return {"name": rng.randrange(size.names)}
     if kind == "messages":
@@ -141,6 +159,16 @@ def draw_params(rng, kind, size):
     return params
 
 
+def draw_master(rng, kind, size):
+    """What a fault of one master does, where there are several ways."""
+    if kind == "master_partition":
+        return {"how": rng.choice(["stall", "drop_up", "drop_down", "refuse"])}
+    if kind == "master_network":
+        how = rng.choice(["cut", "delay", "throttle", "half_close", "cut_after"])
+        return dict(draw_params(rng, how, size), how=how)
+    return {}
+
+
 class Bag:
     """All kinds of a track come once, in any order, before any comes again."""
 
@@ -155,9 +183,11 @@ class Bag:
 
 
 PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "clock": (0.5, 1.0), "process": (0.02, 0.5),
-        "messages": (0.05, 0.3)}
+        "messages": (0.05, 0.3), "master": (0.05, 0.4)}
 # seconds that the rig takes for such a fault, beside the fault's length
 OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
+# the same for masters of a quorum: until their leases are over, or until they vote again
+OVERHEAD.update({kind: 0.9 for kind in KINDS if kind.startswith("master_")}, master_restart_lost=2.5, master_wipe=2.5)
 
 KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
 
@@ -179,7 +209,10 @@ def make(seed, seconds, size, only=None):
     The phases of a run of about so many seconds, and for each minute one more of extensions and one of bursts. only: the
     kinds of faults to choose from, and then each of them comes, however short the run is; None: all kinds.
     """
-    kinds = [kind for kind in KINDS if only is None or kind in only]
+    tracks = TRACKS_OF[size.topology]
+    kinds = [kind for kind in KINDS if KINDS[kind].track in tracks and (kind not in ON_DEMAND if only is None else kind in only)]
+    if size.topology == "quorum":
+        return make_quorum(seed, seconds, size, kinds)
     phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
     rng = random.Random(f"{seed} more")
     for _ in range(max(int(seconds / 60 + 0.5), only is not None)):
@@ -187,6 +220,23 @@ def make(seed, seconds, size, only=None):
             phases.append(make_extensions(rng, len(phases) + 1, size))
         if "burst" in kinds:
             phases.append(make_bursts(rng, len(phases) + 1, size))
+    return phases
+
+
+def make_quorum(seed, seconds, size, kinds):
+    """
+    Two masters may be harmed at a time, so there are two rows of faults. Nothing is extended to a long lease, because a
+    master that lost its data grants nothing until the longest lease is over.
+    """
+    rng, length = random.Random(f"{seed} quorum"), max(5.0, min(10.0, seconds))
+    bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track in ("master", "process")}
+    phases = []
+    for number in range(1, max(1, round(seconds / length)) + 1):
+        faults = []
+        for track, slower in (("master", 1), ("master", 1), ("process", 2)):
+            if bags[track].kinds:
+                faults += plan_track(rng, bags[track], track, length, size, slower)
+        phases.append(Phase(number, False, length, sorted(faults, key=lambda f: f.at), 0))
     return phases
 
 

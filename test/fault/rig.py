@@ -1,7 +1,8 @@
 """The fault rig: workers that lock, faults that harm them, and a judge of what came of it.
 
-    python3 rig.py --worker PROGRAM --shim LIBRARY [--seconds N] [--seed N] [--faults KIND,...] [--processes N]
-                   [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE] [--tap] [--plan]
+    python3 rig.py --worker PROGRAM --shim LIBRARY [--topology one|quorum] [--seconds N] [--seed N] [--faults KIND,...]
+                   [--processes N] [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE]
+                   [--tap] [--plan]
 
 The seed decides which faults come when, and on what (--plan prints them and ends). Leases are long where the server
 loses state, so that a holder that does not notice the loss is found out before its own deadline passes. Exit status: 0:
@@ -32,6 +33,7 @@ sys.path.insert(0, HERE)
 import checker  # noqa: E402
 import judge as judges  # noqa: E402
 import plan as plans  # noqa: E402
+import quorum  # noqa: E402
 import servers  # noqa: E402
 from checker import MS, Act, Loss  # noqa: E402
 
@@ -69,7 +71,7 @@ class Sampler(threading.Thread):
 
     def __init__(self, rig):
         super().__init__(daemon=True)
-        self.rig, self.samples, self.client, self.path = rig, [], None, None
+        self.rig, self.samples, self.clients = rig, [], {}
         self.eternal = set()
         self.error = None  # what ended the thread, which should never end
 
@@ -86,25 +88,29 @@ class Sampler(threading.Thread):
             try:
                 there = self.look(turn % 8 == 0)
             except (OSError, servers.ServerError):
-                if self.client:
-                    self.client.close()
-                self.client = None
+                while self.clients:
+                    self.clients.popitem()[1].close()
             self.samples.append((begin, now(), there))
 
     def look(self, at_expiry):
-        path = self.rig.server.path
-        if not self.client or self.path != path:
-            self.client, self.path = servers.Client(path, timeout=1.0), path
+        """By name, whether a server has the lock's key. None: that is not known."""
+        paths = self.rig.watched()
         phase = self.rig.phase_number
         locks = [f"lock:p{phase}:n{name}" for name in range(self.rig.options.names)]
-        if at_expiry:
-            self.look_at_expiry(locks + [f"dibs:{kind}:{{{lock}}}" for lock in locks for kind in SIDECARS])
-        found = self.client.pipeline([("EXISTS", lock) for lock in locks])
-        same = phase == self.rig.phase_number and path == self.rig.server.path
-        return [bool(each) for each in found] if same else None
+        there = [False] * len(locks)
+        for path in paths:
+            if path not in self.clients:
+                self.clients[path] = servers.Client(path, timeout=1.0)
+            client = self.clients[path]
+            if at_expiry:
+                self.look_at_expiry(client, locks + [f"dibs:{kind}:{{{lock}}}" for lock in locks for kind in SIDECARS])
+            found = client.pipeline([("EXISTS", lock) for lock in locks])
+            there = [before or bool(now_there) for before, now_there in zip(there, found)]
+        same = phase == self.rig.phase_number and paths == self.rig.watched()
+        return there if same and paths else None
 
-    def look_at_expiry(self, keys):
-        for key, left in zip(keys, self.client.pipeline([("PTTL", key) for key in keys])):
+    def look_at_expiry(self, client, keys):
+        for key, left in zip(keys, client.pipeline([("PTTL", key) for key in keys])):
             if left == -1:
                 self.eternal.add(key)
 
@@ -150,25 +156,6 @@ class Waits(threading.Thread):
     def take(self):
         found, self.found = self.found, []
         return found
-
-
-class ProxyProcess:
-    def __init__(self, backend):
-        words = [sys.executable, "-B", os.path.join(HERE, "proxy.py"), backend]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.port = int(self.process.stdout.readline())
-
-    def order(self, **words):
-        self.process.stdin.write(json.dumps(words) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError("the proxy has ended")
-        return int(answer)
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 class Worker:
@@ -261,6 +248,8 @@ def is_clock_stepped(phase):
 
 
 class Rig:
+    LEAST_GRANTS = 20  # a second
+
     def __init__(self, options):
         self.options = options
         self.folder = tempfile.mkdtemp(prefix="dibs-fault-")
@@ -269,9 +258,7 @@ class Rig:
         self.clock = servers.Clock(os.path.join(self.folder, "clock"))
         self.stepped_back = 0
         self.server_count = itertools.count()
-        self.server = self.new_server()
-        self.server.start()
-        self.proxy = ProxyProcess(self.server.path)
+        self.start_servers()
         self.began = self.wall_ns = 0  # when the phase began, and the wall clock less the log's then
         self.phases = plans.make(options.seed, options.seconds, options, options.kinds)
         self.judge = judges.Judge(
@@ -290,7 +277,17 @@ class Rig:
         self.collected_at = 0
         self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
 
+    def start_servers(self):
+        self.server = self.new_server()
+        self.server.start()
+        self.proxy = servers.ProxyProcess(self.server.path)
+
+    def watched(self):
+        """The paths of the servers that the sampler looks at."""
+        return [self.server.path]
+
     def url_of(self, index):
+        """Several URLs have a space in between."""
         account = ACCOUNT_OF.get(index % 8)
         who = f"{account}:{servers.PASSWORD}@" if account in self.server.accounts() else ""
         return f"redis://{who}127.0.0.1:{self.proxy.port}"
@@ -321,11 +318,14 @@ class Rig:
                 if worker.state == "running" or worker.state == "exiting":
                     if worker.reap():
                         self.after(0.02, self.revive, worker)
-            if self.server.crashed():
-                code = self.server.process.returncode
-                raise RuntimeError(f"the server has ended by itself, with status {code}\n{self.server.log()}")
-            if self.proxy.process.poll() is not None:
-                raise RuntimeError("the proxy has ended")
+            self.check_servers()
+
+    def check_servers(self):
+        if self.server.crashed():
+            code = self.server.process.returncode
+            raise RuntimeError(f"the server has ended by itself, with status {code}\n{self.server.log()}")
+        if self.proxy.process.poll() is not None:
+            raise RuntimeError("the proxy has ended")
 
     def revive(self, worker):
         if worker.state == "dead":
@@ -438,16 +438,7 @@ class Rig:
         return self.server.resume
 
     def do_restart_kept(self, fault):
-        self.server.call("CONFIG", "SET", "appendonly", "yes")
-        wanted = {"aof_enabled": "1", "aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0"}
-        self.server.await_info("persistence", dict(wanted, aof_last_bgrewrite_status="ok"))
-        self.server.kill()
-
-        def restart():
-            self.server.start(persistent=True)
-            self.server.call("CONFIG", "SET", "appendonly", "no")
-
-        return restart
+        return self.server.kill_kept()
 
     def do_script_flush(self, fault):
         self.server.call("SCRIPT", "FLUSH")
@@ -727,6 +718,11 @@ class Rig:
             if key.startswith("lock:"):
                 self.losses.append(Loss("clock_back", begin, now(), int(key.rsplit("n", 1)[1]), True))
 
+    @staticmethod
+    def has_one_clock(phase):
+        """Whether fences tell the time, by a clock that was not stepped."""
+        return not is_clock_stepped(phase)
+
     def take_samples(self):
         if self.sampler.error or not self.sampler.is_alive() or not self.pulse.is_alive() or not self.waits.is_alive():
             raise RuntimeError(f"a watcher has ended\n{self.sampler.error}")
@@ -750,7 +746,7 @@ class Rig:
             timeout_ms=TIMEOUT_MS,
             slack_ms=SLACK_MS,
             bursts=list(self.bursts),
-            wall_ns=None if is_clock_stepped(phase) or abs(wall - self.wall_ns) > MS else wall,
+            wall_ns=None if not self.has_one_clock(phase) or abs(wall - self.wall_ns) > MS else wall,
         )
         self.report.check_phase(phase.number, [h for h in self.holds if h.phase == phase.number], about)
         for hold in self.holds:
@@ -772,11 +768,12 @@ class Rig:
 
     # --------------------------------------------------------------------- end
 
-    def scan(self, pattern="*"):
+    def scan(self, pattern="*", server=None):
         """Every key of the server that matches the pattern."""
+        server = server or self.server
         found, cursor = set(), "0"
         while True:
-            cursor, some = self.server.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            cursor, some = server.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             cursor = cursor.decode()
             found.update(some)
             if cursor == "0":
@@ -833,10 +830,21 @@ class Rig:
             if worker.state != "dead":
                 worker.process.kill()
                 worker.process.wait()
-        self.proxy.end()
-        self.server.kill()
+        self.close_servers()
         if not self.options.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+    def close_servers(self):
+        self.proxy.end()
+        self.server.kill()
+
+
+class QuorumRig(quorum.Quorum, Rig):
+    """Five masters."""
+
+
+RIGS = {"one": Rig, "quorum": QuorumRig}
 
 
 # -------------------------------------------------------------------- reporting
@@ -844,7 +852,7 @@ class Rig:
 
 def check_worth(rig):
     """What was missing for the run to mean something: grants, each kind of fault, something to check for each rule."""
-    counts, least = rig.report.counts, rig.options.seconds * 20
+    counts, least = rig.report.counts, rig.options.seconds * rig.LEAST_GRANTS
     lost = {kind for kind in rig.planned if plans.KINDS[kind].loses}
     forgot = sum(rig.fired.get(kind, 0) for kind in checker.FORGETTING)
     outlived = sum(counts[f"holders that outlived a {kind}"] for kind in checker.FORGETTING)
@@ -873,7 +881,7 @@ def check_worth(rig):
 
 def check_planned_by_seed(options):
     """Whether the same seed plans the same faults in another process, and the next seed other faults."""
-    words = [sys.executable, "-B", __file__, "--worker", "-", "--shim", "-", "--plan"]
+    words = [sys.executable, "-B", __file__, "--worker", "-", "--shim", "-", "--plan", "--topology", options.topology]
 
     def plan_of(seed):
         more = ["--seconds", str(options.seconds), "--seed", str(seed)]
@@ -886,7 +894,7 @@ def check_planned_by_seed(options):
 
 def write_report(rig, missing):
     report = rig.report
-    lines = [f"seed {rig.options.seed}, {rig.options.seconds} s, {rig.options.processes} processes x "
+    lines = [f"{rig.options.topology}, seed {rig.options.seed}, {rig.options.seconds} s, {rig.options.processes} processes x "
              f"{rig.options.threads} threads, {rig.options.names} names", "", "faults            planned  done"]
     lines += [f"  {k:<16}{rig.planned[k]:>7}{rig.fired.get(k, 0):>6}" for k in plans.KINDS if k in rig.planned]
     lines += ["", "signals to processes"] + [f"  {value:>8}  {role}" for role, value in rig.signals.items()]
@@ -927,6 +935,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description="The fault rig of dibs.")
     parser.add_argument("--worker", required=True)
     parser.add_argument("--shim", required=True)
+    parser.add_argument("--topology", choices=list(RIGS), default="one")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--faults", default=None)
@@ -957,7 +966,7 @@ def main():
         print("\n".join(map(str, plans.make(options.seed, options.seconds, options, options.kinds))))
         return 0
     set_sanitizers()
-    rig = Rig(options)
+    rig = RIGS[options.topology](options)
     missing = []
     try:
         rig.run()

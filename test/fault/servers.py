@@ -1,5 +1,6 @@
 """The Redis servers of the rig, and a client that speaks just enough of their protocol."""
 
+import json
 import mmap
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 
@@ -19,6 +21,7 @@ ACCOUNTS = {
     "no-info": "-info",
 }
 PASSWORD = "p"
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class ServerError(Exception):
@@ -203,6 +206,19 @@ class Server:
             self.process.wait()
         self.process = None
 
+    def kill_kept(self):
+        """Kills the server, with everything on the disk. Returns what starts it again."""
+        self.call("CONFIG", "SET", "appendonly", "yes")
+        wanted = {"aof_enabled": "1", "aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0"}
+        self.await_info("persistence", dict(wanted, aof_last_bgrewrite_status="ok"))
+        self.kill()
+
+        def restart():
+            self.start(persistent=True)
+            self.call("CONFIG", "SET", "appendonly", "no")
+
+        return restart
+
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
 
@@ -215,3 +231,22 @@ class Server:
 
     def crashed(self):
         return self.process is not None and self.process.poll() is not None
+
+
+class ProxyProcess:
+    def __init__(self, backend):
+        words = [sys.executable, "-B", os.path.join(HERE, "proxy.py"), backend]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline())
+
+    def order(self, **words):
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the proxy has ended")
+        return int(answer)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()

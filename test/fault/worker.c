@@ -2,7 +2,9 @@
  * A worker of the fault rig: threads that lock, check, write to the judge and unlock, until the rig says that they are
  * to end or kills the process. Uses the public header only.
  *
- *   worker JUDGE URL PROCESS SEED LEASE_MS TIMEOUT_MS [HOLDS HOW]
+ *   worker JUDGE URLS PROCESS SEED LEASE_MS TIMEOUT_MS [HOLDS HOW]
+ *
+ * URLS has a space between any two.
  *
  * With HOLDS it makes a burst beside its work: that many locks of its own are taken, and then all let go of at once.
  * HOW: threads: by the end of the threads that hold them; close: by the close of a runtime of their own.
@@ -81,8 +83,8 @@ static void hear(const dibs_event *event, void *arg)
 
 dibs_status open_runtime(worker *w, dibs_runtime **out)
 {
-    dibs_config config = {.urls = &w->url,
-                          .url_count = 1,
+    dibs_config config = {.urls = w->urls,
+                          .url_count = w->url_count,
                           .label = "fault",
                           .lease_ms = w->lease_ms,
                           .connect_timeout_ms = w->timeout_ms,
@@ -169,12 +171,21 @@ static void run(worker *w)
     free(threads);
 }
 
+static void split_urls(worker *w, char *text)
+{
+    char *rest = NULL;
+
+    for (char *url = strtok_r(text, " ", &rest); url && w->url_count < URLS_MAX; url = strtok_r(NULL, " ", &rest))
+        w->urls[w->url_count++] = url;
+}
+
 int main(int argc, char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (argc != 7 && argc != 9)
         return 5;
-    worker w = {.judge = judge_open(argv[1]), .url = argv[2]};
+    worker w = {.judge = judge_open(argv[1])};
+    split_urls(&w, argv[2]);
     w.process = (unsigned)strtoul(argv[3], NULL, 10);
     w.seed = strtoull(argv[4], NULL, 10);
     w.lease_ms = (uint32_t)strtoul(argv[5], NULL, 10);

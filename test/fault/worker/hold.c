@@ -205,7 +205,7 @@ static void draw_lease(worker_thread *t, hold_record *r)
     uint64_t kind = draw(t) % 100;
 
     r->lease_ms = kind < 70 ? lease : kind < 85 ? lease / 2 : lease + lease / 2;
-    r->flags = chance(t, 25) ? DIBS_FAIR : 0;
+    r->flags = chance(t, 25) && t->worker->url_count == 1 ? DIBS_FAIR : 0; /* a quorum has no order */
     if (chance(t, 15))
         r->flags |= DIBS_FIXED_LEASE;
 }

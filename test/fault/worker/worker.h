@@ -12,9 +12,12 @@
 
 #include "fault/judge.h"
 
+#define URLS_MAX 7
+
 typedef struct worker {
     judge_head *judge;
-    const char *url;
+    const char *urls[URLS_MAX];
+    size_t url_count; /* more than one: the masters of a quorum */
     unsigned process;
     uint64_t seed;
     uint32_t lease_ms, timeout_ms;

@@ -1,0 +1,175 @@
+"""The fault rig on a quorum: five masters, of which never more than a minority is harmed at a time.
+
+A master counts as harmed from the begin of its fault until it votes again, and until one lease is over since the fault:
+what GUARANTEES.md promises of a quorum is promised as long as less than half of the masters are harmed within one lease.
+So here no overlap is excused. Every second worker connects through the proxies, the others directly: a partition shows
+them different masters.
+"""
+
+import os
+import time
+
+import plan as plans
+import servers
+from checker import MS, Act
+
+MINORITY = (plans.MASTERS - 1) // 2
+VOTE_SECONDS = 20  # within which a master votes again after its fault
+STEP_SECONDS = 60
+now = time.monotonic_ns
+
+
+class Quorum:
+    """What differs from a rig with one server."""
+
+    LEAST_GRANTS = 25  # a second
+
+    def start_servers(self):
+        self.masters, self.proxies = [], []
+        for i in range(plans.MASTERS):
+            clock = servers.Clock(os.path.join(self.folder, f"clock{i}"))
+            self.masters.append(servers.Server(os.path.join(self.folder, f"m{i}"), self.options.shim, clock))
+            self.masters[i].start()
+            self.proxies.append(servers.ProxyProcess(self.masters[i].path))
+        self.server = self.masters[0]
+        self.harmed = set()  # numbers of masters
+        self.stepped = set()  # of those whose clock was stepped in this phase
+
+    def url_of(self, index):
+        if index % 2:
+            return " ".join(f"unix://{master.path}" for master in self.masters)
+        return " ".join(f"redis://127.0.0.1:{proxy.port}" for proxy in self.proxies)
+
+    def watched(self):
+        """Who holds a lock has it at three masters, so also at one that is not harmed."""
+        return [master.path for i, master in enumerate(self.masters) if i not in self.harmed]
+
+    def check_servers(self):
+        for i, master in enumerate(self.masters):
+            if master.crashed():
+                raise RuntimeError(f"master {i} has ended by itself\n{master.log()}")
+            if self.proxies[i].process.poll() is not None:
+                raise RuntimeError(f"the proxy of master {i} has ended")
+
+    def close_servers(self):
+        for master, proxy in zip(self.masters, self.proxies):
+            proxy.end()
+            master.kill()
+
+    def longest_lease(self, phase):
+        return self.usual_lease(phase) * 3 // 2
+
+    @staticmethod
+    def has_one_clock(phase):
+        return False
+
+    # ------------------------------------------------------------------ faults
+
+    def begin(self, fault):
+        """A fault of a master waits until fewer masters are harmed than a minority."""
+        if plans.KINDS[fault.kind].track != "master":
+            return super().begin(fault)
+        phase = self.phases[self.phase_number - 1]
+        if len(self.harmed) >= MINORITY:
+            if now() - self.began < (phase.seconds - plans.CALM) * 1e9:
+                self.after(0.05, self.begin, fault)
+            else:
+                self.skipped[fault.kind] = self.skipped.get(fault.kind, 0) + 1
+            return None
+        order = [(fault.params["master"] + i) % plans.MASTERS for i in range(plans.MASTERS)]
+        index = next(i for i in order if i not in self.harmed)
+        self.harmed.add(index)
+        begin = now()
+        finish = getattr(self, "do_" + fault.kind)(fault, index)
+        self.after(fault.length, self.end_master, fault, index, begin, finish)
+        return None
+
+    def end_master(self, fault, index, begin, finish):
+        finish()
+        self.fired[fault.kind] = self.fired.get(fault.kind, 0) + 1
+        about = f"{fault.kind} {fault.params.get('how', '')} at {index}"
+        self.acts.append(Act(about, begin, now(), plans.KINDS[fault.kind].disturbs))
+        lease = self.longest_lease(self.phases[self.phase_number - 1])
+        self.after(lease / 1000, self.recover, fault, index, now())
+
+    def recover(self, fault, index, since):
+        """The master is harmed no more once it votes. A clock that was stepped leaves keys that live a minute longer."""
+        if not self.votes(index):
+            if now() - since < VOTE_SECONDS * 1000 * MS:
+                self.after(0.05, self.recover, fault, index, since)
+                return
+            self.fail(5, f"master {index} did not vote {VOTE_SECONDS} s after {fault}")
+        self.report.worst_time("a master voted again after", now() - since, [str(fault)])
+        if index not in self.stepped:
+            self.harmed.discard(index)
+
+    def votes(self, index):
+        try:
+            known, (seconds, us) = [self.masters[index].call(*words) for words in (("GET", "dibs:member"), ("TIME",))]
+        except OSError:
+            return False
+        return known is not None and int(known.split()[0]) <= int(seconds) * 1000000 + int(us)
+
+    def do_master_stop(self, fault, index):
+        self.masters[index].pause()
+        return self.masters[index].resume
+
+    def do_master_restart_kept(self, fault, index):
+        return self.masters[index].kill_kept()
+
+    def do_master_restart_lost(self, fault, index):
+        self.masters[index].kill()
+        return self.masters[index].start
+
+    def do_master_wipe(self, fault, index):
+        self.masters[index].call("FLUSHALL")
+        return lambda: None
+
+    def do_master_partition(self, fault, index):
+        proxy, how = self.proxies[index], fault.params["how"]
+        if how == "refuse":
+            proxy.order(do="refuse", on=True)
+            proxy.order(do="cut", share=1, salt=0)
+            proxy.order(do="calm")
+            return lambda: proxy.order(do="refuse", on=False)
+        kind, _, way = how.partition("_")
+        proxy.order(do=kind, share=1, salt=0, way=way or None)
+        return lambda: proxy.order(do="calm")
+
+    def do_master_network(self, fault, index):
+        words = {key: value for key, value in fault.params.items() if key not in ("how", "master")}
+        self.proxies[index].order(do=fault.params["how"], **words)
+        return lambda: self.proxies[index].order(do="calm")
+
+    def step(self, index, seconds):
+        self.stepped.add(index)
+        self.masters[index].clock.set(seconds)
+        return lambda: self.masters[index].clock.set(0)
+
+    def do_master_clock_forward(self, fault, index):
+        return self.step(index, STEP_SECONDS)
+
+    def do_master_clock_back(self, fault, index):
+        return self.step(index, -STEP_SECONDS)
+
+    # --------------------------------------------------------------------- end
+
+    def drain(self, phase):
+        super().drain(phase)
+        for index in self.stepped:
+            keys = [key for key in self.scan("*", self.masters[index]) if b":p%d:" % phase.number in key]
+            if keys:
+                self.masters[index].call("DEL", *keys)
+        self.harmed -= self.stepped
+        self.stepped.clear()
+
+    def keys(self):
+        """Every key of any master with its longest remaining time, but for those that say who votes."""
+        found = {}
+        for master in self.masters:
+            for key in self.scan("*", master):
+                left = master.call("PTTL", key)
+                if key != b"dibs:member" and left != -2:
+                    known = found.get(key.decode(), 0)
+                    found[key.decode()] = -1 if -1 in (left, known) else max(left, known)
+        return found
