@@ -98,7 +98,8 @@ class Quorum:
             if now() - since < VOTE_SECONDS * 1000 * MS:
                 self.after(0.05, self.recover, fault, index, since)
                 return
-            self.fail(5, f"master {index} did not vote {VOTE_SECONDS} s after {fault}")
+            known = [self.masters[i].call("GET", "dibs:member") for i in range(plans.MASTERS)]
+            self.fail(5, f"master {index} did not vote {VOTE_SECONDS} s after {fault}; the votes: {known}")
         self.report.worst_time("a master voted again after", now() - since, [str(fault)])
         if index not in self.stepped:
             self.harmed.discard(index)
