@@ -78,10 +78,16 @@ KINDS = {
     "master_network": Kind("master"),
     "master_clock_forward": Kind("master"),
     "master_clock_back": Kind("master"),
+    # a master with replicas and sentinels
+    "failover_kill": Kind("failover", loses=True, disturbs=True),
+    "failover_stop": Kind("failover", loses=True, disturbs=True),
+    "failover_order": Kind("failover", loses=True, disturbs=True),
+    "sentinel_stop": Kind("failover"),
 }
 TRACKS_OF = {
     "one": ("network", "server", "loss", "clock", "process", "messages", "burst"),
     "quorum": ("master", "process"),
+    "sentinel": ("failover", "process"),
 }
 # Only where they are asked for: a process that connects after the step does not know of it (doc/GUARANTEES.md).
 ON_DEMAND = ("master_clock_forward", "master_clock_back")
@@ -132,6 +138,8 @@ def draw_params(rng, kind, size):
         return {"worker": rng.randrange(size.processes), "role": rng.choice(["holder", "holder", "waiter", "any"])}
     if kind.startswith("master_"):
         return dict(draw_master(rng, kind, size), master=rng.randrange(MASTERS))
+    if kind == "sentinel_stop":
+        return {"sentinel": rng.randrange(3)}
     if kind in ("del_key", "pexpire_key"):
         return {"name": rng.randrange(size.names)}
     if kind == "messages":
@@ -183,11 +191,12 @@ class Bag:
 
 
 PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "clock": (0.5, 1.0), "process": (0.02, 0.5),
-        "messages": (0.05, 0.3), "master": (0.05, 0.4)}
+        "messages": (0.05, 0.3), "master": (0.05, 0.4), "failover": (0.3, 1.0)}
 # seconds that the rig takes for such a fault, beside the fault's length
 OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
 # the same for masters of a quorum: until their leases are over, or until they vote again
 OVERHEAD.update({kind: 0.9 for kind in KINDS if kind.startswith("master_")}, master_restart_lost=2.5, master_wipe=2.5)
+OVERHEAD.update(failover_kill=2.0, failover_stop=2.0, failover_order=1.5)
 
 KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
 
@@ -212,7 +221,11 @@ def make(seed, seconds, size, only=None):
     tracks = TRACKS_OF[size.topology]
     kinds = [kind for kind in KINDS if KINDS[kind].track in tracks and (kind not in ON_DEMAND if only is None else kind in only)]
     if size.topology == "quorum":
-        return make_quorum(seed, seconds, size, kinds)
+        # Nothing is extended to a long lease: a master that lost its data grants nothing until the longest is over.
+        rows = (("master", 1), ("master", 1), ("process", 2))
+        return make_rows(seed, seconds, size, kinds, rows, loses=False, stretches=0)
+    if size.topology != "one":
+        return make_rows(seed, seconds, size, kinds, ((tracks[0], 1), ("process", 4)), loses=True, stretches=STRETCHES)
     phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
     rng = random.Random(f"{seed} more")
     for _ in range(max(int(seconds / 60 + 0.5), only is not None)):
@@ -223,20 +236,17 @@ def make(seed, seconds, size, only=None):
     return phases
 
 
-def make_quorum(seed, seconds, size, kinds):
-    """
-    Two masters may be harmed at a time, so there are two rows of faults. Nothing is extended to a long lease, because a
-    master that lost its data grants nothing until the longest lease is over.
-    """
-    rng, length = random.Random(f"{seed} quorum"), max(5.0, min(10.0, seconds))
-    bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track in ("master", "process")}
+def make_rows(seed, seconds, size, kinds, rows, loses, stretches):
+    """Phases of one sort. rows: tracks, each with how much slower it is; a track that comes twice has two faults at a time."""
+    rng, length = random.Random(f"{seed} {size.topology}"), max(5.0, min(10.0, seconds))
+    bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track, _ in rows}
     phases = []
     for number in range(1, max(1, round(seconds / length)) + 1):
         faults = []
-        for track, slower in (("master", 1), ("master", 1), ("process", 2)):
+        for track, slower in rows:
             if bags[track].kinds:
                 faults += plan_track(rng, bags[track], track, length, size, slower)
-        phases.append(Phase(number, False, length, sorted(faults, key=lambda f: f.at), 0))
+        phases.append(Phase(number, loses, length, sorted(faults, key=lambda f: f.at), stretches))
     return phases
 
 

@@ -1,6 +1,6 @@
 """The fault rig: workers that lock, faults that harm them, and a judge of what came of it.
 
-    python3 rig.py --worker PROGRAM --shim LIBRARY [--topology one|quorum] [--seconds N] [--seed N] [--faults KIND,...]
+    python3 rig.py --worker PROGRAM --shim LIBRARY [--topology one|quorum|sentinel] [--seconds N] [--seed N] [--faults KIND,...]
                    [--processes N] [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE]
                    [--tap] [--plan]
 
@@ -34,6 +34,7 @@ import checker  # noqa: E402
 import judge as judges  # noqa: E402
 import plan as plans  # noqa: E402
 import quorum  # noqa: E402
+import sentinel  # noqa: E402
 import servers  # noqa: E402
 from checker import MS, Act, Loss  # noqa: E402
 
@@ -249,6 +250,7 @@ def is_clock_stepped(phase):
 
 class Rig:
     LEAST_GRANTS = 20  # a second
+    PENDING = PENDING
 
     def __init__(self, options):
         self.options = options
@@ -273,7 +275,8 @@ class Rig:
         self.good_samples = 1.0  # their least share in a phase
         self.timers, self.order = [], itertools.count()
         # by track; the first of each acts
-        self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "messages": [], "burst": []}
+        self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "messages": [], "burst": [],
+                        "failover": []}
         self.collected_at = 0
         self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
 
@@ -844,7 +847,11 @@ class QuorumRig(quorum.Quorum, Rig):
     """Five masters."""
 
 
-RIGS = {"one": Rig, "quorum": QuorumRig}
+class SentinelRig(sentinel.Sentinel, Rig):
+    """A master with two replicas, which three sentinels watch."""
+
+
+RIGS = {"one": Rig, "quorum": QuorumRig, "sentinel": SentinelRig}
 
 
 # -------------------------------------------------------------------- reporting

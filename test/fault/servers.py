@@ -119,15 +119,15 @@ class Server:
         self.admin = None
         os.mkdir(folder)
 
-    def start(self, persistent=False):
-        """Returns when the server answers. What it had on the disk is gone unless persistent."""
+    def start(self, persistent=False, port=0):
+        """Returns when the server answers. What it had on the disk is gone unless persistent. port: 0: a free one."""
         if not persistent:
             for entry in os.listdir(self.folder):
                 if entry.startswith(("appendonly", "dump")):
                     whole = os.path.join(self.folder, entry)
                     shutil.rmtree(whole) if os.path.isdir(whole) else os.remove(whole)
         for tries in range(5):
-            self.port = free_port()  # for replication; another program may take the port before the server does
+            self.port = port or free_port()  # for replication; another program may take the port before the server does
             try:
                 self.launch(persistent)
                 return
