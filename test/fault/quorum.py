@@ -155,6 +155,17 @@ class Quorum:
 
     # --------------------------------------------------------------------- end
 
+    def about_key(self, index, key):
+        key = key.decode()
+        value = self.masters[index].call("GET", key) if key.startswith("lock:") else ""
+        return f"    master {index}: {key} {value} {self.masters[index].call('PTTL', key)} ms"
+
+    def describe(self, phase):
+        """What the masters have of the phase's locks."""
+        found = [(i, key) for i, master in enumerate(self.masters) for key in self.scan(f"*:p{phase.number}:*", master)]
+        lines = [self.about_key(index, key) for index, key in found if not key.startswith(b"dibs:fence")]
+        return "\n".join(sorted(lines) + [f"    clocks were stepped at {sorted(self.stepped)}"])
+
     def drain(self, phase):
         super().drain(phase)
         for index in self.stepped:

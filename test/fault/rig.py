@@ -702,6 +702,7 @@ class Rig:
             self.delete_stretched(phase)
         if not self.wait_for(self.is_idle, 25):
             stuck = "\n".join(f"    {hold}" for hold in self.judge.open_records()[:8])
+            stuck += "\n" + self.describe(phase)
             self.fail(5, f"phase {phase.number}: calls that do not return though no fault acts:\n{stuck}")
             for worker in self.workers:
                 if worker.state != "dead":
@@ -710,6 +711,10 @@ class Rig:
         if is_clock_stepped(phase):
             self.delete_stretched(phase)
         self.holds += self.judge.take()
+
+    def describe(self, phase):
+        """What the servers have of the phase's locks."""
+        return "\n".join(f"    {key}: {left} ms" for key, left in self.leftovers().items() if f":p{phase.number}:" in key)
 
     def delete_stretched(self, phase):
         """Deletes the keys of dead workers that live a minute longer because the clock was set back."""
