@@ -93,7 +93,12 @@ class Quorum:
         self.after(lease / 1000, self.recover, fault, index, now())
 
     def recover(self, fault, index, since):
-        """The master is harmed no more once it votes. A clock that was stepped leaves keys that live a minute longer."""
+        """
+        The master is harmed no more once it votes. After a step of its clock it may have to wait by that clock, and its
+        keys may live a minute longer: see mend.
+        """
+        if index in self.stepped:
+            return
         if not self.votes(index):
             if now() - since < VOTE_SECONDS * 1000 * MS:
                 self.after(0.05, self.recover, fault, index, since)
@@ -101,8 +106,7 @@ class Quorum:
             known = [self.masters[i].call("GET", "dibs:member") for i in range(plans.MASTERS)]
             self.fail(5, f"master {index} did not vote {VOTE_SECONDS} s after {fault}; the votes: {known}")
         self.report.worst_time("a master voted again after", now() - since, [str(fault)])
-        if index not in self.stepped:
-            self.harmed.discard(index)
+        self.harmed.discard(index)
 
     def votes(self, index):
         try:
@@ -169,11 +173,18 @@ class Quorum:
     def drain(self, phase):
         super().drain(phase)
         for index in self.stepped:
-            keys = [key for key in self.scan("*", self.masters[index]) if b":p%d:" % phase.number in key]
-            if keys:
-                self.masters[index].call("DEL", *keys)
+            self.mend(phase, self.masters[index])
         self.harmed -= self.stepped
         self.stepped.clear()
+
+    def mend(self, phase, master):
+        """Takes away what a step of the clock left. No lock is held now, so the master may vote."""
+        keys = [key for key in self.scan("*", master) if b":p%d:" % phase.number in key]
+        if keys:
+            master.call("DEL", *keys)
+        known = master.call("GET", "dibs:member")
+        if known is not None:
+            master.call("SET", "dibs:member", b"0 " + known.split()[1], "KEEPTTL")
 
     def keys(self):
         """Every key of any master with its longest remaining time, but for those that say who votes."""
