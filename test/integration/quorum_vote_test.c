@@ -75,7 +75,9 @@ static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void *
         server_resume(m->servers[m->count - 1 - i]);
     while (now_ms() < granted + LEASE_MS / 2) {
         dibs_status status = dibs_trylock(m->rt, "a");
-        assert_true(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS);
+        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
+                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
+                    dibs_last_error());
     }
     assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
     assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);

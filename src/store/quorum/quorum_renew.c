@@ -1,7 +1,7 @@
 /*
  * Renewals. A batch goes to each member as a batch of its own, and each member
  * answers when it can. A lease is renewed once a majority renewed it, and gone
- * once a majority can't be had any more. The caller's batch is done when all of
+ * once so many members lost it that no majority is left. The caller's batch is done when all of
  * its leases are decided, or all members have answered: a member that hangs
  * delays no other. What it answers later still counts for its own part.
  *
@@ -163,7 +163,7 @@ static void count(struct round *round, size_t at, const struct dibs__renewal *sa
     struct tally *tally = &round->tallies[at];
 
     tally->asked--;
-    if (said->result == DIBS__GONE)
+    if (said->result == DIBS__GONE && !said->top_up) /* where a top-up was refused, a later one may not be */
         tally->gone++;
     if (said->result == DIBS__UNANSWERED && said->status != DIBS_OK && said->status != DIBS_UNAVAILABLE)
         tally->refused = said->status;
