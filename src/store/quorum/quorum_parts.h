@@ -287,12 +287,13 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
  * Which masters may vote. A look asks all of them.
  */
 struct dibs__voting {
-    _Atomic uint32_t longest_ms;              /* atomic; of all leases that were wanted so far */
-    _Atomic uint32_t announced_ms;            /* atomic; a majority knows that leases may be so long */
-    atomic_bool due;                          /* atomic; the scheduler's thread is to look */
-    int64_t next;                             /* the scheduler thread's: when it looks at the latest */
-    int64_t last;                             /* the scheduler thread's: when it looked last */
-    struct dibs__look *look;                  /* the scheduler thread's: under way; NULL: none */
+    _Atomic uint32_t longest_ms;   /* atomic; of all leases that were wanted so far */
+    _Atomic uint32_t announced_ms; /* atomic; a majority knows that leases may be so long */
+    atomic_bool due;               /* atomic; the scheduler's thread is to look */
+    int64_t next;                  /* the scheduler thread's: when it looks at the latest */
+    int64_t last;                  /* the scheduler thread's: when it looked last */
+    unsigned missed;               /* the scheduler thread's: looks in a row at which a master was not heard */
+    struct dibs__look *look;       /* the scheduler thread's: under way; NULL: none */
     int64_t unknown_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when the master says that it does not
                                                  know whether it may vote; 0: it knows */
 };

@@ -23,6 +23,7 @@
 #define LOOK_MS 3600000    /* how often masters are looked at: they remember for three days */
 #define LOOK_SOON_MS 100   /* how often at most where a master says that it may not vote, */
 #define LOOK_AGAIN_MS 1000 /* and where something else is left to do */
+#define MISSED_MOST 6      /* that pause doubles so often while a master is not heard */
 #define POLL_MS 2          /* how often the scheduler's thread looks for replies */
 #define PAUSE_FIRST_MS 2   /* how long a thread waits before it looks again, at first and at most */
 #define PAUSE_LAST_MS 50
@@ -363,12 +364,22 @@ static bool is_any_distrusted(const struct dibs__quorum *q)
     return any;
 }
 
+/* A member that was not heard, because it had to be connected first, is looked at again; ever more seldom. */
+static int64_t look_again_ms(struct dibs__quorum *q, const struct dibs__look *look)
+{
+    bool left = (look->unknown & ~look->admitted) != 0 || is_any_distrusted(q) || !is_announced(q, look);
+    bool all = dibs__set_count(look->known | look->unknown) == q->count;
+
+    q->voting.missed = all ? 0 : q->voting.missed + 1;
+    if (left)
+        return LOOK_AGAIN_MS;
+    return all ? LOOK_MS : (int64_t)LOOK_AGAIN_MS << (q->voting.missed < MISSED_MOST ? q->voting.missed : MISSED_MOST);
+}
+
 static void end_look(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
-    bool left = (look->unknown & ~look->admitted) != 0 || is_any_distrusted(q);
-
     note_announced(q, look);
-    q->voting.next = dibs__after_ms(now, left || !is_announced(q, look) ? LOOK_AGAIN_MS : LOOK_MS);
+    q->voting.next = dibs__after_ms(now, look_again_ms(q, look));
     q->voting.look = NULL;
     free(look);
 }
