@@ -154,7 +154,7 @@ typedef void dibs_event_fn(const dibs_event *event, void *arg);
  */
 typedef struct dibs_config {
     const char *const *urls;       /* the words of $DIBS_URL; without it redis://127.0.0.1:6379 */
-    size_t url_count;              /* of urls. 1: one store. 3, 5, ... 15: a quorum of independent masters, see dibs_open */
+    size_t url_count;              /* of urls. 1: one store. 3, 5, ... 15: a quorum of masters, see dibs_open */
     const char *key_prefix;        /* "lock:"; may be ""; must not begin with "dibs:" */
     const char *label;             /* the program's name; part of the token that others see; 1..48 printable bytes */
     uint32_t lease_ms;             /* 30000; 20..86400000 */
@@ -169,7 +169,7 @@ typedef struct dibs_config {
     const char *tls_cert_file;     /* none; a PEM file: the client's certificate, and its chain behind it */
     const char *tls_key_file;      /* none; a PEM file, not encrypted: the key of that certificate */
     const char *tls_server_name;   /* the URL's host; whom the certificate is to name, and who is asked for (SNI) */
-    const char *sentinel_user;     /* none; of the sentinels, as sentinel_password. DIBS_INVALID without a Sentinel url */
+    const char *sentinel_user;     /* none; for the sentinels. sentinel_...: DIBS_INVALID without a Sentinel url */
     const char *sentinel_password; /* none: the sentinels want no password; those of the URL are the data servers' */
     dibs_event_fn *on_event;       /* none */
     void *on_event_arg;

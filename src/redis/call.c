@@ -61,7 +61,9 @@ void dibs__call_init(struct dibs__call *call, enum dibs__script script, size_t k
 
 void dibs__call_add_key(struct dibs__call *call, const char *key)
 {
-    dibs__put_number(call->key_count, (uint64_t)(call->words.count - DIBS__SCRIPT_WORDS + 1), 10);
+    size_t count = (size_t)call->words.count - DIBS__SCRIPT_WORDS + 1;
+
+    dibs__put_number(call->key_count, count, 10);
     dibs__call_add(call, key);
 }
 
@@ -84,14 +86,12 @@ static dibs_status send_wait(struct dibs__channel *channel, uint64_t serial, con
 {
     char count[12], timeout[24];
     const char *replicas[] = {"WAIT", count, timeout}, *disk[] = {"WAITAOF", count, "0", timeout};
-    const char *const *words = wait->on_disk ? disk : replicas;
-    size_t sizes[4];
-    struct dibs__command command = {.count = wait->on_disk ? 4 : 3, .words = words, .sizes = sizes};
-
-    snprintf(count, sizeof count, "%" PRIu32, wait->count);
-    snprintf(timeout, sizeof timeout, "%" PRId64, wait->timeout_ms);
-    for (int i = 0; i < command.count; i++)
-        sizes[i] = strlen(words[i]);
+    size_t size = (size_t)snprintf(count, sizeof count, "%" PRIu32, wait->count);
+    size_t timeout_size = (size_t)snprintf(timeout, sizeof timeout, "%" PRId64, wait->timeout_ms);
+    const size_t replica_sizes[] = {4, size, timeout_size}, disk_sizes[] = {7, size, 1, timeout_size};
+    const struct dibs__command command =
+        wait->on_disk ? (struct dibs__command){.count = 4, .words = disk, .sizes = disk_sizes}
+                      : (struct dibs__command){.count = 3, .words = replicas, .sizes = replica_sizes};
     struct dibs__request *request = dibs__channel_send(channel, serial, &command, exchange->deadline, exchange->error);
     return request ? dibs__channel_wait(channel, request, exchange) : exchange->error->status;
 }
@@ -107,6 +107,8 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
     if (status != DIBS_OK)
         return status;
     const redisReply *reply = exchange.reply;
+    DIBS__REQUIRE(reply);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): DIBS_OK, so there is a reply */
     if (reply->type == REDIS_REPLY_INTEGER && !wait->on_disk)
         *count = reply->integer > 0 ? reply->integer : 0;
     else if (!wait->on_disk || !dibs__reply_integer(reply, 0, count))

@@ -48,7 +48,6 @@ static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, c
     }
     host->endpoint.transport = like->transport;
     host->endpoint.tls = like->tls;
-    host->endpoint.tls = like->tls;
     host->endpoint.commands = like->commands;
     host->endpoint.errors = like->errors;
     memcpy(host->endpoint.client_name, like->client_name, sizeof like->client_name);

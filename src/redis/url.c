@@ -214,16 +214,17 @@ static void show_hosts(struct dibs__url *url)
     const struct dibs__host *host = &url->hosts[0];
     char first[140], more[40] = "";
 
+    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): parse_hosts has filled in all of them */
     snprintf(first, sizeof first, strchr(host->name, ':') ? "[%.120s]:%u" : "%.120s:%u", host->name, host->port);
     if (url->host_count > 1)
         snprintf(more, sizeof more, " and %zu more", url->host_count - 1);
-    if (url->kind == DIBS__URL_SERVER)
-        snprintf(url->shown, sizeof url->shown, "%s", first);
-    else if (url->kind == DIBS__URL_CLUSTER)
+    if (url->kind == DIBS__URL_CLUSTER)
         snprintf(url->shown, sizeof url->shown, "the cluster of %.100s%s", first, more);
-    else
+    else if (url->master_name)
         snprintf(url->shown, sizeof url->shown, "%.40s of the sentinel%s %.60s%s", url->master_name, *more ? "s" : "",
                  first, more);
+    else
+        snprintf(url->shown, sizeof url->shown, "%s", first);
 }
 
 static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dibs__error *error)

@@ -42,27 +42,23 @@ static bool is_away(void *context, const char *name)
     return owner != node->place && owner != DIBS__NO_NODE;
 }
 
-struct giving {
-    struct dibs__node *from;
-};
-
 static bool is_away_from(void *context, const char *name)
 {
-    return is_away(((const struct giving *)context)->from, name);
+    return is_away(context, name);
 }
 
 static void take(void *context, const struct dibs__stray *stray)
 {
-    dibs__cluster_take_stray(((const struct giving *)context)->from->cluster, stray);
+    const struct dibs__node *from = context;
+
+    dibs__cluster_take_stray(from->cluster, stray);
 }
 
 /* Retractions follow their slots. What is under way to a node comes back, and follows then. */
 static void give_strays(struct dibs__node *node)
 {
-    struct giving giving = {node};
-
     if (node->member->ops->unconfirmed(node->member) > 0)
-        dibs__redis_give_strays(node->member, is_away_from, take, &giving);
+        dibs__redis_give_strays(node->member, is_away_from, take, node);
 }
 
 /* A node that the map does not name is closed when it was not needed for a while. True: there is such a node. */

@@ -36,7 +36,7 @@ struct asking {
 /* The set of members where something is under way for the bid afterwards. */
 static uint32_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__bid *bid)
 {
-    uint32_t ask = dibs__members_to_ask(q), open = 0;
+    uint32_t fit = dibs__members_to_ask(q), open = 0;
 
     for (size_t i = 0; i < q->count; i++) {
         bool taken_back;
@@ -44,7 +44,7 @@ static uint32_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, 
             continue;
         if (taken_back) {
             open |= (uint32_t)1 << i;
-        } else if (dibs__set_has(ask, i)) {
+        } else if (dibs__set_has(fit, i)) {
             dibs__part_ask(&claim->flights[i], bid);
             open |= (uint32_t)1 << i;
         } else {

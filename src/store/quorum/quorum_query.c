@@ -157,10 +157,18 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
 
 /* -------------------------------------------------------------- forced unlock */
 
-/* Those that rest come last. */
-static uint32_t first_round(struct dibs__quorum *q)
+/* All members; those that rest come last. */
+static void put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX])
 {
-    return dibs__members_to_ask(q);
+    uint32_t first = dibs__members_to_ask(q);
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(first, i))
+            order[count++] = &q->members[i];
+    for (size_t i = 0; i < q->count; i++)
+        if (!dibs__set_has(first, i))
+            order[count++] = &q->members[i];
 }
 
 /* One after the other: each has its share of the time that is left. */
@@ -168,20 +176,18 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
                                       struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    uint32_t first = first_round(q), done = 0, not_held = 0;
-    size_t left = q->count;
+    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
+    uint32_t done = 0, not_held = 0;
 
     error->status = DIBS_OK;
-    for (size_t i = 0; i < 2 * q->count; i++) {
-        struct dibs__store *store = q->members[i % q->count].store;
-        uint32_t bit = (uint32_t)1 << i % q->count;
+    put_in_order(q, order);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = order[i]->store;
+        uint32_t bit = (uint32_t)1 << order[i]->index;
         struct dibs__error its = {DIBS_OK, ""};
-        if (!(first & bit) != (i >= q->count))
-            continue;
-        int64_t now = dibs__quorum_now(q),
-                share = deadline == DIBS__NEVER ? deadline - now : (deadline - now) / (int64_t)left;
+        int64_t now = dibs__quorum_now(q), left = deadline - now;
+        int64_t share = deadline == DIBS__NEVER ? left : left / (int64_t)(q->count - i);
         dibs_status status = store->ops->force_unlock(store, name, token, now + share, &its);
-        left--;
         done |= status == DIBS_OK ? bit : 0;
         not_held |= status == DIBS_NOT_HELD ? bit : 0;
         if (status != DIBS_NOT_HELD)

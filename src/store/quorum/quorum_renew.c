@@ -335,6 +335,7 @@ void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch)
     for (size_t i = 0; i < q->count; i++)
         if (sent[i])
             q->members[i].store->ops->renew(q->members[i].store, &sent[i]->batch);
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): each part of the batch is freed when its member has done it */
     for (size_t i = 0; round->batch && i < batch->count; i++)
         settle(round, i, false);
     end_if_decided(round);
