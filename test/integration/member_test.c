@@ -1,5 +1,5 @@
 /* What one master of a quorum does, as the contract of the stores has it (src/store/store.h). */
-#define WITHOUT_CLUSTER
+#define ONE_MASTER_ONLY
 #include "integration/store_setup.h"
 
 static struct seat *sit_as_member(struct world *w)

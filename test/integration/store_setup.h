@@ -50,11 +50,11 @@ static const struct kind {
 #ifdef DIBS_WITH_TLS
     {"Redis over TLS", WITH_TLS, 0},
 #endif
-#ifndef WITHOUT_CLUSTER
+#ifndef ONE_MASTER_ONLY
     {"a cluster", ON_CLUSTER, 0},
-#endif
     {"a quorum in memory", QUORUM_IN_MEMORY, 0},
     {"a quorum of masters", QUORUM, 0},
+#endif
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
