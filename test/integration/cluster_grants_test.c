@@ -96,6 +96,19 @@ static void finish_by_push(struct waiting *w)
     assert_int_equal(stats_of(w->rt).granted, granted + 1);
 }
 
+/* As finish_by_push, where the waiter may just ask by itself, because of what has happened: then once more. */
+static void finish_by_push_at_last(struct waiting *w, server *node)
+{
+    uint64_t granted = stats_of(w->rt).granted;
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    for (finish(w); stats_of(w->rt).granted == granted; finish(w)) {
+        assert_that(now_ms() < limit, "%s is never granted by a push", w->name);
+        begin(w);
+        await_told(w, node);
+    }
+}
+
 /* Until the sharded channel of the slot stands, the runtime's own is named. */
 static void begin_sharded(struct waiting *w, server *node)
 {
@@ -194,13 +207,13 @@ static void a_grant_arrives_after_the_slot_has_moved(void **state)
     begin_sharded(&w, from);
     cluster_move_slot(s->c, w.slot, to);
     await_told(&w, to);
-    finish_by_push(&w);
+    finish_by_push_at_last(&w, to);
     begin_sharded(&w, to);
     cluster_move_slot(s->c, w.slot, from);
     await_told(&w, from);
-    finish_by_push(&w);
+    finish_by_push_at_last(&w, from);
     begin_sharded(&w, from); /* the slot that has come back is subscribed to again */
-    finish_by_push(&w);
+    finish_by_push_at_last(&w, from);
     dismiss(&w);
 }
 
@@ -248,7 +261,7 @@ static void a_grant_arrives_after_a_failover(void **state)
     assert_int_equal(stats_of(w.rt).granted, granted + 1);
     assert_status(DIBS_OK, actor_unlock(w.actor, w.rt, w.name));
     begin_sharded(&w, next);
-    finish_by_push(&w);
+    finish_by_push_at_last(&w, next);
     assert_int_equal(stats_of(s->rt).lost, 0);
     dismiss(&w);
 }
