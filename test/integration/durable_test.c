@@ -50,16 +50,16 @@ static bool tells_of_disk(server *s)
  * In front of the fixture's server, which need not know WAITAOF: that command is answered here, and the version of the
  * server is one that knows it.
  */
+#define INFO "# Server\r\nredis_version:7.2.0\r\nrun_id:0000000000000000000000000000000000000007\r\n"
+_Static_assert(sizeof INFO - 1 == 80, "as the answer says");
+
 static void answer_from_now_on(script_server *net, const char *answer)
 {
-    static char info[200];
-    char text[120];
-
-    snprintf(text, sizeof text, "# Server\r\nredis_version:7.2.0\r\nrun_id:%040d\r\n", 7);
-    snprintf(info, sizeof info, "$%zu\r\n%s\r\n", strlen(text), text);
     script_server_clear(net);
-    script_server_add(
-        net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = info, .uncounted = true});
+    script_server_add(net, (script_rule){.match = "\r\nserver\r\n",
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "$80\r\n" INFO "\r\n",
+                                         .uncounted = true});
     if (answer)
         script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer});
 }
