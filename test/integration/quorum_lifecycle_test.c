@@ -74,17 +74,16 @@ static bool is_extended(void *arg)
     return dibs_extend(extending->m->rt, "a", extending->lease_ms) == DIBS_OK;
 }
 
-/* All but the first, which is stopped. The call waits for a majority alone. */
-static bool is_everywhere(void *arg)
+/* The first is stopped. Where an earlier renewal is under way, the extension is not sent. */
+static void expect_at_a_majority(const struct extending *extending)
 {
-    const struct extending *extending = arg;
-    bool everywhere = true;
+    size_t count = 0;
 
     for (size_t i = 1; i < extending->m->count; i++) {
         long long left = server_integer(extending->m->servers[i], "PTTL lock:a");
-        everywhere = everywhere && left >= extending->least_ms && left <= extending->lease_ms;
+        count += left >= extending->least_ms && left <= extending->lease_ms;
     }
-    return everywhere;
+    assert_true(count >= extending->m->majority);
 }
 
 static void an_extension_reaches_a_majority(void **state)
@@ -97,9 +96,9 @@ static void an_extension_reaches_a_majority(void **state)
     server_pause(m->servers[0]);
     struct extending shorter = {m, 60000, 1}, longer = {m, 2 * LONG_LEASE_MS, LONG_LEASE_MS};
     assert_true(wait_until(is_extended, &shorter, LIMIT_MS));
-    assert_true(wait_until(is_everywhere, &shorter, LIMIT_MS));
+    expect_at_a_majority(&shorter);
     assert_true(wait_until(is_extended, &longer, LIMIT_MS));
-    assert_true(wait_until(is_everywhere, &longer, LIMIT_MS));
+    expect_at_a_majority(&longer);
     server_resume(m->servers[0]);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
     masters_await_keys(m, "a", 0);
