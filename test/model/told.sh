@@ -2,36 +2,8 @@
 # each fault breaks it, and each of its events does happen. A search that finds nothing must have been complete.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
-model=$DIBS_TOP/test/model/told.pml
-
-# search FOLDER SWITCHES: what pan says, in FOLDER/log.
-search() {
-    mkdir -p "$tmp/$1"
-    cd "$tmp/$1"
-    cp "$model" told.pml
-    # shellcheck disable=SC2086
-    spin $2 -a told.pml
-    "${CC:-cc}" -w -O1 -DSAFETY -DNOREDUCE -DMEMLIM=500 -o pan pan.c
-    ./pan -m1000000 >log 2>&1 || :
-    grep -E 'pan:1|error|states, stored|memory usage' log
-}
-
-# sound FOLDER SWITCHES
-sound() {
-    search "$1" "$2"
-    grep -q ', errors: 0$' "$tmp/$1/log"
-    grep -Eq '^[[:space:]]*assertion violations[[:space:]]*\+' "$tmp/$1/log"
-    incomplete='not completed|too small|out of memory|memory limit|truncated|bit statespace|hash.compact'
-    if grep -Eiq "$incomplete" "$tmp/$1/log"; then return 1; fi
-}
-
-# wrong SWITCHES WHAT: the first error is WHAT (a regular expression).
-wrong() {
-    folder=$(echo "$1" | tr ' ' _)
-    search "$folder" "$1"
-    grep -Eq ', errors: 1$' "$tmp/$folder/log"
-    grep -E '^pan:1: ' "$tmp/$folder/log" | grep -Eq "$2"
-}
+. "$DIBS_TOP/test/support/spin.sh"
+model=$DIBS_TOP/test/model/told.pml memory=500 options=-m1000000
 
 # breaks FAULT PROPERTY NUMBER
 breaks() {

@@ -70,6 +70,7 @@ struct dibs__part {
     enum dibs__part_state state;
     bool has_bid;                  /* the member's bid is not concluded */
     bool renewing;                 /* a renewal is under way */
+    bool behind;                   /* an extension could not be sent: the next renewal sets the lease as one does */
     bool topping_up;               /* that renewal, or one that was not answered, may set the lock there */
     uint64_t fence;                /* granted: the member's */
     int64_t proof;                 /* granted: of the member's bid */

@@ -222,7 +222,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
             .token = claim->token,
             .lease_ms = item->lease_ms,
             .fence = item->fence,
-            .extension = item->extension,
+            .extension = item->extension || part->behind,
             .top_up = top_up,
             .memo = part->lease,
             .cut_ms = part->cut_ms,
@@ -232,6 +232,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
         part->topping_up = part->topping_up || top_up;
         claim->references++;
     }
+    part->behind = !takes && (item->extension || part->behind);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (!takes)
         return;
