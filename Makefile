@@ -1,4 +1,4 @@
-# make            the library (lib/) and the demos (build/demo/)
+# make            the library (lib/), the command (build/dibs) and the demos (build/demo/)
 # make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
 # make test-platforms   the suite on Debian 13 with Redis and with Valkey, in a root folder that it makes in a cache folder
 #                 with debootstrap; as root; ONLY="word..." as above (test/platforms/run says what else there is)
@@ -38,9 +38,9 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demos tests benches fuzzers test test-platforms demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib cli demos tests benches fuzzers test test-platforms demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
-all: lib demos
+all: lib cli demos
 
 # ---------------------------------------------------------------- platform
 
@@ -113,6 +113,8 @@ BENCH_OBJECTS := $(call objects,$(wildcard bench/support/*.c))
 BENCH_PARTS   := $(call objects,$(wildcard bench/contended/*.c bench/calls/*.c))
 TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
+CLI           := $(BUILD)/dibs
+CLI_OBJECTS   := $(call objects,$(sort $(wildcard src/cli/*.c)))
 DEMOS         := $(call programs,demo,demo)
 BENCHES       := $(call programs,bench,bench)
 PEER          := $(BUILD)/peers/dibs
@@ -135,7 +137,7 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test test-platforms demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
-$(call record,objects,$(LIB_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
+$(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                       $(FAULT_OBJECTS))
 endif
 
@@ -165,6 +167,7 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 # ----------------------------------------------------------------- objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
+$(CLI_OBJECTS): PRIVATE := -Isrc
 $(COMMON) $(DEMOS) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
 $(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES) $(PEER): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
@@ -180,7 +183,7 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 
 $(BUILD)/flags $(BUILD)/objects: ;
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
 -include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(PEER) $(UNIT_TESTS) $(INTEGRATION) \
                                           $(TEST_PROGRAMS) $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
@@ -234,9 +237,15 @@ $(FAULT_SHIM) $(TEST_SHIMS): $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARNINGS) $(CFLAGS) $(ALL_CPPFLAGS) -shared -fPIC -o $@ $(filter %.c,$^)
 
+# The command is of several files, which use the public header alone.
+$(CLI): $(CLI_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/objects $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(CLI_OBJECTS) $(LIB)/$(STATIC) $(HIREDIS_LIBS)
+
+cli: $(CLI)
 demos: $(DEMOS)
 benches: $(BENCHES)
-tests: $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(TEST_SHIMS) $(REPLAYS) $(PEER)
+tests: $(CLI) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(TEST_SHIMS) $(REPLAYS) $(PEER)
 fuzzers: $(FUZZERS)
 
 # ----------------------------------------------------------------- running

@@ -1,5 +1,5 @@
 # The direction of includes in src: api -> core -> store -> redis -> base. A folder may include itself and what stands to
-# its right. Of store/redis, only its own files and store/open.c know; of its redis.h, store/cluster does. Each rule is
+# its right. cli stands apart: it includes itself and the public header. Of store/redis, only its own files and store/open.c know; of its redis.h, store/cluster does. Each rule is
 # also tried on a copy of the sources that breaks it.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
@@ -17,6 +17,8 @@ has_one_direction() {
     edges "$1" | awk '
         BEGIN { count = split("base redis store core api", folders); for (i = 1; i <= count; i++) rank[folders[i]] = i }
         function folder(file) { sub("/.*", "", file); return file }
+        folder($1) == "cli" { if (folder($2) in rank) { print $1 " includes " $2; bad = 1 } next }
+        folder($2) == "cli" { print $1 " includes " $2; bad = 1 }
         !(folder($1) in rank) { print $1 " is in none of the folders"; bad = 1 }
         folder($2) in rank && rank[folder($2)] > rank[folder($1)] { print $1 " includes " $2; bad = 1 }
         END { exit bad || !NR }'
@@ -86,7 +88,7 @@ notices() {
     fi
 }
 
-tap_plan 11
+tap_plan 13
 tap 'no file includes one of a folder to its left' has_one_direction "$DIBS_TOP/src"
 tap 'each file is included by its name from src' names_files_from_the_top "$DIBS_TOP/src"
 tap 'no header includes itself' has_no_circle "$DIBS_TOP/src"
@@ -94,6 +96,8 @@ tap 'store/redis is known to itself and store/open.c alone' hides_the_redis_stor
 tap 'hiredis and OpenSSL are known to redis and store/redis alone' hides_hiredis "$DIBS_TOP/src"
 tap 'an include to the left is noticed' notices has_one_direction base/error.h '"core/lease.h"'
 tap 'so is one of a folder that is not in the row' notices has_one_direction net/socket.c '<stdio.h>'
+tap 'so is the inside of the library in the command' notices has_one_direction cli/main.c '"core/lease.h"'
+tap 'so is the command in the library' notices has_one_direction core/lease.c '"cli/cli.h"'
 tap 'so is a name that is relative to the file' notices names_files_from_the_top core/lease.h '"tokens.h"'
 tap 'so is a circle' notices has_no_circle base/error.h '"base/circle.h"' base/circle.h '"base/error.h"'
 tap 'so is store/redis in the memory store' notices hides_the_redis_store store/memory.c '"store/redis/store.h"'

@@ -1,0 +1,51 @@
+/*
+ * dibs(1): locks at a shell prompt. Chooses the command; each has a file of its own.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct cli_command commands[] = {
+    {NULL, NULL, NULL},
+};
+
+static void print_help(FILE *out)
+{
+    fputs("Usage: dibs COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n", out);
+    for (const struct cli_command *command = commands; command->name; command++)
+        fprintf(out, "  %-8s %s\n", command->name, command->summary);
+    fputs("\n\"dibs COMMAND --help\" tells more of each. The store is that of --url, else of $DIBS_URL,\n"
+          "else redis://127.0.0.1:6379.\n",
+          out);
+}
+
+static const struct cli_command *find(const char *name)
+{
+    for (const struct cli_command *command = commands; command->name; command++)
+        if (!strcmp(command->name, name))
+            return command;
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        print_help(stdout);
+        return CLI_OK;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("dibs %s\n", dibs_version());
+        return CLI_OK;
+    }
+    const struct cli_command *command = find(argv[1]);
+    if (!command) {
+        cli_error("there is no command \"%s\"; \"dibs --help\" lists them", argv[1]);
+        return CLI_USAGE;
+    }
+    return command->run(argc - 1, argv + 1);
+}
