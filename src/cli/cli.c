@@ -5,10 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void say(const char *format, va_list arguments)
+static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
+
+/* ------------------------------------------------------------------ messages */
+
+/* Several processes may write to one standard error: each message is one write, unless it is very long. */
+static void say(const char *end, const char *format, va_list arguments)
 {
-    fputs("dibs: ", stderr);
-    vfprintf(stderr, format, arguments);
+    char line[2048];
+    size_t size = (size_t)snprintf(line, sizeof line, "dibs: ");
+    int more = vsnprintf(line + size, sizeof line - size, format, arguments);
+
+    size += more < 0 ? 0 : (size_t)more;
+    if (size >= sizeof line)
+        size = sizeof line - 1;
+    fprintf(stderr, "%.*s%s\n", (int)size, line, end);
 }
 
 void cli_error(const char *format, ...)
@@ -16,21 +27,114 @@ void cli_error(const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    say(format, arguments);
+    say("", format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+}
+
+void cli_warn(const char *format, ...)
+{
+    va_list arguments;
+
+    if (verbosity < NORMAL)
+        return;
+    va_start(arguments, format);
+    say("", format, arguments);
+    va_end(arguments);
+}
+
+void cli_note(const char *format, ...)
+{
+    va_list arguments;
+
+    if (verbosity < VERBOSE)
+        return;
+    va_start(arguments, format);
+    say("", format, arguments);
+    va_end(arguments);
 }
 
 int cli_usage_error(const char *command, const char *format, ...)
 {
+    char end[128];
     va_list arguments;
 
+    snprintf(end, sizeof end, " (\"dibs %s --help\" tells more)", command);
     va_start(arguments, format);
-    say(format, arguments);
+    say(end, format, arguments);
     va_end(arguments);
-    fprintf(stderr, " (\"dibs %s --help\" tells more)\n", command);
     return CLI_USAGE;
 }
+
+/* ------------------------------------------------------------------- options */
+
+int cli_next_option(int argc, char **argv, const char *letters, const struct option *options)
+{
+    opterr = 0;
+    return getopt_long(argc, argv, letters, options, NULL);
+}
+
+/* optopt is the letter of a short option, and what the table has for a long one that lacks its argument. */
+static int refuse(int option, char **argv)
+{
+    const char *word = argv[optind - 1];
+    bool is_letter = optopt > 0 && optopt < CLI_OPTION_URL;
+
+    if (option == ':' && is_letter)
+        return cli_usage_error(argv[0], "-%c needs an argument", optopt);
+    if (option == ':')
+        return cli_usage_error(argv[0], "%s needs an argument", word);
+    if (is_letter && strncmp(word, "--", 2) != 0)
+        return cli_usage_error(argv[0], "there is no option -%c", optopt);
+    if (optopt)
+        return cli_usage_error(argv[0], "%s takes no argument", word);
+    return cli_usage_error(argv[0], "there is no option %s, or it stands for several", word);
+}
+
+bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common)
+{
+    switch (option) {
+    case CLI_OPTION_URL:
+        common->url = optarg;
+        return true;
+    case 'q':
+        verbosity = QUIET;
+        return true;
+    case 'v':
+        verbosity = VERBOSE;
+        return true;
+    case CLI_OPTION_HELP:
+        fputs(help, stdout);
+        common->status = CLI_OK;
+        return false;
+    default:
+        common->status = refuse(option, argv);
+        return false;
+    }
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
+{
+    const char *c = text;
+    int64_t ms = 0, weight = 100;
+    bool any = is_digit(*c) || (*c == '.' && is_digit(c[1])), more = false;
+
+    for (; is_digit(*c); c++)
+        ms = ms > most_ms ? ms : ms * 10 + (int64_t)(*c - '0') * 1000;
+    if (*c == '.')
+        for (c++; is_digit(*c); c++, weight /= 10) {
+            ms += (*c - '0') * weight;
+            more = more || (weight == 0 && *c != '0');
+        }
+    *out_ms = ms == 0 && more ? 1 : ms;
+    return any && *c == '\0' && ms <= most_ms;
+}
+
+/* ----------------------------------------------------------------- the store */
 
 /* Splits text at its blanks, in place. Returns how many words there are; *out belongs to the caller. */
 static size_t split(char *text, const char ***out)
@@ -50,7 +154,10 @@ static int open_urls(dibs_runtime **out, const dibs_config *config)
 
     if (status == DIBS_OK)
         return CLI_OK;
-    cli_error("%s", dibs_last_error());
+    if (status == DIBS_INVALID)
+        cli_error("%s", dibs_last_error());
+    else
+        cli_warn("%s", dibs_last_error());
     return status == DIBS_INVALID ? CLI_USAGE : CLI_UNAVAILABLE;
 }
 
@@ -63,12 +170,13 @@ int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
     if (!text)
         return open_urls(out, config);
     copy = strdup(text);
-    if (!copy || !(config->url_count = split(copy, (const char ***)&config->urls))) {
-        cli_error(copy ? "--url names no store" : "memory is exhausted");
-        free(copy);
-        return CLI_USAGE;
-    }
-    result = open_urls(out, config);
+    config->url_count = copy ? split(copy, (const char ***)&config->urls) : 0;
+    if (config->url_count)
+        result = open_urls(out, config);
+    else
+        result = config->urls ? CLI_USAGE : CLI_SYSTEM;
+    if (!config->url_count)
+        cli_error(result == CLI_USAGE ? "--url names no store" : "memory is exhausted");
     free((void *)config->urls);
     free(copy);
     config->urls = NULL;

@@ -4,6 +4,8 @@
 #ifndef DIBS_CLI_CLI_H
 #define DIBS_CLI_CLI_H
 
+#include <getopt.h>
+
 #include <dibs.h>
 
 /* Exit statuses, where a command of its own (see run.c) does not decide. 64 and up are those of sysexits(3). */
@@ -12,6 +14,7 @@ enum cli_exit {
     CLI_FAILED = 1,
     CLI_USAGE = 64,       /* an option or an argument is wrong */
     CLI_UNAVAILABLE = 69, /* the store can't be reached, or refuses */
+    CLI_SYSTEM = 71,      /* this host has no memory, process or descriptor left */
     CLI_LOST = 76         /* the lease was lost */
 };
 
@@ -22,11 +25,78 @@ struct cli_command {
     const char *summary; /* one line for "dibs --help" */
 };
 
-/* Prints "dibs: ..." and a line end on standard error. */
+/* ------------------------------------------------------------------ messages */
+
+/*
+ * Print "dibs: ..." and a line end on standard error, as one write: cli_error always, cli_warn unless -q was given,
+ * cli_note with -v alone.
+ */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* As cli_error, followed by where to find help with COMMAND. Returns CLI_USAGE. */
 int cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ------------------------------------------------------------------- options */
+
+/*
+ * Options that all commands have. A command puts CLI_SHORT_OPTIONS behind its own short options, CLI_LONG_OPTIONS into
+ * its table for getopt_long, and gives what it does not know itself to cli_common_option:
+ *
+ *     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, CLI_LONG_OPTIONS, {NULL, 0, NULL, 0}};
+ *
+ *     while ((option = cli_next_option(argc, argv, "+:j" CLI_SHORT_OPTIONS, options)) != -1)
+ *         if (option == 'j')
+ *             ...
+ *         else if (!cli_common_option(option, argv, help, &common))
+ *             return common.status;
+ *
+ * The short options begin with "+:", so that they end at the first argument, or with ":".
+ */
+struct cli_common {
+    const char *url; /* of --url, or NULL; for cli_open */
+    int status;      /* with what to exit, where cli_common_option returned false */
+};
+
+enum {
+    CLI_OPTION_URL = 256,
+    CLI_OPTION_HELP,
+    CLI_OPTION_OWN
+}; /* a command's own long options: CLI_OPTION_OWN and up */
+
+#define CLI_SHORT_OPTIONS "qv"
+#define CLI_LONG_OPTIONS                                                                                               \
+    {"url", required_argument, NULL, CLI_OPTION_URL}, {"help", no_argument, NULL, CLI_OPTION_HELP},                    \
+        {"quiet", no_argument, NULL, 'q'},                                                                             \
+    {                                                                                                                  \
+        "verbose", no_argument, NULL, 'v'                                                                              \
+    }
+
+/* What the commands say of these options in their help. */
+#define CLI_COMMON_HELP                                                                                                \
+    "  --url URL...        the store; several URLs in one argument, between blanks, are a quorum.\n"                   \
+    "                      Else that of $DIBS_URL, else redis://127.0.0.1:6379\n"                                      \
+    "  -q, --quiet         no messages, except for wrong usage\n"                                                      \
+    "  -v, --verbose       says on standard error what happens\n"                                                      \
+    "  --help              this text\n"
+
+/* getopt_long, which prints nothing by itself. */
+int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);
+
+/*
+ * Does what an option means that all commands have. Returns false where the command is to end with common->status:
+ * after --help, for which the text is printed, and after an option that does not exist or lacks its argument.
+ */
+bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common);
+
+/*
+ * Reads a time in seconds, which may have decimals; more than 0 and less than a millisecond count as a millisecond.
+ * Returns whether the text is such a time, of at most most_ms.
+ */
+bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms);
+
+/* ----------------------------------------------------------------- the store */
 
 /*
  * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. config may be changed: urls and
