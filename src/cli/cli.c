@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
 
@@ -132,6 +133,20 @@ bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
         }
     *out_ms = ms == 0 && more ? 1 : ms;
     return any && *c == '\0' && ms <= most_ms;
+}
+
+#ifdef CLOCK_BOOTTIME
+#define CLOCK CLOCK_BOOTTIME
+#else
+#define CLOCK CLOCK_MONOTONIC
+#endif
+
+int64_t cli_now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* ----------------------------------------------------------------- the store */

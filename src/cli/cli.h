@@ -25,6 +25,9 @@ struct cli_command {
     const char *summary; /* one line for "dibs --help" */
 };
 
+int cli_run(int argc, char **argv);
+int cli_hold(int argc, char **argv);
+
 /* ------------------------------------------------------------------ messages */
 
 /*
@@ -95,6 +98,9 @@ bool cli_common_option(int option, char **argv, const char *help, struct cli_com
  * Returns whether the text is such a time, of at most most_ms.
  */
 bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms);
+
+/* A clock in milliseconds that runs through suspend, where the system has one; the same in all processes. */
+int64_t cli_now_ms(void);
 
 /* ----------------------------------------------------------------- the store */
 

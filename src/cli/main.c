@@ -7,6 +7,8 @@
 #include "cli/cli.h"
 
 static const struct cli_command commands[] = {
+    {"run", cli_run, "runs a program while it holds a lock"},
+    {"hold", cli_hold, "holds a lock until a signal arrives"},
     {NULL, NULL, NULL},
 };
 

@@ -1,0 +1,194 @@
+#include "cli/child_tree.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef __linux__
+
+#include <sys/prctl.h>
+
+void child_tree_adopt(void)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
+
+void child_tree_die_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != parent)
+        _exit(128 + SIGKILL); /* the parent had ended before */
+}
+
+void child_tree_call_me(const char *name)
+{
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+}
+
+struct process {
+    pid_t pid, parent, group;
+    uint64_t started;
+    bool ours;
+};
+
+struct processes {
+    struct process *all;
+    size_t count, room;
+};
+
+#define FIELDS "%*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu"
+
+/* The name of the program, which stands in parentheses, may have any characters. */
+static bool read_process(pid_t pid, struct process *out)
+{
+    char path[64], text[1024];
+    unsigned long long started;
+    const char *rest;
+    ssize_t size;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (size <= 0)
+        return false;
+    text[size] = '\0';
+    rest = strrchr(text, ')');
+    /* NOLINTNEXTLINE(cert-err34-c): the kernel wrote these numbers */
+    if (!rest || sscanf(rest + 1, FIELDS, &out->parent, &out->group, &started) != 3)
+        return false;
+    out->pid = pid;
+    out->started = started;
+    out->ours = false;
+    return true;
+}
+
+static bool add_process(struct processes *list, pid_t pid)
+{
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 256;
+        struct process *more = realloc(list->all, room * sizeof *more);
+
+        if (!more)
+            return false;
+        list->all = more;
+        list->room = room;
+    }
+    list->count += read_process(pid, &list->all[list->count]);
+    return true;
+}
+
+static void list_processes(struct processes *list)
+{
+    DIR *proc = opendir("/proc");
+
+    *list = (struct processes){NULL, 0, 0};
+    for (struct dirent *entry; proc && (entry = readdir(proc));)
+        if (isdigit((unsigned char)entry->d_name[0]) && !add_process(list, (pid_t)strtol(entry->d_name, NULL, 10)))
+            break;
+    if (proc)
+        closedir(proc);
+}
+
+static int by_pid(const void *left, const void *right)
+{
+    const struct process *a = left, *b = right;
+
+    return (a->pid > b->pid) - (a->pid < b->pid);
+}
+
+static bool is_ours(const struct processes *list, const struct process *process)
+{
+    struct process key = {.pid = process->parent};
+    const struct process *parent;
+
+    if (process->parent == getpid())
+        return true;
+    parent = bsearch(&key, list->all, list->count, sizeof key, by_pid);
+    return parent && parent->ours;
+}
+
+/* One round for each generation. */
+static void mark(struct processes *list)
+{
+    bool more = true;
+
+    if (list->count)
+        qsort(list->all, list->count, sizeof list->all[0], by_pid);
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < list->count; i++)
+            if (!list->all[i].ours && is_ours(list, &list->all[i]))
+                more = list->all[i].ours = true;
+    }
+}
+
+uint64_t child_tree_age(pid_t process)
+{
+    struct process found;
+
+    return read_process(process, &found) ? found.started : 0;
+}
+
+/* A group without any of ours may be another's by now, which got the same number. */
+size_t child_tree_signal(int signal, pid_t group, uint64_t since)
+{
+    struct processes list;
+    bool group_done = false;
+    size_t found = 0;
+
+    list_processes(&list);
+    mark(&list);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct process *process = &list.all[i];
+
+        if (!process->ours || process->started < since)
+            continue;
+        found++;
+        if (process->group != group)
+            kill(process->pid, signal);
+        else if (!group_done)
+            group_done = kill(-group, signal) == 0;
+    }
+    free(list.all);
+    return found;
+}
+
+#else
+
+void child_tree_adopt(void)
+{
+}
+
+void child_tree_die_with(pid_t parent)
+{
+    (void)parent;
+}
+
+void child_tree_call_me(const char *name)
+{
+    (void)name;
+}
+
+uint64_t child_tree_age(pid_t process)
+{
+    (void)process;
+    return 0;
+}
+
+size_t child_tree_signal(int signal, pid_t group, uint64_t since)
+{
+    (void)since;
+    return group > 0 && kill(-group, signal) == 0;
+}
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * "dibs run" and "dibs hold": what they were told, and how they come by the lock.
+ *
+ * "dibs run" is three processes. The front (run_front.c) is the one that was started: it stands for the whole towards
+ * the shell and the terminal, passes on signals, and watches the holder. The holder (run_holder.c), the front's child,
+ * has the lock, keeps its lease, and ends COMMAND in time where the lease can't be kept. COMMAND is the holder's child,
+ * in a process group of its own. The front and the holder tell each other what they do (run_wire.h). So
+ *   - a front that was stopped by Ctrl-Z does not keep the holder from renewing the lease;
+ *   - where the front is killed, or stopped in any other way, the holder ends COMMAND;
+ *   - where the holder is killed or stopped, the front does.
+ * "dibs hold" is one process.
+ */
+#ifndef DIBS_CLI_RUN_H
+#define DIBS_CLI_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cli/cli.h"
+
+/* What the options and arguments say. */
+struct run_plan {
+    const char *name;
+    char **command;      /* NULL: none ("dibs hold") */
+    const char *label;   /* for the token; NULL: the library's own */
+    const char *url;     /* or NULL, as for cli_open */
+    const char *on_lost; /* or NULL */
+    int64_t wait_ms;     /* as for dibs_lock_with */
+    int64_t wait_until;  /* where wait_ms is a time: when it ends, by cli_now_ms */
+    int64_t at_least_ms; /* 0: none */
+    int64_t lease_ms;    /* of --lease; that of the store is longer with a longer at_least_ms */
+    int64_t grace_ms;    /* between TERM and KILL */
+    int64_t margin_ms;   /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
+    int not_acquired;    /* exit status */
+    bool fair;
+};
+
+/* Returns false where the process is to end with *status. argv[0] is the command's name. */
+bool run_options(int argc, char **argv, const char *help, bool with_command, struct run_plan *plan, int *status);
+
+/* The lock, as the main thread has it. */
+struct run_lock {
+    dibs_runtime *rt; /* NULL if the lock was not acquired */
+    uint64_t fence;
+    char token[192];
+};
+
+/*
+ * Opens the store and waits for the lock. Signals (run_signals.h), and those that the front passes on through wire, end
+ * that at once; wire is -1 where there is no front. Returns CLI_OK, and the calling thread holds the lock; or an exit
+ * status, and nothing is left of it. May end the process with such a status.
+ */
+int run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock);
+
+/*
+ * Gives the lock up and closes the runtime. With keep_ms more than 0 the lock is left to end by itself, in that time.
+ * Returns false if the lease had been lost. The process is to end soon.
+ */
+bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms);
+
+/* How long the lease is sure to last; less than 0 once it is lost. */
+int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *lock);
+
+/* The holder's whole life; wire leads to the front. Returns the exit status. */
+struct run_terminal;
+int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire);
+
+/* The front's whole life. Returns the exit status. */
+int run_front(struct run_plan *plan);
+
+#endif

@@ -1,0 +1,284 @@
+/*
+ * How "dibs run" and "dibs hold" come by the lock. While the main thread opens the store and waits in dibs_lock_with, a
+ * second thread listens for what ends that.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/run.h"
+#include "cli/run_signals.h"
+#include "cli/run_wire.h"
+
+struct listener {
+    pthread_t thread;
+    int signals, wire; /* descriptors; read-only */
+    int quit[2];       /* a pipe, which the main thread closes at one end; read-only */
+    pthread_mutex_t mutex;
+    bool opening;     /* guarded by mutex: nothing stands in the store yet */
+    dibs_runtime *rt; /* guarded by mutex */
+    int signal;       /* guarded by mutex: what ended the wait; 0: nothing did */
+};
+
+static _Atomic bool store_is_down; /* atomic */
+
+/* --------------------------------------------------------------- the listener */
+
+/* dibs_open can't be ended from outside, but leaves nothing behind. */
+static void end_wait(struct listener *listener, int signal)
+{
+    pthread_mutex_lock(&listener->mutex);
+    if (listener->opening)
+        _exit(128 + signal);
+    if (!listener->signal)
+        listener->signal = signal;
+    dibs_shutdown(listener->rt);
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+static void hear_signals(struct listener *listener)
+{
+    for (int signal; (signal = run_signals_next()) != 0;)
+        if (run_signals_passed(signal))
+            end_wait(listener, signal);
+}
+
+/* Returns false once the front is gone. */
+static bool hear_front(struct listener *listener)
+{
+    struct run_message message;
+    int got;
+
+    while ((got = run_wire_receive(listener->wire, &message)) == 1)
+        if (message.word == RUN_SIGNAL && (run_signals_passed(message.number) || message.number == SIGTSTP))
+            end_wait(listener, message.number);
+    if (got < 0)
+        end_wait(listener, SIGKILL);
+    return got == 0;
+}
+
+static void *listen_for_the_end(void *argument)
+{
+    struct listener *listener = argument;
+    struct pollfd fds[] = {{.fd = listener->quit[0], .events = POLLIN},
+                           {.fd = listener->signals, .events = POLLIN},
+                           {.fd = listener->wire, .events = POLLIN}};
+
+    while (!fds[0].revents) {
+        if (poll(fds, sizeof fds / sizeof fds[0], -1) < 0)
+            continue;
+        if (fds[1].revents)
+            hear_signals(listener);
+        if (fds[2].revents && !hear_front(listener))
+            fds[2].fd = -1;
+    }
+    return NULL;
+}
+
+/* What comes from now on stays where it is, for the loop of the holder. */
+static void listener_end(struct listener *listener)
+{
+    close(listener->quit[1]);
+    pthread_join(listener->thread, NULL);
+    close(listener->quit[0]);
+}
+
+/* The signals wait in the new thread: they go to the main thread. */
+static bool listener_start(struct listener *listener, int wire)
+{
+    bool started;
+
+    *listener = (struct listener){.wire = wire, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    listener->signals = run_signals_fd();
+    if (pipe(listener->quit) != 0)
+        return false;
+    run_signals_block();
+    started = pthread_create(&listener->thread, NULL, listen_for_the_end, listener) == 0;
+    run_signals_unblock();
+    return started;
+}
+
+/* ------------------------------------------------------------------- the lock */
+
+static void on_event(const dibs_event *event, void *unused)
+{
+    (void)unused;
+    if (event->kind == DIBS_EVENT_STORE_DOWN || event->kind == DIBS_EVENT_STORE_UP)
+        atomic_store(&store_is_down, event->kind == DIBS_EVENT_STORE_DOWN);
+    if (event->kind == DIBS_EVENT_AT_RISK)
+        cli_warn("%s", event->detail);
+    else
+        cli_note("%s", event->detail);
+    if (event->kind == DIBS_EVENT_LOST)
+        run_signals_wake();
+}
+
+static uint32_t lease_of(const struct run_plan *plan)
+{
+    return (uint32_t)(plan->lease_ms > plan->at_least_ms ? plan->lease_ms : plan->at_least_ms);
+}
+
+static int open_store(const struct run_plan *plan, dibs_runtime **rt)
+{
+    dibs_config config = {.lease_ms = lease_of(plan), .on_event = on_event, .label = plan->label};
+
+    return cli_open(rt, &config, plan->url);
+}
+
+/* The same status means that somebody has the lock, and that nobody could be asked. */
+static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
+{
+    dibs_owner owner;
+
+    if (atomic_load(&store_is_down) && dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
+        cli_warn("%s", dibs_last_error());
+        return CLI_UNAVAILABLE;
+    }
+    cli_note("%s: not acquired in the time given", plan->name);
+    return plan->not_acquired;
+}
+
+static int refused(const struct run_plan *plan, const struct run_lock *lock, dibs_status status)
+{
+    switch (status) {
+    case DIBS_BUSY:
+        cli_note("%s: somebody else holds the lock", plan->name);
+        return plan->not_acquired;
+    case DIBS_TIMEOUT:
+        return timed_out(plan, lock);
+    case DIBS_INVALID:
+        cli_error("%s", dibs_last_error());
+        return CLI_USAGE;
+    default:
+        cli_warn("%s: %s", plan->name, dibs_last_error());
+        return CLI_UNAVAILABLE;
+    }
+}
+
+/* The lock is held: the owner that the store names is this process, unless the lease was lost meanwhile. */
+static int look_up(const struct run_plan *plan, struct run_lock *lock)
+{
+    dibs_owner owner;
+    dibs_hold hold;
+
+    if (dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
+        cli_warn("%s: %s", plan->name, dibs_last_error());
+        return CLI_UNAVAILABLE;
+    }
+    if (dibs_hold_of(lock->rt, plan->name, &hold) != DIBS_OK) {
+        cli_warn("%s: the lease was lost at once", plan->name);
+        return CLI_LOST;
+    }
+    lock->fence = hold.fence;
+    memcpy(lock->token, owner.token, sizeof lock->token);
+    return CLI_OK;
+}
+
+static int64_t wait_left_ms(const struct run_plan *plan)
+{
+    int64_t left;
+
+    if (plan->wait_ms <= 0)
+        return plan->wait_ms;
+    left = plan->wait_until - cli_now_ms();
+    return left > 0 ? left : 0;
+}
+
+static int take_lock(const struct run_plan *plan, struct run_lock *lock)
+{
+    const dibs_lock_options options = {.flags = plan->fair ? DIBS_FAIR : 0};
+    int64_t start = cli_now_ms();
+    dibs_status status = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
+
+    if (status != DIBS_OK)
+        return refused(plan, lock, status);
+    int result = look_up(plan, lock);
+    if (result == CLI_OK)
+        cli_note("%s: acquired after %.3f s, fence %llu", plan->name, (double)(cli_now_ms() - start) / 1000,
+                 (unsigned long long)lock->fence);
+    return result;
+}
+
+static int acquire(const struct run_plan *plan, struct listener *listener, struct run_lock *lock)
+{
+    int result = open_store(plan, &lock->rt);
+
+    pthread_mutex_lock(&listener->mutex);
+    listener->opening = false;
+    listener->rt = lock->rt;
+    pthread_mutex_unlock(&listener->mutex);
+    if (result == CLI_OK)
+        result = take_lock(plan, lock);
+    listener_end(listener);
+    return listener->signal ? 128 + listener->signal : result;
+}
+
+int run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock)
+{
+    struct listener listener;
+    int result;
+
+    memset(lock, 0, sizeof *lock);
+    if (!listener_start(&listener, wire)) {
+        cli_error("no descriptor or thread to be had");
+        return CLI_SYSTEM;
+    }
+    result = acquire(plan, &listener, lock);
+    if (result != CLI_OK) {
+        dibs_close(lock->rt);
+        lock->rt = NULL;
+    }
+    return result;
+}
+
+/* -------------------------------------------------------------------- its end */
+
+int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *lock)
+{
+    dibs_hold hold;
+
+    return dibs_hold_of(lock->rt, plan->name, &hold) == DIBS_OK ? hold.remaining_ms : -1;
+}
+
+/*
+ * The lease was at least as long as --at-least from the start, and no renewal made it shorter. So where the store does
+ * not answer now, the lock is kept long enough all the same.
+ */
+static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
+{
+    dibs_status status = dibs_extend(lock->rt, plan->name, keep_ms < 20 ? 20 : (uint32_t)keep_ms);
+
+    if (status == DIBS_OK)
+        cli_note("%s stays locked for another %.3f s, by --at-least", plan->name, (double)keep_ms / 1000);
+    else if (status != DIBS_LOST)
+        cli_warn("%s stays locked for up to %.3f s: %s", plan->name, (double)lease_of(plan) / 1000, dibs_last_error());
+    return status != DIBS_LOST;
+}
+
+static bool release(const struct run_plan *plan, struct run_lock *lock)
+{
+    dibs_status status = dibs_unlock(lock->rt, plan->name);
+
+    if (status == DIBS_OK)
+        cli_note("%s: released", plan->name);
+    else if (status != DIBS_LOST)
+        cli_warn("%s could not be released, and stays locked for up to %.3f s: %s", plan->name,
+                 (double)lease_of(plan) / 1000, dibs_last_error());
+    return status != DIBS_LOST;
+}
+
+bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
+{
+    bool kept;
+
+    if (keep_ms > 0 && run_remaining_ms(plan, lock) >= 0)
+        return leave(plan, lock, keep_ms); /* the runtime is not closed: that would release the lock */
+    kept = release(plan, lock);
+    dibs_close(lock->rt);
+    lock->rt = NULL;
+    return kept;
+}

@@ -1,0 +1,341 @@
+/*
+ * The front of "dibs run": the process that was started. It starts the holder, passes on signals, is stopped and
+ * continued together with COMMAND, and ends COMMAND where the holder does not do so in time.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/child.h"
+#include "cli/child_tree.h"
+#include "cli/run.h"
+#include "cli/run_signals.h"
+#include "cli/run_terminal.h"
+#include "cli/run_wire.h"
+
+#define ROUND_MS 10 /* between two rounds of KILL */
+
+struct front {
+    struct run_plan *plan;
+    struct run_terminal terminal;
+    int wire;
+    pid_t holder;
+    uint64_t holder_age;
+
+    pid_t group;     /* COMMAND's; 0: COMMAND has not been started */
+    bool held_back;  /* Ctrl-Z ended the wait for the lock */
+    int wait_status; /* COMMAND's; meaningful if ended */
+    bool ended;
+
+    int64_t limit_ms; /* when no process of COMMAND may live any more, as the holder said last; 0: not known */
+    int64_t beat_ms;  /* when the front sent its last beat */
+    bool answered;    /* the holder answered that beat */
+    bool term_sent;   /* by the front itself */
+    bool taken_over;  /* the front kills */
+    bool lost;        /* the lease */
+};
+
+/* -------------------------------------------------------------- being stopped */
+
+static void beat(struct front *front, int64_t now)
+{
+    front->beat_ms = now;
+    front->answered = false;
+    run_wire_send(front->wire, RUN_BEAT, 0, 0, NULL);
+}
+
+/*
+ * The front is stopped in the way that COMMAND was, so that the shell sees a stopped job, and returns when the job goes
+ * on. Where COMMAND's group has the terminal, Ctrl-Z reached nobody else of the job. A process that can't be stopped,
+ * as in a session without a shell, goes on at once.
+ */
+static void pause_with(struct front *front, int signal)
+{
+    bool had_terminal = run_terminal_has(&front->terminal, front->group);
+
+    if (had_terminal)
+        run_terminal_give(&front->terminal, front->terminal.front);
+    if (front->wire >= 0)
+        run_wire_send(front->wire, RUN_PAUSED, 0, 0, NULL);
+    run_signals_raise(signal, had_terminal && signal == SIGTSTP);
+
+    if (front->group && run_terminal_in_front(&front->terminal) &&
+        (had_terminal || signal == SIGTTIN || signal == SIGTTOU))
+        run_terminal_give(&front->terminal, front->group);
+    if (front->wire >= 0) {
+        beat(front, cli_now_ms()); /* what the holder said before may not be true any more */
+        run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
+    }
+}
+
+static void on_stopped(struct front *front, int signal)
+{
+    if (front->terminal.fd < 0)
+        return;
+    if ((signal != SIGTTIN && signal != SIGTTOU) || !run_terminal_in_front(&front->terminal)) {
+        pause_with(front, signal);
+        return;
+    }
+    run_terminal_give(&front->terminal, front->group); /* COMMAND wants the terminal, which the job has */
+    run_wire_send(front->wire, RUN_SIGNAL, SIGCONT, 0, NULL);
+}
+
+/* -------------------------------------------------------------------- hearing */
+
+static void on_started(struct front *front, const struct run_message *message)
+{
+    char fence[24];
+
+    front->group = message->number;
+    snprintf(fence, sizeof fence, "%lld", (long long)message->value);
+    setenv("DIBS_NAME", front->plan->name, 1);
+    setenv("DIBS_FENCE", fence, 1);
+    setenv("DIBS_TOKEN", message->text, 1);
+    child_let_go_of_files(front->plan->on_lost != NULL);
+    beat(front, cli_now_ms());
+}
+
+static void on_message(struct front *front, const struct run_message *message)
+{
+    switch (message->word) {
+    case RUN_STARTED:
+        on_started(front, message);
+        break;
+    case RUN_LIMIT:
+        front->limit_ms = message->value;
+        front->answered = true;
+        break;
+    case RUN_STOPPED:
+        on_stopped(front, message->number);
+        break;
+    case RUN_ENDED:
+        front->ended = true;
+        front->wait_status = message->number;
+        break;
+    case RUN_LOST:
+        front->lost = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_signal(struct front *front, int signal)
+{
+    if (signal == SIGCHLD)
+        return;
+    if (signal == SIGCONT && front->group)
+        beat(front, cli_now_ms()); /* the front may have been stopped for long */
+    if (signal == SIGTSTP && !front->group)
+        front->held_back = true;
+    if (signal != SIGWINCH || front->group)
+        run_wire_send(front->wire, RUN_SIGNAL, signal, 0, NULL);
+}
+
+static void hear(struct front *front)
+{
+    struct run_message message;
+    int got;
+
+    for (int signal; (signal = run_signals_next()) != 0;)
+        on_signal(front, signal);
+    while ((got = run_wire_receive(front->wire, &message)) == 1)
+        on_message(front, &message);
+}
+
+/* ---------------------------------------------------------- watching the holder */
+
+/*
+ * The holder ends COMMAND by itself. It has been stopped, or can't run, if it does not answer when the time for that
+ * has come; half of the margin is left then.
+ */
+static void watch(struct front *front, int64_t now)
+{
+    const struct run_plan *plan = front->plan;
+    int64_t patience = plan->margin_ms / 4, left = front->limit_ms - now;
+    bool silent = !front->answered && now - front->beat_ms >= patience;
+
+    if (!front->limit_ms)
+        return;
+    if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - patience) {
+        front->term_sent = true;
+        kill(-front->group, SIGTERM);
+        kill(-front->group, SIGCONT);
+    }
+    if (silent && left <= 2 * patience && !front->taken_over) {
+        front->taken_over = true;
+        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", plan->name);
+    }
+    if (front->taken_over)
+        child_tree_signal(SIGKILL, front->group, front->holder_age);
+}
+
+static void keep_beating(struct front *front, int64_t now)
+{
+    const struct run_plan *plan = front->plan;
+    bool close = front->limit_ms && front->limit_ms - now <= plan->grace_ms + plan->margin_ms;
+    int64_t every = close ? plan->margin_ms / 4 : plan->lease_ms / 8;
+
+    if (every > 5000)
+        every = 5000;
+    if (front->group && front->answered && now - front->beat_ms >= every)
+        beat(front, now);
+}
+
+static int timeout(const struct front *front)
+{
+    int64_t wait = front->plan->lease_ms / 8;
+
+    if (!front->group)
+        return -1;
+    if (front->taken_over)
+        return ROUND_MS;
+    if (wait > 5000)
+        wait = 5000;
+    if (!front->answered || (front->limit_ms && front->limit_ms - cli_now_ms() <= front->plan->lease_ms / 2))
+        wait = front->plan->margin_ms / 4;
+    return (int)(wait > 1 ? wait : 1);
+}
+
+/* Returns the holder's status as waitpid(2) has it, when the holder has ended. */
+static int supervise(struct front *front)
+{
+    int status;
+
+    for (;;) {
+        struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN}, {.fd = front->wire, .events = POLLIN}};
+
+        (void)poll(fds, 2, timeout(front));
+        hear(front);
+        if (waitpid(front->holder, &status, WNOHANG) == front->holder)
+            break;
+        if (fds[1].revents & POLLHUP)
+            (void)poll(fds, 1, 1); /* it is about to end */
+        keep_beating(front, cli_now_ms());
+        watch(front, cli_now_ms());
+    }
+    hear(front);
+    return status;
+}
+
+/* --------------------------------------------------------- the holder's process */
+
+static _Noreturn void be_holder(const struct front *front, int wire)
+{
+    int status = CLI_SYSTEM;
+
+    if (run_signals_open(RUN_HOLDER) >= 0)
+        status = run_holder(front->plan, &front->terminal, wire);
+    fflush(NULL);
+    _exit(status);
+}
+
+static bool start_holder(struct front *front)
+{
+    int wire[2];
+
+    if (!run_wire_open(wire))
+        return false;
+    run_signals_block();
+    front->holder = fork();
+    if (front->holder == 0) {
+        close(wire[0]);
+        be_holder(front, wire[1]);
+    }
+    run_signals_unblock();
+    close(wire[1]);
+    front->wire = wire[0];
+    front->holder_age = front->holder > 0 ? child_tree_age(front->holder) : 0;
+    return front->holder > 0;
+}
+
+/* The holder was killed, and COMMAND with it. Its descendants are the front's now. */
+static int clean_up(struct front *front)
+{
+    if (!front->taken_over)
+        cli_warn("%s: the process that has the lock was killed; the lease ends by itself", front->plan->name);
+    for (int round = 0; round < 1000 && child_tree_signal(SIGKILL, front->group, front->holder_age) > 0; round++) {
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+        poll(NULL, 0, ROUND_MS);
+    }
+    front->lost = front->group != 0;
+    return front->lost ? CLI_LOST : CLI_SYSTEM;
+}
+
+/* Returns the exit status, or -1 where the wait is to begin anew. */
+static int run_once(struct front *front)
+{
+    int status;
+
+    if (!start_holder(front)) {
+        cli_error("no process or descriptor to be had: %s", strerror(errno));
+        return CLI_SYSTEM;
+    }
+    status = supervise(front);
+    close(front->wire);
+    front->wire = -1;
+    run_terminal_take_back(&front->terminal, front->group);
+    if (!WIFEXITED(status))
+        return clean_up(front);
+    return front->held_back && !front->group && WEXITSTATUS(status) == 128 + SIGTSTP ? -1 : WEXITSTATUS(status);
+}
+
+/* ------------------------------------------------------------------- the whole */
+
+static void run_on_lost(const struct front *front)
+{
+    char shell[] = "/bin/sh", dash_c[] = "-c", *command[] = {shell, dash_c, (char *)front->plan->on_lost, NULL};
+    pid_t child = child_start(command, NULL);
+
+    if (child < 0)
+        cli_error("%s: %s", shell, strerror(errno));
+    else
+        cli_note("--on-lost started, process %d", (int)child);
+    while (child > 0 && waitpid(child, NULL, WNOHANG) == 0) {
+        struct pollfd fd = {.fd = run_signals_fd(), .events = POLLIN};
+
+        (void)poll(&fd, 1, 1000);
+        for (int signal; (signal = run_signals_next()) != 0;)
+            if (run_signals_passed(signal))
+                kill(-child, signal);
+    }
+}
+
+/* A shell that waits for dibs, and got the same Ctrl-C, ends its loop only where the signal ended dibs, too. */
+static void die_as_command_did(const struct front *front)
+{
+    if (front->ended && WIFSIGNALED(front->wait_status) && WTERMSIG(front->wait_status) == SIGINT &&
+        run_terminal_in_front(&front->terminal)) {
+        fflush(NULL);
+        run_signals_raise(SIGINT, false);
+    }
+}
+
+int run_front(struct run_plan *plan)
+{
+    struct front front = {.plan = plan, .wire = -1};
+    int status;
+
+    if (run_signals_open(RUN_FRONT) < 0) {
+        cli_error("no descriptor to be had: %s", strerror(errno));
+        return CLI_SYSTEM;
+    }
+    run_terminal_open(&front.terminal);
+    child_tree_adopt();
+    while ((status = run_once(&front)) < 0) {
+        front.held_back = false;
+        pause_with(&front, SIGTSTP);
+    }
+    if (front.lost && plan->on_lost)
+        run_on_lost(&front);
+    if (status == 128 + SIGINT)
+        die_as_command_did(&front);
+    return status;
+}

@@ -1,0 +1,386 @@
+/*
+ * The holder of "dibs run": has the lock, and is COMMAND's parent. One loop over poll(2) hears the front, the signals
+ * and the end of processes, and looks at the lease.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/child.h"
+#include "cli/child_tree.h"
+#include "cli/run.h"
+#include "cli/run_signals.h"
+#include "cli/run_terminal.h"
+#include "cli/run_wire.h"
+
+#define PATIENCE_MS 1000 /* how long what COMMAND leaves behind may take to end by itself */
+#define ROUND_MS 10      /* between two rounds of KILL */
+#define GIVE_UP_MS 10000 /* how long KILL is repeated once the lease is lost */
+#define LOOK_MS 5        /* between two looks at who has the lock now */
+
+struct holder {
+    const struct run_plan *plan;
+    const struct run_terminal *terminal;
+    struct run_lock lock;
+    int64_t start_ms; /* when the lock was there */
+
+    int wire;          /* -1: the front is gone */
+    bool front_paused; /* on purpose */
+    int64_t front_ms;  /* when the front was heard last */
+
+    pid_t child;     /* and its group */
+    bool ended;      /* COMMAND */
+    bool signalled;  /* a signal was passed on */
+    bool empty;      /* no process of COMMAND is left */
+    int wait_status; /* once ended */
+
+    enum { RUNS, LINGERS, TERM_SENT, KILL_SENT } phase;
+    int64_t phase_until_ms; /* of LINGERS and TERM_SENT */
+    int64_t killed_ms;      /* when KILL_SENT began */
+    bool given_up;          /* the lease is lost, or is sure to be lost, or the front can't do its part */
+    bool lost;              /* the lease is lost */
+    int64_t sure_until_ms;  /* until when the lease was sure to last, when it was last looked at */
+    bool shortened;         /* the lease, after --at-least */
+
+    pthread_t looker;
+    bool looking;
+    _Atomic bool taken; /* atomic: somebody else has the lock, or nobody can say */
+    _Atomic bool look_no_more;
+};
+
+/* --------------------------------------------------------------- after a loss */
+
+/*
+ * While a lock that was taken away is free, COMMAND may use its grace time. The store grants the lock to the next
+ * waiter when that one asks again, which it does now and then.
+ */
+static void *look(void *argument)
+{
+    struct holder *holder = argument;
+    dibs_owner owner;
+
+    while (!atomic_load(&holder->look_no_more)) {
+        if (dibs_query(holder->lock.rt, holder->plan->name, &owner) != DIBS_OK || owner.held) {
+            atomic_store(&holder->taken, true);
+            run_signals_wake();
+            break;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+    }
+    return NULL;
+}
+
+static void start_to_look(struct holder *holder)
+{
+    run_signals_block();
+    holder->looking = pthread_create(&holder->looker, NULL, look, holder) == 0;
+    run_signals_unblock();
+    if (!holder->looking)
+        atomic_store(&holder->taken, true);
+}
+
+static void stop_to_look(struct holder *holder)
+{
+    atomic_store(&holder->look_no_more, true);
+    if (holder->looking)
+        pthread_join(holder->looker, NULL);
+    holder->looking = false;
+}
+
+/* ------------------------------------------------------------- ending COMMAND */
+
+static void signal_all(const struct holder *holder, int signal)
+{
+    child_tree_signal(signal, holder->child, 0);
+}
+
+/* What is stopped can't end by itself. */
+static void send_term(struct holder *holder, int64_t until_ms)
+{
+    holder->phase = TERM_SENT;
+    holder->phase_until_ms = until_ms;
+    signal_all(holder, SIGTERM);
+    signal_all(holder, SIGCONT);
+}
+
+static void send_kill(struct holder *holder)
+{
+    if (holder->phase != KILL_SENT)
+        holder->killed_ms = cli_now_ms();
+    holder->phase = KILL_SENT;
+    signal_all(holder, SIGKILL);
+}
+
+static void give_up(struct holder *holder, int64_t kill_ms, const char *why)
+{
+    if (holder->given_up)
+        return;
+    holder->given_up = true;
+    cli_warn("%s: %s", holder->plan->name, why);
+    if (holder->phase < TERM_SENT)
+        send_term(holder, kill_ms);
+    else if (holder->phase == TERM_SENT && holder->phase_until_ms > kill_ms)
+        holder->phase_until_ms = kill_ms;
+}
+
+static void on_lost(struct holder *holder, int64_t now)
+{
+    if (holder->lost)
+        return;
+    holder->lost = true;
+    give_up(holder, now + holder->plan->grace_ms, "the lease was lost");
+    if (now < holder->sure_until_ms)
+        start_to_look(holder);
+    else
+        atomic_store(&holder->taken, true); /* the holder was stopped: the lease is over */
+}
+
+/* The front is to beat more often than this; where its process was stopped, signals and the terminal reach nobody. */
+static bool front_is_silent(const struct holder *holder, int64_t now)
+{
+    const struct run_plan *plan = holder->plan;
+
+    return holder->wire >= 0 && !holder->front_paused &&
+           now - holder->front_ms >= plan->lease_ms - plan->grace_ms - plan->margin_ms;
+}
+
+static void check_lease(struct holder *holder, int64_t now)
+{
+    const struct run_plan *plan = holder->plan;
+    int64_t remaining = run_remaining_ms(plan, &holder->lock);
+
+    if (remaining >= 0)
+        holder->sure_until_ms = now + remaining;
+    if (remaining < 0)
+        on_lost(holder, now);
+    else if (remaining <= plan->grace_ms + plan->margin_ms)
+        give_up(holder, now + remaining - plan->margin_ms, "the lease can't be renewed, and is about to end");
+    else if (front_is_silent(holder, now))
+        give_up(holder, now + plan->grace_ms, "dibs was stopped for too long");
+}
+
+/* When no process of COMMAND may live any more. */
+static int64_t limit(const struct holder *holder, int64_t now)
+{
+    const struct run_plan *plan = holder->plan;
+    int64_t remaining = run_remaining_ms(plan, &holder->lock);
+
+    return remaining >= 0 ? now + remaining : now + plan->grace_ms + 2 * plan->margin_ms;
+}
+
+/* What must happen now that COMMAND has ended, or is to end. */
+static void advance(struct holder *holder, int64_t now)
+{
+    const struct run_plan *plan = holder->plan;
+
+    if (holder->ended && holder->phase == RUNS) {
+        holder->phase = LINGERS;
+        holder->phase_until_ms = now + (PATIENCE_MS < plan->grace_ms ? PATIENCE_MS : plan->grace_ms);
+    }
+    if (holder->phase == LINGERS && (holder->signalled || now >= holder->phase_until_ms))
+        send_term(holder, now + plan->grace_ms);
+    if (holder->phase == KILL_SENT || (holder->phase == TERM_SENT && now >= holder->phase_until_ms) ||
+        atomic_load(&holder->taken))
+        send_kill(holder);
+}
+
+/* -------------------------------------------------------------------- hearing */
+
+static void pass_on(struct holder *holder, int signal)
+{
+    if (signal != SIGCONT && signal != SIGWINCH && signal != SIGTSTP)
+        holder->signalled = true;
+    if (holder->ended)
+        signal_all(holder, signal);
+    else
+        kill(-holder->child, signal);
+}
+
+static void hear_front(struct holder *holder, const struct run_message *message, int64_t now)
+{
+    holder->front_ms = now;
+    holder->front_paused = message->word == RUN_PAUSED;
+    if (message->word == RUN_SIGNAL)
+        pass_on(holder, message->number);
+    if (message->word == RUN_BEAT)
+        run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, now), NULL);
+}
+
+static void hear(struct holder *holder, int64_t now)
+{
+    struct run_message message;
+    int got = 0;
+
+    while (holder->wire >= 0 && (got = run_wire_receive(holder->wire, &message)) == 1)
+        hear_front(holder, &message, now);
+    if (got < 0) {
+        holder->wire = -1;
+        holder->given_up = true;
+        send_kill(holder); /* dibs itself was killed */
+    }
+    for (int signal; (signal = run_signals_next()) != 0;)
+        if (run_signals_passed(signal))
+            pass_on(holder, signal);
+}
+
+static void on_child(struct holder *holder, int status)
+{
+    if (WIFSTOPPED(status))
+        run_wire_send(holder->wire, RUN_STOPPED, WSTOPSIG(status), 0, NULL);
+    else if (WIFCONTINUED(status) && holder->front_paused && holder->wire >= 0)
+        kill(getppid(), SIGCONT); /* somebody else has COMMAND go on */
+    else if (WIFEXITED(status) || WIFSIGNALED(status)) {
+        holder->ended = true;
+        holder->wait_status = status;
+        child_tell_end(holder->plan->command[0], status);
+        run_wire_send(holder->wire, RUN_ENDED, status, 0, NULL);
+    }
+}
+
+static void reap(struct holder *holder)
+{
+    int status;
+    pid_t process;
+
+    while ((process = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
+        if (process == holder->child && !holder->ended)
+            on_child(holder, status);
+    holder->empty = process < 0 && errno == ECHILD;
+}
+
+/* ------------------------------------------------------------------- the loop */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int timeout(const struct holder *holder, int64_t now)
+{
+    const struct run_plan *plan = holder->plan;
+    int64_t remaining = run_remaining_ms(plan, &holder->lock), wait = 60000;
+
+    if (!holder->given_up) {
+        wait = least(wait, remaining - plan->grace_ms - plan->margin_ms);
+        wait = least(wait, holder->front_paused ? wait : plan->lease_ms / 8);
+    }
+    if (holder->phase == LINGERS || holder->phase == TERM_SENT)
+        wait = least(wait, holder->phase_until_ms - now);
+    if (holder->phase == KILL_SENT)
+        wait = ROUND_MS;
+    return wait < 1 ? 1 : (int)wait;
+}
+
+static bool is_over(struct holder *holder, int64_t now)
+{
+    if (holder->empty)
+        return true;
+    if (holder->phase != KILL_SENT || !holder->given_up || now - holder->killed_ms < GIVE_UP_MS)
+        return false;
+    cli_error("%s: a process of %s can't be killed", holder->plan->name, holder->plan->command[0]);
+    return true;
+}
+
+/* With --at-least the lease is long at first. Once that time is over it need not be: a crash is to be noticed. */
+static void shorten(struct holder *holder, int64_t now)
+{
+    const struct run_plan *plan = holder->plan;
+
+    if (holder->shortened || plan->at_least_ms <= plan->lease_ms || now - holder->start_ms < plan->at_least_ms)
+        return;
+    holder->shortened = true;
+    if (!holder->given_up && run_remaining_ms(plan, &holder->lock) > plan->grace_ms + plan->margin_ms + 2000)
+        (void)dibs_extend(holder->lock.rt, plan->name, (uint32_t)plan->lease_ms);
+}
+
+static void supervise(struct holder *holder)
+{
+    for (;;) {
+        int64_t now = cli_now_ms();
+
+        hear(holder, now);
+        reap(holder);
+        if (is_over(holder, now))
+            break;
+        check_lease(holder, now);
+        advance(holder, now);
+        shorten(holder, now);
+
+        struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN}, {.fd = holder->wire, .events = POLLIN}};
+        (void)poll(fds, 2, timeout(holder, cli_now_ms()));
+    }
+    stop_to_look(holder);
+}
+
+/* ------------------------------------------------------------ start and end */
+
+static void set_environment(const struct holder *holder)
+{
+    char fence[24];
+
+    snprintf(fence, sizeof fence, "%llu", (unsigned long long)holder->lock.fence);
+    setenv("DIBS_NAME", holder->plan->name, 1);
+    setenv("DIBS_FENCE", fence, 1);
+    setenv("DIBS_TOKEN", holder->lock.token, 1);
+}
+
+static bool start_command(struct holder *holder, int *status)
+{
+    char *const *command = holder->plan->command;
+    bool lend = run_terminal_lends_at_once(holder->terminal);
+
+    set_environment(holder);
+    holder->child = child_start(command, lend ? holder->terminal : NULL);
+    if (holder->child > 0) {
+        cli_note("%s started, process %d", command[0], (int)holder->child);
+        child_let_go_of_files(false);
+        run_wire_send(holder->wire, RUN_STARTED, holder->child, (int64_t)holder->lock.fence, holder->lock.token);
+        return true;
+    }
+    *status = child_refused_status(errno);
+    cli_error("%s: %s", command[0], strerror(errno));
+    return false;
+}
+
+/* COMMAND's processes are gone. */
+static int finish(struct holder *holder)
+{
+    const struct run_plan *plan = holder->plan;
+    int64_t keep_ms = plan->at_least_ms - (cli_now_ms() - holder->start_ms);
+    bool kept = run_release(plan, &holder->lock, plan->at_least_ms ? keep_ms : 0);
+
+    if (kept && !holder->given_up)
+        return child_exit_status(holder->wait_status);
+    if (!holder->given_up)
+        cli_warn("%s: the lease was lost", plan->name);
+    run_wire_send(holder->wire, RUN_LOST, 0, 0, NULL);
+    return CLI_LOST;
+}
+
+int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire)
+{
+    struct holder holder = {.plan = plan, .terminal = terminal, .wire = wire};
+    int status;
+
+    setpgid(0, 0);
+    child_tree_call_me("dibs-holder");
+    child_tree_adopt();
+    status = run_acquire(plan, wire, &holder.lock);
+    if (status != CLI_OK)
+        return status;
+    holder.start_ms = holder.front_ms = cli_now_ms();
+    if (!start_command(&holder, &status)) {
+        run_release(plan, &holder.lock, 0);
+        return status;
+    }
+    supervise(&holder);
+    return finish(&holder);
+}

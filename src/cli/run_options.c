@@ -1,0 +1,249 @@
+/*
+ * The options of "dibs run" and "dibs hold".
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run.h"
+
+#define DAY_MS INT64_C(86400000)
+#define WAIT_MOST_MS (INT64_C(100) * 365 * DAY_MS)
+#define LEASE_LEAST_MS 100
+#define LEASE_MS 30000
+#define GRACE_MS 5000
+#define MARGIN_LEAST_MS 20
+#define MARGIN_MOST_MS 500
+#define LABEL_MOST 48
+
+enum { OPTION_FAIR = CLI_OPTION_OWN, OPTION_GRACE, OPTION_AT_LEAST, OPTION_ON_LOST };
+
+static const struct option run_table[] = {{"nonblock", no_argument, NULL, 'n'},
+                                          {"wait", required_argument, NULL, 'w'},
+                                          {"timeout", required_argument, NULL, 'w'},
+                                          {"lease", required_argument, NULL, 't'},
+                                          {"conflict-exit-code", required_argument, NULL, 'E'},
+                                          {"command", required_argument, NULL, 'c'},
+                                          {"fair", no_argument, NULL, OPTION_FAIR},
+                                          {"grace", required_argument, NULL, OPTION_GRACE},
+                                          {"at-least", required_argument, NULL, OPTION_AT_LEAST},
+                                          {"on-lost", required_argument, NULL, OPTION_ON_LOST},
+                                          CLI_LONG_OPTIONS,
+                                          {NULL, 0, NULL, 0}};
+
+static const struct option hold_table[] = {{"nonblock", no_argument, NULL, 'n'},
+                                           {"wait", required_argument, NULL, 'w'},
+                                           {"timeout", required_argument, NULL, 'w'},
+                                           {"lease", required_argument, NULL, 't'},
+                                           {"conflict-exit-code", required_argument, NULL, 'E'},
+                                           {"fair", no_argument, NULL, OPTION_FAIR},
+                                           {"grace", required_argument, NULL, OPTION_GRACE},
+                                           CLI_LONG_OPTIONS,
+                                           {NULL, 0, NULL, 0}};
+
+/* While the options are read. */
+struct reading {
+    char **argv;
+    struct run_plan *plan;
+    const char *shell_command;
+    bool once; /* -n */
+};
+
+/* ------------------------------------------------------------------- one option */
+
+static bool seconds(const struct reading *reading, const char *option, int64_t least_ms, int64_t most_ms, int64_t *out)
+{
+    if (cli_seconds(optarg, most_ms, out) && *out >= least_ms)
+        return true;
+    cli_usage_error(reading->argv[0], "%s: \"%s\" is not a time in seconds from %.10g to %.10g", option, optarg,
+                    (double)least_ms / 1000, (double)most_ms / 1000);
+    return false;
+}
+
+static bool exit_status(const struct reading *reading)
+{
+    char *end;
+    long status = strtol(optarg, &end, 10);
+
+    reading->plan->not_acquired = (int)status;
+    if (*optarg >= '0' && *optarg <= '9' && *end == '\0' && status <= 255)
+        return true;
+    cli_usage_error(reading->argv[0], "-E: \"%s\" is not an exit status from 0 to 255", optarg);
+    return false;
+}
+
+static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
+{
+    struct run_plan *plan = reading->plan;
+
+    common->status = CLI_USAGE;
+    switch (option) {
+    case 'n':
+        return (reading->once = true);
+    case 'w':
+        return seconds(reading, "-w", 0, WAIT_MOST_MS, &plan->wait_ms);
+    case 't':
+        return seconds(reading, "-t", LEASE_LEAST_MS, DAY_MS, &plan->lease_ms);
+    case 'E':
+        return exit_status(reading);
+    case 'c':
+        return (reading->shell_command = optarg) != NULL;
+    case OPTION_FAIR:
+        return (plan->fair = true);
+    case OPTION_GRACE:
+        return seconds(reading, "--grace", 0, DAY_MS / 2, &plan->grace_ms);
+    case OPTION_AT_LEAST:
+        return seconds(reading, "--at-least", 0, DAY_MS, &plan->at_least_ms);
+    case OPTION_ON_LOST:
+        return (plan->on_lost = optarg) != NULL;
+    default:
+        return cli_common_option(option, reading->argv, help, common);
+    }
+}
+
+/* -------------------------------------------------------- what they mean together */
+
+static int64_t margin_of(int64_t lease_ms)
+{
+    int64_t margin = lease_ms / 20;
+
+    return margin < MARGIN_LEAST_MS ? MARGIN_LEAST_MS : margin > MARGIN_MOST_MS ? MARGIN_MOST_MS : margin;
+}
+
+/*
+ * A lease is renewed when a third of it has passed. Once there is only as much left of it as the grace time and the
+ * margin, COMMAND is ended: half of the lease at most, so that renewals have a while to come through.
+ */
+static bool settle_times(const struct reading *reading)
+{
+    struct run_plan *plan = reading->plan;
+
+    if (plan->lease_ms < 0)
+        plan->lease_ms =
+            plan->grace_ms * 2 + 2 * MARGIN_MOST_MS > LEASE_MS ? plan->grace_ms * 2 + 2 * MARGIN_MOST_MS : LEASE_MS;
+    if (plan->grace_ms < 0)
+        plan->grace_ms = plan->lease_ms / 4 < GRACE_MS ? plan->lease_ms / 4 : GRACE_MS;
+    plan->margin_ms = margin_of(plan->lease_ms);
+    if (plan->lease_ms > DAY_MS || plan->grace_ms + plan->margin_ms > plan->lease_ms / 2) {
+        cli_usage_error(reading->argv[0], "--grace %g does not fit into a lease (-t) of %g s: at most %g",
+                        (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000,
+                        (double)(plan->lease_ms / 2 - plan->margin_ms) / 1000);
+        return false;
+    }
+    return true;
+}
+
+static bool settle_wait(const struct reading *reading)
+{
+    struct run_plan *plan = reading->plan;
+
+    if (reading->once && plan->wait_ms > 0) {
+        cli_usage_error(reading->argv[0], "-n and -w exclude each other");
+        return false;
+    }
+    if (reading->once)
+        plan->wait_ms = 0;
+    plan->wait_until = plan->wait_ms > 0 ? cli_now_ms() + plan->wait_ms : 0;
+    return true;
+}
+
+static bool settle_name(const struct reading *reading, const char *name)
+{
+    size_t size = name ? strlen(name) : 0;
+
+    reading->plan->name = name;
+    if (size >= 1 && size <= DIBS_NAME_MAX)
+        return true;
+    if (!name)
+        cli_usage_error(reading->argv[0], "no NAME is given");
+    else
+        cli_usage_error(reading->argv[0], "NAME has %zu bytes; from 1 to %d", size, DIBS_NAME_MAX);
+    return false;
+}
+
+/* ------------------------------------------------------------------- COMMAND */
+
+static char **shell(const char *text)
+{
+    static char dash_c[] = "-c", standard[] = "/bin/sh";
+    static char *words[4];
+    char *own = getenv("SHELL");
+
+    words[0] = own && *own ? own : standard;
+    words[1] = dash_c;
+    words[2] = (char *)text;
+    return words;
+}
+
+/* What others see of COMMAND as the owner: the last part of its name, without what does not print. */
+static const char *label_of(const char *program)
+{
+    static char label[LABEL_MOST + 1];
+    const char *slash = strrchr(program, '/');
+
+    snprintf(label, sizeof label, "%s", slash && slash[1] ? slash + 1 : program);
+    for (char *c = label; *c; c++)
+        if (*c <= ' ' || *c > '~' || *c == ':')
+            *c = '?';
+    return *label ? label : NULL;
+}
+
+/* words: what stands behind NAME. */
+static bool settle_command(struct reading *reading, char **words)
+{
+    bool shell_behind = *words && (!strcmp(*words, "-c") || !strcmp(*words, "--command"));
+
+    if (!reading->shell_command && shell_behind && words[1]) {
+        reading->shell_command = words[1];
+        words += 2;
+    }
+    if (reading->shell_command) {
+        if (*words)
+            cli_usage_error(reading->argv[0], "-c takes one argument, and no COMMAND stands beside it");
+        reading->plan->command = shell(reading->shell_command);
+        return !*words;
+    }
+    if (*words && **words == '-' && strcmp(*words, "--") != 0)
+        cli_usage_error(reading->argv[0], "%s stands behind NAME; options stand before it, and a COMMAND behind --",
+                        *words);
+    else if (!*words || (!strcmp(*words, "--") && !*++words))
+        cli_usage_error(reading->argv[0], "no COMMAND is given");
+    else
+        reading->plan->command = words;
+    return reading->plan->command != NULL;
+}
+
+static bool settle_rest(struct reading *reading, char **words, bool with_command)
+{
+    if (!settle_name(reading, *words))
+        return false;
+    if (with_command) {
+        if (!settle_command(reading, words + 1))
+            return false;
+        reading->plan->label = label_of(reading->plan->command[0]);
+    } else if (words[1]) {
+        cli_usage_error(reading->argv[0], "%s stands behind NAME", words[1]);
+        return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------- the whole */
+
+bool run_options(int argc, char **argv, const char *help, bool with_command, struct run_plan *plan, int *status)
+{
+    struct reading reading = {.argv = argv, .plan = plan};
+    struct cli_common common = {NULL, CLI_USAGE};
+    const char *letters = with_command ? "+:nw:t:E:c:" CLI_SHORT_OPTIONS : "+:nw:t:E:" CLI_SHORT_OPTIONS;
+    int option;
+
+    *plan = (struct run_plan){.wait_ms = DIBS_WAIT_FOREVER, .lease_ms = -1, .grace_ms = -1, .not_acquired = CLI_FAILED};
+    while ((option = cli_next_option(argc, argv, letters, with_command ? run_table : hold_table)) != -1)
+        if (!take_option(&reading, option, help, &common)) {
+            *status = common.status;
+            return false;
+        }
+    plan->url = common.url;
+    *status = CLI_USAGE;
+    return settle_rest(&reading, argv + optind, with_command) && settle_times(&reading) && settle_wait(&reading);
+}

@@ -1,0 +1,159 @@
+#include "cli/run_signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <unistd.h>
+
+static const struct {
+    int number;
+    enum { PASSED, CHILD, JOB, WINDOW, IGNORED } kind;
+} table[] = {{SIGINT, PASSED},   {SIGTERM, PASSED},  {SIGHUP, PASSED},  {SIGQUIT, PASSED}, {SIGUSR1, PASSED},
+             {SIGUSR2, PASSED},  {SIGCHLD, CHILD},   {SIGTSTP, JOB},    {SIGCONT, JOB},    {SIGWINCH, WINDOW},
+             {SIGTTIN, IGNORED}, {SIGTTOU, IGNORED}, {SIGPIPE, IGNORED}};
+
+#define COUNT (sizeof table / sizeof table[0])
+
+static struct sigaction before[COUNT]; /* read-only after the first run_signals_open */
+static sigset_t mask_before, mask_now; /* as before */
+static bool known;                     /* the main thread's */
+static int ends[2] = {-1, -1};         /* of the pipe; read-only after the last run_signals_open */
+
+static void put(unsigned char number)
+{
+    int error = errno;
+
+    while (write(ends[1], &number, 1) < 0 && errno == EINTR)
+        ;
+    errno = error;
+}
+
+static void on_signal(int number)
+{
+    put((unsigned char)number);
+}
+
+static bool open_pipe(void)
+{
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            close(ends[i]);
+    if (pipe(ends) != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+        fcntl(ends[i], F_SETFL, O_NONBLOCK);
+    }
+    return true;
+}
+
+static void remember(void)
+{
+    if (known)
+        return;
+    known = true;
+    sigprocmask(SIG_SETMASK, NULL, &mask_before);
+    mask_now = mask_before;
+    for (size_t i = 0; i < COUNT; i++) {
+        sigaction(table[i].number, NULL, &before[i]);
+        sigdelset(&mask_now, table[i].number);
+    }
+}
+
+static void (*handler_for(size_t i, enum run_role role))(int)
+{
+    switch (table[i].kind) {
+    case PASSED:
+    case CHILD:
+        return on_signal;
+    case JOB:
+    case WINDOW:
+        return role == RUN_FRONT ? on_signal : role == RUN_HOLDER && table[i].number == SIGTSTP ? SIG_IGN : SIG_DFL;
+    case IGNORED:
+    default:
+        return role == RUN_ALONE && table[i].number != SIGPIPE ? SIG_DFL : SIG_IGN;
+    }
+}
+
+/* What the process was started to ignore, as nohup(1) has it with SIGHUP, is ignored by all of its processes. */
+static void take(size_t i, enum run_role role)
+{
+    struct sigaction action = {.sa_handler = handler_for(i, role), .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    if (table[i].kind == CHILD || before[i].sa_handler != SIG_IGN)
+        sigaction(table[i].number, &action, NULL);
+}
+
+int run_signals_open(enum run_role role)
+{
+    remember();
+    if (!open_pipe())
+        return -1;
+    for (size_t i = 0; i < COUNT; i++)
+        take(i, role);
+    run_signals_unblock();
+    return ends[0];
+}
+
+int run_signals_fd(void)
+{
+    return ends[0];
+}
+
+int run_signals_next(void)
+{
+    unsigned char number;
+    ssize_t size;
+
+    do
+        size = read(ends[0], &number, 1);
+    while (size < 0 && errno == EINTR);
+    if (size != 1)
+        return 0;
+    return number ? number : RUN_WOKEN;
+}
+
+void run_signals_wake(void)
+{
+    put(0);
+}
+
+void run_signals_block(void)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+}
+
+void run_signals_unblock(void)
+{
+    sigprocmask(SIG_SETMASK, &mask_now, NULL);
+}
+
+void run_signals_restore(void)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        sigaction(table[i].number, &before[i], NULL);
+    sigprocmask(SIG_SETMASK, &mask_before, NULL);
+}
+
+bool run_signals_passed(int signal)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        if (table[i].number == signal)
+            return table[i].kind == PASSED;
+    return false;
+}
+
+void run_signals_raise(int signal, bool whole_group)
+{
+    struct sigaction normal = {.sa_handler = SIG_DFL}, own = normal;
+
+    sigemptyset(&normal.sa_mask);
+    sigaction(signal, &normal, &own);
+    kill(whole_group ? 0 : getpid(), signal);
+    sigaction(signal, &own, NULL);
+}

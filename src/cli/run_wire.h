@@ -1,0 +1,39 @@
+/*
+ * What the front and the holder of "dibs run" tell each other, over a pair of sockets. Neither ever waits for the
+ * other: what the other does not read in time is dropped, and who ended is noticed.
+ */
+#ifndef DIBS_CLI_RUN_WIRE_H
+#define DIBS_CLI_RUN_WIRE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum run_word {
+    /* The front says */
+    RUN_BEAT,   /* that the front is alive; the holder answers by RUN_LIMIT */
+    RUN_SIGNAL, /* number is to be sent to COMMAND's group */
+    RUN_PAUSED, /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
+    /* The holder says */
+    RUN_STARTED, /* COMMAND runs: number is its process group, value the fence, text the token */
+    RUN_LIMIT,   /* value is the time by cli_now_ms at which no process of COMMAND may live any more */
+    RUN_STOPPED, /* COMMAND was stopped by the signal number */
+    RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
+    RUN_LOST     /* the lease was lost, and no process of COMMAND is left */
+};
+
+struct run_message {
+    int word;
+    int number;
+    int64_t value;
+    char text[192];
+};
+
+/* Both descriptors are closed in programs that are started. Returns whether that worked. */
+bool run_wire_open(int wire[2]);
+
+void run_wire_send(int wire, enum run_word word, int number, int64_t value, const char *text);
+
+/* 1: *out is a message. 0: there is none now. -1: the other end is gone. */
+int run_wire_receive(int wire, struct run_message *out);
+
+#endif
