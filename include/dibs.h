@@ -452,7 +452,8 @@ typedef struct dibs_owner {
     int64_t remaining_ms; /* -1: the key of a foreign client, which never expires */
     uint64_t fence;       /* of the store's newest grant; 0 if none is known */
     uint32_t waiters;     /* entries in the queue; all waiters of a process without DIBS_FAIR are one entry */
-    uint64_t reserved[4];
+    int64_t held_ms;      /* how long ago the store granted the lock to the owner; -1: not known; see dibs_query */
+    uint64_t reserved[3];
 } dibs_owner;
 
 /*
@@ -460,6 +461,13 @@ typedef struct dibs_owner {
  * command_timeout_ms. Fills *out on DIBS_OK, whether the lock is held or not; zeroes *out
  * otherwise. Of a quorum: the owner on whom a majority agrees, how long a majority has the
  * lock for that owner, the largest fence, and the most waiters that one master knows of.
+ *
+ * held_ms is reckoned from the fence, which is the time of the grant by the server's clock.
+ * Renewals, extensions and restores do not change held_ms; nor does a hand-over within the
+ * owner's process, so held_ms is at most handoff_ms more than the time for which the owner's
+ * present thread has held the lock. held_ms is -1 where a client without dibs has the lock,
+ * and where the server's clock was set back since the grant. Of a quorum: the longest time
+ * that one of the agreeing masters tells; it is as exact as the masters' clocks are alike.
  *
  * DIBS_OK; DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
  * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
@@ -481,7 +489,98 @@ DIBS_API dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *
  */
 DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *token);
 
+/*
+ * Called for one held lock. Both pointers are valid until the callback returns. The callback
+ * runs on the thread that called dibs_list, with nothing of dibs locked, so it may call any
+ * function; it must return. false ends the list.
+ */
+typedef bool dibs_list_fn(const char *name, const dibs_owner *owner, void *arg);
+
+#define DIBS_PATTERN_MAX 1024 /* bytes of a pattern */
+
+/*
+ * Calls fn for each lock that somebody holds and whose name matches the pattern, once for
+ * each name, in no order. The owner is what dibs_query fills in.
+ *
+ * pattern is a glob as Redis has it, at most DIBS_PATTERN_MAX bytes, and is compared with the
+ * whole name: * stands for any bytes, ? for one, [ab] [^ab] [a-c] for one of a set, and a
+ * backslash takes the meaning from what follows. NULL stands for all names.
+ *
+ * First the names of all keys are gone through (SCAN, about a thousand keys in one round
+ * trip), then the locks are looked up, 64 in one round trip. So no command takes the server
+ * long, and 10,000 locks are some 200 round trips. A round trip takes at most
+ * command_timeout_ms; all of them together have no limit. The list is no instant: a lock that
+ * is held from the begin of the call to its end is in it; a lock that is granted or released
+ * meanwhile may be in it or not, and each owner is as it was a moment before its callback.
+ * All names are kept in memory until the call returns.
+ *
+ * A lock of a client without dibs is listed, too. Left out are keys that can't be locks: of
+ * another type than string, with a NUL in the name, or with a name longer than DIBS_NAME_MAX.
+ * On a cluster, the masters of all slots are gone through; a lock whose slot moves meanwhile
+ * may be missed, and a lock whose name dibs_lock_with refuses there is left out. Of a quorum:
+ * the locks that a majority has for the same owner.
+ *
+ * The account needs the right to SCAN.
+ *
+ * DIBS_OK, also if fn ended the list. Otherwise fn may have been called for some of the locks:
+ * DIBS_UNAVAILABLE: the store, one master of the cluster, or a majority of the masters can't
+ * be reached; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID: fn is NULL, or the pattern is too
+ * long; DIBS_NO_MEMORY; DIBS_CLOSED: dibs_shutdown or dibs_close was called.
+ */
+DIBS_API dibs_status dibs_list(dibs_runtime *rt, const char *pattern, dibs_list_fn *fn, void *arg);
+
 /* -------------------------------------------------------------- diagnostics */
+
+typedef enum dibs_verdict {
+    DIBS_VERDICT_OK,
+    DIBS_VERDICT_WARN, /* locks are less safe, later or slower than they could be */
+    DIBS_VERDICT_BAD   /* locks are refused, or can be lost or granted twice as things are */
+} dibs_verdict;
+
+/* What dibs_examine found out about one subject. The strings are one line each, never NULL, and show no password. */
+typedef struct dibs_finding {
+    const char *server;  /* "127.0.0.1:6379", the path of a socket, "mem:"; or what stands for several servers */
+    const char *subject; /* "connection" and so on, see dibs_examine; later versions may add some */
+    dibs_verdict verdict;
+    const char *text;   /* what was found: a sentence or two */
+    const char *remedy; /* what to do: a sentence or two; "" where the verdict is DIBS_VERDICT_OK */
+    uint64_t reserved[4];
+} dibs_finding;
+
+/* Called for one finding. All pointers are valid until the callback returns. As for dibs_list_fn, it may call anything.
+ */
+typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
+
+/*
+ * Looks for what endangers locks in the store, with the settings that the runtime has, and
+ * calls fn for each finding: server by server, and then for what concerns all of them. The
+ * subjects come in this order, "rights" and "commands" once for each that is missing:
+ *
+ *   connection   whether the server can be reached; if not, that is all about this server
+ *   version      servers that are too old, or have known troubles
+ *   role         a server that is no master
+ *   eviction     a maxmemory-policy that lets the server drop locks
+ *   persistence  what the server forgets when it restarts
+ *   replicas     grants that a failover would forget
+ *   clock        the server's clock compared with the one of this host
+ *   rights       what the account may not use, and what dibs can't do because of that
+ *   commands     what the server does not know, and what dibs can't do because of that
+ *   tracking     whether the server tells at once of locks that change
+ *   round trip   its median, compared with command_timeout_ms and lease_ms
+ *   cluster, sentinels, quorum   what concerns the servers together
+ *
+ * Nothing is written to the store. Keys are named that nobody has: a name of random digits
+ * behind key_prefix. Each right is tried by a command that changes nothing; what the server
+ * denies appears in its ACL LOG. What the account may not ask is itself a finding, and so is
+ * a server that can't be reached.
+ *
+ * Takes some ten round trips to each server, one server after the other; of each at most
+ * connect_timeout_ms, and command_timeout_ms for each round trip.
+ *
+ * DIBS_OK: all findings were told. Otherwise none was: DIBS_INVALID: fn is NULL;
+ * DIBS_NO_MEMORY; DIBS_CLOSED: dibs_shutdown or dibs_close was called.
+ */
+DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *arg);
 
 typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except holds and leases */
     uint64_t acquired;       /* first acquires that were granted */

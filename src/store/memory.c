@@ -276,11 +276,42 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
     if (lock && dibs__space_is_held(lock)) {
         owner->held = true;
         owner->remaining_ms = dibs__ms_until(lock->expires, now);
+        owner->held_ms = (now - lock->granted) / DIBS__NS_PER_MS;
         owner->fence = lock->fence;
         memcpy(owner->token, lock->token, sizeof owner->token);
     }
     dibs__space_mutex_unlock(&memory->space->mutex);
     return DIBS_OK;
+}
+
+static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error)
+{
+    struct memory *memory = of(store);
+
+    if (!walk->goes_on(walk->context))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    count_command(memory);
+    dibs__space_mutex_lock(&memory->space->mutex);
+    bool good = dibs__space_walk(memory->space, walk, dibs__now(memory->clock));
+    dibs__space_mutex_unlock(&memory->space->mutex);
+    return good ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
+}
+
+static dibs_status examine(struct dibs__store *store, const struct dibs__examination *examination,
+                           struct dibs__error *error)
+{
+    static const dibs_finding connection = {
+        .server = "mem:",
+        .subject = "connection",
+        .verdict = DIBS_VERDICT_OK,
+        .text = "The store is inside this process. No other process sees its locks, and they end with the process.",
+        .remedy = "",
+    };
+
+    count_command(of(store));
+    return examination->found(examination->context, &connection)
+               ? DIBS_OK
+               : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding");
 }
 
 /*
@@ -391,6 +422,8 @@ static const struct dibs__store_ops memory_ops = {
     .release_finish = release_finish,
     .query_begin = query_begin,
     .query_finish = query_finish,
+    .walk = walk_names,
+    .examine = examine,
     .vote_begin = vote_begin,
     .vote_finish = vote_finish,
     .raise_begin = raise_begin,

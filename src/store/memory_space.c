@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/glob.h"
 #include "base/once.h"
 
 static struct dibs__mutex named_mutex = DIBS__MUTEX_INITIALIZER;
@@ -214,6 +215,7 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
 void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
                        int64_t now)
 {
+    lock->granted = now;
     lock->expires = dibs__after_ms(now, lease_ms);
     lock->fence = next_fence(space);
     snprintf(lock->token, sizeof lock->token, "%s", token);
@@ -311,6 +313,36 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
         free(served);
         served = next;
     }
+}
+
+/* ----------------------------------------------------------- all locks of a space */
+
+/* twalk hands no context to what it calls. */
+static _Thread_local struct {
+    const struct dibs__walk *walk;
+    int64_t now;
+    bool good;
+} walking;
+
+static void tell_of_lock(const void *node, VISIT visit, int depth)
+{
+    const struct dibs__space_lock *lock = *(struct dibs__space_lock *const *)node;
+    const struct dibs__walk *walk = walking.walk;
+
+    (void)depth;
+    if ((visit != preorder && visit != leaf) || !walking.good || !dibs__space_is_held(lock) ||
+        lock->expires <= walking.now || (walk->pattern && !dibs__glob_matches(walk->pattern, lock->name)))
+        return;
+    walking.good = walk->found(walk->context, lock->name);
+}
+
+bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)
+{
+    walking.walk = walk;
+    walking.now = now;
+    walking.good = true;
+    twalk(space->locks, tell_of_lock);
+    return walking.good;
 }
 
 /* The user whose waiters leave: twalk hands no context to what it calls. */

@@ -41,7 +41,7 @@ struct dibs__space_waiter {
 struct dibs__space_lock {
     const char *name;                 /* behind the struct */
     struct dibs__space_waiter *first; /* of the queue, in the order of arrival */
-    int64_t expires;
+    int64_t granted, expires;
     uint64_t fence;
     char token[DIBS__TOKEN_MAX]; /* the owner's; "": the lock is free */
 };
@@ -98,6 +98,10 @@ void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64
 
 /* A bid that waits joins the queue, or keeps its place there. False: no memory. */
 bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* Calls found for each lock that is held; false: found was false. */
+bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
 uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);

@@ -166,7 +166,26 @@ struct dibs__release {
 struct dibs__query {
     const char *name;
     int64_t deadline;
+    bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
     struct dibs__begun begun;
+};
+
+/* A walk over the names of the locks that somebody may hold. */
+struct dibs__walk {
+    const char *pattern; /* a glob as in Redis; NULL: all */
+    void *context;
+    bool (*goes_on)(void *context); /* asked before each round trip; false: the walk ends with DIBS_CLOSED */
+    bool (*found)(void *context, const char *name); /* calls nothing of the store; false: there is no memory */
+};
+
+/*
+ * An examination of the store. The walls between the layers are kept: a store
+ * tells what it sees of its servers, in sentences.
+ */
+struct dibs__examination {
+    void *context;
+    bool (*goes_on)(void *context);                            /* as of a walk */
+    bool (*found)(void *context, const dibs_finding *finding); /* copies the finding; false: there is no memory */
 };
 
 enum dibs__renewed {
@@ -278,6 +297,18 @@ struct dibs__store_ops {
     void (*query_begin)(struct dibs__store *store, struct dibs__query *query);
     dibs_status (*query_finish)(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
                                 struct dibs__error *error);
+
+    /*
+     * Tells the walk of each name that somebody has held since the begin of the
+     * call, and of others perhaps, some of them twice. DIBS_OK: of all of them;
+     * DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
+     * DIBS_CLOSED. Each round trip has a command timeout.
+     */
+    dibs_status (*walk)(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error);
+
+    /* As dibs_examine: DIBS_OK, DIBS_NO_MEMORY, DIBS_CLOSED. */
+    dibs_status (*examine)(struct dibs__store *store, const struct dibs__examination *examination,
+                           struct dibs__error *error);
 
     /*
      * Only of a store that can be a member of a quorum; else NULL. vote:

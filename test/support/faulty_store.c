@@ -216,6 +216,17 @@ static void query_begin(struct dibs__store *base, struct dibs__query *query)
     of(base)->inner->ops->query_begin(of(base)->inner, query);
 }
 
+static dibs_status walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
+{
+    return of(base)->inner->ops->walk(of(base)->inner, walk, error);
+}
+
+static dibs_status examine(struct dibs__store *base, const struct dibs__examination *examination,
+                           struct dibs__error *error)
+{
+    return of(base)->inner->ops->examine(of(base)->inner, examination, error);
+}
+
 static bool await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
 {
     return of(base)->inner->ops->await(of(base)->inner, begun, until);
@@ -509,6 +520,8 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         .release_finish = release_finish,
         .query_begin = query_begin,
         .query_finish = query_finish,
+        .walk = walk,
+        .examine = examine,
         .await = await,
         .retract = retract,
         .force_unlock = force_unlock,

@@ -263,7 +263,7 @@ static void what_is_said_of_many_renewals_at_once(void **state)
 static void what_is_said_of_an_owner(void **state)
 {
     struct dibs__query_reply said;
-    struct read read = read_of("*4\r\n$5\r\ntoken\r\n:300\r\n$2\r\n41\r\n:2\r\n");
+    struct read read = read_of("*5\r\n$5\r\ntoken\r\n:300\r\n$2\r\n41\r\n:2\r\n:77\r\n");
 
     (void)state;
     assert_true(dibs__codec_read_query(&said, read.reply));
@@ -272,14 +272,15 @@ static void what_is_said_of_an_owner(void **state)
     assert_int_equal(said.remaining_ms, 300);
     assert_int_equal(said.fence, 41);
     assert_int_equal(said.waiters, 2);
+    assert_int_equal(said.server_us, 77);
     done(read);
-    read = read_of("*4\r\n$-1\r\n:-2\r\n$16\r\n9007199254740992\r\n:0\r\n");
+    read = read_of("*5\r\n$-1\r\n:-2\r\n$16\r\n9007199254740992\r\n:0\r\n:77\r\n");
     assert_true(dibs__codec_read_query(&said, read.reply));
     assert_null(said.owner);
     assert_int_equal(said.remaining_ms, 0);
     assert_int_equal(said.fence, 0);
     done(read);
-    read = read_of("*3\r\n$-1\r\n:-2\r\n$-1\r\n");
+    read = read_of("*4\r\n$-1\r\n:-2\r\n$-1\r\n:0\r\n");
     assert_false(dibs__codec_read_query(&said, read.reply));
     done(read);
 }

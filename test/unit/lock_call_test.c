@@ -38,7 +38,7 @@ static void a_query_that_is_begun_is_sent(void **state)
     struct dibs__error error;
     dibs_owner owner = {.held = false};
 
-    fake_redis_answer(scene->fake, "EVALSHA", "*4\r\n$4\r\nsome\r\n:500\r\n$1\r\n7\r\n:0\r\n");
+    fake_redis_answer(scene->fake, "EVALSHA", "*5\r\n$4\r\nsome\r\n:500\r\n$1\r\n7\r\n:0\r\n:9\r\n");
     store->ops->query_begin(store, &query);
     fake_redis_await(scene->fake, "EVALSHA", 1);
     assert_status(DIBS_OK, store->ops->query_finish(store, &query, &owner, &error));

@@ -6,6 +6,7 @@
  *     map.c            which node has which slot, and when to ask for that
  *     trip.c           the way of one operation, from node to node where it is turned away
  *     operations.c     the operations of store.h that a thread waits for
+ *     walk.c           what goes to all masters
  *     renewals.c       batches, divided among the nodes
  *     hearing.c        what the nodes tell: grants, changes, whether they can be reached
  *
@@ -156,6 +157,9 @@ dibs_status dibs__trip_take(struct dibs__cluster *cluster, struct dibs__begun *b
  */
 bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool may_pause);
 
+/* The slot has no owner, as far as is known, or its owner can't be used: fills the error. */
+dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
+
 /* Frees a trip that is not `here`. */
 void dibs__trip_end(struct dibs__cluster *cluster, struct dibs__trip *trip, const struct dibs__trip *here,
                     dibs_status status);
@@ -178,6 +182,12 @@ void dibs__cluster_retract(struct dibs__store *base, const char *name, const cha
 dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                        struct dibs__error *error);
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
+
+/* --------------------------------------------------------------------- walk.c */
+
+dibs_status dibs__cluster_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
+dibs_status dibs__cluster_examine(struct dibs__store *base, const struct dibs__examination *examination,
+                                  struct dibs__error *error);
 
 /* ----------------------------------------------------------------- renewals.c */
 

@@ -32,8 +32,7 @@ struct dibs__trip *dibs__trip_new(struct dibs__cluster *cluster, const char *nam
     return NULL;
 }
 
-/* Nobody has the slot, as far as is known. */
-static dibs_status no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
+dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
 {
     dibs__map_want(cluster);
     if (atomic_load(&cluster->owners[slot]) != DIBS__NO_NODE)
@@ -55,7 +54,7 @@ dibs_status dibs__trip_take(struct dibs__cluster *cluster, struct dibs__begun *b
         return error->status;
     set_out(cluster, here, name);
     if (!here->node)
-        return no_owner(cluster, here->slot, error);
+        return dibs__cluster_no_owner(cluster, here->slot, error);
     *trip = here;
     begun->detour = &here->detour;
     return DIBS_OK;

@@ -1,4 +1,4 @@
-/* A look at a lock, and the forced unlock. Lock discipline: quorum_parts.h. */
+/* A look at a lock, the walk over all names, and the forced unlock. Lock discipline: quorum_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,8 @@ void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *quer
     looking->owners = (dibs_owner *)&looking->flights[q->count];
     for (size_t i = 0; i < q->count; i++) {
         looking->flights[i].member = &q->members[i];
-        looking->flights[i].of.query = (struct dibs__query){.name = query->name, .deadline = query->deadline};
+        looking->flights[i].of.query =
+            (struct dibs__query){.name = query->name, .deadline = query->deadline, .any_type = query->any_type};
         dibs__flight_begin(&looking->flights[i], DIBS__FLIES_QUERY);
     }
 }
@@ -90,10 +91,14 @@ static int compare_remaining(const void *one, const void *other)
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
+/*
+ * The fence is the largest of the masters' clocks, and most masters are raised to it. The master with that clock tells
+ * how long ago that was; the others, whose clocks are behind, tell less.
+ */
 static void show(const struct dibs__quorum *q, const struct looking *looking, dibs_owner *owner)
 {
     uint32_t most = most_agree(q, looking);
-    int64_t remaining[DIBS__MEMBERS_MAX];
+    int64_t remaining[DIBS__MEMBERS_MAX], held_ms = -1;
     size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++) {
@@ -103,6 +108,7 @@ static void show(const struct dibs__quorum *q, const struct looking *looking, di
         if (!dibs__set_has(most, i))
             continue;
         remaining[count++] = its->remaining_ms;
+        held_ms = its->held_ms > held_ms ? its->held_ms : held_ms;
         memcpy(owner->token, its->token, sizeof owner->token);
     }
     owner->held = count >= q->majority;
@@ -112,6 +118,7 @@ static void show(const struct dibs__quorum *q, const struct looking *looking, di
     }
     qsort(remaining, count, sizeof remaining[0], compare_remaining);
     owner->remaining_ms = remaining[q->majority - 1];
+    owner->held_ms = held_ms;
 }
 
 static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query, struct looking *looking,
@@ -155,7 +162,7 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
     return status;
 }
 
-/* -------------------------------------------------------------- forced unlock */
+/* ----------------------------------------------------------------------- walk */
 
 /* All members; those that rest come last. */
 static void put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX])
@@ -170,6 +177,31 @@ static void put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS
         if (!dibs__set_has(first, i))
             order[count++] = &q->members[i];
 }
+
+/* A lock that a majority has is known to one of any majority. */
+dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
+    size_t walked = 0;
+
+    error->status = DIBS_OK;
+    put_in_order(q, order);
+    for (size_t i = 0; i < q->count && walked < q->majority; i++) {
+        struct dibs__error its = {DIBS_OK, ""};
+        dibs_status status = order[i]->store->ops->walk(order[i]->store, walk, &its);
+        if (status == DIBS_CLOSED || status == DIBS_NO_MEMORY) {
+            *error = its;
+            return status;
+        }
+        walked += status == DIBS_OK;
+        dibs__error_keep_worst(error, &its);
+    }
+    dibs__quorum_count(q, walked >= q->majority);
+    return walked >= q->majority ? DIBS_OK : dibs__quorum_no_majority(q, (unsigned)walked, error);
+}
+
+/* -------------------------------------------------------------- forced unlock */
 
 /* One after the other: each has its share of the time that is left. */
 dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,

@@ -190,14 +190,14 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
 
 /* ------------------------------------------------------- query.lua, force.lua */
 
-/* {owner or nil, PTTL, last fence as text or nil, how many wait} */
+/* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time} */
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply)
 {
     int64_t remaining_ms, waiters;
 
     *out = (struct dibs__query_reply){.owner = NULL};
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 || !dibs__reply_integer(reply, 1, &remaining_ms) ||
-        !dibs__reply_integer(reply, 3, &waiters))
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 5 || !dibs__reply_integer(reply, 1, &remaining_ms) ||
+        !dibs__reply_integer(reply, 3, &waiters) || !dibs__reply_integer(reply, 4, &out->server_us))
         return false;
     const redisReply *owner = reply->element[0], *fence = reply->element[2];
     if (owner->type == REDIS_REPLY_STRING) {

@@ -126,6 +126,7 @@ struct dibs__query_reply {
     int64_t remaining_ms;
     uint64_t fence; /* 0: none that dibs can have written */
     uint32_t waiters;
+    int64_t server_us; /* the server's clock */
 };
 
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);

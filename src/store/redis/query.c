@@ -5,6 +5,8 @@
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
+#define AHEAD_MOST_US 1000 /* by so much a fence may precede the clock, where many grants came within a microsecond */
+
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
                                    const void *context, struct dibs__exchange *exchange, bool *repeated)
 {
@@ -43,13 +45,20 @@ static void write_query(const struct dibs__redis_store *store, struct dibs__lock
     dibs__lock_call_write(call, DIBS__SCRIPT_query);
 }
 
+/* In the error of a script the code may come late. */
+static bool is_of_another_type(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "WRONGTYPE");
+}
+
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             struct dibs__query_reply *owner, struct dibs__exchange *exchange)
+                             bool any_type, struct dibs__query_reply *owner, struct dibs__exchange *exchange)
 {
     bool unused;
     dibs_status status = dibs__redis_run_shared(store, call, write_query, NULL, exchange, &unused);
 
-    if (status == DIBS_OK && !dibs__codec_read_query(owner, exchange->reply)) {
+    if (status == DIBS_OK && !dibs__codec_read_query(owner, exchange->reply) &&
+        !(any_type && is_of_another_type(exchange->reply))) {
         status = dibs__redis_reply_error(store, "looking at", name, exchange->reply, exchange->error);
         dibs__reply_free(exchange->reply);
     }
@@ -69,10 +78,22 @@ static void show_token(char *out, size_t size, const char *token, size_t token_s
         dibs__escape(out, size, token, token_size);
 }
 
+/* The fence is the time of the grant, or little more. A fence of the future is from before the clock was set back. */
+static int64_t held_ms(const struct dibs__query_reply *owner)
+{
+    bool by_dibs = owner->owner_size > strlen("dibs:") && memcmp(owner->owner, "dibs:", strlen("dibs:")) == 0;
+    int64_t held_us = owner->server_us - (int64_t)owner->fence;
+
+    if (!by_dibs || owner->fence == 0 || held_us < -AHEAD_MOST_US)
+        return -1;
+    return held_us < 0 ? 0 : held_us / 1000;
+}
+
 static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
 {
     if (owner->owner) {
         out->held = true;
+        out->held_ms = held_ms(owner);
         show_token(out->token, sizeof out->token, owner->owner, owner->owner_size);
         out->remaining_ms = owner->remaining_ms;
     }
@@ -110,7 +131,7 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__quer
         call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_look(store, call, query->name, &said, &exchange);
+    dibs_status status = dibs__redis_look(store, call, query->name, query->any_type, &said, &exchange);
     if (status == DIBS_OK) {
         show_owner(owner, &said);
         dibs__reply_free(exchange.reply);

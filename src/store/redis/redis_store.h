@@ -4,7 +4,8 @@
  *   channels.c     which connection is used for what, and whether the server can be reached
  *   lock_call.c    one script about one lock, on one of those connections
  *   redis_bid.c    what is known of a bid, and what the server says of its asks
- *   ask.c, release.c, query.c, force.c, renew.c, member.c: the operations of store.h
+ *   ask.c, release.c, query.c, walk.c, force.c, renew.c, member.c, examine.c: the operations of store.h
+ *   plain.c        commands that are no scripts, on one of those connections
  *   retractions.c  tokens that are deleted in the background; retract_batch.c: their way to the server
  *   node.c         what a node of a cluster does beside: which slots are where, and operations that it turns away
  *   tracking.c     how the server tells that locks have changed
@@ -295,10 +296,35 @@ typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
                                    const void *context, struct dibs__exchange *exchange, bool *repeated);
 
-/* query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. */
+/*
+ * query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. any_type: as
+ * of the query.
+ */
 struct dibs__query_reply;
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             struct dibs__query_reply *owner, struct dibs__exchange *exchange);
+                             bool any_type, struct dibs__query_reply *owner, struct dibs__exchange *exchange);
+
+/* walk.c */
+dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
+
+/* examine.c */
+dibs_status dibs__redis_examine(struct dibs__store *base, const struct dibs__examination *examination,
+                                struct dibs__error *error);
+
+/*
+ * plain.c: commands that are no scripts, in one round trip over a shared connection, which *view shows then. Sent again
+ * where that broke, so they are to change nothing. DIBS_OK: all have replies, which may be errors and are the caller's
+ * (dibs__plain_free).
+ */
+struct dibs__plain {
+    const struct dibs__command *commands;
+    redisReply **replies; /* set */
+    size_t count;
+    struct dibs__link_view view; /* set */
+};
+dibs_status dibs__redis_plain(struct dibs__redis_store *store, struct dibs__plain *plain, int64_t deadline,
+                              struct dibs__error *error);
+void dibs__plain_free(const struct dibs__plain *plain);
 
 void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch);
 bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease);

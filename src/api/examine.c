@@ -1,0 +1,12 @@
+#include "core/examine.h"
+
+#include "api/check.h"
+
+dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *arg)
+{
+    struct dibs__error error;
+
+    if (!rt || !fn)
+        return dibs__fail(DIBS_INVALID, "%s is NULL", rt ? "fn" : "the runtime");
+    return dibs__return(dibs__examine(rt, fn, arg, &error), &error);
+}

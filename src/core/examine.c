@@ -1,0 +1,82 @@
+/* The findings are gathered during a visit, and told after its end: the callback may close the runtime. */
+#include "core/examine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Behind the struct stand its four strings, which the finding points to. */
+struct kept {
+    struct kept *next;
+    dibs_finding finding;
+};
+
+struct findings {
+    dibs_runtime *runtime;
+    struct kept *first, **end;
+};
+
+static bool goes_on(void *context)
+{
+    const struct findings *findings = context;
+
+    return !atomic_load(&findings->runtime->closing);
+}
+
+/* Copies the text to *at, and moves *at behind that. */
+static const char *put(char **at, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = memcpy(*at, text, size);
+
+    *at += size;
+    return copy;
+}
+
+static bool found(void *context, const dibs_finding *finding)
+{
+    struct findings *findings = context;
+    size_t size =
+        strlen(finding->server) + strlen(finding->subject) + strlen(finding->text) + strlen(finding->remedy) + 4;
+    struct kept *kept = malloc(sizeof *kept + size);
+
+    if (!kept)
+        return false;
+    char *at = (char *)(kept + 1);
+    *kept = (struct kept){.finding = {.server = put(&at, finding->server),
+                                      .subject = put(&at, finding->subject),
+                                      .verdict = finding->verdict,
+                                      .text = put(&at, finding->text),
+                                      .remedy = put(&at, finding->remedy)}};
+    *findings->end = kept;
+    findings->end = &kept->next;
+    return true;
+}
+
+static dibs_status examine(struct findings *findings, struct dibs__error *error)
+{
+    const struct dibs__examination examination = {findings, goes_on, found};
+    struct dibs__visit visit;
+
+    if (!goes_on(findings))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    dibs_status status = dibs__visit_begin(&visit, findings->runtime, error);
+    if (status != DIBS_OK)
+        return status;
+    status = visit.core->store->ops->examine(visit.core->store, &examination, error);
+    dibs__visit_end(&visit);
+    return status;
+}
+
+dibs_status dibs__examine(dibs_runtime *runtime, dibs_finding_fn *fn, void *arg, struct dibs__error *error)
+{
+    struct findings findings = {.runtime = runtime, .end = &findings.first};
+    dibs_status status = examine(&findings, error);
+
+    for (const struct kept *kept = findings.first; kept && status == DIBS_OK; kept = kept->next)
+        fn(&kept->finding, arg);
+    for (struct kept *next; findings.first; findings.first = next) {
+        next = findings.first->next;
+        free(findings.first);
+    }
+    return status;
+}

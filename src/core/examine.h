@@ -1,0 +1,10 @@
+/* What in the store endangers locks. */
+#ifndef DIBS_CORE_EXAMINE_H
+#define DIBS_CORE_EXAMINE_H
+
+#include "core/runtime.h"
+
+/* As dibs_examine; the arguments are checked. */
+dibs_status dibs__examine(dibs_runtime *runtime, dibs_finding_fn *fn, void *arg, struct dibs__error *error);
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * First the names are gathered, then the locks are looked up, many at once. The
+ * callback runs between two visits, so the callback may close the runtime, or
+ * fork: the next visit finds that out.
+ */
+#include "core/list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/lease.h"
+#include "core/names.h"
+
+#define BATCH 64 /* locks that are looked up at once */
+
+struct gathering {
+    dibs_runtime *runtime;
+    struct dibs__names names;
+};
+
+struct look {
+    struct dibs__query query;
+    dibs_owner owner;
+    dibs_status status;
+};
+
+struct batch {
+    struct look looks[BATCH];
+    size_t count;
+    struct dibs__error error; /* of the first look that failed; DIBS_OK: none did */
+};
+
+static bool goes_on(void *context)
+{
+    const struct gathering *gathering = context;
+
+    return !atomic_load(&gathering->runtime->closing);
+}
+
+static bool found(void *context, const char *name)
+{
+    struct gathering *gathering = context;
+
+    return dibs__names_add(&gathering->names, name);
+}
+
+static dibs_status begin_visit(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
+{
+    if (atomic_load(&runtime->closing))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    return dibs__visit_begin(visit, runtime, error);
+}
+
+static dibs_status gather(struct gathering *gathering, const char *pattern, struct dibs__error *error)
+{
+    const struct dibs__walk walk = {pattern, gathering, goes_on, found};
+    struct dibs__visit visit;
+    dibs_status status = begin_visit(&visit, gathering->runtime, error);
+
+    if (status != DIBS_OK)
+        return status;
+    status = visit.core->store->ops->walk(visit.core->store, &walk, error);
+    dibs__visit_end(&visit);
+    return status;
+}
+
+/* DIBS_INVALID: of a name that can't be a lock's in this store. */
+static void finish_look(struct dibs__store *store, struct batch *batch, struct look *look)
+{
+    struct dibs__error error;
+
+    look->status = dibs__store_query(store, &look->query, &look->owner, &error);
+    if (look->status == DIBS_OK)
+        look->owner.fence *= DIBS__FENCE_STEPS;
+    else if (look->status != DIBS_INVALID && batch->error.status == DIBS_OK)
+        batch->error = error;
+}
+
+static dibs_status look_up(dibs_runtime *runtime, char *const *names, struct batch *batch, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+
+    if (begin_visit(&visit, runtime, error) != DIBS_OK)
+        return error->status;
+    struct dibs__store *store = visit.core->store;
+    int64_t deadline = dibs__core_command_deadline(visit.core);
+    for (size_t i = 0; i < batch->count; i++) {
+        batch->looks[i] = (struct look){.query = {.name = names[i], .deadline = deadline, .any_type = true}};
+        store->ops->query_begin(store, &batch->looks[i].query);
+    }
+    batch->error.status = DIBS_OK;
+    for (size_t i = 0; i < batch->count; i++)
+        finish_look(store, batch, &batch->looks[i]);
+    dibs__visit_end(&visit);
+    return DIBS_OK;
+}
+
+/* False: the callback wants no more. */
+static bool tell(const struct batch *batch, dibs_list_fn *fn, void *arg)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct look *look = &batch->looks[i];
+        if (look->status == DIBS_OK && look->owner.held && !fn(look->query.name, &look->owner, arg))
+            return false;
+    }
+    return true;
+}
+
+static dibs_status tell_all(dibs_runtime *runtime, const struct dibs__names *names, dibs_list_fn *fn, void *arg,
+                            struct dibs__error *error)
+{
+    struct batch *batch = malloc(sizeof *batch);
+    dibs_status status = DIBS_OK;
+
+    if (!batch)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
+    for (size_t at = 0; at < names->count && status == DIBS_OK; at += batch->count) {
+        batch->count = names->count - at < BATCH ? names->count - at : BATCH;
+        status = look_up(runtime, names->all + at, batch, error);
+        if (status != DIBS_OK || !tell(batch, fn, arg))
+            break;
+        status = batch->error.status;
+        if (status != DIBS_OK)
+            *error = batch->error;
+    }
+    free(batch);
+    return status;
+}
+
+dibs_status dibs__list(dibs_runtime *runtime, const char *pattern, dibs_list_fn *fn, void *arg,
+                       struct dibs__error *error)
+{
+    struct gathering gathering = {.runtime = runtime};
+    dibs_status status = gather(&gathering, pattern, error);
+
+    if (status == DIBS_OK)
+        status = tell_all(runtime, &gathering.names, fn, arg, error);
+    dibs__names_free(&gathering.names);
+    return status;
+}

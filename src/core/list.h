@@ -1,0 +1,11 @@
+/* The locks that are held, of everybody. */
+#ifndef DIBS_CORE_LIST_H
+#define DIBS_CORE_LIST_H
+
+#include "core/runtime.h"
+
+/* As dibs_list; the arguments are checked. */
+dibs_status dibs__list(dibs_runtime *runtime, const char *pattern, dibs_list_fn *fn, void *arg,
+                       struct dibs__error *error);
+
+#endif

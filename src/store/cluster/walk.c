@@ -1,0 +1,109 @@
+/* What goes to all masters: the walk over the names of locks, and the examination. */
+#include "store/cluster/cluster_parts.h"
+
+#define PAUSE_FIRST_MS 2
+#define PAUSE_LAST_MS 50
+
+/* The masters that were asked already, by their places; and how long the next one may take to be there. */
+struct tour {
+    bool asked[DIBS__NODES_MAX];
+    int64_t until;
+    struct dibs__backoff backoff;
+};
+
+/* The first slot whose owner was not asked yet, or that has none; DIBS__SLOTS: there is none. */
+static unsigned next_slot(const struct dibs__cluster *cluster, const struct tour *tour)
+{
+    unsigned slot = 0;
+
+    for (; slot < DIBS__SLOTS; slot++) {
+        unsigned char place = atomic_load_explicit(&cluster->owners[slot], memory_order_relaxed);
+        if (place == DIBS__NO_NODE || !tour->asked[place])
+            break;
+    }
+    return slot;
+}
+
+/* The owner of the slot did not answer: another may be its owner soon. False: it was waited for long enough. */
+static bool wait_for_another(struct dibs__cluster *cluster, struct tour *tour)
+{
+    const struct dibs__clock *clock = cluster->config.clock;
+    int64_t now = dibs__now(clock), until = dibs__after_ms(now, dibs__backoff_next(&tour->backoff, PAUSE_LAST_MS));
+
+    dibs__map_want(cluster);
+    if (now >= tour->until)
+        return false;
+    clock->poll(clock, NULL, 0, until < tour->until ? until : tour->until);
+    return true;
+}
+
+static dibs_status walk_one(struct dibs__cluster *cluster, struct tour *tour, unsigned slot,
+                            const struct dibs__walk *walk, struct dibs__error *error)
+{
+    struct dibs__node *node = dibs__map_use_owner(cluster, slot);
+
+    if (!node)
+        return dibs__cluster_no_owner(cluster, slot, error);
+    dibs_status status = node->member->ops->walk(node->member, walk, error);
+    tour->asked[node->place] = status == DIBS_OK;
+    dibs__node_unuse(node);
+    return status;
+}
+
+static void set_time(const struct dibs__cluster *cluster, struct tour *tour)
+{
+    tour->until = dibs__after_ms(dibs__now(cluster->config.clock), cluster->config.command_timeout_ms);
+    dibs__backoff_reset(&tour->backoff);
+}
+
+dibs_status dibs__cluster_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct tour tour = {.backoff = {.first_ms = PAUSE_FIRST_MS}};
+    dibs_status status = DIBS_OK;
+    unsigned slot;
+
+    set_time(cluster, &tour);
+    if (!atomic_load(&cluster->mapped) && dibs__map_fetch(cluster, tour.until, error) != DIBS_OK)
+        return error->status;
+    while ((slot = next_slot(cluster, &tour)) < DIBS__SLOTS) {
+        status = walk_one(cluster, &tour, slot, walk, error);
+        if (status == DIBS_OK)
+            set_time(cluster, &tour);
+        else if (status != DIBS_UNAVAILABLE || !wait_for_another(cluster, &tour))
+            return status;
+    }
+    return DIBS_OK;
+}
+
+static dibs_status examine_one(struct dibs__cluster *cluster, unsigned char place,
+                               const struct dibs__examination *examination, struct dibs__error *error)
+{
+    struct dibs__node *node = &cluster->nodes[place];
+
+    if (!dibs__node_use(node))
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
+    dibs_status status = node->member->ops->examine(node->member, examination, error);
+    dibs__node_unuse(node);
+    return status;
+}
+
+dibs_status dibs__cluster_examine(struct dibs__store *base, const struct dibs__examination *examination,
+                                  struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct tour tour = {.backoff = {.first_ms = PAUSE_FIRST_MS}};
+
+    set_time(cluster, &tour);
+    if (!atomic_load(&cluster->mapped) && dibs__map_fetch(cluster, tour.until, error) != DIBS_OK)
+        return error->status;
+    for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
+        unsigned char place = atomic_load(&cluster->owners[slot]);
+        if (place == DIBS__NO_NODE || tour.asked[place])
+            continue;
+        tour.asked[place] = true;
+        if (examine_one(cluster, place, examination, error) != DIBS_OK)
+            return error->status;
+    }
+    return DIBS_OK;
+}

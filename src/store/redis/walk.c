@@ -1,0 +1,137 @@
+/*
+ * A walk over the names of locks: SCAN, page by page. A cursor means something
+ * to the server that gave it alone, so behind another server's connection the
+ * walk begins anew.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/glob.h"
+#include "redis/reply.h"
+#include "store/redis/redis_store.h"
+
+#define PAGE "1000" /* keys that the server goes through for one page, in less than a millisecond */
+#define RESERVED "dibs:"
+#define CURSOR_MAX 24
+
+struct scan {
+    struct dibs__redis_store *store;
+    const struct dibs__walk *walk;
+    size_t prefix_size;
+    char *pattern; /* of keys */
+    size_t pattern_size;
+    char cursor[CURSOR_MAX]; /* "0": at the begin, and at the end */
+    uint64_t server;         /* that gave the cursor */
+    bool any_type;           /* the server can't choose keys by their type: before Redis 6 */
+};
+
+/* For free(). NULL: no memory. */
+static char *make_pattern(const char *prefix, const char *pattern, size_t *size)
+{
+    size_t prefix_size = strlen(prefix), own_size = strlen(pattern);
+    char *made = malloc(2 * prefix_size + own_size + 1);
+
+    if (!made)
+        return NULL;
+    *size = dibs__glob_escape(made, prefix, prefix_size);
+    memcpy(made + *size, pattern, own_size + 1);
+    *size += own_size;
+    return made;
+}
+
+static dibs_status ask_for_page(struct scan *scan, struct dibs__plain *plain, struct dibs__error *error)
+{
+    const struct dibs__redis_store *store = scan->store;
+    const char *words[] = {"SCAN", scan->cursor, "MATCH", scan->pattern, "COUNT", PAGE, "TYPE", "string"};
+    const size_t sizes[] = {4, strlen(scan->cursor), 5, scan->pattern_size, 5, sizeof PAGE - 1, 4, 6};
+    const struct dibs__command command = {.count = scan->any_type ? 6 : 8, .words = words, .sizes = sizes};
+
+    plain->commands = &command;
+    plain->count = 1;
+    return dibs__redis_plain(scan->store, plain,
+                             dibs__after_ms(dibs__now(store->config.clock), store->config.command_timeout_ms), error);
+}
+
+/* The name of the lock with that key; NULL: there can be none. */
+static const char *name_of(const struct scan *scan, const redisReply *key)
+{
+    size_t size = key->len, prefix = scan->prefix_size;
+
+    if (key->type != REDIS_REPLY_STRING || size <= prefix || size - prefix > DIBS_NAME_MAX ||
+        memcmp(key->str, scan->store->key_prefix, prefix) != 0 || memchr(key->str, '\0', size) ||
+        strncmp(key->str, RESERVED, sizeof RESERVED - 1) == 0)
+        return NULL;
+    return key->str + prefix;
+}
+
+/* {cursor, {key, ...}}. False: it is none. */
+static bool is_page(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->type == REDIS_REPLY_STRING &&
+           (size_t)reply->element[0]->len < CURSOR_MAX && reply->element[1]->type == REDIS_REPLY_ARRAY;
+}
+
+static dibs_status take_page(struct scan *scan, const redisReply *reply, struct dibs__error *error)
+{
+    const redisReply *keys = reply->element[1];
+
+    for (size_t i = 0; i < keys->elements; i++) {
+        const char *name = name_of(scan, keys->element[i]);
+        if (name && !scan->walk->found(scan->walk->context, name))
+            return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
+    }
+    snprintf(scan->cursor, sizeof scan->cursor, "%s", reply->element[0]->str);
+    return DIBS_OK;
+}
+
+/* *more: the walk is to go on. */
+static dibs_status read_page(struct scan *scan, const struct dibs__plain *plain, bool *more, struct dibs__error *error)
+{
+    const redisReply *reply = plain->replies[0];
+    bool another = strcmp(scan->cursor, "0") != 0 && plain->view.server != scan->server;
+
+    scan->server = plain->view.server;
+    *more = true;
+    if (another) {
+        snprintf(scan->cursor, sizeof scan->cursor, "0");
+        return DIBS_OK;
+    }
+    if (dibs__reply_is_error(reply, "ERR syntax error") && !scan->any_type) {
+        scan->any_type = true;
+        return DIBS_OK;
+    }
+    if (!is_page(reply))
+        return dibs__reply_error(error, reply, scan->store->endpoint.url.shown, "listing locks");
+    dibs_status status = take_page(scan, reply, error);
+    *more = strcmp(scan->cursor, "0") != 0;
+    return status;
+}
+
+dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct scan scan = {.store = store, .walk = walk, .prefix_size = strlen(store->key_prefix), .cursor = "0"};
+    dibs_status status = DIBS_OK;
+    bool more = true;
+
+    scan.pattern = make_pattern(store->key_prefix, walk->pattern ? walk->pattern : "*", &scan.pattern_size);
+    if (!scan.pattern)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
+    while (status == DIBS_OK && more) {
+        redisReply *reply;
+        struct dibs__plain plain = {.replies = &reply};
+        if (!walk->goes_on(walk->context)) {
+            status = dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+            break;
+        }
+        status = ask_for_page(&scan, &plain, error);
+        if (status != DIBS_OK)
+            break;
+        status = read_page(&scan, &plain, &more, error);
+        dibs__plain_free(&plain);
+    }
+    free(scan.pattern);
+    return status;
+}
