@@ -16,13 +16,15 @@
 # make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
 # make mutants    how many of N=100 small slips, drawn by SEED=1, the tests notice; ONLY="word..." for the sources whose
 #                 names contain one of the words; AGAIN=1 for what survived last time alone; takes hours
-# make install    to PREFIX (/usr/local) under DESTDIR; make uninstall
+# make install    to PREFIX (/usr/local) under DESTDIR; make uninstall removes the same (src/package/package.mk says where
+#                 each thing goes)
 # make clean
 #
-# Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, LIBDIR, INCLUDEDIR, DESTDIR, PKG_CONFIG, and
+# Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, LIBDIR, INCLUDEDIR, BINDIR, MANDIR, ..., DESTDIR, PKG_CONFIG, and
 #   SANITIZE=address,undefined   or thread; everything then goes to a build folder of its own
 #   BUILD=DIR                    builds there, the library in DIR/lib
 #   TLS=                         without TLS, which is built in where pkg-config knows hiredis_ssl
+#   CLI_LINK=shared              the command needs the shared library, instead of having the static one inside
 # "sh demo/run" and "sh test/run" install what the build needs and call make.
 
 PREFIX     ?= /usr/local
@@ -61,8 +63,10 @@ DL_LIBS      := -ldl # before glibc 2.34
 SHARED       := libdibs.so
 SHARED_MAJOR := libdibs.so.$(MAJOR)
 SHARED_FULL  := libdibs.so.$(VERSION)
+SYMBOL_MAP   := src/package/dibs.map
 # Never unloaded: a thread that has used the library runs a function of it at its end, whenever that is.
-SHARED_FLAGS := -shared -Wl,-soname,$(SHARED_MAJOR) -Wl,-z,nodelete $(if $(SANITIZE),,-Wl,-z,defs)
+SHARED_FLAGS := -shared -Wl,-soname,$(SHARED_MAJOR) -Wl,-z,nodelete $(if $(SANITIZE),,-Wl,-z,defs) \
+                -Wl,--version-script=$(SYMBOL_MAP)
 endif
 
 # hiredis' headers are included as <hiredis/...>; some installations name only the folder below.
@@ -115,6 +119,8 @@ TEST_OBJECTS  := $(call objects,$(wildcard test/support/*.c))
 
 CLI           := $(BUILD)/dibs
 CLI_OBJECTS   := $(call objects,$(sort $(wildcard src/cli/*.c)))
+CLI_LINK      ?= static
+CLI_LIBRARY   := $(LIB)/$(if $(filter shared,$(CLI_LINK)),$(SHARED),$(STATIC))
 DEMOS         := $(call programs,demo,demo)
 BENCHES       := $(call programs,bench,bench)
 PEER          := $(BUILD)/peers/dibs
@@ -137,7 +143,7 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test test-platforms demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
-$(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
+$(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                       $(FAULT_OBJECTS))
 endif
 
@@ -150,7 +156,7 @@ $(LIB)/$(STATIC): $(LIB_OBJECTS) $(BUILD)/objects
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJECTS)
 
-$(LIB)/$(SHARED_FULL): $(LIB_OBJECTS) $(BUILD)/objects
+$(LIB)/$(SHARED_FULL): $(LIB_OBJECTS) $(BUILD)/objects $(SYMBOL_MAP)
 	@mkdir -p $(@D)
 	$(CC) $(SHARED_FLAGS) $(ALL_LDFLAGS) -o $@ $(LIB_OBJECTS) $(HIREDIS_LIBS)
 
@@ -238,9 +244,9 @@ $(FAULT_SHIM) $(TEST_SHIMS): $(BUILD)/flags
 	$(CC) -std=c11 $(WARNINGS) $(CFLAGS) $(ALL_CPPFLAGS) -shared -fPIC -o $@ $(filter %.c,$^)
 
 # The command is of several files, which use the public header alone.
-$(CLI): $(CLI_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/objects $(BUILD)/flags
+$(CLI): $(CLI_OBJECTS) $(CLI_LIBRARY) $(BUILD)/objects $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(CLI_OBJECTS) $(LIB)/$(STATIC) $(HIREDIS_LIBS)
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(CLI_OBJECTS) $(CLI_LIBRARY) $(if $(filter %.a,$(CLI_LIBRARY)),$(HIREDIS_LIBS))
 
 cli: $(CLI)
 demos: $(DEMOS)
@@ -294,22 +300,9 @@ mutants:
 	@MAKEFLAGS= MFLAGS= CC='$(CC)' python3 -B test/mutants/mutants.py --work $(BUILD)/mutants --number $(N) \
 	    --seed $(or $(SEED),1) --jobs $(JOBS) $(if $(AGAIN),--again) $(ONLY)
 
-# -------------------------------------------------------------- installing
+# --------------------------------------------------- installing and packing
 
-install: lib
-	mkdir -p $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 644 include/*.h $(DESTDIR)$(INCLUDEDIR)/
-	install -m 644 $(LIB)/$(STATIC) $(DESTDIR)$(LIBDIR)/
-	install -m 755 $(LIB)/$(SHARED_FULL) $(DESTDIR)$(LIBDIR)/
-	ln -sf $(SHARED_FULL) $(DESTDIR)$(LIBDIR)/$(SHARED_MAJOR)
-	ln -sf $(SHARED_MAJOR) $(DESTDIR)$(LIBDIR)/$(SHARED)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-	    -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(filter hiredis%,$(HIREDIS))|' \
-	    -e 's|@LIBS@|$(if $(TLS),$(call query,--libs libssl libcrypto))|' src/dibs.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/dibs.pc
-
-uninstall:
-	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(wildcard include/*.h)))
-	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(STATIC) $(SHARED) $(SHARED_MAJOR) $(SHARED_FULL) pkgconfig/dibs.pc)
+include src/package/package.mk
 
 clean:
 	rm -rf $(if $(filter build,$(BUILD)),lib) $(BUILD)

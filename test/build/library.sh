@@ -3,6 +3,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 header=$DIBS_TOP/include/dibs.h
 lib=$DIBS_TOP/lib
+major=$(awk '$2 == "DIBS_VERSION_MAJOR" { print $3 }' "$header")
 pedantic="-Wall -Wextra -Wpedantic -Werror -I$DIBS_TOP/include"
 
 builds_without_warnings() {
@@ -21,19 +22,26 @@ includes_three_headers() {
     printf '<stdbool.h>\n<stddef.h>\n<stdint.h>\n' | diff - "$tmp/includes"
 }
 
-# The functions that the header declares are all that the library exports.
+# The functions that the headers declare are all that the library exports.
 public_functions() {
-    sed -n 's/^DIBS_API [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' "$header" | sort
+    sed -n 's/^DIBS_API [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' "$DIBS_TOP"/include/*.h | sort
 }
 
 finds_every_function() {
-    [ "$(public_functions | wc -l)" = "$(grep -c '^DIBS_API' "$header")" ]
+    [ "$(public_functions | wc -l)" = "$(cat "$DIBS_TOP"/include/*.h | grep -c '^DIBS_API')" ]
 }
 
 exports_the_header() {
     public_functions >"$tmp/public"
-    nm -D --defined-only "$lib/libdibs.so" | awk '{ print $3 }' | sort >"$tmp/exported"
+    nm -D --defined-only "$lib/libdibs.so" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }' | sort >"$tmp/exported"
     diff "$tmp/public" "$tmp/exported"
+}
+
+# Each with the symbol version, without which a program would run with a later library that means another thing.
+has_symbol_versions() {
+    nm -D --defined-only "$lib/libdibs.so" | awk '$2 != "A" { print $3 }' >"$tmp/versioned"
+    [ -s "$tmp/versioned" ]
+    ! grep -v "^dibs_[a-z0-9_]*@@DIBS_$major\$" "$tmp/versioned"
 }
 
 keeps_to_its_names() {
@@ -43,11 +51,10 @@ keeps_to_its_names() {
 }
 
 has_soname() {
-    major=$(awk '$2 == "DIBS_VERSION_MAJOR" { print $3 }' "$header")
     objdump -p "$lib/libdibs.so" | grep -q "SONAME *libdibs\.so\.$major\$"
 }
 
-tap_plan 11
+tap_plan 12
 tap 'gcc: no warnings' builds_without_warnings gcc
 tap 'clang: no warnings' builds_without_warnings clang
 tap 'header alone: C11, gcc' header_alone c gcc -std=c11
@@ -55,8 +62,9 @@ tap 'header alone: C11, clang' header_alone c clang -std=c11
 tap 'header alone: C++17, g++' header_alone cc g++ -std=c++17
 tap 'header alone: C++17, clang' header_alone cc clang -std=c++17
 tap 'header includes stdbool, stddef and stdint only' includes_three_headers
-tap 'every DIBS_API in the header is found' finds_every_function
-tap 'libdibs.so exports the functions of the header and nothing else' exports_the_header
+tap 'every DIBS_API in the headers is found' finds_every_function
+tap 'libdibs.so exports the functions of the headers and nothing else' exports_the_header
+tap 'each of them has the symbol version of the major number' has_symbol_versions
 tap 'libdibs.a defines only names that begin with dibs_' keeps_to_its_names
 tap 'libdibs.so has its SONAME from the version' has_soname
 tap_end

@@ -424,7 +424,7 @@ static const char *answer_of(size_t count, size_t odd, const char *other)
 
 static void add_many(struct rig *r, unsigned count, const struct dibs__route *route)
 {
-    char token[16];
+    char token[24];
 
     for (unsigned i = 0; i < count; i++) {
         snprintf(token, sizeof token, "token-%u", i);

@@ -32,8 +32,10 @@ bool dibs__push_read(struct dibs__pushed *out, const char *key_prefix, const cha
     if (memchr(bytes, '\0', size))
         return false;
     const char *token = take_numbers(bytes, numbers, 3);
-    uint64_t token_size = numbers[2];
-    if (!token || token_size == 0 || token_size >= sizeof out->token || strlen(token) <= token_size + prefix_size)
+    if (!token || numbers[2] == 0 || numbers[2] >= sizeof out->token)
+        return false;
+    size_t token_size = (size_t)numbers[2];
+    if (strlen(token) <= token_size + prefix_size)
         return false;
     const char *name = token + token_size + prefix_size;
     if (strncmp(token + token_size, key_prefix, prefix_size) != 0 || strlen(name) > DIBS_NAME_MAX)

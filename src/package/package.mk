@@ -1,0 +1,65 @@
+# Where "make install" puts what, and how "make uninstall" removes the same. Part of the Makefile.
+
+BINDIR       ?= $(PREFIX)/bin
+DATADIR      ?= $(PREFIX)/share
+MANDIR       ?= $(DATADIR)/man
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+CMAKEDIR     ?= $(LIBDIR)/cmake/dibs
+BASHDIR      ?= $(DATADIR)/bash-completion/completions
+ZSHDIR       ?= $(DATADIR)/zsh/site-functions
+FISHDIR      ?= $(DATADIR)/fish/vendor_completions.d
+
+HEADERS      := $(sort $(wildcard include/*.h include/*.hpp))
+MAN_PAGES    := $(sort $(wildcard doc/man/*.[1-8]))
+MAN_SECTIONS := $(sort $(foreach page,$(MAN_PAGES),$(lastword $(subst ., ,$(page)))))
+COMPLETION   := src/cli/completion
+BASH_FILE    := $(wildcard $(COMPLETION)/dibs.bash)
+ZSH_FILE     := $(wildcard $(COMPLETION)/_dibs)
+FISH_FILE    := $(wildcard $(COMPLETION)/dibs.fish)
+
+INSTALLED     = $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) \
+                $(addprefix $(LIBDIR)/,$(STATIC) $(SHARED) $(SHARED_MAJOR) $(SHARED_FULL)) \
+                $(PKGCONFIGDIR)/dibs.pc $(addprefix $(CMAKEDIR)/,dibs-config.cmake dibs-config-version.cmake) \
+                $(BINDIR)/dibs \
+                $(foreach page,$(MAN_PAGES),$(MANDIR)/man$(lastword $(subst ., ,$(page)))/$(notdir $(page))) \
+                $(BASH_FILE:%=$(BASHDIR)/dibs) $(ZSH_FILE:%=$(ZSHDIR)/_dibs) $(FISH_FILE:%=$(FISHDIR)/dibs.fish)
+
+define newline
+
+
+endef
+
+# $(call fill,NAME,PREFIX): prints NAME.in with its words replaced. Folders below the prefix are written as relative to
+# it, with PREFIX before them, so that what was installed may be moved.
+below         = $(patsubst $(PREFIX)/%,$(1)%,$(2))
+POINTER       = $(shell printf '__SIZEOF_POINTER__\n' | $(CC) $(CFLAGS) -E -P - | tail -n 1)
+fill          = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call below,$(2),$(LIBDIR))|' \
+                    -e 's|@INCLUDEDIR@|$(call below,$(2),$(INCLUDEDIR))|' -e 's|@CMAKEDIR@|$(call below,$(2),$(CMAKEDIR))|' \
+                    -e 's|@VERSION@|$(VERSION)|' -e 's|@MAJOR@|$(MAJOR)|' -e 's|@POINTER@|$(POINTER)|' \
+                    -e 's|@REQUIRES@|$(filter hiredis%,$(HIREDIS))|' \
+                    -e 's|@LIBS@|$(if $(TLS),$(call query,--libs libssl libcrypto))|' \
+                    -e 's|@NEEDS@|$(patsubst -l%,%,$(filter -l%,$(call query,--libs-only-l $(HIREDIS))))|' \
+                    -e 's|@STATIC@|$(STATIC)|' -e 's|@SHARED_MAJOR@|$(SHARED_MAJOR)|' -e 's|@SHARED_FULL@|$(SHARED_FULL)|' \
+                    src/package/$(1).in
+
+.PHONY: install uninstall
+
+install: lib cli
+	mkdir -p $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
+	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)/
+	install -m 644 $(LIB)/$(STATIC) $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(LIB)/$(SHARED_FULL) $(DESTDIR)$(LIBDIR)/
+	ln -sf $(SHARED_FULL) $(DESTDIR)$(LIBDIR)/$(SHARED_MAJOR)
+	ln -sf $(SHARED_MAJOR) $(DESTDIR)$(LIBDIR)/$(SHARED)
+	$(call fill,dibs.pc,$${prefix}/) >$(DESTDIR)$(PKGCONFIGDIR)/dibs.pc
+	$(call fill,dibs-config.cmake) >$(DESTDIR)$(CMAKEDIR)/dibs-config.cmake
+	$(call fill,dibs-config-version.cmake) >$(DESTDIR)$(CMAKEDIR)/dibs-config-version.cmake
+	install -m 755 $(CLI) $(DESTDIR)$(BINDIR)/
+	$(foreach n,$(MAN_SECTIONS),install -m 644 $(filter %.$(n),$(MAN_PAGES)) $(DESTDIR)$(MANDIR)/man$(n)/$(newline))
+	$(if $(BASH_FILE),install -m 644 $(BASH_FILE) $(DESTDIR)$(BASHDIR)/dibs)
+	$(if $(ZSH_FILE),install -m 644 $(ZSH_FILE) $(DESTDIR)$(ZSHDIR)/_dibs)
+	$(if $(FISH_FILE),install -m 644 $(FISH_FILE) $(DESTDIR)$(FISHDIR)/dibs.fish)
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	-rmdir $(DESTDIR)$(CMAKEDIR)
