@@ -422,6 +422,75 @@ DIBS_API dibs_status dibs_unlock_all(dibs_runtime *rt);
  */
 DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t lease_ms);
 
+/* ----------------------------------- a lock for a scope (GNU C: gcc and clang) */
+
+/*
+ * DIBS_GUARD(rt, name, status) is for the body of a block. It declares the variable status,
+ * a const dibs_status; acquires the lock of name as dibs_lock does; and unlocks where the
+ * enclosing block ends, however it is left: at its end, or by return, break, continue or
+ * goto. status is what dibs_lock returned. If that is not DIBS_OK, nothing is held and
+ * nothing will be unlocked.
+ *
+ *   int sell(dibs_runtime *rt, const char *sku)
+ *   {
+ *       DIBS_GUARD(rt, sku, locked);
+ *       if (locked != DIBS_OK)
+ *           return -1;                          // nothing to unlock
+ *       ...
+ *       return DIBS_UNGUARD(locked) == DIBS_OK ? 0 : -1;
+ *   }
+ *
+ * DIBS_UNGUARD(status) unlocks before the block ends, and returns what dibs_unlock returns:
+ * DIBS_LOST if another thread may have been inside. If the lock was not acquired, or
+ * DIBS_UNGUARD was there before, it returns DIBS_NOT_HELD and does nothing. Without it a
+ * loss goes unnoticed at the end of the block: call dibs_check before what can't be undone.
+ *
+ * A compiler warns of a status that is not looked at (-Wall). Each argument is evaluated
+ * once. The name is copied, so the caller may change it meanwhile. A guard is a declaration,
+ * so that no "if" without braces can have it for its body, and a block may have several:
+ * they are unlocked in the opposite order. Do not jump over a guard into its block, by goto
+ * or by a case label. A block that is left by longjmp, exit or pthread_exit is not unlocked,
+ * except that pthread_exit and cancellation do so in a program compiled with -fexceptions;
+ * when the thread or the process ends, dibs releases what it held.
+ *
+ * Where the compiler has no attribute cleanup, the macros are not defined.
+ */
+#if defined(__GNUC__)
+struct dibs__guard {  /* of DIBS_GUARD alone */
+    dibs_runtime *rt; /* NULL: there is nothing to unlock */
+    char name[DIBS_NAME_MAX + 1];
+};
+
+static inline dibs_status dibs__guard_lock(struct dibs__guard *guard, dibs_runtime *rt, const char *name)
+{
+    const dibs_status status = dibs_lock(rt, name);
+
+    guard->rt = status == DIBS_OK && name ? rt : NULL; /* with DIBS_OK name is no NULL, which compilers can't know */
+    if (guard->rt)
+        __builtin_memcpy(guard->name, name, __builtin_strlen(name) + 1);
+    return status;
+}
+
+static inline dibs_status dibs__guard_unlock(struct dibs__guard *guard)
+{
+    dibs_runtime *rt = guard->rt;
+
+    guard->rt = NULL;
+    return rt ? dibs_unlock(rt, guard->name) : DIBS_NOT_HELD;
+}
+
+static inline void dibs__guard_end(struct dibs__guard *guard)
+{
+    (void)dibs__guard_unlock(guard);
+}
+
+#define DIBS_GUARD(rt, name, status)                                                                                   \
+    struct dibs__guard dibs__guard_of_##status __attribute__((cleanup(dibs__guard_end)));                              \
+    const dibs_status status = dibs__guard_lock(&dibs__guard_of_##status, rt, name)
+
+#define DIBS_UNGUARD(status) dibs__guard_unlock(&dibs__guard_of_##status)
+#endif
+
 /* ----------------------------------------------- the holder's view (no I/O) */
 
 typedef struct dibs_hold {

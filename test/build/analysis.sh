@@ -46,7 +46,7 @@ formatted() {
     folders='include src demo bench test/support/common'
     case $(clang-format --version) in *' version 14.'*) folders="$folders test" ;; esac
     # shellcheck disable=SC2086
-    find $folders -name '*.[ch]' | sort | xargs clang-format --dry-run -Werror
+    find $folders -name '*.[ch]' -o -name '*.[ch]pp' | sort | xargs clang-format --dry-run -Werror
 }
 
 TIDY_LOGS=$tmp/tidy

@@ -1,0 +1,713 @@
+/*
+ * dibs for C++17 and later: the locks of dibs.h as a mutex of the standard library's kind.
+ *
+ * An example
+ *
+ *   #include <dibs.hpp>
+ *
+ *   dibs::runtime rt;                           // $DIBS_URL or redis://127.0.0.1:6379
+ *   dibs::mutex stock(rt, "sku:25");
+ *   {
+ *       std::lock_guard lock(stock);            // or std::unique_lock, std::scoped_lock
+ *       ...
+ *   }
+ *   dibs::guard lock(stock);
+ *   database.update(lock.fence(), ...);
+ *   lock.release();                             // throws if the lock was lost on the way
+ *
+ * Everything here is inline and calls dibs.h, whose model, promises and caveats hold: the
+ * owner of a lock is a thread, a lock is reentrant, a lease may be lost. This header needs
+ * no other library than dibs.
+ *
+ * Errors are std::system_error with a code of dibs::category(), whose value is a
+ * dibs::errc. what() begins with what dibs_last_error() said. If exceptions are switched off
+ * (-fno-exceptions), an error ends the program by std::terminate. Any function that is not
+ * noexcept may also throw std::bad_alloc.
+ *
+ * Durations are clamped: a wait that is negative or not a number is one try, a wait that is
+ * too long for dibs is one without end, and any other is rounded up to whole milliseconds.
+ *
+ * Unless a class or function says otherwise, a function may be called from any thread, and
+ * what is passed in is copied.
+ */
+#ifndef DIBS_HPP
+#define DIBS_HPP
+
+#include "dibs.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dibs {
+
+/* ------------------------------------------------------------------- errors */
+
+/* The statuses of dibs.h other than DIBS_OK, with their numbers. Later versions may add some. */
+enum class errc {
+    busy = DIBS_BUSY,
+    timeout = DIBS_TIMEOUT,
+    not_held = DIBS_NOT_HELD,
+    lost = DIBS_LOST,
+    unavailable = DIBS_UNAVAILABLE,
+    denied = DIBS_DENIED,
+    store_error = DIBS_STORE_ERROR,
+    invalid = DIBS_INVALID,
+    no_memory = DIBS_NO_MEMORY,
+    closed = DIBS_CLOSED,
+    overflow = DIBS_OVERFLOW
+};
+
+namespace detail {
+
+class error_category final : public std::error_category {
+  public:
+    const char *name() const noexcept override
+    {
+        return "dibs";
+    }
+
+    std::string message(int value) const override
+    {
+        return dibs_status_text(static_cast<dibs_status>(value));
+    }
+
+    std::error_condition default_error_condition(int value) const noexcept override
+    {
+        switch (static_cast<errc>(value)) {
+        case errc::busy:
+            return std::errc::device_or_resource_busy;
+        case errc::timeout:
+            return std::errc::timed_out;
+        case errc::not_held:
+            return std::errc::operation_not_permitted;
+        case errc::unavailable:
+            return std::errc::host_unreachable;
+        case errc::denied:
+            return std::errc::permission_denied;
+        case errc::store_error:
+            return std::errc::io_error;
+        case errc::invalid:
+            return std::errc::invalid_argument;
+        case errc::no_memory:
+            return std::errc::not_enough_memory;
+        case errc::closed:
+            return std::errc::operation_canceled;
+        case errc::overflow:
+            return std::errc::value_too_large;
+        case errc::lost:
+            break;
+        }
+        return std::error_condition(value, *this);
+    }
+};
+
+} // namespace detail
+
+/*
+ * The category of all errors of dibs; one object in a program. Its codes compare equal to
+ * these conditions: busy to std::errc::device_or_resource_busy, timeout to timed_out,
+ * not_held to operation_not_permitted, unavailable to host_unreachable, denied to
+ * permission_denied, store_error to io_error, invalid to invalid_argument, no_memory to
+ * not_enough_memory, closed to operation_canceled, overflow to value_too_large. Nothing in
+ * std::errc means lost: compare with dibs::errc::lost.
+ */
+DIBS_API inline const std::error_category &category() noexcept
+{
+    static const detail::error_category instance;
+
+    return instance;
+}
+
+inline std::error_code make_error_code(errc value) noexcept
+{
+    return std::error_code(static_cast<int>(value), category());
+}
+
+} // namespace dibs
+
+template <> struct std::is_error_code_enum<dibs::errc> : std::true_type {
+};
+
+namespace dibs {
+namespace detail {
+
+[[noreturn]] inline void fail(errc value, const std::string &what)
+{
+#if defined(__cpp_exceptions)
+    throw std::system_error(make_error_code(value), what);
+#else
+    static_cast<void>(value);
+    static_cast<void>(what);
+    std::terminate();
+#endif
+}
+
+/* For the status that the calling thread's last call returned. */
+[[noreturn]] inline void fail(dibs_status status)
+{
+    fail(static_cast<errc>(status), dibs_last_error());
+}
+
+inline void expect_ok(dibs_status status)
+{
+    if (status != DIBS_OK)
+        fail(status);
+}
+
+/* A C string ends at its first NUL, so two texts that differ behind one would be the same to dibs. */
+inline std::string without_nul(const char *what, std::string_view text)
+{
+    if (text.find('\0') != std::string_view::npos)
+        fail(errc::invalid, std::string(what) + " contains a NUL");
+    return std::string(text);
+}
+
+inline std::string checked_name(std::string_view name)
+{
+    if (name.empty() || name.size() > DIBS_NAME_MAX)
+        fail(errc::invalid, "the name has " + std::to_string(name.size()) + " bytes; it must have from 1 to " +
+                                std::to_string(DIBS_NAME_MAX));
+    return without_nul("the name", name);
+}
+
+using real_ms = std::chrono::duration<long double, std::milli>;
+
+/* A wait for dibs_timedlock. The comparisons are false for a number that is none. */
+inline std::int64_t wait_ms(real_ms wait) noexcept
+{
+    if (!(wait.count() > 0))
+        return 0;
+    return wait.count() < 4e18L ? static_cast<std::int64_t>(std::ceil(wait.count())) : DIBS_WAIT_FOREVER;
+}
+
+/* A time for a field of 32 bits: never 0, which is the default there, nor the largest number, which is "none". */
+template <class Period> inline std::uint32_t field(std::chrono::duration<long double, Period> time) noexcept
+{
+    if (!(time.count() > 1))
+        return 1;
+    return time.count() < UINT32_MAX - 1 ? static_cast<std::uint32_t>(std::ceil(time.count())) : UINT32_MAX - 1;
+}
+
+} // namespace detail
+
+/* ------------------------------------------------------------------ runtime */
+
+/*
+ * Called as dibs_event_fn is, in dibs.h: for one event after another, on a thread of the
+ * runtime that does nothing else. May block; must not close or destroy its own runtime. An
+ * exception that leaves the function ends the program by std::terminate.
+ */
+using event_function = std::function<void(const dibs_event &)>;
+
+/*
+ * A configuration that owns what it is made of. Each function sets the field of dibs_config
+ * that has its name, and returns the configuration:
+ *
+ *   dibs::runtime rt(dibs::config().url("redis://127.0.0.1").lease(10s).label("shop"));
+ *
+ * What is not set has its default. A time is rounded up to the field's unit; a time of
+ * which the field's range has nothing is refused when the runtime opens, with
+ * errc::invalid. Zero or less is the smallest unit, but for handoff and spin, where it
+ * stands for DIBS_NO_HANDOFF and DIBS_NO_SPIN. A text with a NUL is refused at once, with
+ * errc::invalid. A configuration may be copied, and used for several runtimes.
+ */
+class config {
+  public:
+    /* Adds one URL: call url once for one store, and 3, 5, ... 15 times for a quorum. */
+    config &url(std::string_view value)
+    {
+        urls_.push_back(detail::without_nul("a URL", value));
+        return *this;
+    }
+
+    config &key_prefix(std::string_view value)
+    {
+        return text(&dibs_config::key_prefix, "key_prefix", value);
+    }
+
+    config &label(std::string_view value)
+    {
+        return text(&dibs_config::label, "label", value);
+    }
+
+    config &lease(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::lease_ms, detail::field(value));
+    }
+
+    config &renew(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::renew_ms, detail::field(value));
+    }
+
+    config &connect_timeout(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::connect_timeout_ms, detail::field(value));
+    }
+
+    config &command_timeout(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::command_timeout_ms, detail::field(value));
+    }
+
+    config &outage(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::outage_ms, detail::field(value));
+    }
+
+    config &handoff(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::handoff_ms, value.count() > 0 ? detail::field(value) : DIBS_NO_HANDOFF);
+    }
+
+    config &spin(std::chrono::duration<long double, std::micro> value) noexcept
+    {
+        return number(&dibs_config::spin_us, value.count() > 0 ? detail::field(value) : DIBS_NO_SPIN);
+    }
+
+    config &min_replicas(std::uint32_t value) noexcept
+    {
+        return number(&dibs_config::min_replicas, value);
+    }
+
+    config &replica_timeout(detail::real_ms value) noexcept
+    {
+        return number(&dibs_config::replica_timeout_ms, detail::field(value));
+    }
+
+    config &durable(bool value = true) noexcept
+    {
+        return number(&dibs_config::durable, value ? 1 : 0);
+    }
+
+    config &tls_ca_file(std::string_view value)
+    {
+        return text(&dibs_config::tls_ca_file, "tls_ca_file", value);
+    }
+
+    config &tls_cert_file(std::string_view value)
+    {
+        return text(&dibs_config::tls_cert_file, "tls_cert_file", value);
+    }
+
+    config &tls_key_file(std::string_view value)
+    {
+        return text(&dibs_config::tls_key_file, "tls_key_file", value);
+    }
+
+    config &tls_server_name(std::string_view value)
+    {
+        return text(&dibs_config::tls_server_name, "tls_server_name", value);
+    }
+
+    config &sentinel_user(std::string_view value)
+    {
+        return text(&dibs_config::sentinel_user, "sentinel_user", value);
+    }
+
+    config &sentinel_password(std::string_view value)
+    {
+        return text(&dibs_config::sentinel_password, "sentinel_password", value);
+    }
+
+    /* The runtime keeps a copy of the function until it is closed. */
+    config &on_event(event_function value)
+    {
+        on_event_ = std::move(value);
+        return *this;
+    }
+
+  private:
+    friend class runtime;
+    using text_field = const char *dibs_config::*;
+
+    config &text(text_field which, const char *what, std::string_view value)
+    {
+        texts_.emplace_back(which, detail::without_nul(what, value));
+        return *this;
+    }
+
+    config &number(std::uint32_t dibs_config::*which, std::uint32_t value) noexcept
+    {
+        numbers_.*which = value;
+        return *this;
+    }
+
+    dibs_config numbers_{};
+    std::vector<std::string> urls_;
+    std::vector<std::pair<text_field, std::string>> texts_; /* of two for one field the later one counts */
+    event_function on_event_;
+};
+
+/*
+ * A runtime: dibs_open when it is made, dibs_close when it is destroyed.
+ *
+ * It can be moved, not copied. To move it disturbs nothing: mutexes, and calls of other
+ * threads, go on with the same runtime. What was moved from has none, and every function of
+ * it throws errc::invalid, or does nothing. No thread may use the object while it is moved,
+ * closed, assigned to or destroyed; mutexes may be used all the while, and outlive it.
+ */
+class runtime {
+  public:
+    /* Opens with the defaults: the URLs of $DIBS_URL. Throws what dibs_open returns. */
+    runtime()
+    {
+        detail::expect_ok(dibs_open(&rt_, nullptr));
+    }
+
+    explicit runtime(const config &how)
+    {
+        std::vector<const char *> urls;
+        dibs_config raw = how.numbers_;
+
+        for (const std::string &url : how.urls_)
+            urls.push_back(url.c_str());
+        raw.urls = urls.data();
+        raw.url_count = urls.size();
+        for (const auto &[which, value] : how.texts_)
+            raw.*which = value.c_str();
+        if (how.on_event_) {
+            on_event_ = std::make_unique<event_function>(how.on_event_);
+            raw.on_event = call_function;
+            raw.on_event_arg = on_event_.get();
+        }
+        detail::expect_ok(dibs_open(&rt_, &raw));
+    }
+
+    /* Opens with a configuration of dibs.h, whose pointers must be valid until the runtime is open. */
+    explicit runtime(const dibs_config &how)
+    {
+        detail::expect_ok(dibs_open(&rt_, &how));
+    }
+
+    runtime(runtime &&other) noexcept : rt_(std::exchange(other.rt_, nullptr)), on_event_(std::move(other.on_event_))
+    {
+    }
+
+    /* Closes what this runtime was first. */
+    runtime &operator=(runtime &&other) noexcept
+    {
+        if (this != &other) {
+            close();
+            rt_ = std::exchange(other.rt_, nullptr);
+            on_event_ = std::move(other.on_event_);
+        }
+        return *this;
+    }
+
+    runtime(const runtime &) = delete;
+    runtime &operator=(const runtime &) = delete;
+
+    ~runtime()
+    {
+        close();
+    }
+
+    /*
+     * dibs_close: releases every hold of every thread, and blocks as long as that does. Must
+     * not be called from the function of on_event. What mutexes of this runtime do
+     * afterwards is what dibs_close says of later calls: a lock() throws errc::closed.
+     * Does nothing the second time.
+     */
+    void close() noexcept
+    {
+        dibs_close(std::exchange(rt_, nullptr));
+        on_event_.reset();
+    }
+
+    /* From now on waiting and later acquires throw errc::closed; does not block. See dibs_shutdown. */
+    void shutdown() noexcept
+    {
+        dibs_shutdown(rt_);
+    }
+
+    /* Gives up every hold of the calling thread. Throws what dibs_unlock_all returns, after all were given up. */
+    void unlock_all()
+    {
+        detail::expect_ok(dibs_unlock_all(rt_));
+    }
+
+    /* Asks the store who holds the lock of that name, in one round trip. Throws what dibs_query returns. */
+    dibs_owner query(std::string_view name) const
+    {
+        dibs_owner owner;
+
+        detail::expect_ok(dibs_query(rt_, detail::checked_name(name).c_str(), &owner));
+        return owner;
+    }
+
+    /*
+     * Takes the lock of that name from the holder with that token, or with "" from any
+     * holder: see dibs_force_unlock. False if the holder has another token. Throws what
+     * else dibs_force_unlock returns.
+     */
+    bool force_unlock(std::string_view name, std::string_view token = {})
+    {
+        const std::string owner = detail::without_nul("the token", token);
+        const dibs_status status =
+            dibs_force_unlock(rt_, detail::checked_name(name).c_str(), owner.empty() ? nullptr : owner.c_str());
+
+        if (status != DIBS_NOT_HELD)
+            detail::expect_ok(status);
+        return status == DIBS_OK;
+    }
+
+    /* All zero where the runtime was closed. No I/O. */
+    dibs_stats stats() const noexcept
+    {
+        dibs_stats out{};
+
+        dibs_stats_get(rt_, &out);
+        return out;
+    }
+
+    /* For the functions of dibs.h; remains this object's. nullptr after close, or when moved from. */
+    dibs_runtime *get() const noexcept
+    {
+        return rt_;
+    }
+
+  private:
+    static void call_function(const dibs_event *event, void *arg) noexcept
+    {
+        (*static_cast<event_function *>(arg))(*event);
+    }
+
+    dibs_runtime *rt_ = nullptr;
+    std::unique_ptr<event_function> on_event_; /* at one address, which dibs has, for as long as the runtime is open */
+};
+
+/* -------------------------------------------------------------------- mutex */
+
+/*
+ * A lock of one name, which meets TimedLockable: for std::lock_guard, std::unique_lock,
+ * std::scoped_lock and std::lock.
+ *
+ * A mutex holds nothing itself: two mutexes of one name and runtime are the same lock, a
+ * thread's holds are counted for both together, and to destroy one unlocks nothing. All
+ * threads of a process may use one mutex, or each its own. A thread may lock it again; with
+ * DIBS_NO_REENTRY in options the second lock throws errc::busy, and the second try_lock is
+ * false. std::condition_variable_any does not fit: whoever waits would wait across
+ * processes, and is woken in one.
+ */
+class mutex {
+  public:
+    /*
+     * For the lock of that name in that runtime; no I/O. options are those of
+     * dibs_lock_with. Throws errc::invalid for a name that is empty, longer than
+     * DIBS_NAME_MAX, or contains a NUL.
+     */
+    mutex(const runtime &rt, std::string_view name, const dibs_lock_options &options = {})
+        : rt_(rt.get()), name_(detail::checked_name(name)), options_(options)
+    {
+    }
+
+    mutex(const runtime &rt, std::nullptr_t, const dibs_lock_options & = {}) = delete;
+    mutex(const mutex &) = delete;
+    mutex &operator=(const mutex &) = delete;
+
+    /* Waits for the lock. Throws what dibs_lock_with returns: the lock is then not acquired. */
+    void lock()
+    {
+        detail::expect_ok(acquire(DIBS_WAIT_FOREVER));
+    }
+
+    /* One try. False if the lock is taken (DIBS_BUSY). Throws what else dibs_lock_with returns. */
+    bool try_lock()
+    {
+        return granted(acquire(0));
+    }
+
+    /* Waits for that time at the most; false if the lock was not granted. Throws what else dibs_lock_with returns. */
+    template <class Rep, class Period> bool try_lock_for(const std::chrono::duration<Rep, Period> &time)
+    {
+        return granted(acquire(detail::wait_ms(time)));
+    }
+
+    /*
+     * Waits until Clock shows that time; false if the lock was not granted. If the clock is
+     * set back while the call waits, the call waits longer. If the clock is set forward, the
+     * call notices that only when the time is over that was left at first. Throws what else
+     * dibs_lock_with returns.
+     */
+    template <class Clock, class Duration> bool try_lock_until(const std::chrono::time_point<Clock, Duration> &time)
+    {
+        for (;;) {
+            const detail::real_ms now = Clock::now().time_since_epoch();
+            const std::int64_t left = detail::wait_ms(detail::real_ms(time.time_since_epoch()) - now);
+            const dibs_status status = acquire(left);
+
+            if (status != DIBS_TIMEOUT || Clock::now() >= time)
+                return granted(status);
+        }
+    }
+
+    /*
+     * Takes one off the calling thread's hold count; the last one releases the lock, in one
+     * round trip. Reports nothing: if the lock was lost, on_event tells, and check() told
+     * before. dibs::guard::release() is for a caller who must know.
+     */
+    void unlock() noexcept
+    {
+        dibs_unlock(rt_, name_.c_str());
+    }
+
+    /*
+     * Throws errc::lost if the calling thread's lease has ended, and errc::not_held if the
+     * thread does not hold the lock. No I/O: see dibs_check.
+     */
+    void check() const
+    {
+        detail::expect_ok(dibs_check(rt_, name_.c_str()));
+    }
+
+    /*
+     * The fence of the calling thread's hold, for the resource that the lock protects; see
+     * dibs_hold. Throws as check() does.
+     */
+    std::uint64_t fence() const
+    {
+        dibs_hold out;
+
+        detail::expect_ok(dibs_hold_of(rt_, name_.c_str(), &out));
+        return out.fence;
+    }
+
+    /* What the calling thread holds, also if the lease was lost (out.lost). Throws errc::not_held. */
+    dibs_hold hold() const
+    {
+        dibs_hold out;
+        const dibs_status status = dibs_hold_of(rt_, name_.c_str(), &out);
+
+        if (status != DIBS_LOST)
+            detail::expect_ok(status);
+        return out;
+    }
+
+    /*
+     * Makes the lease end that time from now, rounded up to milliseconds. Throws what
+     * dibs_extend returns; errc::invalid for less than 20 ms or more than a day.
+     */
+    void extend(detail::real_ms lease)
+    {
+        detail::expect_ok(dibs_extend(rt_, name_.c_str(), detail::field(lease)));
+    }
+
+    const std::string &name() const noexcept
+    {
+        return name_;
+    }
+
+  private:
+    friend class guard;
+
+    dibs_status acquire(std::int64_t wait) noexcept
+    {
+        return dibs_lock_with(rt_, name_.c_str(), wait, &options_);
+    }
+
+    static bool granted(dibs_status status)
+    {
+        if (status != DIBS_BUSY && status != DIBS_TIMEOUT)
+            detail::expect_ok(status);
+        return status == DIBS_OK;
+    }
+
+    dibs_runtime *const rt_; /* never freed by dibs, so also good when the runtime was closed */
+    const std::string name_;
+    const dibs_lock_options options_;
+};
+
+/* -------------------------------------------------------------------- guard */
+
+/*
+ * Holds a mutex for a scope, as std::lock_guard does, and can tell whether the lock was
+ * kept: end the scope with release().
+ *
+ * A guard belongs to the thread that made it, cannot be copied or moved, and must not
+ * outlive its mutex.
+ */
+class guard {
+  public:
+    /* Waits for the lock. Throws as mutex::lock() does. */
+    explicit guard(mutex &m) : mutex_(&m)
+    {
+        m.lock();
+    }
+
+    /* Takes over one hold of the calling thread, such as one of try_lock_for(). */
+    guard(mutex &m, std::adopt_lock_t) noexcept : mutex_(&m)
+    {
+    }
+
+    guard(const guard &) = delete;
+    guard &operator=(const guard &) = delete;
+
+    /* Unlocks, unless release() did, and reports nothing. */
+    ~guard()
+    {
+        if (mutex_)
+            mutex_->unlock();
+    }
+
+    /*
+     * Unlocks, and throws what dibs_unlock returns: errc::lost if the lease had ended, so
+     * that another thread may have been inside as well. After any other error the lock was
+     * kept until this call, only its release is in doubt: dibs goes on with that in the
+     * background. In every case the guard holds nothing afterwards, and all its functions
+     * throw errc::not_held.
+     */
+    void release()
+    {
+        mutex &m = held();
+
+        mutex_ = nullptr;
+        detail::expect_ok(dibs_unlock(m.rt_, m.name_.c_str()));
+    }
+
+    /* As the functions of mutex. */
+    void check() const
+    {
+        held().check();
+    }
+
+    std::uint64_t fence() const
+    {
+        return held().fence();
+    }
+
+    dibs_hold hold() const
+    {
+        return held().hold();
+    }
+
+    void extend(detail::real_ms lease)
+    {
+        held().extend(lease);
+    }
+
+  private:
+    mutex &held() const
+    {
+        if (!mutex_)
+            detail::fail(errc::not_held, "the guard was released before");
+        return *mutex_;
+    }
+
+    mutex *mutex_; /* nullptr after release() */
+};
+
+} // namespace dibs
+
+#endif

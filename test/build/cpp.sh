@@ -1,0 +1,71 @@
+# dibs.hpp: it is clean for both compilers in both standards, and does what it promises, in memory and on a server. Also
+# DIBS_GUARD, as the compilers see it.
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+. "$DIBS_TOP/test/support/server.sh"
+warnings='-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Werror'
+
+# The static library wants what it is made of; where that is of no concern, the flags are empty.
+libraries() {
+    PKG_CONFIG=${PKG_CONFIG:-pkg-config}
+    for library in hiredis hiredis_ssl libssl libcrypto; do
+        ! "$PKG_CONFIG" --exists "$library" 2>/dev/null || "$PKG_CONFIG" --libs "$library"
+    done
+}
+
+# compile COMPILER STANDARD
+compile() {
+    # shellcheck disable=SC2046,SC2086
+    "$1" -std="$2" -O1 -g $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/$1-$2" "$DIBS_TOP/test/cpp/mutex_test.cpp" \
+        "$DIBS_TOP/lib/libdibs.a" $(libraries)
+}
+
+# Two files of one program include the header, without exceptions and run-time types; an error then ends the program.
+without_exceptions() {
+    printf '#include <dibs.hpp>\nint other() { return dibs::category().name()[0]; }\n' >"$tmp/other.cc"
+    printf '#include <dibs.hpp>\nint other();\nint main() { dibs::runtime rt; dibs::mutex a(rt, "a"); a.lock();\n' >"$tmp/one.cc"
+    printf 'a.unlock(); if (other() == 0) a.check(); dibs::mutex(rt, ""); }\n' >>"$tmp/one.cc"
+    # shellcheck disable=SC2046,SC2086
+    "$1" -std=c++17 -fno-exceptions -fno-rtti $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/none" "$tmp/one.cc" \
+        "$tmp/other.cc" "$DIBS_TOP/lib/libdibs.a" $(libraries)
+    status=0
+    (ulimit -c 0 && DIBS_URL=mem: "$tmp/none") || status=$?
+    [ "$status" = 134 ]
+}
+
+# guard_warns COMPILER: a guard whose status nobody looks at is warned of, the same guard with a look is not.
+guard_warns() {
+    printf '#include <dibs.h>\nint f(dibs_runtime *rt);\nint f(dibs_runtime *rt) { DIBS_GUARD(rt, "a", s);\n' >"$tmp/guard.c"
+    cp "$tmp/guard.c" "$tmp/looks.c"
+    echo 'return 0; }' >>"$tmp/guard.c"
+    echo 'return s == DIBS_OK; }' >>"$tmp/looks.c"
+    # shellcheck disable=SC2086
+    "$1" -std=c11 $warnings -fsyntax-only "-I$DIBS_TOP/include" "$tmp/looks.c"
+    # shellcheck disable=SC2086
+    if "$1" -std=c11 $warnings -fsyntax-only "-I$DIBS_TOP/include" "$tmp/guard.c"; then return 1; fi
+}
+
+# guard_wants_braces COMPILER LANGUAGE: a guard cannot be all that an "if" has.
+guard_wants_braces() {
+    printf '#include <dibs.h>\nvoid f(dibs_runtime *rt, int want) { if (want) DIBS_GUARD(rt, "a", s); }\n' >"$tmp/if.$2"
+    if "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/if.$2"; then return 1; fi
+    sed -e 's/) DIBS/) { DIBS/' -e 's/}$/} }/' "$tmp/if.$2" >"$tmp/braces.$2"
+    "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/braces.$2"
+}
+
+tap_plan 20
+server_start || exit 1
+for compiler in g++ clang++; do
+    for standard in c++17 c++20; do
+        tap "$compiler, $standard: the test compiles" compile "$compiler" "$standard"
+        tap "$compiler, $standard: in memory" "$tmp/$compiler-$standard" mem:
+        tap "$compiler, $standard: on a server" "$tmp/$compiler-$standard" "$server_url"
+    done
+    tap "$compiler, without exceptions" without_exceptions "$compiler"
+    tap "$compiler, C++: a guard without braces is an error" guard_wants_braces "$compiler" cc
+done
+for compiler in gcc clang; do
+    tap "$compiler: a guard's status is to be looked at" guard_warns "$compiler"
+    tap "$compiler: a guard without braces is an error" guard_wants_braces "$compiler" c
+done
+tap_end
