@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 
+#include "base/probe.h"
 #include "core/asker.h"
 #include "core/bid.h"
 #include "core/holds.h"
@@ -29,7 +30,9 @@ struct acquire {
     int64_t try_until;         /* when one try ends */
 
     struct dibs__patience patience;
-    bool waited;                /* it is counted as contended */
+    uint16_t group;             /* of the name (metrics.h) */
+    bool waited;                /* it is counted as contended, and among the threads that wait now */
+    int64_t acquired_at;        /* when it succeeded */
     uint64_t told;              /* what the store returned that tells when a foreign lock is free; 0: nothing */
     struct dibs__ear ear;       /* with which the thread waits before it asks again */
     enum dibs__learned learned; /* why the acquire fails */
@@ -149,10 +152,11 @@ static bool begin_lease(struct acquire *acquire, uint64_t fence)
         return false;
     core->store->ops->conclude(core->store, bid, true);
     lease->store_fence = fence;
-    lease->granted_at = now;
+    lease->granted_at = acquire->acquired_at = now;
     lease->contended = acquire->waited;
     atomic_store(&lease->deadline, deadline);
     dibs__renewals_add(core->renewals, lease, lease->asked_ms, proof, &bid->lease);
+    DIBS__PROBE(grant, lease->name, dibs__lease_fence(lease));
     return true;
 }
 
@@ -211,11 +215,20 @@ static bool is_told(struct acquire *acquire, const struct dibs__answer *answer)
     return acquire->told != 0;
 }
 
+static void change_waiting(const struct acquire *acquire, int change)
+{
+    atomic_int_fast64_t *waiting = dibs__metrics_waiting(acquire->core->metrics, acquire->group);
+
+    atomic_fetch_add_explicit(waiting, change, memory_order_relaxed);
+}
+
 /* Another has the lock: until when to sleep before the next ask. */
 static int64_t wait_for_release(struct acquire *acquire, const struct dibs__answer *answer)
 {
-    if (!acquire->waited)
+    if (!acquire->waited) {
         dibs__count(&acquire->core->stats.contended);
+        change_waiting(acquire, 1);
+    }
     acquire->waited = true;
     dibs__patience_heard(&acquire->patience);
     int64_t pause_ms = is_told(acquire, answer) ? answer->told_ms : answer->again_ms;
@@ -276,7 +289,7 @@ static dibs_status ask_patiently(struct acquire *acquire)
 
 static struct dibs__lease *new_bid(const struct acquire *acquire)
 {
-    return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->wish->lease_ms,
+    return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->group, acquire->wish->lease_ms,
                          acquire->wish->flags);
 }
 
@@ -351,9 +364,14 @@ static dibs_status fail_without_turn(struct acquire *acquire, dibs_status status
 }
 
 /* The lease was lost before this thread woke: as if it had not been handed over. */
-static bool is_handed_too_late(struct dibs__core *core, struct dibs__turn *turn)
+static bool is_handed_too_late(struct acquire *acquire, struct dibs__turn *turn)
 {
-    if (turn->kind != DIBS__TURN_HANDED || !dibs__lease_is_lost(turn->lease, dibs__core_now(core)))
+    struct dibs__core *core = acquire->core;
+
+    if (turn->kind != DIBS__TURN_HANDED)
+        return false;
+    acquire->acquired_at = dibs__core_now(core);
+    if (!dibs__lease_is_lost(turn->lease, acquire->acquired_at))
         return false;
     dibs__renewals_remove(core->renewals, turn->lease);
     dibs__core_lost(core, turn->lease, false, "");
@@ -367,7 +385,7 @@ static dibs_status wait_for_turn(struct acquire *acquire, struct dibs__turn *tur
 
     do
         status = dibs__turn_take(acquire->core->cells, turn);
-    while (status == DIBS_OK && is_handed_too_late(acquire->core, turn));
+    while (status == DIBS_OK && is_handed_too_late(acquire, turn));
     acquire->waited = turn->waited;
     return status;
 }
@@ -384,6 +402,7 @@ static dibs_status take_turn(struct acquire *acquire)
         .deadline = acquire->limit > 0 ? acquire->limit : acquire->try_until,
         .patience = dibs__patience_until(&acquire->patience),
         .contended = &core->stats.contended,
+        .waiting = dibs__metrics_waiting(core->metrics, acquire->group),
         .outage = acquire->patience.outage,
     };
     dibs_status status = wait_for_turn(acquire, &turn);
@@ -396,14 +415,19 @@ static dibs_status take_turn(struct acquire *acquire)
     if (turn.kind == DIBS__TURN_TO_ASK)
         return ask_in_turn(acquire);
     dibs__count(&core->stats.handed_off);
+    DIBS__PROBE(handoff, turn.lease->name, dibs__lease_fence(turn.lease));
     return DIBS_OK;
 }
 
-static void count_outcome(struct dibs__core *core, dibs_status status)
+/* began: when the call began. */
+static void count_outcome(const struct acquire *acquire, dibs_status status, int64_t began)
 {
+    struct dibs__core *core = acquire->core;
+
+    if (acquire->waited)
+        change_waiting(acquire, -1);
     if (status == DIBS_OK) {
-        dibs__count(&core->stats.acquired);
-        dibs__count(&core->stats.holds);
+        dibs__metrics_count(core->metrics, acquire->group, DIBS__METRICS_WAIT, acquire->acquired_at - began);
     } else if (status == DIBS_BUSY) {
         dibs__count(&core->stats.busy);
     } else if (status == DIBS_TIMEOUT) {
@@ -421,6 +445,7 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
         .wish = wish,
         .name = name,
         .name_size = name_size,
+        .group = dibs__metrics_group(core->metrics, name, name_size),
         .limit = wait_ms < 0    ? DIBS__NEVER
                  : wait_ms == 0 ? 0
                                 : dibs__after_ms(now, wait_ms),
@@ -429,12 +454,14 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
     };
 
     DIBS__REQUIRE(wish->lease_ms > 0 && wait_ms >= DIBS_WAIT_FOREVER);
+    DIBS__PROBE(acquire__start, name, wait_ms);
     dibs__patience_begin(&acquire.patience, core, &outage, now);
     if (!dibs__holds_reserve())
         return no_memory(&acquire);
     dibs_status status = wish->flags & DIBS_FAIR ? ask_fairly(&acquire) : take_turn(&acquire);
-    count_outcome(core, status);
+    count_outcome(&acquire, status, now);
     if (status == DIBS_OK)
-        dibs__holds_add(acquire.lease);
+        dibs__holds_add(acquire.lease, acquire.acquired_at);
+    DIBS__PROBE(acquire__end, name, status);
     return status;
 }

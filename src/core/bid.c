@@ -1,7 +1,7 @@
 #include "core/bid.h"
 
-struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint32_t lease_ms,
-                                  uint32_t flags)
+struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
+                                  uint32_t lease_ms, uint32_t flags)
 {
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
@@ -10,6 +10,7 @@ struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, siz
         dibs__lease_unref(lease);
         return NULL;
     }
+    lease->group = group;
     lease->asked_ms = lease_ms;
     lease->fixed = flags & DIBS_FIXED_LEASE;
     lease->fair = flags & DIBS_FAIR;

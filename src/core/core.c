@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/probe.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "core/asker.h"
@@ -30,6 +31,7 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
         return;
     DIBS__REQUIRE(atomic_load(&lease->deadline) == DIBS__LEASE_LOST);
     dibs__count(&core->stats.lost);
+    DIBS__PROBE(lost, lease->name, dibs__lease_fence(lease));
     dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, dibs__lease_fence(lease),
                       "the lease ended under its holder%s%s", *why ? ": " : "", why);
     if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
@@ -262,7 +264,8 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
 {
     const struct dibs__core_config *config = &core->config;
 
-    if (!name_core(core) || !(core->scheduler = dibs__scheduler_new(config->clock)) ||
+    if (!name_core(core) || !(core->metrics = dibs__metrics_new()) ||
+        !(core->scheduler = dibs__scheduler_new(config->clock)) ||
         !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
         !(core->renewals = make_renewals(core)))
         return no_memory(error);
@@ -352,5 +355,6 @@ void dibs__core_free(struct dibs__core *core)
     dibs__scheduler_free(core->scheduler);
     dibs__cells_free(core->cells);
     dibs__events_free(core->events);
+    dibs__metrics_free(core->metrics);
     free(core);
 }

@@ -8,6 +8,7 @@
 
 #include "core/cells.h"
 #include "core/events.h"
+#include "core/metrics.h"
 #include "core/renewal.h"
 #include "core/scheduler.h"
 #include "core/settings.h"
@@ -33,6 +34,7 @@ struct dibs__core {
     atomic_uint_fast64_t sequence;     /* atomic; of tokens */
     struct dibs__counters counters;    /* has its own atomics */
     struct dibs__stats stats;          /* has its own atomics */
+    struct dibs__metrics *metrics;     /* has its own atomics */
     struct dibs__core *abandoned;      /* of the parent process, and so on; guarded by the registry's mutex
                                           (runtime.c) */
 };

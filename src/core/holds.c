@@ -168,7 +168,7 @@ bool dibs__holds_reserve(void)
     return resize(t, t->cap ? t->cap * 2 : FEW);
 }
 
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease)
+struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since)
 {
     struct table *t = &table;
     struct dibs__hold *hold = &t->holds[t->count];
@@ -179,6 +179,7 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease)
         .lease = lease,
         .hash = (uint32_t)dibs__hash(lease->name, lease->name_size),
         .count = 1,
+        .since = since,
     };
     t->count++;
     if (t->index)

@@ -17,6 +17,7 @@ struct dibs__hold {            /* the holding thread's */
     struct dibs__lease *lease; /* with one reference; its fence stays as long as the thread has the hold */
     uint32_t hash;             /* the low bits of the name's */
     uint32_t count;            /* how many unlocks end the hold; at least 1 */
+    int64_t since;             /* when the thread acquired the lock */
 };
 
 /* NULL: the thread does not hold the name. The pointer is valid until the next add or remove. */
@@ -49,7 +50,7 @@ static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const c
 bool dibs__holds_reserve(void);
 
 /* A new hold of count 1, which takes over the caller's reference. There must be room for it (dibs__holds_reserve). */
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease);
+struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since);
 
 /* Takes the hold out of the table. Returns its lease; the reference becomes the caller's. */
 struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold);

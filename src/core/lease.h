@@ -77,6 +77,7 @@ struct dibs__lease {
                                  read-only */
     bool fixed, fair;         /* read-only */
     uint16_t name_size;       /* read-only; without the NUL */
+    uint16_t group;           /* read-only; of the name (metrics.h) */
     uint32_t asked_ms;        /* read-only; the length that was asked for */
     uint64_t runtime;         /* read-only; serial of the runtime */
     uint64_t store_fence;     /* of the grant; the asking thread's until the grant, then read-only */

@@ -1,5 +1,6 @@
 #include "core/release.h"
 
+#include "base/probe.h"
 #include "core/bid.h"
 #include "core/handover.h"
 
@@ -35,7 +36,7 @@ static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__le
 {
     if (core->config.settings->min_replicas > 0 || core->config.settings->durable)
         return NULL;
-    struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, wanted->lease_ms,
+    struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, lease->group, wanted->lease_ms,
                                              wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0);
     if (next) {
         next->asker->bid.wait = true;
@@ -81,9 +82,9 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
 }
 
 /* The lease stays in the process if another thread may have it. Otherwise the store gets it back. */
-static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease, struct dibs__error *error)
+static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease, int64_t now, struct dibs__error *error)
 {
-    int64_t now = dibs__core_now(core), timeout_ms = core->config.settings->command_timeout_ms;
+    int64_t timeout_ms = core->config.settings->command_timeout_ms;
     struct dibs__wanted wanted;
     enum dibs__parting parting = dibs__handover_part(core->cells, lease, &wanted);
 
@@ -100,18 +101,19 @@ static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease,
 
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error)
 {
+    int64_t now = dibs__core_now(core), since = hold->since;
     struct dibs__lease *lease = dibs__holds_remove(hold);
     dibs_status status;
 
     DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    atomic_fetch_sub_explicit(&core->stats.holds, 1, memory_order_relaxed);
-    dibs__count(&core->stats.released);
-    if (dibs__lease_is_lost(lease, dibs__core_now(core))) {
+    DIBS__PROBE(release, lease->name, dibs__lease_fence(lease));
+    dibs__metrics_count(core->metrics, lease->group, DIBS__METRICS_HOLD, now - since);
+    if (dibs__lease_is_lost(lease, now)) {
         dibs__renewals_remove(core->renewals, lease);
         dibs__core_lost(core, lease, false, "it was not renewed in time");
         status = was_lost(lease, error);
     } else {
-        status = part_with(core, lease, error);
+        status = part_with(core, lease, now, error);
     }
     dibs__lease_unref(lease);
     return status;
@@ -122,7 +124,7 @@ void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
     bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
 
     DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    atomic_fetch_sub_explicit(&core->stats.holds, 1, memory_order_relaxed);
+    dibs__count(&core->stats.ended_with_thread);
     dibs__renewals_remove(core->renewals, lease);
     if (lost) {
         dibs__core_lost(core, lease, false, "");

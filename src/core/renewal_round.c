@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/probe.h"
 #include "core/renewal_parts.h"
 
 /* ------------------------------------------------------- rounds of what is due */
@@ -221,6 +222,8 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
         return true;
     }
     if (!dibs__lease_is_lost(lease, landing->now)) { /* else it came too late, and the next round tells of the loss */
+        if (item->result == DIBS__RENEWED)
+            DIBS__PROBE(renew, lease->name, item->lease_ms);
         if (!item->extension)
             *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
         if (dibs__upkeep_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,

@@ -9,11 +9,21 @@ static uint64_t read_counter(const atomic_uint_fast64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+/* The counters are read one after the other: a hold that began in between is not there yet. */
+static void read_holds(const struct dibs__core *core, dibs_stats *out)
+{
+    out->released = dibs__metrics_total(core->metrics, DIBS__METRICS_HOLD);
+    uint64_t ended = out->released + read_counter(&core->stats.ended_with_thread);
+    out->acquired = dibs__metrics_total(core->metrics, DIBS__METRICS_WAIT);
+    out->holds = out->acquired > ended ? out->acquired - ended : 0;
+}
+
 static void read_all(struct dibs__core *core, dibs_stats *out)
 {
 #define READ(name) out->name = read_counter(&core->stats.name);
     DIBS__STATS_MAP(READ)
 #undef READ
+    read_holds(core, out);
     out->store_commands = read_counter(&core->counters.commands);
     out->store_errors = read_counter(&core->counters.errors);
     out->reconnects = read_counter(&core->counters.reconnects);
@@ -22,14 +32,27 @@ static void read_all(struct dibs__core *core, dibs_stats *out)
     dibs__renewals_count(core->renewals, &out->leases, &out->reentered);
 }
 
-void dibs__stats_get(dibs_runtime *runtime, dibs_stats *out)
+dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+
+    memset(out, 0, sizeof *out);
+    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+    if (status != DIBS_OK)
+        return status;
+    read_all(visit.core, out);
+    dibs__visit_end(&visit);
+    return DIBS_OK;
+}
+
+bool dibs__stats_next_group(dibs_runtime *runtime, unsigned *cursor, struct dibs__metrics_view *out)
 {
     struct dibs__visit visit;
     struct dibs__error error;
 
-    memset(out, 0, sizeof *out);
     if (dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
-        return;
-    read_all(visit.core, out);
+        return false;
+    bool found = dibs__metrics_next(visit.core->metrics, cursor, out);
     dibs__visit_end(&visit);
+    return found;
 }

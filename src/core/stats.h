@@ -4,12 +4,12 @@
 
 #include <stdatomic.h>
 
+#include "base/error.h"
+#include "core/metrics.h"
 #include "dibs.h"
 
 /* The counters that the core keeps, each named as its field of dibs_stats. */
 #define DIBS__STATS_MAP(XX)                                                                                            \
-    XX(acquired)                                                                                                       \
-    XX(released)                                                                                                       \
     XX(busy)                                                                                                           \
     XX(timed_out)                                                                                                      \
     XX(contended)                                                                                                      \
@@ -19,14 +19,14 @@
     XX(renew_failed)                                                                                                   \
     XX(lost)                                                                                                           \
     XX(orphaned)                                                                                                       \
-    XX(holds)                                                                                                          \
     XX(events_dropped)
 
 struct dibs__stats {
 #define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;
     DIBS__STATS_MAP(DIBS__STATS_FIELD)
 #undef DIBS__STATS_FIELD
-    atomic_uint_fast64_t reentered; /* of the leases that are no more; each lease counts its own (lease.h) */
+    atomic_uint_fast64_t reentered;         /* of the leases that are no more; each lease counts its own (lease.h) */
+    atomic_uint_fast64_t ended_with_thread; /* holds of threads that ended; acquires and releases: see metrics.h */
 };
 
 static inline void dibs__count(atomic_uint_fast64_t *counter)
@@ -34,7 +34,10 @@ static inline void dibs__count(atomic_uint_fast64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* Fills *out; all zero where the runtime is closed. */
-void dibs__stats_get(dibs_runtime *runtime, dibs_stats *out);
+/* Fills *out. DIBS_CLOSED, or DIBS_NO_MEMORY after a fork: *out is all zero, and the error is filled. */
+dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs__error *error);
+
+/* As dibs__metrics_next. False also where the runtime is closed. */
+bool dibs__stats_next_group(dibs_runtime *runtime, unsigned *cursor, struct dibs__metrics_view *out);
 
 #endif

@@ -233,8 +233,10 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
     dibs__queue_add(turn->one_try ? &cell->tries : &cell->waiters, waiter);
     if (turn->one_try)
         return;
-    if (!turn->waited)
+    if (!turn->waited) {
         atomic_fetch_add_explicit(turn->contended, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(turn->waiting, 1, memory_order_relaxed);
+    }
     turn->waited = true;
     hurry(cell, turn, waiter->since);
 }

@@ -39,6 +39,7 @@ struct dibs__turn {
     int64_t deadline;                /* when the wait ends */
     int64_t patience;                /* until when the caller rides out an outage */
     atomic_uint_fast64_t *contended; /* counts this wait, once the caller begins to wait for the name */
+    atomic_int_fast64_t *waiting;    /* then counts the caller among the threads that wait, who must take that back */
 
     /* What the caller gets. */
     struct dibs__outage *outage; /* what another thread was told: filled where the status is that outage's, and with

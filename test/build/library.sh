@@ -13,6 +13,8 @@ builds_without_warnings() {
 header_alone() {
     language=$1
     shift
+    printf '#include <dibs_metrics.h>\n' >"$tmp/metrics.$language"
+    "$@" $pedantic -fsyntax-only "$tmp/metrics.$language"
     printf '#include <dibs.h>\n' >"$tmp/alone.$language"
     "$@" $pedantic -fsyntax-only "$tmp/alone.$language"
 }
@@ -47,14 +49,25 @@ has_symbol_versions() {
 keeps_to_its_names() {
     nm -g --defined-only "$lib/libdibs.a" | awk 'NF == 3 { print $3 }' >"$tmp/global"
     [ -s "$tmp/global" ]
-    ! grep -v '^dibs_' "$tmp/global"
+    ! grep -v -e '^dibs_' -e '^_\.stapsdt\.base$' "$tmp/global" # the second is weak, hidden, and every probe's
 }
 
 has_soname() {
     objdump -p "$lib/libdibs.so" | grep -q "SONAME *libdibs\.so\.$major\$"
 }
 
-tap_plan 12
+# The probes of base/probe.h, each with a name and a number, where <sys/sdt.h> is installed; none, where they are left out.
+has_its_probes() {
+    sed -n 's/^ \*   \([a-z_]*\)  *name, .*/\1/p' "$DIBS_TOP/src/base/probe.h" | sort >"$tmp/told"
+    [ "$(wc -l <"$tmp/told")" = 7 ]
+    make -C "$DIBS_TOP" BUILD="$tmp/probes" SANITIZE= lib
+    readelf -n "$tmp/probes/lib/libdibs.so" | awk '$1 == "Provider:" { dibs = $2 == "dibs" } $1 == "Name:" && dibs { print $2 }' |
+        sort -u | diff "$tmp/told" -
+    make -C "$DIBS_TOP" BUILD="$tmp/none" SANITIZE= CPPFLAGS=-DDIBS_WITHOUT_PROBES lib
+    ! readelf -n "$tmp/none/lib/libdibs.so" | grep stapsdt
+}
+
+tap_plan 13
 tap 'gcc: no warnings' builds_without_warnings gcc
 tap 'clang: no warnings' builds_without_warnings clang
 tap 'header alone: C11, gcc' header_alone c gcc -std=c11
@@ -67,4 +80,5 @@ tap 'libdibs.so exports the functions of the headers and nothing else' exports_t
 tap 'each of them has the symbol version of the major number' has_symbol_versions
 tap 'libdibs.a defines only names that begin with dibs_' keeps_to_its_names
 tap 'libdibs.so has its SONAME from the version' has_soname
+tap 'the probes are there, and can be left out' has_its_probes
 tap_end

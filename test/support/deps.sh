@@ -52,6 +52,7 @@ deps_have() {
     redis-py) deps_python_has redis ;;
     timeout) timeout 5 true >/dev/null 2>&1 ;;
     find) deps_command find ;;
+    sdt) printf '#include <sys/sdt.h>\n' | "${CC:-cc}" -fsyntax-only -x c - >/dev/null 2>&1 ;;
     debootstrap) deps_command debootstrap || [ -x /usr/sbin/debootstrap ] ;;
     *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin, python3, clang-tidy, ...: commands of that name
     esac
@@ -87,6 +88,7 @@ deps_packages() {
         apt-get:cmocka) echo libcmocka-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:tls) echo libssl-dev ;;
+        apt-get:sdt) echo systemtap-sdt-dev ;;
         apt-get:redis-py) echo python3 python3-redis ;;
         apt-get:debootstrap) echo debootstrap debian-archive-keyring ;;
         apt-get:valgrind) echo valgrind libc6-dbg ;;
@@ -99,6 +101,7 @@ deps_packages() {
         dnf:cmocka) echo libcmocka-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:tls) echo openssl-devel ;;
+        dnf:sdt) echo systemtap-sdt-devel ;;
         dnf:redis-py) echo python3 python3-redis ;;
         dnf:debootstrap) echo debootstrap debian-keyring ;;
         dnf:clang-tidy | dnf:clang-format) echo clang-tools-extra ;;
@@ -111,6 +114,7 @@ deps_packages() {
         apk:cmocka) echo cmocka-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
         apk:tls) echo openssl-dev ;;
+        apk:sdt) echo systemtap-dev ;;
         apk:redis-py) echo python3 py3-redis ;;
         apk:debootstrap) echo debootstrap debian-archive-keyring ;;
         apk:clang-tidy | apk:clang-format) echo clang-extra-tools ;;

@@ -18,6 +18,7 @@ struct alone {
     struct dibs__turn turn;
     struct dibs__outage outage;
     atomic_uint_fast64_t contended;
+    atomic_int_fast64_t waiting;
 };
 
 static void wait_alone(void *arg)
@@ -30,6 +31,7 @@ static void wait_alone(void *arg)
         .deadline = DIBS__NEVER,
         .patience = DIBS__NEVER,
         .contended = &alone->contended,
+        .waiting = &alone->waiting,
         .outage = &alone->outage,
     };
     atomic_store(&alone->status, (int)dibs__turn_take(alone->cells, &alone->turn));

@@ -40,7 +40,7 @@ static int setup(void **state)
 static struct dibs__hold *add(uint64_t runtime, const char *name)
 {
     assert_true(dibs__holds_reserve());
-    return dibs__holds_add(dibs__lease_new(runtime, name, strlen(name), DIBS__TOKEN_MAX));
+    return dibs__holds_add(dibs__lease_new(runtime, name, strlen(name), DIBS__TOKEN_MAX), 0);
 }
 
 static struct dibs__hold *find(uint64_t runtime, const char *name)

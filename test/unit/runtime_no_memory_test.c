@@ -267,12 +267,18 @@ static void an_outage_that_can_not_be_noted(void **state)
     struct dibs__lease *lease = dibs__lease_new(1, "a", 1, DIBS__TOKEN_MAX);
     struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
     atomic_uint_fast64_t contended = 0;
+    atomic_int_fast64_t waiting = 0;
     struct dibs__ear ear;
 
     (void)state;
     dibs__ear_init(&ear);
     for (int noted = 0; noted < 2; noted++) {
-        struct dibs__turn turn = {.name = "a", .name_size = 1, .outage = &told, .contended = &contended}, other = turn;
+        struct dibs__turn turn = {.name = "a",
+                                  .name_size = 1,
+                                  .outage = &told,
+                                  .contended = &contended,
+                                  .waiting = &waiting},
+                          other = turn;
         assert_status(DIBS_OK, dibs__turn_take(cells, &turn));
         dibs__asker_begin(turn.cell, lease);
         fails_here = !noted;

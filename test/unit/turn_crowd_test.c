@@ -38,6 +38,7 @@ struct crowd {
     atomic_bool closing;
     size_t waiting, size, timed_out;
     atomic_uint_fast64_t contended;
+    atomic_int_fast64_t waiting_now;
 };
 
 static int64_t now(const struct dibs__clock *clock)
@@ -54,6 +55,7 @@ static void wait_once(struct crowd *crowd)
                               .deadline = 1,
                               .patience = DIBS__NEVER,
                               .contended = &crowd->contended,
+                              .waiting = &crowd->waiting_now,
                               .outage = &outage};
 
     crowd->timed_out += dibs__turn_take(crowd->cells, &turn) == DIBS_TIMEOUT;

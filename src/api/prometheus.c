@@ -1,0 +1,194 @@
+/*
+ * dibs_stats_write_prometheus. Numbers are written as integers and decimal
+ * digits: printf's %g would use the decimal point of the locale.
+ */
+#include "dibs_metrics.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "api/check.h"
+#include "core/stats.h"
+
+/* The fields of dibs_stats that only grow, and what each counts. */
+#define COUNTERS(XX)                                                                                                   \
+    XX(acquired, "First acquires that were granted.")                                                                  \
+    XX(reentered, "Acquires by a thread that already held the lock.")                                                  \
+    XX(released, "Final unlocks.")                                                                                     \
+    XX(busy, "Single tries that found the lock taken.")                                                                \
+    XX(timed_out, "Waits that ended without the lock.")                                                                \
+    XX(contended, "Acquires that had to wait, whatever their outcome.")                                                \
+    XX(granted, "Acquires that got the lock by a push from the store.")                                                \
+    XX(handed_off, "Acquires that got the lock from a thread of this process.")                                        \
+    XX(renewed, "Leases renewed.")                                                                                     \
+    XX(renew_failed, "Renewals without an answer, or answered by an error.")                                           \
+    XX(lost, "Leases that ended under their holder.")                                                                  \
+    XX(orphaned, "Locks released because their thread ended.")                                                         \
+    XX(store_commands, "Commands sent to the store.")                                                                  \
+    XX(store_errors, "Error replies of the store.")                                                                    \
+    XX(reconnects, "Connections made in place of broken ones.")                                                        \
+    XX(events_dropped, "Events that did not fit in the queue.")                                                        \
+    XX(invalidations, "Times that the store told of changed locks.")
+
+#define GAUGES(XX)                                                                                                     \
+    XX(holds, "Locks held by threads now, each counted once.")                                                         \
+    XX(leases, "Leases that are kept alive now.")                                                                      \
+    XX(tracking, "1: the store tells at once of locks that change.")
+
+static void write_head(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP dibs_%s %s\n# TYPE dibs_%s %s\n", name, help, name, type);
+}
+
+static void write_stats(FILE *out, const dibs_stats *stats)
+{
+#define WRITE_COUNTER(field, help)                                                                                     \
+    write_head(out, #field "_total", "counter", help);                                                                 \
+    fprintf(out, "dibs_" #field "_total %" PRIu64 "\n", stats->field);
+#define WRITE_GAUGE(field, help)                                                                                       \
+    write_head(out, #field, "gauge", help);                                                                            \
+    fprintf(out, "dibs_" #field " %" PRIu64 "\n", stats->field);
+    COUNTERS(WRITE_COUNTER)
+    GAUGES(WRITE_GAUGE)
+#undef WRITE_COUNTER
+#undef WRITE_GAUGE
+}
+
+/* ------------------------------------------------------------------- labels */
+
+/* How many bytes of a character of UTF-8 begin there; 0: none does. */
+static size_t utf8_size(const unsigned char *text)
+{
+    size_t size = text[0] < 0x80 ? 1 : text[0] >> 5 == 6 ? 2 : text[0] >> 4 == 14 ? 3 : text[0] >> 3 == 30 ? 4 : 0;
+
+    for (size_t i = 1; i < size; i++)
+        if (text[i] >> 6 != 2)
+            return 0;
+    return size;
+}
+
+/* A label's value is UTF-8: what is not is written as \xHH. */
+static void write_group_name(FILE *out, const struct dibs__metrics_view *group)
+{
+    const unsigned char *at = (const unsigned char *)(group->is_rest ? "(others)" : group->name);
+
+    while (*at) {
+        size_t size = utf8_size(at);
+        if (size == 0)
+            fprintf(out, "\\\\x%02X", *at);
+        else if (*at == '\n')
+            fputs("\\n", out);
+        else if (*at == '"' || *at == '\\')
+            fprintf(out, "\\%c", *at);
+        else
+            fwrite(at, 1, size, out);
+        at += size > 0 ? size : 1;
+    }
+}
+
+/* {group="sku",le="0.001"}, or less: group NULL is that of all, le NULL is none. */
+static void write_labels(FILE *out, const struct dibs__metrics_view *group, const char *le)
+{
+    if (!group && !le)
+        return;
+    fputc('{', out);
+    if (group) {
+        fputs("group=\"", out);
+        write_group_name(out, group);
+        fputs(le ? "\"," : "\"", out);
+    }
+    if (le)
+        fprintf(out, "le=\"%s\"", le);
+    fputc('}', out);
+}
+
+/* --------------------------------------------------------------- histograms */
+
+#define SECONDS_MAX 32
+
+static const char *seconds(char *text, uint64_t ns)
+{
+    int size = snprintf(text, SECONDS_MAX, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+
+    while (text[size - 1] == '0')
+        text[--size] = '\0';
+    if (text[size - 1] == '.')
+        text[--size] = '\0';
+    return text;
+}
+
+static const struct dibs__metrics_family {
+    const char *all, *grouped, *help;
+} families[DIBS__METRICS_KINDS] = {
+    [DIBS__METRICS_WAIT] = {"wait_seconds", "group_wait_seconds", "The time of first acquires that succeeded."},
+    [DIBS__METRICS_HOLD] = {"hold_seconds", "group_hold_seconds", "From a first acquire to the last unlock."},
+};
+
+static void write_histogram(FILE *out, const char *name, const struct dibs__metrics_view *labelled,
+                            const struct dibs__histogram *histogram)
+{
+    uint64_t up_to = 0;
+    char text[SECONDS_MAX];
+
+    for (unsigned i = 0; i <= DIBS__METRICS_BOUNDS; i++) {
+        up_to += histogram->counts[i];
+        fprintf(out, "dibs_%s_bucket", name);
+        write_labels(out, labelled,
+                     i < DIBS__METRICS_BOUNDS ? seconds(text, (uint64_t)dibs__metrics_bound(i)) : "+Inf");
+        fprintf(out, " %" PRIu64 "\n", up_to);
+    }
+    fprintf(out, "dibs_%s_sum", name);
+    write_labels(out, labelled, NULL);
+    fprintf(out, " %s\ndibs_%s_count", seconds(text, histogram->sum_ns), name);
+    write_labels(out, labelled, NULL);
+    fprintf(out, " %" PRIu64 "\n", histogram->count);
+}
+
+/* ------------------------------------------------------------------- groups */
+
+static void write_all_groups_together(dibs_runtime *rt, FILE *out)
+{
+    struct dibs__metrics_view sum = {0}, group;
+
+    for (unsigned cursor = 0; dibs__stats_next_group(rt, &cursor, &group);)
+        dibs__metrics_add(&sum, &group);
+    write_head(out, "waiting", "gauge", "Threads that wait for a lock now.");
+    fprintf(out, "dibs_waiting %" PRId64 "\n", sum.waiting);
+    for (unsigned kind = 0; kind < DIBS__METRICS_KINDS; kind++) {
+        write_head(out, families[kind].all, "histogram", families[kind].help);
+        write_histogram(out, families[kind].all, NULL, &sum.histograms[kind]);
+    }
+}
+
+/* All lines of a metric must stand together: so the groups are read once for each. */
+static void write_each_group(dibs_runtime *rt, FILE *out)
+{
+    struct dibs__metrics_view group;
+
+    write_head(out, "group_waiting", "gauge", "Threads that wait now for a lock of the group.");
+    for (unsigned cursor = 0; dibs__stats_next_group(rt, &cursor, &group);) {
+        fputs("dibs_group_waiting", out);
+        write_labels(out, &group, NULL);
+        fprintf(out, " %" PRId64 "\n", group.waiting);
+    }
+    for (unsigned kind = 0; kind < DIBS__METRICS_KINDS; kind++) {
+        write_head(out, families[kind].grouped, "histogram", families[kind].help);
+        for (unsigned cursor = 0; dibs__stats_next_group(rt, &cursor, &group);)
+            write_histogram(out, families[kind].grouped, &group, &group.histograms[kind]);
+    }
+}
+
+dibs_status dibs_stats_write_prometheus(dibs_runtime *rt, FILE *out)
+{
+    struct dibs__error error;
+    dibs_stats stats;
+
+    if (!rt || !out)
+        return dibs__fail(DIBS_INVALID, rt ? "out is NULL" : "the runtime is NULL");
+    if (dibs__stats_get(rt, &stats, &error) != DIBS_OK)
+        return dibs__return(error.status, &error);
+    write_stats(out, &stats);
+    write_all_groups_together(rt, out);
+    write_each_group(rt, out);
+    return DIBS_OK;
+}

@@ -1,0 +1,214 @@
+/* dibs_stats_write_prometheus: what a scrape reads, on a clock that the test moves. */
+#include <dibs_metrics.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/wait.h"
+#include "unit/handover_setup.h"
+
+/* What is written now; freed with the next call. */
+static const char *scrape(dibs_runtime *rt)
+{
+    static char *text;
+    size_t size;
+
+    free(text);
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    assert_status(DIBS_OK, dibs_stats_write_prometheus(rt, out));
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+/* Expects that line, whole. */
+static void expect_line(dibs_runtime *rt, const char *line)
+{
+    const char *text = scrape(rt), *at = text;
+    size_t size = strlen(line);
+
+    while ((at = strstr(at, line)) && !((at == text || at[-1] == '\n') && at[size] == '\n'))
+        at++;
+    assert_that(at != NULL, "no line \"%s\" in\n%s", line, text);
+}
+
+static void lock_once(stage *s, const char *name, int64_t hold_ns)
+{
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    moved_clock_advance(&s->clock, hold_ns);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+}
+
+static void holds_are_counted_by_their_length(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_once(s, "sku:1", 500);
+    lock_once(s, "sku:2", MS(1));
+    lock_once(s, "user:1", MS(1500));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "sku:3"));
+    expect_line(s->rt, "dibs_acquired_total 4");
+    expect_line(s->rt, "dibs_released_total 3");
+    expect_line(s->rt, "dibs_holds 1");
+    expect_line(s->rt, "dibs_hold_seconds_count 3");
+    expect_line(s->rt, "dibs_hold_seconds_sum 1.5010005");
+    expect_line(s->rt, "dibs_hold_seconds_bucket{le=\"0.000001\"} 1");
+    expect_line(s->rt, "dibs_hold_seconds_bucket{le=\"0.000768\"} 1");
+    expect_line(s->rt, "dibs_hold_seconds_bucket{le=\"0.001024\"} 2");
+    expect_line(s->rt, "dibs_hold_seconds_bucket{le=\"+Inf\"} 3");
+    expect_line(s->rt, "dibs_group_hold_seconds_count{group=\"sku\"} 2");
+    expect_line(s->rt, "dibs_group_hold_seconds_bucket{group=\"sku\",le=\"+Inf\"} 2");
+    expect_line(s->rt, "dibs_group_hold_seconds_sum{group=\"user\"} 1.5");
+    expect_line(s->rt, "dibs_group_wait_seconds_count{group=\"sku\"} 3");
+    assert_status(DIBS_OK, dibs_lock(s->rt, "sku:3")); /* a second hold of the same lock is none */
+    expect_line(s->rt, "dibs_acquired_total 4");
+    expect_line(s->rt, "dibs_reentered_total 1");
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    expect_line(s->rt, "dibs_holds 0");
+}
+
+/* A thread waits, for a lease that is handed over and then for one that never comes. */
+static void threads_that_wait_are_counted_while_they_wait(void **state)
+{
+    stage *s = *state;
+
+    s->settings.handoff_ms = FOR_LONG;
+    stage_open(s, LEASE);
+    expect_line(s->rt, "dibs_waiting 0");
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor *next = waiter(s, 1, FOREVER);
+    expect_line(s->rt, "dibs_waiting 1");
+    expect_line(s->rt, "dibs_group_waiting{group=\"\"} 1");
+    moved_clock_advance(&s->clock, MS(20));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_result(next));
+    expect_line(s->rt, "dibs_waiting 0");
+    expect_line(s->rt, "dibs_wait_seconds_sum 0.02");
+    expect_line(s->rt, "dibs_hold_seconds_sum 0.02");
+    actor *in_vain = waiter(s, 1, 100);
+    expect_line(s->rt, "dibs_waiting 1");
+    moved_clock_advance(&s->clock, MS(200));
+    assert_status(DIBS_TIMEOUT, actor_result(in_vain));
+    expect_line(s->rt, "dibs_waiting 0");
+    expect_line(s->rt, "dibs_wait_seconds_count 2"); /* of those that got it */
+    expect_line(s->rt, "dibs_timed_out_total 1");
+    actor_end(in_vain);
+    unlock_and_end(next, s->rt);
+    expect_line(s->rt, "dibs_hold_seconds_sum 0.22");
+}
+
+/* Another runtime has the lock, so the thread asks the store again and again. */
+static void a_thread_that_waits_for_the_store_is_counted(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    actor *next = waiter(s, 1, FOREVER);
+    expect_line(s->rt, "dibs_waiting 1");
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    assert_status(DIBS_OK, actor_result(next));
+    expect_line(s->rt, "dibs_waiting 0");
+    expect_line(s->rt, "dibs_contended_total 1");
+    unlock_and_end(next, s->rt);
+    dibs_close(other);
+}
+
+static void the_hold_of_a_thread_that_ended_is_no_hold(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    actor *a = actor_start();
+    assert_status(DIBS_OK, actor_lock(a, s->rt, "a", FOREVER));
+    expect_line(s->rt, "dibs_holds 1");
+    actor_end(a);
+    expect_line(s->rt, "dibs_holds 0");
+    expect_line(s->rt, "dibs_orphaned_total 1");
+    expect_line(s->rt, "dibs_released_total 0");
+}
+
+static void odd_groups_are_written_as_text(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    lock_once(s, "say \"hi\"\\\n:1", 1);
+    lock_once(s, "caf\xc3\xa9:1", 1);
+    lock_once(s, "\xff\xc3:1", 1);
+    expect_line(s->rt, "dibs_group_waiting{group=\"say \\\"hi\\\"\\\\\\n\"} 0");
+    expect_line(s->rt, "dibs_group_waiting{group=\"caf\xc3\xa9\"} 0");
+    expect_line(s->rt, "dibs_group_waiting{group=\"\\\\xFF\\\\xC3\"} 0");
+}
+
+/* Each metric is declared once, before its lines, which stand together; the buckets of a histogram rise. */
+static void the_text_keeps_to_the_format(void **state)
+{
+    static char seen[64][64];
+    stage *s = *state;
+    unsigned families = 0;
+    unsigned long last = 0;
+
+    stage_open(s, LEASE);
+    lock_once(s, "sku:1", 700);
+    lock_once(s, "user:1", MS(3));
+    char *text = strdup(scrape(s->rt)), *rest = text;
+    for (char *line; (line = strtok_r(rest, "\n", &rest));) {
+        char name[64];
+        if (sscanf(line, "# HELP %63s", name) == 1) {
+            for (unsigned i = 0; i < families; i++)
+                assert_string_not_equal(seen[i], name);
+            snprintf(seen[families++], sizeof seen[0], "%s", name);
+        } else if (line[0] != '#') {
+            assert_memory_equal(line, seen[families - 1], strlen(seen[families - 1]));
+            unsigned long value = strtoul(strrchr(line, ' ') + 1, NULL, 10);
+            if (strstr(line, "_bucket{") && !strstr(line, "le=\"0.000001\""))
+                assert_true(value >= last);
+            last = value;
+        }
+    }
+    free(text);
+    assert_true(families > 20);
+}
+
+static void bad_arguments_and_a_closing_runtime(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_INVALID, dibs_stats_write_prometheus(NULL, stdout));
+    assert_status(DIBS_INVALID, dibs_stats_write_prometheus(s->rt, NULL));
+    FILE *full = fopen("/dev/full", "w");
+    assert_non_null(full);
+    setvbuf(full, NULL, _IONBF, 0);
+    assert_status(DIBS_OK, dibs_stats_write_prometheus(s->rt, full));
+    assert_true(ferror(full));
+    fclose(full);
+    dibs_runtime *closed = stage_open_another(s, LEASE);
+    dibs_close(closed);
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    assert_status(DIBS_CLOSED, dibs_stats_write_prometheus(closed, out));
+    fclose(out);
+    assert_int_equal(size, 0);
+    free(text);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(holds_are_counted_by_their_length),
+        TEST(threads_that_wait_are_counted_while_they_wait),
+        TEST(a_thread_that_waits_for_the_store_is_counted),
+        TEST(the_hold_of_a_thread_that_ended_is_no_hold),
+        TEST(odd_groups_are_written_as_text),
+        TEST(the_text_keeps_to_the_format),
+        TEST(bad_arguments_and_a_closing_runtime),
+    };
+    return cmocka_run_group_tests_name("prometheus", tests, NULL, NULL);
+}
