@@ -169,14 +169,13 @@ static int open_urls(dibs_runtime **out, const dibs_config *config)
 
     if (status == DIBS_OK)
         return CLI_OK;
-    if (status == DIBS_INVALID)
-        cli_error("%s", dibs_last_error());
-    else
-        cli_warn("%s", dibs_last_error());
-    return status == DIBS_INVALID ? CLI_USAGE : CLI_UNAVAILABLE;
+    if (status != DIBS_INVALID)
+        return CLI_UNAVAILABLE;
+    cli_error("%s", dibs_last_error());
+    return CLI_USAGE;
 }
 
-int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
+int cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
 {
     char *copy;
     int result;
@@ -196,5 +195,14 @@ int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
     free(copy);
     config->urls = NULL;
     config->url_count = 0;
+    return result;
+}
+
+int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
+{
+    int result = cli_try_open(out, config, text);
+
+    if (result == CLI_UNAVAILABLE)
+        cli_warn("%s", dibs_last_error());
     return result;
 }

@@ -110,4 +110,7 @@ int64_t cli_now_ms(void);
  */
 int cli_open(dibs_runtime **out, dibs_config *config, const char *text);
 
+/* The same; but with CLI_UNAVAILABLE nothing is printed, and dibs_last_error says why. */
+int cli_try_open(dibs_runtime **out, dibs_config *config, const char *text);
+
 #endif

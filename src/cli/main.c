@@ -1,14 +1,22 @@
 /*
  * dibs(1): locks at a shell prompt. Chooses the command; each has a file of its own.
  */
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/look.h"
 
 static const struct cli_command commands[] = {
     {"run", cli_run, "runs a program while it holds a lock"},
     {"hold", cli_hold, "holds a lock until a signal arrives"},
+    {"status", cli_status, "tells who holds locks"},
+    {"list", cli_list, "lists the locks that are held"},
+    {"watch", cli_watch, "shows the locks that are held, and keeps the list up to date"},
+    {"break", cli_break, "takes a lock away from its owner"},
+    {"doctor", cli_doctor, "looks for what in the store endangers locks"},
+    {"bench", cli_bench, "measures how long acquire, release and hand-over take"},
     {NULL, NULL, NULL},
 };
 
@@ -32,6 +40,7 @@ static const struct cli_command *find(const char *name)
 
 int main(int argc, char **argv)
 {
+    setlocale(LC_CTYPE, ""); /* for names of locks that are not ASCII */
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;

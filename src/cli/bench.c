@@ -1,0 +1,279 @@
+/*
+ * dibs bench: how long acquire, release and hand-over take with this store.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/bench_report.h"
+#include "cli/look.h"
+#include "cli/text.h"
+
+static const char help[] = "Usage: dibs bench [OPTION...]\n"
+                           "\n"
+                           "Measures how long it takes to acquire a free lock, to release it, and to hand it over: "
+                           "from the begin of the release\n"
+                           "by one runtime to the end of the wait of another. The lock has a random name, and is gone "
+                           "at the end, also if the\n"
+                           "command is interrupted; then the figures so far are printed.\n"
+                           "\n"
+                           "  -s, --seconds SECONDS\n"
+                           "                      measures for so long (5)\n" CLI_JSON_HELP CLI_LOOK_HELP "\n"
+                           "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails.\n";
+
+#define LEASE_MS 10000 /* what a killed bench leaves is gone after that */
+#define WAIT_MS 20000
+#define WARM_UP 20       /* acquires that are not counted */
+#define PAUSE_NS 1000000 /* so that a waiter sleeps before it is handed the lock */
+#define LOOK_NS 200000   /* between looks for a waiter */
+#define NS_OF_MS INT64_C(1000000)
+
+/* Two runtimes pass a lock to one another, each with a thread. */
+struct side {
+    struct bench *bench;
+    int number;
+    dibs_runtime *rt;
+    struct cli_histogram handovers; /* its thread's */
+    dibs_status status;             /* its thread's */
+    char why[512];                  /* its thread's */
+};
+
+struct bench {
+    struct cli_look look;
+    int64_t length_ms;
+    char name[48];
+    struct cli_histogram acquires, releases; /* the main thread's */
+    struct side sides[2];
+    int64_t end_ns;              /* read-only while the threads run */
+    _Atomic int64_t released_ns; /* when the last release began */
+    _Atomic int released_by;     /* which side's it was; -1: none that counts */
+    _Atomic bool failed;         /* one side did */
+};
+
+static volatile sig_atomic_t signal_number;
+
+static void on_signal(int number)
+{
+    signal_number = number;
+}
+
+/* A second signal ends the process at once. */
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)}, before;
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        sigaction(numbers[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) /* nohup(1) */
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+static bool over(const struct bench *bench)
+{
+    return signal_number || cli_now_ns() >= bench->end_ns;
+}
+
+static void pause_ns(long ns)
+{
+    const struct timespec length = {.tv_nsec = ns};
+
+    nanosleep(&length, NULL);
+}
+
+/* --------------------------------------------------------- acquire and release */
+
+static dibs_status measure_once(struct bench *bench, bool counts)
+{
+    dibs_runtime *rt = bench->sides[0].rt;
+    int64_t begin = cli_now_ns();
+    dibs_status status = dibs_lock(rt, bench->name);
+    int64_t middle = cli_now_ns();
+
+    if (status == DIBS_OK)
+        status = dibs_unlock(rt, bench->name);
+    if (status == DIBS_OK && counts) {
+        cli_histogram_add(&bench->acquires, middle - begin);
+        cli_histogram_add(&bench->releases, cli_now_ns() - middle);
+    }
+    return status;
+}
+
+static dibs_status measure_alone(struct bench *bench)
+{
+    dibs_status status = DIBS_OK;
+
+    for (int i = 0; i < WARM_UP && status == DIBS_OK && !signal_number; i++)
+        status = measure_once(bench, false);
+    bench->end_ns = cli_now_ns() + bench->length_ms * NS_OF_MS * 2 / 5;
+    while (status == DIBS_OK && !over(bench))
+        status = measure_once(bench, true);
+    return status;
+}
+
+/* ------------------------------------------------------------------ hand-over */
+
+/* Returns when the other side waits, or there is nothing to wait for. */
+static dibs_status await_waiter(struct side *side)
+{
+    dibs_owner owner;
+    dibs_status status = DIBS_OK;
+
+    while (!over(side->bench) && !side->bench->failed && status == DIBS_OK) {
+        status = dibs_query(side->rt, side->bench->name, &owner);
+        if (status == DIBS_OK && owner.waiters > 0) {
+            pause_ns(PAUSE_NS);
+            return DIBS_OK;
+        }
+        pause_ns(LOOK_NS);
+    }
+    return status;
+}
+
+static dibs_status hand_over(struct side *side)
+{
+    struct bench *bench = side->bench;
+    dibs_status status = dibs_timedlock(side->rt, bench->name, WAIT_MS);
+
+    if (status != DIBS_OK)
+        return status;
+    int64_t now = cli_now_ns();
+    if (bench->released_by == 1 - side->number)
+        cli_histogram_add(&side->handovers, now - bench->released_ns);
+    status = await_waiter(side);
+    bench->released_by = over(bench) || status != DIBS_OK ? -1 : side->number;
+    bench->released_ns = cli_now_ns();
+    dibs_status released = dibs_unlock(side->rt, bench->name);
+    return status != DIBS_OK ? status : released;
+}
+
+static void *run_side(void *arg)
+{
+    struct side *side = arg;
+
+    while (side->status == DIBS_OK && !over(side->bench) && !side->bench->failed)
+        side->status = hand_over(side);
+    if (side->status != DIBS_OK) {
+        snprintf(side->why, sizeof side->why, "%s", dibs_last_error());
+        side->bench->failed = true;
+    }
+    return NULL;
+}
+
+/* Signals are the main thread's. */
+static bool start(pthread_t *thread, struct side *side)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run_side, side);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+static int measure_handovers(struct bench *bench)
+{
+    pthread_t other;
+
+    bench->released_by = -1;
+    bench->end_ns = cli_now_ns() + bench->length_ms * NS_OF_MS * 3 / 5;
+    if (!start(&other, &bench->sides[1])) {
+        cli_error("no thread can be started");
+        return CLI_SYSTEM;
+    }
+    run_side(&bench->sides[0]);
+    pthread_join(other, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (bench->sides[i].status != DIBS_OK) {
+            cli_warn("%s", bench->sides[i].why);
+            return CLI_UNAVAILABLE;
+        }
+    }
+    return CLI_OK;
+}
+
+/* -------------------------------------------------------------------- command */
+
+static int measure(struct bench *bench)
+{
+    const dibs_config config = {.lease_ms = LEASE_MS};
+    int result = cli_look_open(&bench->sides[0].rt, &bench->look, config);
+
+    if (result == CLI_OK)
+        result = cli_look_open(&bench->sides[1].rt, &bench->look, config);
+    if (result != CLI_OK)
+        return result;
+    catch_signals();
+    snprintf(bench->name, sizeof bench->name, "dibs-bench-%016" PRIx64, cli_random());
+    dibs_status status = measure_alone(bench);
+    if (status != DIBS_OK)
+        return cli_look_failed(status);
+    return signal_number ? CLI_OK : measure_handovers(bench);
+}
+
+static void report(const struct bench *bench)
+{
+    struct cli_histogram *handovers = calloc(1, sizeof *handovers);
+    const struct cli_bench_part parts[] = {
+        {"acquire", &bench->acquires}, {"release", &bench->releases}, {"hand-over", handovers}, {NULL, NULL}};
+
+    if (!handovers)
+        return;
+    for (int i = 0; i < 2; i++)
+        cli_histogram_merge(handovers, &bench->sides[i].handovers);
+    if (bench->look.json)
+        cli_bench_report_json(stdout, parts, signal_number != 0);
+    else
+        cli_bench_report_text(stdout, parts);
+    free(handovers);
+}
+
+static int set_options(struct bench *bench, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"seconds", required_argument, NULL, 's'}, CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+    int result = CLI_GO_ON, option;
+
+    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:" CLI_SHORT_OPTIONS, options)) != -1) {
+        if (option != 's')
+            result = cli_look_option(&bench->look, option);
+        else if (!cli_seconds(optarg, 86400000, &bench->length_ms) || bench->length_ms < 1)
+            result = cli_usage_error("bench", "\"%s\" is no time in seconds, of at most a day", optarg);
+    }
+    if (result == CLI_GO_ON && optind < argc)
+        result = cli_usage_error("bench", "no arguments, but \"%s\" is one", argv[optind]);
+    return result;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    static struct bench bench; /* of some size */
+    int result;
+
+    bench.look = (struct cli_look){.help = help, .argv = argv};
+    bench.length_ms = 5000;
+    for (int i = 0; i < 2; i++) {
+        bench.sides[i].bench = &bench;
+        bench.sides[i].number = i;
+    }
+    result = set_options(&bench, argc, argv);
+    if (result != CLI_GO_ON)
+        return cli_look_end(result);
+    result = measure(&bench);
+    dibs_close(bench.sides[0].rt);
+    dibs_close(bench.sides[1].rt);
+    if (result == CLI_OK)
+        report(&bench);
+    result = cli_look_end(result);
+    if (signal_number) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
+    return result;
+}

@@ -1,0 +1,179 @@
+#include "cli/bench_report.h"
+
+#include <inttypes.h>
+
+#include "cli/json.h"
+
+#define BAR 15 /* columns of the longest bar */
+#define PARTS_MOST 3
+#define TIME_MAX 24
+
+static const struct {
+    const char *head, *key;
+    double share;
+} percentiles[] = {
+    {"p50", "p50_us", 0.5}, {"p90", "p90_us", 0.9}, {"p99", "p99_us", 0.99}, {"p99.9", "p99_9_us", 0.999}};
+
+#define PERCENTILES (sizeof percentiles / sizeof percentiles[0])
+
+/* The bars' limits are these, times a power of ten. */
+static const int limits[] = {100, 200, 500};
+
+#define LIMITS (sizeof limits / sizeof limits[0])
+#define LIMIT_COUNT (10 * LIMITS) /* from 100 ns to 1,000 s */
+
+static int64_t limit_of(size_t number)
+{
+    int64_t limit = limits[number % LIMITS];
+
+    for (size_t i = 0; i < number / LIMITS; i++)
+        limit *= 10;
+    return limit;
+}
+
+/* What is shorter than the first limit is counted with it; so is what is longer than the last one. */
+static uint64_t bar_of(const struct cli_histogram *times, size_t number)
+{
+    int64_t begin = number == 0 ? 0 : limit_of(number);
+    int64_t end = number == LIMIT_COUNT - 1 ? INT64_MAX : limit_of(number + 1);
+
+    return cli_histogram_between(times, begin, end);
+}
+
+/* ---------------------------------------------------------------------- text */
+
+static const char *show(char out[TIME_MAX], int64_t ns)
+{
+    if (ns < 1000000)
+        snprintf(out, TIME_MAX, ns < 10000 ? "%.1fus" : "%.0fus", (double)ns / 1e3);
+    else if (ns < 1000000000)
+        snprintf(out, TIME_MAX, ns < 10000000 ? "%.2fms" : "%.0fms", (double)ns / 1e6);
+    else
+        snprintf(out, TIME_MAX, "%.2fs", (double)ns / 1e9);
+    return out;
+}
+
+static void print_row(FILE *out, const struct cli_bench_part *part)
+{
+    char text[TIME_MAX];
+
+    fprintf(out, "%-9s  %8" PRIu64, part->name, part->times->count);
+    if (part->times->count > 0) {
+        fprintf(out, "  %7s", show(text, part->times->least_ns));
+        for (size_t i = 0; i < PERCENTILES; i++)
+            fprintf(out, "  %7s", show(text, cli_histogram_percentile(part->times, percentiles[i].share)));
+        fprintf(out, "  %7s", show(text, part->times->most_ns));
+    }
+    fputc('\n', out);
+}
+
+/* One bar, as long as its count is to the largest one. */
+static void print_bar(FILE *out, uint64_t count, uint64_t most)
+{
+    int length = most ? (int)(count * BAR / most) : 0;
+
+    fputs("  ", out);
+    for (int i = 0; i < BAR; i++)
+        fputc(i < length ? '#' : i == 0 && count > 0 ? '.' : ' ', out);
+    fprintf(out, " %7" PRIu64, count);
+}
+
+struct bars {
+    uint64_t counts[LIMIT_COUNT], most;
+};
+
+static void count_bars(struct bars *bars, const struct cli_histogram *times, size_t *first, size_t *last)
+{
+    bars->most = 0;
+    for (size_t i = 0; i < LIMIT_COUNT; i++) {
+        bars->counts[i] = bar_of(times, i);
+        if (bars->counts[i] == 0)
+            continue;
+        bars->most = bars->counts[i] > bars->most ? bars->counts[i] : bars->most;
+        *first = i < *first ? i : *first;
+        *last = i > *last ? i : *last;
+    }
+}
+
+/* All parts side by side. */
+static void print_bars(FILE *out, const struct cli_bench_part *parts)
+{
+    struct bars bars[PARTS_MOST];
+    size_t first = LIMIT_COUNT, last = 0, count = 0;
+    char text[TIME_MAX];
+
+    for (; count < PARTS_MOST && parts[count].name; count++)
+        count_bars(&bars[count], parts[count].times, &first, &last);
+    fprintf(out, "\n%8s", "from");
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "  %-*s", BAR + 8, parts[i].name);
+    fputc('\n', out);
+    for (size_t row = first; row <= last; row++) {
+        fprintf(out, "%8s", show(text, limit_of(row)));
+        for (size_t i = 0; i < count; i++)
+            print_bar(out, bars[i].counts[row], bars[i].most);
+        fputc('\n', out);
+    }
+}
+
+void cli_bench_report_text(FILE *out, const struct cli_bench_part *parts)
+{
+    fprintf(out, "%-9s  %8s  %7s", "", "count", "min");
+    for (size_t i = 0; i < PERCENTILES; i++)
+        fprintf(out, "  %7s", percentiles[i].head);
+    fprintf(out, "  %7s\n", "max");
+    for (const struct cli_bench_part *part = parts; part->name; part++)
+        print_row(out, part);
+    print_bars(out, parts);
+}
+
+/* ---------------------------------------------------------------------- JSON */
+
+static void bars_json(struct cli_json *json, const struct cli_histogram *times)
+{
+    cli_json_open(json, "histogram", '[');
+    for (size_t i = 0; i < LIMIT_COUNT; i++) {
+        uint64_t count = bar_of(times, i);
+        if (count == 0)
+            continue;
+        cli_json_open(json, NULL, '{');
+        cli_json_double(json, "from_us", (double)limit_of(i) / 1e3);
+        cli_json_double(json, "to_us", (double)limit_of(i + 1) / 1e3);
+        cli_json_int(json, "count", (int64_t)count);
+        cli_json_close(json, '}');
+    }
+    cli_json_close(json, ']');
+}
+
+/* "hand-over" is "handover" there. */
+static void part_json(struct cli_json *json, const struct cli_bench_part *part)
+{
+    char key[16];
+    size_t size = 0;
+
+    for (const char *c = part->name; *c && size < sizeof key - 1; c++)
+        if (*c != '-')
+            key[size++] = *c;
+    key[size] = '\0';
+    cli_json_open(json, key, '{');
+    cli_json_int(json, "count", (int64_t)part->times->count);
+    cli_json_double(json, "min_us", (double)part->times->least_ns / 1e3);
+    for (size_t i = 0; i < PERCENTILES; i++)
+        cli_json_double(json, percentiles[i].key,
+                        (double)cli_histogram_percentile(part->times, percentiles[i].share) / 1e3);
+    cli_json_double(json, "max_us", (double)part->times->most_ns / 1e3);
+    bars_json(json, part->times);
+    cli_json_close(json, '}');
+}
+
+void cli_bench_report_json(FILE *out, const struct cli_bench_part *parts, bool interrupted)
+{
+    struct cli_json json = {.out = out};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_bool(&json, "interrupted", interrupted);
+    for (const struct cli_bench_part *part = parts; part->name; part++)
+        part_json(&json, part);
+    cli_json_close(&json, '}');
+    fputc('\n', out);
+}

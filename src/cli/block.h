@@ -1,0 +1,13 @@
+/*
+ * One lock and its owner as a block of lines.
+ */
+#ifndef DIBS_CLI_BLOCK_H
+#define DIBS_CLI_BLOCK_H
+
+#include <stdio.h>
+
+#include <dibs.h>
+
+void cli_block_print(FILE *out, const char *name, const dibs_owner *owner);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * dibs break: takes a lock away from its owner.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/block.h"
+#include "cli/look.h"
+#include "cli/text.h"
+#include "cli/who.h"
+
+static const char help[] =
+    "Usage: dibs break [OPTION...] NAME\n"
+    "\n"
+    "Takes the lock away from its owner, and gives it to the next that waits. Shows the owner and asks first. The "
+    "owner\n"
+    "is not stopped: until its next renewal it may still do what the lock protects. If another owner has come in the\n"
+    "meantime, that one keeps the lock.\n"
+    "\n"
+    "  -y, --yes           does not ask\n"
+    "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows it\n" CLI_LOOK_HELP "\n"
+    "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone; 64 for wrong usage, or if there "
+    "is\n"
+    "nobody to ask and no -y; 69 if the store can't be asked.\n";
+
+enum { OPTION_TOKEN = CLI_OPTION_MORE };
+
+struct breaking {
+    struct cli_look look;
+    dibs_runtime *rt;
+    const char *name, *token;
+    bool yes;
+    char shown[CLI_SHOWN_MAX]; /* the name */
+};
+
+static bool agreed(void)
+{
+    char answer[16];
+
+    printf("Take the lock away from this owner? [y/N] ");
+    fflush(stdout);
+    if (!fgets(answer, sizeof answer, stdin)) {
+        putchar('\n');
+        return false;
+    }
+    return *answer == 'y' || *answer == 'Y';
+}
+
+static int say(const struct breaking *breaking, const char *text, int result)
+{
+    printf("%s: %s\n", breaking->shown, text);
+    return result;
+}
+
+/*
+ * The text of a foreign token may be cut or escaped; then the store does not know it. If the owner still looks the
+ * same, any owner is meant: only a foreign one can look so.
+ */
+static dibs_status take_foreign(const struct breaking *breaking, const dibs_owner *owner)
+{
+    struct cli_who who = {0};
+    dibs_owner now;
+
+    cli_who_parse(&who, owner->token);
+    if (!who.foreign || dibs_query(breaking->rt, breaking->name, &now) != DIBS_OK ||
+        strcmp(now.token, owner->token) != 0)
+        return DIBS_NOT_HELD;
+    return dibs_force_unlock(breaking->rt, breaking->name, NULL);
+}
+
+static int take(const struct breaking *breaking, const dibs_owner *owner)
+{
+    dibs_status status = dibs_force_unlock(breaking->rt, breaking->name, owner->token);
+
+    if (status == DIBS_NOT_HELD)
+        status = take_foreign(breaking, owner);
+    if (status == DIBS_OK)
+        return say(breaking, "taken away", CLI_OK);
+    if (status == DIBS_NOT_HELD)
+        return say(breaking, "left alone: another owner has it by now", CLI_FAILED);
+    return cli_look_failed(status);
+}
+
+static int ask_and_take(const struct breaking *breaking)
+{
+    dibs_owner owner;
+    dibs_status status = dibs_query(breaking->rt, breaking->name, &owner);
+
+    if (status != DIBS_OK)
+        return cli_look_failed(status);
+    if (!owner.held)
+        return say(breaking, "free: there is no owner", CLI_OK);
+    cli_block_print(stdout, breaking->name, &owner);
+    if (breaking->token && strcmp(breaking->token, owner.token) != 0)
+        return say(breaking, "left alone: the owner has another token", CLI_FAILED);
+    if (!breaking->yes && !agreed())
+        return say(breaking, "left alone", CLI_FAILED);
+    return take(breaking, &owner);
+}
+
+/* ------------------------------------------------------------------ options */
+
+static int set_option(struct breaking *breaking, int option)
+{
+    switch (option) {
+    case OPTION_TOKEN:
+        breaking->token = optarg;
+        return CLI_GO_ON;
+    case 'y':
+        breaking->yes = true;
+        return CLI_GO_ON;
+    default:
+        return cli_look_option(&breaking->look, option);
+    }
+}
+
+static int set_options(struct breaking *breaking, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"yes", no_argument, NULL, 'y'}, {"token", required_argument, NULL, OPTION_TOKEN}, CLI_LOOK_OPTIONS};
+    int result = CLI_GO_ON, option;
+
+    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":y" CLI_SHORT_OPTIONS, options)) != -1)
+        result = set_option(breaking, option);
+    if (result != CLI_GO_ON)
+        return result;
+    if (argc - optind != 1)
+        return cli_usage_error("break", argc == optind ? "NAME is missing" : "one NAME at a time");
+    breaking->name = argv[optind];
+    cli_show(breaking->shown, sizeof breaking->shown, breaking->name);
+    if (!breaking->yes && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)))
+        return cli_usage_error("break", "there is no terminal to ask at: say --yes");
+    return CLI_GO_ON;
+}
+
+int cli_break(int argc, char **argv)
+{
+    struct breaking breaking = {.look = {.help = help, .argv = argv}};
+    int result = set_options(&breaking, argc, argv);
+
+    if (result != CLI_GO_ON)
+        return cli_look_end(result);
+    result = cli_look_open(&breaking.rt, &breaking.look, (dibs_config){0});
+    if (result != CLI_OK)
+        return result;
+    result = ask_and_take(&breaking);
+    dibs_close(breaking.rt);
+    return cli_look_end(result);
+}

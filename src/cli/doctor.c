@@ -1,0 +1,220 @@
+/*
+ * dibs doctor: what in the store endangers locks.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/json.h"
+#include "cli/look.h"
+#include "cli/text.h"
+
+static const char help[] =
+    "Usage: dibs doctor [OPTION...]\n"
+    "\n"
+    "Looks for what in the store endangers locks, and acquires and releases a lock of a random name. Each line says "
+    "ok,\n"
+    "warn or bad; behind an arrow stands what to do.\n"
+    "\n" CLI_JSON_HELP CLI_LOOK_HELP "\n"
+    "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if the store can't be reached.\n";
+
+#define LEASE_MS 10000
+#define VERDICTS 3
+
+/* What this command itself found out does not concern a single server. */
+struct doctor {
+    struct cli_look look;
+    struct cli_json json;
+    unsigned counts[VERDICTS];  /* by verdict */
+    char server[DIBS_NAME_MAX]; /* of the last finding */
+};
+
+static const char *const verdicts[VERDICTS] = {
+    [DIBS_VERDICT_OK] = "ok", [DIBS_VERDICT_WARN] = "warn", [DIBS_VERDICT_BAD] = "bad"};
+
+/* ------------------------------------------------------------------ findings */
+
+static void print_json(struct doctor *doctor, const dibs_finding *finding)
+{
+    struct cli_json *json = &doctor->json;
+
+    cli_json_open(json, NULL, '{');
+    cli_json_string(json, "server", finding->server);
+    cli_json_string(json, "subject", finding->subject);
+    cli_json_string(json, "verdict", verdicts[finding->verdict]);
+    cli_json_string(json, "text", finding->text);
+    cli_json_string(json, "remedy", *finding->remedy ? finding->remedy : NULL);
+    cli_json_close(json, '}');
+}
+
+/* The findings of one server stand below its name. */
+static void print_server(struct doctor *doctor, const char *server)
+{
+    char shown[sizeof doctor->server];
+
+    if (strcmp(cli_show(shown, sizeof shown, server), doctor->server) == 0)
+        return;
+    printf("%s%s\n", *doctor->server ? "\n" : "", shown);
+    snprintf(doctor->server, sizeof doctor->server, "%s", shown);
+}
+
+static void print_line(struct doctor *doctor, const dibs_finding *finding)
+{
+    char shown[CLI_SHOWN_MAX];
+
+    print_server(doctor, finding->server);
+    printf("  %-4s  %-11s  ", verdicts[finding->verdict], finding->subject);
+    printf("%s\n", cli_show(shown, sizeof shown, finding->text));
+    if (*finding->remedy)
+        printf("        %-11s  -> %s\n", "", cli_show(shown, sizeof shown, finding->remedy));
+}
+
+static void tell(const dibs_finding *finding, void *arg)
+{
+    struct doctor *doctor = arg;
+
+    if (finding->verdict >= DIBS_VERDICT_OK && finding->verdict <= DIBS_VERDICT_BAD)
+        doctor->counts[finding->verdict]++;
+    else
+        return; /* of a later version of the library */
+    if (doctor->look.json)
+        print_json(doctor, finding);
+    else
+        print_line(doctor, finding);
+}
+
+static void tell_own(struct doctor *doctor, const char *subject, dibs_verdict verdict, const char *text,
+                     const char *remedy)
+{
+    const dibs_finding finding = {
+        .server = "from this host", .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
+
+    tell(&finding, doctor);
+}
+
+/* -------------------------------------------------------------- a lock in use */
+
+struct trial {
+    dibs_runtime *rt;
+    char name[48];
+    double acquire_ms, release_ms;
+    const char *failed; /* what did; the reason is that of dibs_last_error */
+};
+
+/* The store and the holder have to agree on who has the lock. */
+static dibs_status look_at_held(struct trial *trial)
+{
+    dibs_hold hold;
+    dibs_owner owner = {0};
+    dibs_status status = dibs_hold_of(trial->rt, trial->name, &hold);
+
+    trial->failed = "to hold";
+    if (status == DIBS_OK) {
+        trial->failed = "to look at";
+        status = dibs_query(trial->rt, trial->name, &owner);
+    }
+    return status == DIBS_OK && !owner.held ? DIBS_LOST : status;
+}
+
+static dibs_status try_out(struct trial *trial)
+{
+    int64_t begin = cli_now_ns();
+    dibs_status status = dibs_trylock(trial->rt, trial->name);
+
+    trial->failed = "to acquire";
+    trial->acquire_ms = (double)(cli_now_ns() - begin) / 1e6;
+    if (status != DIBS_OK)
+        return status;
+    status = look_at_held(trial);
+    begin = cli_now_ns();
+    dibs_status released = dibs_unlock(trial->rt, trial->name);
+    trial->release_ms = (double)(cli_now_ns() - begin) / 1e6;
+    if (status != DIBS_OK || released == DIBS_OK)
+        return status;
+    trial->failed = "to release";
+    return released;
+}
+
+static int examine_use(struct doctor *doctor, dibs_runtime *rt)
+{
+    struct trial trial = {.rt = rt};
+    char text[1024];
+
+    snprintf(trial.name, sizeof trial.name, "dibs-doctor-%016" PRIx64, cli_random());
+    dibs_status status = try_out(&trial);
+    if (status == DIBS_OK) {
+        snprintf(text, sizeof text, "A lock was acquired in %.1f ms, looked at, and released in %.1f ms.",
+                 trial.acquire_ms, trial.release_ms);
+        tell_own(doctor, "lock", DIBS_VERDICT_OK, text, "");
+        return CLI_OK;
+    }
+    snprintf(text, sizeof text, "It was not possible %s a lock: %s.", trial.failed,
+             status == DIBS_LOST ? "the store has lost it" : dibs_last_error());
+    tell_own(doctor, "lock", DIBS_VERDICT_BAD, text, "See what is bad above; else ask again with dibs run -v.");
+    return status == DIBS_UNAVAILABLE ? CLI_UNAVAILABLE : CLI_FAILED;
+}
+
+/* ------------------------------------------------------------------- command */
+
+static int examine(struct doctor *doctor)
+{
+    dibs_runtime *rt;
+    dibs_config config = {.lease_ms = LEASE_MS};
+    int result = cli_look_try_open(&rt, &doctor->look, config);
+
+    if (result == CLI_UNAVAILABLE)
+        tell_own(doctor, "connection", DIBS_VERDICT_BAD, dibs_last_error(),
+                 "See that the server runs, and that --url or $DIBS_URL names it and the right account.");
+    if (result != CLI_OK)
+        return result;
+    dibs_status status = dibs_examine(rt, tell, doctor);
+    result = status == DIBS_OK ? examine_use(doctor, rt) : cli_look_failed(status);
+    dibs_close(rt);
+    return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
+}
+
+static void print_end(struct doctor *doctor)
+{
+    const unsigned *counts = doctor->counts;
+
+    if (doctor->look.json) {
+        cli_json_close(&doctor->json, ']');
+        for (int i = 0; i < VERDICTS; i++)
+            cli_json_int(&doctor->json, verdicts[i], counts[i]);
+        cli_json_close(&doctor->json, '}');
+        putchar('\n');
+    } else {
+        printf("\n%u ok, %u warn, %u bad\n", counts[DIBS_VERDICT_OK], counts[DIBS_VERDICT_WARN],
+               counts[DIBS_VERDICT_BAD]);
+    }
+}
+
+static int set_options(struct doctor *doctor, int argc, char **argv)
+{
+    static const struct option options[] = {CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+    int result = CLI_GO_ON, option;
+
+    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
+        result = cli_look_option(&doctor->look, option);
+    if (result == CLI_GO_ON && optind < argc)
+        result = cli_usage_error("doctor", "no arguments, but \"%s\" is one", argv[optind]);
+    return result;
+}
+
+int cli_doctor(int argc, char **argv)
+{
+    struct doctor doctor = {.look = {.help = help, .argv = argv}, .json = {.out = stdout}};
+    int result = set_options(&doctor, argc, argv);
+
+    if (result != CLI_GO_ON)
+        return cli_look_end(result);
+    if (doctor.look.json) {
+        cli_json_open(&doctor.json, NULL, '{');
+        cli_json_open(&doctor.json, "findings", '[');
+    }
+    result = examine(&doctor);
+    if (result != CLI_USAGE)
+        print_end(&doctor);
+    return cli_look_end(result);
+}

@@ -1,0 +1,158 @@
+/*
+ * dibs list: which locks are held.
+ */
+#include <stdio.h>
+
+#include "cli/json.h"
+#include "cli/locks.h"
+#include "cli/look.h"
+#include "cli/text.h"
+
+static const char help[] =
+    "Usage: dibs list [OPTION...] [PATTERN]\n"
+    "\n"
+    "Lists the locks that are held. PATTERN is a glob, such as 'nightly:*'; without it all locks are listed. The "
+    "server\n"
+    "is asked in small steps (SCAN), so that a list of many locks does not stop others.\n"
+    "\n"
+    "  --older-than SECONDS\n"
+    "                      only the locks that their owners have held for so long\n"
+    "  -s, --sort COLUMN   sorts by " CLI_COLUMN_WORDS " (name)\n"
+    "  -r, --reverse       sorts the other way round\n"
+    "  -n, --names         prints only the names, one a line\n"
+    "  -0, --null          prints only the names, as they are, each ended by a NUL, for xargs -0\n" CLI_JSON_HELP
+        CLI_LOOK_HELP "\n"
+    "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but for --null.\n"
+    "\n"
+    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store can't be asked.\n";
+
+#define MOST_MS INT64_C(1000000000000)
+
+enum { OPTION_OLDER_THAN = CLI_OPTION_MORE };
+
+struct list {
+    struct cli_look look;
+    const char *pattern;
+    int64_t min_held_ms;
+    enum cli_column sort;
+    bool reverse, names, null;
+};
+
+static void print_json(const struct cli_locks *locks)
+{
+    struct cli_json json = {.out = stdout};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_open(&json, "locks", '[');
+    for (size_t i = 0; i < locks->count; i++) {
+        cli_json_open(&json, NULL, '{');
+        cli_lock_json(&json, locks->items[i].name, &locks->items[i].owner);
+        cli_json_close(&json, '}');
+    }
+    cli_json_close(&json, ']');
+    cli_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_names(const struct cli_locks *locks, bool null)
+{
+    char shown[CLI_SHOWN_MAX];
+
+    for (size_t i = 0; i < locks->count; i++) {
+        const char *name = locks->items[i].name;
+        printf("%s%c", null ? name : cli_show(shown, sizeof shown, name), null ? '\0' : '\n');
+    }
+}
+
+static void print_table(const struct cli_locks *locks)
+{
+    struct cli_widths widths;
+
+    cli_locks_measure(&widths, locks->items, locks->count, SIZE_MAX);
+    cli_locks_print_head(stdout, &widths);
+    putchar('\n');
+    for (size_t i = 0; i < locks->count; i++) {
+        cli_locks_print_row(stdout, &widths, &locks->items[i]);
+        putchar('\n');
+    }
+}
+
+static int print_list(const struct list *list, dibs_runtime *rt)
+{
+    struct cli_locks locks = {0};
+    dibs_status status = cli_locks_read(&locks, rt, list->pattern, list->min_held_ms);
+
+    if (status == DIBS_OK) {
+        cli_locks_sort(&locks, list->sort, list->reverse);
+        if (list->look.json)
+            print_json(&locks);
+        else if (list->names || list->null)
+            print_names(&locks, list->null);
+        else
+            print_table(&locks);
+    }
+    cli_locks_free(&locks);
+    return status == DIBS_OK ? CLI_OK : cli_look_failed(status);
+}
+
+/* ------------------------------------------------------------------ options */
+
+static int set_option(struct list *list, int option)
+{
+    switch (option) {
+    case OPTION_OLDER_THAN:
+        if (!cli_seconds(optarg, MOST_MS, &list->min_held_ms))
+            return cli_usage_error("list", "\"%s\" is no time in seconds", optarg);
+        return CLI_GO_ON;
+    case 's':
+        if (!cli_column_parse(&list->sort, optarg))
+            return cli_usage_error("list", "there is no column \"%s\": say " CLI_COLUMN_WORDS, optarg);
+        return CLI_GO_ON;
+    case 'r':
+        list->reverse = true;
+        return CLI_GO_ON;
+    case 'n':
+        list->names = true;
+        return CLI_GO_ON;
+    case '0':
+        list->null = true;
+        return CLI_GO_ON;
+    default:
+        return cli_look_option(&list->look, option);
+    }
+}
+
+static int set_options(struct list *list, int argc, char **argv)
+{
+    static const struct option options[] = {{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
+                                            {"sort", required_argument, NULL, 's'},
+                                            {"reverse", no_argument, NULL, 'r'},
+                                            {"names", no_argument, NULL, 'n'},
+                                            {"null", no_argument, NULL, '0'},
+                                            CLI_JSON_OPTION,
+                                            CLI_LOOK_OPTIONS};
+    int result = CLI_GO_ON, option;
+
+    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":s:rn0" CLI_SHORT_OPTIONS, options)) != -1)
+        result = set_option(list, option);
+    if (result == CLI_GO_ON && argc - optind > 1)
+        result = cli_usage_error("list", "at most one PATTERN");
+    list->pattern = argv[optind];
+    return result;
+}
+
+int cli_list(int argc, char **argv)
+{
+    struct list list = {.look = {.help = help, .argv = argv}};
+    int result = set_options(&list, argc, argv);
+    dibs_runtime *rt;
+
+    if (result != CLI_GO_ON)
+        return cli_look_end(result);
+    result = cli_look_open(&rt, &list.look, (dibs_config){0});
+    if (result != CLI_OK)
+        return result;
+    result = print_list(&list, rt);
+    dibs_close(rt);
+    return cli_look_end(result);
+}

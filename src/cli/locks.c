@@ -1,0 +1,285 @@
+#include "cli/locks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/text.h"
+#include "cli/who.h"
+
+#define GAP ((size_t)2) /* blanks between columns */
+#define CELL_MAX CLI_SHOWN_MAX
+
+static const struct {
+    const char *word, *head;
+    bool right;   /* flush right */
+    size_t least; /* columns that a text keeps in a narrow window */
+} columns[CLI_COLUMNS] = {
+    [CLI_NAME] = {"name", "NAME", false, 12},        [CLI_OWNER] = {"owner", "OWNER", false, 8},
+    [CLI_HELD] = {"held", "HELD", true, 6},          [CLI_LEFT] = {"left", "LEFT", true, 6},
+    [CLI_WAITERS] = {"waiters", "WAITERS", true, 7},
+};
+
+bool cli_column_parse(enum cli_column *out, const char *word)
+{
+    for (int i = 0; i < CLI_COLUMNS; i++) {
+        if (strcmp(columns[i].word, word) == 0) {
+            *out = (enum cli_column)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+struct reading {
+    struct cli_locks *locks;
+    int64_t min_held_ms;
+};
+
+static bool grow(struct cli_locks *locks)
+{
+    size_t room = locks->room ? 2 * locks->room : 64;
+    struct cli_lock *items = realloc(locks->items, room * sizeof *items);
+
+    if (items) {
+        locks->items = items;
+        locks->room = room;
+    }
+    return items != NULL;
+}
+
+static bool keep(const char *name, const dibs_owner *owner, void *arg)
+{
+    struct reading *reading = arg;
+    struct cli_locks *locks = reading->locks;
+
+    if (reading->min_held_ms > 0 && owner->held_ms < reading->min_held_ms)
+        return true;
+    char *copy = locks->count < locks->room || grow(locks) ? strdup(name) : NULL;
+    if (copy)
+        locks->items[locks->count++] = (struct cli_lock){copy, *owner};
+    else
+        locks->failed = true;
+    return copy != NULL;
+}
+
+dibs_status cli_locks_read(struct cli_locks *out, dibs_runtime *rt, const char *pattern, int64_t min_held_ms)
+{
+    struct reading reading = {out, min_held_ms};
+
+    memset(out, 0, sizeof *out);
+    dibs_status status = dibs_list(rt, pattern, keep, &reading);
+    return status == DIBS_OK && out->failed ? DIBS_NO_MEMORY : status;
+}
+
+void cli_locks_free(struct cli_locks *locks)
+{
+    for (size_t i = 0; i < locks->count; i++)
+        free(locks->items[i].name);
+    free(locks->items);
+    memset(locks, 0, sizeof *locks);
+}
+
+/* ------------------------------------------------------------------ sorting */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct cli_lock *)a)->name, ((const struct cli_lock *)b)->name);
+}
+
+static int by_owner(const void *a, const void *b)
+{
+    char left[CLI_WHO_MAX], right[CLI_WHO_MAX];
+    int order = strcmp(cli_who_show(left, ((const struct cli_lock *)a)->owner.token),
+                       cli_who_show(right, ((const struct cli_lock *)b)->owner.token));
+
+    return order ? order : by_name(a, b);
+}
+
+static int compare(int64_t a, int64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int by_held(const void *a, const void *b)
+{
+    int order = compare(((const struct cli_lock *)b)->owner.held_ms, ((const struct cli_lock *)a)->owner.held_ms);
+
+    return order ? order : by_name(a, b);
+}
+
+/* A key that never expires has the most left. */
+static int64_t left_of(const struct cli_lock *lock)
+{
+    return lock->owner.remaining_ms < 0 ? INT64_MAX : lock->owner.remaining_ms;
+}
+
+static int by_left(const void *a, const void *b)
+{
+    int order = compare(left_of(a), left_of(b));
+
+    return order ? order : by_name(a, b);
+}
+
+static int by_waiters(const void *a, const void *b)
+{
+    int order = compare(((const struct cli_lock *)b)->owner.waiters, ((const struct cli_lock *)a)->owner.waiters);
+
+    return order ? order : by_name(a, b);
+}
+
+void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse)
+{
+    static int (*const orders[CLI_COLUMNS])(const void *, const void *) = {
+        [CLI_NAME] = by_name, [CLI_OWNER] = by_owner,     [CLI_HELD] = by_held,
+        [CLI_LEFT] = by_left, [CLI_WAITERS] = by_waiters,
+    };
+
+    if (locks->count > 0)
+        qsort(locks->items, locks->count, sizeof *locks->items, orders[column]);
+    for (size_t i = 0; reverse && i < locks->count / 2; i++) {
+        struct cli_lock lock = locks->items[i];
+        locks->items[i] = locks->items[locks->count - 1 - i];
+        locks->items[locks->count - 1 - i] = lock;
+    }
+}
+
+/* -------------------------------------------------------------------- table */
+
+static void write_cell(char out[CELL_MAX], const struct cli_lock *row, enum cli_column column)
+{
+    switch (column) {
+    case CLI_NAME:
+        cli_show(out, CELL_MAX, row->name);
+        break;
+    case CLI_OWNER:
+        cli_who_show(out, row->owner.token);
+        break;
+    case CLI_HELD:
+        cli_duration(out, row->owner.held_ms);
+        break;
+    case CLI_LEFT:
+        cli_duration(out, row->owner.remaining_ms);
+        break;
+    default:
+        snprintf(out, CELL_MAX, "%" PRIu32, row->owner.waiters);
+    }
+}
+
+static size_t least_of(const size_t *widths, enum cli_column column)
+{
+    return widths[column] < columns[column].least ? widths[column] : columns[column].least;
+}
+
+/* Takes up to so many columns of the terminal away from that column. */
+static size_t take(size_t *widths, enum cli_column column, size_t excess)
+{
+    size_t spare = widths[column] - least_of(widths, column);
+    size_t taken = spare < excess ? spare : excess;
+
+    widths[column] -= taken;
+    return taken;
+}
+
+void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size_t count, size_t most)
+{
+    char cell[CELL_MAX];
+    size_t sum = GAP * (CLI_COLUMNS - 1);
+
+    for (int i = 0; i < CLI_COLUMNS; i++) {
+        size_t widest = columns[i].right ? columns[i].least : strlen(columns[i].head);
+        for (size_t row = 0; row < count; row++) {
+            write_cell(cell, &rows[row], (enum cli_column)i);
+            size_t width = cli_width(cell);
+            widest = width > widest ? width : widest;
+        }
+        out->columns[i] = widest;
+        sum += widest;
+    }
+    if (sum > most)
+        sum -= take(out->columns, CLI_OWNER, sum - most);
+    if (sum > most)
+        take(out->columns, CLI_NAME, sum - most);
+}
+
+static void print_cell(FILE *out, const struct cli_widths *widths, int column, char *text)
+{
+    size_t width = widths->columns[column];
+
+    cli_cut(text, width);
+    if (column > 0)
+        fprintf(out, "%*s", (int)GAP, "");
+    if (columns[column].right)
+        cli_pad_left(out, text, width);
+    else
+        cli_pad_right(out, text, width);
+}
+
+void cli_locks_print_head(FILE *out, const struct cli_widths *widths)
+{
+    char cell[16];
+
+    for (int i = 0; i < CLI_COLUMNS; i++) {
+        snprintf(cell, sizeof cell, "%s", columns[i].head);
+        print_cell(out, widths, i, cell);
+    }
+}
+
+void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row)
+{
+    char cell[CELL_MAX];
+
+    for (int i = 0; i < CLI_COLUMNS; i++) {
+        write_cell(cell, row, (enum cli_column)i);
+        print_cell(out, widths, i, cell);
+    }
+}
+
+/* --------------------------------------------------------------------- JSON */
+
+static void owner_json(struct cli_json *json, const dibs_owner *owner)
+{
+    struct cli_who who = {0};
+
+    cli_who_parse(&who, owner->token);
+    cli_json_string(json, "token", owner->held ? owner->token : NULL);
+    if (!owner->held || who.foreign) {
+        cli_json_null(json, "owner");
+        return;
+    }
+    cli_json_open(json, "owner", '{');
+    cli_json_string(json, "label", who.label);
+    cli_json_string(json, "host", who.host);
+    cli_json_int(json, "pid", strtoll(who.pid, NULL, 10));
+    cli_json_int(json, "thread", strtoll(who.thread, NULL, 10));
+    cli_json_string(json, "runtime", who.runtime);
+    cli_json_close(json, '}');
+}
+
+static void int_or_null(struct cli_json *json, const char *key, bool known, int64_t number)
+{
+    if (known)
+        cli_json_int(json, key, number);
+    else
+        cli_json_null(json, key);
+}
+
+void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner)
+{
+    bool since = owner->held && owner->held_ms >= 0;
+    char text[CLI_TIME_MAX];
+
+    cli_json_name(json, name);
+    cli_json_bool(json, "held", owner->held);
+    owner_json(json, owner);
+    cli_json_string(json, "since", since ? cli_utc_ago(text, owner->held_ms) : NULL);
+    int_or_null(json, "held_ms", since, owner->held_ms);
+    int_or_null(json, "left_ms", owner->held && owner->remaining_ms >= 0, owner->remaining_ms);
+    if (owner->fence)
+        cli_json_fence(json, "fence", owner->fence);
+    else
+        cli_json_null(json, "fence");
+    cli_json_int(json, "waiters", owner->waiters);
+}

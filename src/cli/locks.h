@@ -1,0 +1,59 @@
+/*
+ * Locks that are held: read from the store, sorted, shown as a table or as JSON.
+ */
+#ifndef DIBS_CLI_LOCKS_H
+#define DIBS_CLI_LOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <dibs.h>
+
+#include "cli/json.h"
+
+struct cli_lock {
+    char *name;
+    dibs_owner owner;
+};
+
+struct cli_locks {
+    struct cli_lock *items;
+    size_t count, room;
+    bool failed; /* memory was exhausted */
+};
+
+/* Numbers and times begin with the largest, but "left" with the lease that ends first; texts with A. */
+enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_COLUMNS };
+
+/* False: there is no such column. */
+bool cli_column_parse(enum cli_column *out, const char *word);
+
+/* The names of the columns, for a message. */
+#define CLI_COLUMN_WORDS "name, owner, held, left or waiters"
+
+/*
+ * Reads the locks whose names match pattern (NULL: all), and which are held for at least min_held_ms (0: all). *out is
+ * to be freed by cli_locks_free, whatever is returned.
+ */
+dibs_status cli_locks_read(struct cli_locks *out, dibs_runtime *rt, const char *pattern, int64_t min_held_ms);
+void cli_locks_free(struct cli_locks *locks);
+
+void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse);
+
+/* How wide the columns are, for those rows; the sum is at most that many columns of the terminal. SIZE_MAX: no limit.
+ */
+struct cli_widths {
+    size_t columns[CLI_COLUMNS];
+};
+void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size_t count, size_t most);
+
+/* A line without its end. */
+void cli_locks_print_head(FILE *out, const struct cli_widths *widths);
+void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row);
+
+/* The members of one lock's object. */
+void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner);
+
+#endif

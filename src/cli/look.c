@@ -1,0 +1,75 @@
+#include "cli/look.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/text.h"
+
+int cli_look_option(struct cli_look *look, int option)
+{
+    switch (option) {
+    case CLI_OPTION_PREFIX:
+        look->prefix = optarg;
+        return CLI_GO_ON;
+    case CLI_OPTION_JSON:
+        look->json = true;
+        return CLI_GO_ON;
+    case 'q':
+        look->quiet = true; /* and what it means to all commands */
+        break;
+    default:
+        break;
+    }
+    return cli_common_option(option, look->argv, look->help, &look->common) ? CLI_GO_ON : look->common.status;
+}
+
+int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config config)
+{
+    config.key_prefix = look->prefix;
+    return cli_open(out, &config, look->common.url);
+}
+
+int cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config)
+{
+    config.key_prefix = look->prefix;
+    return cli_try_open(out, &config, look->common.url);
+}
+
+int cli_look_failed(dibs_status status)
+{
+    if (status != DIBS_INVALID) {
+        cli_warn("%s", dibs_last_error());
+        return CLI_UNAVAILABLE;
+    }
+    cli_error("%s", dibs_last_error());
+    return CLI_USAGE;
+}
+
+int cli_look_end(int result)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return result;
+    cli_error("standard output: %s", strerror(errno));
+    return CLI_FAILED;
+}
+
+bool cli_count(long *out, const char *text)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtol(text, &end, 10);
+    return errno == 0 && end != text && !*end && *out > 0;
+}
+
+uint64_t cli_random(void)
+{
+    uint64_t bits;
+
+    if (getentropy(&bits, sizeof bits) != 0)
+        bits = (uint64_t)cli_now_ns() * 2654435761u + (uint64_t)getpid();
+    return bits;
+}

@@ -1,0 +1,66 @@
+/*
+ * What the commands that look at the store have in common, beside cli.h: options, opening the store, how they end.
+ */
+#ifndef DIBS_CLI_LOOK_H
+#define DIBS_CLI_LOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/cli.h"
+
+#define CLI_GO_ON (-1) /* no exit status yet */
+
+/* Options without a short form. A command's own ones: CLI_OPTION_MORE and up. */
+enum { CLI_OPTION_PREFIX = CLI_OPTION_OWN, CLI_OPTION_JSON, CLI_OPTION_MORE };
+
+#define CLI_LOOK_OPTIONS                                                                                               \
+    {"prefix", required_argument, NULL, CLI_OPTION_PREFIX}, CLI_LONG_OPTIONS,                                          \
+    {                                                                                                                  \
+        NULL, 0, NULL, 0                                                                                               \
+    }
+#define CLI_LOOK_HELP "  --prefix PREFIX     what the keys in the store begin with (lock:)\n" CLI_COMMON_HELP
+#define CLI_JSON_OPTION                                                                                                \
+    {                                                                                                                  \
+        "json", no_argument, NULL, CLI_OPTION_JSON                                                                     \
+    }
+#define CLI_JSON_HELP "  --json              prints one JSON document, for programs\n"
+
+struct cli_look {
+    const char *help;
+    char **argv;
+    struct cli_common common;
+    const char *prefix;
+    bool json, quiet;
+};
+
+/* Obeys an option that cli_next_option returned. Returns CLI_GO_ON, or how to exit. */
+int cli_look_option(struct cli_look *look, int option);
+
+/* Opens the store, with what else stands in config. Returns CLI_OK; or else prints why not, and returns how to exit. */
+int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
+
+/* The same; but with CLI_UNAVAILABLE nothing is printed, and dibs_last_error says why. */
+int cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
+
+/* What dibs_last_error says, on standard error; returns how to exit with that status of a call. */
+int cli_look_failed(dibs_status status);
+
+/* Writes out what stands in stdout's buffer. Returns the exit status that is given; CLI_FAILED if that can't be
+ * written. */
+int cli_look_end(int result);
+
+/* A number from 1 on. */
+bool cli_count(long *out, const char *text);
+
+/* For names that nobody else has. */
+uint64_t cli_random(void);
+
+int cli_status(int argc, char **argv);
+int cli_list(int argc, char **argv);
+int cli_watch(int argc, char **argv);
+int cli_break(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+
+#endif

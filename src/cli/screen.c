@@ -1,0 +1,261 @@
+#include "cli/screen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/text.h"
+
+/* Another buffer, no cursor, no line that goes on in the next row; and back. */
+#define ENTER "\x1b[?1049h\x1b[?25l\x1b[?7l"
+#define LEAVE "\x1b[?7h\x1b[?25h\x1b[?1049l"
+#define TOP_LEFT "\x1b[H"
+#define CLEAR_LINE "\x1b[K"
+#define CLEAR_REST "\x1b[J"
+
+static const int ending_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+/* The signal handlers' and the thread's; it changes only while no handler is installed, or in one that blocks them all.
+ */
+static struct {
+    volatile sig_atomic_t entered;
+    bool has_keys;       /* standard input is a terminal */
+    struct termios kept; /* its modes before */
+    int wake[2];         /* a pipe: a byte for each reason to draw again */
+} screen;
+
+/* --------------------------------------------------------------------- modes */
+
+static bool write_all(const char *text, size_t size)
+{
+    while (size > 0) {
+        ssize_t done = write(STDOUT_FILENO, text, size);
+        if (done < 0 && errno != EINTR && errno != EAGAIN)
+            return false;
+        if (done > 0) {
+            text += done;
+            size -= (size_t)done;
+        }
+    }
+    return true;
+}
+
+/* Only what a signal handler may call. */
+static void set_modes(void)
+{
+    screen.has_keys = tcgetattr(STDIN_FILENO, &screen.kept) == 0;
+    if (screen.has_keys) {
+        struct termios modes = screen.kept;
+        modes.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        modes.c_cc[VMIN] = 1;
+        modes.c_cc[VTIME] = 0;
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &modes);
+    }
+    write_all(ENTER, sizeof ENTER - 1);
+    screen.entered = 1;
+}
+
+/* Only what a signal handler may call. */
+static void restore_modes(void)
+{
+    if (!screen.entered)
+        return;
+    screen.entered = 0;
+    write_all(LEAVE, sizeof LEAVE - 1);
+    if (screen.has_keys)
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &screen.kept);
+}
+
+/* ------------------------------------------------------------------- signals */
+
+static void wake(void)
+{
+    int kept = errno;
+
+    (void)!write(screen.wake[1], "", 1); /* a pipe that is full wakes as well */
+    errno = kept;
+}
+
+static void on_resized(int number)
+{
+    (void)number;
+    wake();
+}
+
+/* The signal is blocked until the handler returns; then it ends the process as if there had been no handler. */
+static void on_end(int number)
+{
+    restore_modes();
+    signal(number, SIG_DFL);
+    kill(getpid(), number);
+}
+
+static void handle(int number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+
+    sigfillset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+static void on_stop(int number)
+{
+    int kept = errno;
+    sigset_t stop;
+
+    restore_modes();
+    signal(number, SIG_DFL);
+    sigemptyset(&stop);
+    sigaddset(&stop, number);
+    kill(getpid(), number);
+    pthread_sigmask(SIG_UNBLOCK, &stop, NULL); /* here the process stops */
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    handle(number, on_stop);
+    set_modes();
+    errno = kept;
+    wake();
+}
+
+static void handle_all(bool entered)
+{
+    struct sigaction before;
+
+    for (size_t i = 0; i < sizeof ending_signals / sizeof ending_signals[0]; i++) {
+        sigaction(ending_signals[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) /* nohup(1) */
+            handle(ending_signals[i], entered ? on_end : SIG_DFL);
+    }
+    handle(SIGTSTP, entered ? on_stop : SIG_DFL);
+    handle(SIGWINCH, entered ? on_resized : SIG_DFL);
+}
+
+/* ---------------------------------------------------------------- the screen */
+
+bool cli_screen_possible(void)
+{
+    const char *terminal = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
+
+static bool make_pipe(void)
+{
+    if (pipe(screen.wake) != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        fcntl(screen.wake[i], F_SETFD, FD_CLOEXEC);
+        fcntl(screen.wake[i], F_SETFL, O_NONBLOCK);
+    }
+    return true;
+}
+
+bool cli_screen_enter(void)
+{
+    if (!make_pipe())
+        return false;
+    handle_all(true);
+    set_modes();
+    return true;
+}
+
+void cli_screen_leave(void)
+{
+    restore_modes();
+    handle_all(false);
+    close(screen.wake[0]);
+    close(screen.wake[1]);
+}
+
+void cli_screen_size(size_t *rows, size_t *columns)
+{
+    struct winsize size = {0};
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+        size = (struct winsize){.ws_row = 24, .ws_col = 80};
+    *rows = size.ws_row;
+    *columns = size.ws_col;
+}
+
+bool cli_screen_show(const char *frame)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return true;
+    fputs(TOP_LEFT, out);
+    for (const char *end; (end = strchr(frame, '\n')); frame = end + 1)
+        fprintf(out, "%.*s" CLEAR_LINE "%s", (int)(end - frame), frame, end[1] ? "\r\n" : CLEAR_REST);
+    bool shown = fclose(out) != 0 || write_all(text, size);
+    free(text);
+    return shown;
+}
+
+/* ---------------------------------------------------------------------- keys */
+
+/* The key that a sequence of size bytes behind an ESC stands for. */
+static int key_of(const char *sequence, size_t size)
+{
+    static const struct {
+        const char *sequence;
+        int key;
+    } keys[] = {
+        {"[A", CLI_KEY_UP},       {"OA", CLI_KEY_UP},         {"[B", CLI_KEY_DOWN}, {"OB", CLI_KEY_DOWN},
+        {"[5~", CLI_KEY_PAGE_UP}, {"[6~", CLI_KEY_PAGE_DOWN}, {"[H", CLI_KEY_HOME}, {"OH", CLI_KEY_HOME},
+        {"[1~", CLI_KEY_HOME},    {"[F", CLI_KEY_END},        {"OF", CLI_KEY_END},  {"[4~", CLI_KEY_END},
+    };
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strlen(keys[i].sequence) == size && memcmp(keys[i].sequence, sequence, size) == 0)
+            return keys[i].key;
+    return CLI_KEY_REDRAW;
+}
+
+/* A key, from bytes that the terminal sent at once; those behind the first key are dropped. */
+static int read_key(void)
+{
+    char bytes[64];
+    ssize_t size = read(STDIN_FILENO, bytes, sizeof bytes);
+
+    if (size <= 0) {
+        screen.has_keys = size < 0 && (errno == EINTR || errno == EAGAIN);
+        return CLI_KEY_REDRAW;
+    }
+    if (bytes[0] == '\x1b') {
+        ssize_t end = 2;
+        while (end < size && !((bytes[end] >= 'A' && bytes[end] <= 'Z') || bytes[end] == '~'))
+            end++;
+        return key_of(bytes + 1, (size_t)(end < size ? end : size - 1));
+    }
+    return bytes[0] > ' ' && bytes[0] <= '~' ? bytes[0] : bytes[0] == ' ' ? ' ' : CLI_KEY_REDRAW;
+}
+
+int cli_screen_wait(int64_t until_ms)
+{
+    struct pollfd watched[] = {{.fd = screen.wake[0], .events = POLLIN},
+                               {.fd = screen.has_keys ? STDIN_FILENO : -1, .events = POLLIN}};
+    char dropped[64];
+
+    for (;;) {
+        int64_t left = until_ms - cli_now_ms();
+        int ready = poll(watched, 2, left < 0 ? 0 : (int)(left < 60000 ? left : 60000));
+        if (ready == 0 && cli_now_ms() >= until_ms)
+            return CLI_KEY_NONE;
+        if (ready > 0 && watched[0].revents) {
+            while (read(screen.wake[0], dropped, sizeof dropped) > 0) {
+            }
+            return CLI_KEY_REDRAW;
+        }
+        if (ready > 0 && watched[1].revents)
+            return read_key();
+    }
+}

@@ -1,0 +1,102 @@
+/*
+ * dibs status: who holds these locks.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/block.h"
+#include "cli/json.h"
+#include "cli/locks.h"
+#include "cli/look.h"
+
+static const char help[] =
+    "Usage: dibs status [OPTION...] NAME...\n"
+    "\n"
+    "Tells of each lock who holds it, since when, for how long the lease lasts without a renewal, the fence of the\n"
+    "newest grant, and how many wait. With -q nothing is printed: only the exit status tells.\n"
+    "\n" CLI_JSON_HELP CLI_LOOK_HELP "\n"
+    "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong usage; 69 if the store can't be "
+    "asked.\n";
+
+static void print_json(char **names, const dibs_owner *owners)
+{
+    struct cli_json json = {.out = stdout};
+
+    cli_json_open(&json, NULL, '{');
+    cli_json_open(&json, "locks", '[');
+    for (; *names; names++, owners++) {
+        cli_json_open(&json, NULL, '{');
+        cli_lock_json(&json, *names, owners);
+        cli_json_close(&json, '}');
+    }
+    cli_json_close(&json, ']');
+    cli_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_blocks(char **names, const dibs_owner *owners)
+{
+    for (size_t i = 0; names[i]; i++) {
+        if (i > 0)
+            putchar('\n');
+        cli_block_print(stdout, names[i], &owners[i]);
+    }
+}
+
+/* Asks about all locks before anything is printed, so that what is printed is whole. */
+static int ask(dibs_runtime *rt, char **names, dibs_owner *owners)
+{
+    int result = CLI_OK;
+
+    for (size_t i = 0; names[i]; i++) {
+        dibs_status status = dibs_query(rt, names[i], &owners[i]);
+        if (status != DIBS_OK)
+            return cli_look_failed(status);
+        if (!owners[i].held)
+            result = CLI_FAILED;
+    }
+    return result;
+}
+
+static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, size_t count)
+{
+    dibs_owner *owners = calloc(count + 1, sizeof *owners);
+    int result = owners ? ask(rt, names, owners) : CLI_UNAVAILABLE;
+
+    if (!owners)
+        cli_error("memory is exhausted");
+    if (result <= CLI_FAILED && look->json)
+        print_json(names, owners);
+    else if (result <= CLI_FAILED && !look->quiet)
+        print_blocks(names, owners);
+    free(owners);
+    return result;
+}
+
+static int set_options(struct cli_look *look, int argc, char **argv)
+{
+    static const struct option options[] = {CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+    int result = CLI_GO_ON, option;
+
+    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
+        result = cli_look_option(look, option);
+    if (result == CLI_GO_ON && optind == argc)
+        result = cli_usage_error("status", "NAME is missing");
+    return result;
+}
+
+int cli_status(int argc, char **argv)
+{
+    struct cli_look look = {.help = help, .argv = argv};
+    int result = set_options(&look, argc, argv);
+    dibs_runtime *rt;
+
+    if (result != CLI_GO_ON)
+        return cli_look_end(result);
+    result = cli_look_open(&rt, &look, (dibs_config){0});
+    if (result != CLI_OK)
+        return result;
+    result = tell(&look, rt, argv + optind, (size_t)(argc - optind));
+    dibs_close(rt);
+    return cli_look_end(result);
+}

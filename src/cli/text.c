@@ -1,0 +1,167 @@
+#include "cli/text.h"
+
+#include <string.h>
+#include <time.h>
+#include <wchar.h>
+#include <wctype.h>
+
+/* -------------------------------------------------------------------- shown */
+
+/* Characters without a width that change how others are shown, such as those that turn the direction of writing. */
+static bool misleads(wchar_t c)
+{
+    return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+}
+
+/* How many bytes of text are one character that may be shown as it is; 0: none. */
+static size_t printing(const char *text, size_t left, bool first)
+{
+    mbstate_t state = {0};
+    wchar_t c;
+    size_t size = mbrtowc(&c, text, left, &state);
+
+    if (size == 0 || size > left || c == L'\\' || !iswprint((wint_t)c) || misleads(c))
+        return 0;
+    return wcwidth(c) > 0 || (wcwidth(c) == 0 && !first) ? size : 0;
+}
+
+const char *cli_show(char *out, size_t size, const char *text)
+{
+    size_t used = 0;
+
+    for (size_t left = strlen(text), step; left > 0; text += step, left -= step) {
+        char hex[5];
+        size_t plain = printing(text, left, used == 0);
+        const char *piece = plain ? text : hex;
+        step = plain ? plain : 1;
+        if (!plain)
+            snprintf(hex, sizeof hex, *text == '\\' ? "\\\\" : "\\x%02x", (unsigned char)*text);
+        size_t more = plain ? plain : strlen(hex);
+        if (used + more >= size)
+            break;
+        memcpy(out + used, piece, more);
+        used += more;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+/* The bytes of the first character of a shown text, and its columns. */
+static size_t step_over(const char *shown, size_t *columns)
+{
+    mbstate_t state = {0};
+    wchar_t c = 0;
+    size_t size = mbrtowc(&c, shown, strlen(shown), &state);
+    int width = size > strlen(shown) ? 1 : wcwidth(c);
+
+    *columns = width < 0 ? 1 : (size_t)width;
+    return size == 0 || size > strlen(shown) ? 1 : size;
+}
+
+size_t cli_width(const char *shown)
+{
+    size_t width = 0, columns;
+
+    for (; *shown; width += columns)
+        shown += step_over(shown, &columns);
+    return width;
+}
+
+void cli_cut(char *shown, size_t columns)
+{
+    size_t width = 0, more;
+
+    if (cli_width(shown) <= columns)
+        return;
+    while (*shown) {
+        size_t size = step_over(shown, &more);
+        if (width + more + 1 > columns)
+            break;
+        width += more;
+        shown += size;
+    }
+    if (columns > 0)
+        *shown++ = '+';
+    *shown = '\0';
+}
+
+static void print_blanks(FILE *out, const char *shown, size_t columns)
+{
+    size_t width = cli_width(shown);
+
+    fprintf(out, "%*s", width < columns ? (int)(columns - width) : 0, "");
+}
+
+void cli_pad_right(FILE *out, const char *shown, size_t columns)
+{
+    fputs(shown, out);
+    print_blanks(out, shown, columns);
+}
+
+void cli_pad_left(FILE *out, const char *shown, size_t columns)
+{
+    print_blanks(out, shown, columns);
+    fputs(shown, out);
+}
+
+/* -------------------------------------------------------------------- times */
+
+const char *cli_duration(char out[CLI_TIME_MAX], int64_t ms)
+{
+    long long s = ms / 1000;
+
+    if (ms < 0)
+        snprintf(out, CLI_TIME_MAX, "-");
+    else if (s < 60)
+        snprintf(out, CLI_TIME_MAX, "%lld.%llds", s, (long long)(ms % 1000 / 100));
+    else if (s < 3600)
+        snprintf(out, CLI_TIME_MAX, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, CLI_TIME_MAX, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, CLI_TIME_MAX, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+    return out;
+}
+
+/* When that was: the seconds are returned, what is left of them in milliseconds is *rest. */
+static time_t moment(int64_t ms_ago, int *rest)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - ms_ago;
+    *rest = (int)(ms % 1000);
+    return (time_t)(ms / 1000);
+}
+
+const char *cli_time_ago(char out[CLI_TIME_MAX], int64_t ms)
+{
+    int rest;
+    time_t when = moment(ms, &rest);
+    struct tm parts;
+
+    if (!localtime_r(&when, &parts) || !strftime(out, CLI_TIME_MAX, "%Y-%m-%d %H:%M:%S", &parts))
+        snprintf(out, CLI_TIME_MAX, "-");
+    return out;
+}
+
+const char *cli_utc_ago(char out[CLI_TIME_MAX], int64_t ms)
+{
+    int rest;
+    time_t when = moment(ms, &rest);
+    struct tm parts;
+    char seconds[CLI_TIME_MAX - 8] = "1970-01-01T00:00:00";
+
+    if (gmtime_r(&when, &parts))
+        strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(out, CLI_TIME_MAX, "%s.%03dZ", seconds, rest);
+    return out;
+}
+
+int64_t cli_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}

@@ -1,0 +1,335 @@
+/*
+ * dibs watch: the locks that are held, again and again; on a terminal as a screen, else a line for each change.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "cli/locks.h"
+#include "cli/look.h"
+#include "cli/screen.h"
+#include "cli/text.h"
+#include "cli/who.h"
+
+static const char help[] =
+    "Usage: dibs watch [OPTION...] [PATTERN]\n"
+    "\n"
+    "Shows the locks that are held, and keeps the list up to date. PATTERN is a glob, such as 'nightly:*'; without it\n"
+    "all locks are shown. If standard output is not a terminal, one line is printed for each change, with tabs "
+    "between\n"
+    "its fields: time, \"held\" or \"free\", name, owner, for how long it is held, lease left, waiters.\n"
+    "\n"
+    "  -i, --interval SECONDS\n"
+    "                      looks so often (2; at least 0.1). Each look goes through all keys of the store\n"
+    "  -s, --sort COLUMN   sorts by " CLI_COLUMN_WORDS " (held)\n"
+    "  -r, --reverse       sorts the other way round\n"
+    "  -c, --count N       ends after N looks\n" CLI_LOOK_HELP "\n"
+    "Keys: q quits. n, o, h, l and w sort by name, owner, held, left and waiters; pressed again, the other way round, "
+    "as\n"
+    "does r. The space bar looks at once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
+    "\n"
+    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the start.\n";
+
+#define REVERSE "\x1b[7m"
+#define NORMAL "\x1b[0m"
+
+struct watch {
+    struct cli_look look;
+    dibs_runtime *rt;
+    const char *pattern;
+    int64_t interval_ms;
+    long rounds; /* how many looks are still to come; 0: no end */
+    enum cli_column sort;
+    bool reverse;
+    struct cli_locks locks;
+    char trouble[512]; /* why the last look failed; "": it did not */
+    size_t first;      /* the row at the top */
+};
+
+/* Looks again. False: this look failed, and the locks are those of the one before. */
+static bool look_again(struct watch *watch)
+{
+    struct cli_locks locks = {0};
+    dibs_status status = cli_locks_read(&locks, watch->rt, watch->pattern, 0);
+
+    if (status != DIBS_OK) {
+        snprintf(watch->trouble, sizeof watch->trouble, "%s", dibs_last_error());
+        cli_locks_free(&locks);
+        return false;
+    }
+    watch->trouble[0] = '\0';
+    cli_locks_free(&watch->locks);
+    watch->locks = locks;
+    return true;
+}
+
+/* -------------------------------------------------------------------- lines */
+
+static void print_change(const char *what, const struct cli_lock *lock, bool all)
+{
+    char now[CLI_TIME_MAX], name[CLI_SHOWN_MAX], owner[CLI_WHO_MAX], held[CLI_TIME_MAX], left[CLI_TIME_MAX];
+
+    printf("%s\t%s\t%s", cli_time_ago(now, 0), what, cli_show(name, sizeof name, lock->name));
+    if (all)
+        printf("\t%s\t%s\t%s\t%u", cli_who_show(owner, lock->owner.token), cli_duration(held, lock->owner.held_ms),
+               cli_duration(left, lock->owner.remaining_ms), (unsigned)lock->owner.waiters);
+    putchar('\n');
+}
+
+/* Both are sorted by name. */
+static void print_changes(const struct cli_locks *before, const struct cli_locks *now)
+{
+    size_t i = 0, j = 0;
+
+    while (i < before->count || j < now->count) {
+        const struct cli_lock *was = i < before->count ? &before->items[i] : NULL;
+        const struct cli_lock *is = j < now->count ? &now->items[j] : NULL;
+        int order = was && is ? strcmp(was->name, is->name) : was ? -1 : 1;
+        if (was && order < 0)
+            print_change("free", was, false);
+        else if (is && (!was || order > 0 || strcmp(was->owner.token, is->owner.token) != 0))
+            print_change("held", is, true);
+        i += order <= 0;
+        j += order >= 0;
+    }
+}
+
+static void sleep_ms(int64_t ms)
+{
+    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+static int watch_lines(struct watch *watch)
+{
+    struct cli_locks before = {0};
+    bool troubled = false;
+
+    for (;;) {
+        watch->locks = (struct cli_locks){0};
+        bool read = look_again(watch);
+        if (read) {
+            cli_locks_sort(&watch->locks, CLI_NAME, false);
+            print_changes(&before, &watch->locks);
+            cli_locks_free(&before);
+            before = watch->locks;
+        } else if (!troubled) {
+            cli_error("%s", watch->trouble);
+        }
+        troubled = !read;
+        if (fflush(stdout) != 0 || (watch->rounds > 0 && --watch->rounds == 0))
+            break;
+        sleep_ms(watch->interval_ms);
+    }
+    cli_locks_free(&before);
+    watch->locks = (struct cli_locks){0};
+    return cli_look_end(CLI_OK);
+}
+
+/* ------------------------------------------------------------------- screen */
+
+static void write_title(FILE *out, const struct watch *watch)
+{
+    char now[CLI_TIME_MAX], pattern[CLI_SHOWN_MAX];
+    unsigned long waiters = 0;
+
+    for (size_t i = 0; i < watch->locks.count; i++)
+        waiters += watch->locks.items[i].owner.waiters;
+    fprintf(out, "dibs  %s  %zu %s held, %lu waiting", cli_time_ago(now, 0), watch->locks.count,
+            watch->locks.count == 1 ? "lock" : "locks", waiters);
+    if (watch->pattern)
+        fprintf(out, "  %s", cli_show(pattern, sizeof pattern, watch->pattern));
+}
+
+static void write_foot(FILE *out, const struct watch *watch, size_t rows)
+{
+    static const char *const names[] = {"name", "owner", "held", "left", "waiters"};
+    char trouble[sizeof watch->trouble];
+
+    if (*watch->trouble) {
+        fputs(cli_show(trouble, sizeof trouble, watch->trouble), out);
+        return;
+    }
+    fprintf(out, "q quit  n o h l w sort: %s%s  r reverse", names[watch->sort], watch->reverse ? " reversed" : "");
+    if (watch->locks.count > rows)
+        fprintf(out, "  %zu-%zu of %zu", watch->first + 1,
+                watch->first + rows < watch->locks.count ? watch->first + rows : watch->locks.count,
+                watch->locks.count);
+}
+
+/* The rows that fit between the title, the head and the foot. */
+static size_t rows_of(size_t window)
+{
+    return window > 4 ? window - 3 : 1;
+}
+
+static void scroll_within(struct watch *watch, size_t rows)
+{
+    size_t most = watch->locks.count > rows ? watch->locks.count - rows : 0;
+
+    if (watch->first > most)
+        watch->first = most;
+}
+
+/* Lines wider than the window are cut by the terminal. */
+static void write_frame(FILE *out, struct watch *watch, size_t window, size_t columns)
+{
+    struct cli_widths widths;
+    size_t rows = rows_of(window), count = watch->locks.count;
+
+    scroll_within(watch, rows);
+    const struct cli_lock *begin = watch->locks.items ? watch->locks.items + watch->first : NULL;
+    count = count - watch->first < rows ? count - watch->first : rows;
+    cli_locks_measure(&widths, begin, count, columns);
+    write_title(out, watch);
+    fputs("\n" REVERSE, out);
+    cli_locks_print_head(out, &widths);
+    fputs(NORMAL "\n", out);
+    for (size_t i = 0; i < rows; i++) {
+        if (i < count)
+            cli_locks_print_row(out, &widths, &begin[i]);
+        fputc('\n', out);
+    }
+    write_foot(out, watch, rows);
+    fputc('\n', out);
+}
+
+static bool draw(struct watch *watch)
+{
+    size_t rows, columns, size;
+    char *frame = NULL;
+    FILE *out = open_memstream(&frame, &size);
+
+    if (!out)
+        return true;
+    cli_screen_size(&rows, &columns);
+    cli_locks_sort(&watch->locks, watch->sort, watch->reverse);
+    write_frame(out, watch, rows, columns);
+    bool shown = fclose(out) != 0 || cli_screen_show(frame);
+    free(frame);
+    return shown;
+}
+
+static void sort_by(struct watch *watch, enum cli_column column)
+{
+    watch->reverse = watch->sort == column && !watch->reverse;
+    watch->sort = column;
+    watch->first = 0;
+}
+
+static void scroll(struct watch *watch, int key)
+{
+    size_t rows, columns;
+
+    cli_screen_size(&rows, &columns);
+    size_t step = key == CLI_KEY_PAGE_UP || key == CLI_KEY_PAGE_DOWN ? rows_of(rows) : 1;
+    if (key == CLI_KEY_UP || key == CLI_KEY_PAGE_UP)
+        watch->first -= watch->first < step ? watch->first : step;
+    else if (key == CLI_KEY_DOWN || key == CLI_KEY_PAGE_DOWN)
+        watch->first += step;
+    else
+        watch->first = key == CLI_KEY_HOME ? 0 : watch->locks.count;
+}
+
+static void obey(struct watch *watch, int key)
+{
+    static const char sorts[] = "nohlw"; /* as in enum cli_column */
+    const char *sort = key > 0 && key < 128 ? strchr(sorts, key) : NULL;
+
+    if (sort)
+        sort_by(watch, (enum cli_column)(sort - sorts));
+    else if (key == 'r')
+        watch->reverse = !watch->reverse;
+    else if (key >= CLI_KEY_UP)
+        scroll(watch, key);
+}
+
+/* Draws, and obeys keys, until it is time to look again. False: it is time to end. */
+static bool until_next_look(struct watch *watch)
+{
+    int64_t end = cli_now_ms() + watch->interval_ms;
+    int key;
+
+    do {
+        if (!draw(watch))
+            return false;
+        key = cli_screen_wait(end);
+        obey(watch, key);
+    } while (key != CLI_KEY_NONE && key != ' ' && key != 'q' && key != 'Q');
+    return key != 'q' && key != 'Q';
+}
+
+static int watch_screen(struct watch *watch)
+{
+    if (!cli_screen_enter()) {
+        cli_error("no screen: %s", strerror(errno));
+        return CLI_FAILED;
+    }
+    do
+        look_again(watch);
+    while (until_next_look(watch) && (watch->rounds <= 0 || --watch->rounds > 0));
+    cli_screen_leave();
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------ options */
+
+static int set_option(struct watch *watch, int option)
+{
+    switch (option) {
+    case 'i':
+        if (!cli_seconds(optarg, 86400000, &watch->interval_ms) || watch->interval_ms < 100)
+            return cli_usage_error("watch", "\"%s\" is no time in seconds, from 0.1 to 86400", optarg);
+        return CLI_GO_ON;
+    case 'c':
+        if (!cli_count(&watch->rounds, optarg))
+            return cli_usage_error("watch", "\"%s\" is no number of looks", optarg);
+        return CLI_GO_ON;
+    case 's':
+        if (!cli_column_parse(&watch->sort, optarg))
+            return cli_usage_error("watch", "there is no column \"%s\": say " CLI_COLUMN_WORDS, optarg);
+        return CLI_GO_ON;
+    case 'r':
+        watch->reverse = true;
+        return CLI_GO_ON;
+    default:
+        return cli_look_option(&watch->look, option);
+    }
+}
+
+static int set_options(struct watch *watch, int argc, char **argv)
+{
+    static const struct option options[] = {{"interval", required_argument, NULL, 'i'},
+                                            {"count", required_argument, NULL, 'c'},
+                                            {"sort", required_argument, NULL, 's'},
+                                            {"reverse", no_argument, NULL, 'r'},
+                                            CLI_LOOK_OPTIONS};
+    int result = CLI_GO_ON, option;
+
+    while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":i:c:s:r" CLI_SHORT_OPTIONS, options)) != -1)
+        result = set_option(watch, option);
+    if (result == CLI_GO_ON && argc - optind > 1)
+        result = cli_usage_error("watch", "at most one PATTERN");
+    watch->pattern = argv[optind];
+    return result;
+}
+
+int cli_watch(int argc, char **argv)
+{
+    struct watch watch = {.look = {.help = help, .argv = argv}, .interval_ms = 2000, .sort = CLI_HELD};
+    int result = set_options(&watch, argc, argv);
+
+    if (result != CLI_GO_ON)
+        return cli_look_end(result);
+    result = cli_look_open(&watch.rt, &watch.look, (dibs_config){0});
+    if (result != CLI_OK)
+        return result;
+    result = cli_screen_possible() ? watch_screen(&watch) : watch_lines(&watch);
+    cli_locks_free(&watch.locks);
+    dibs_close(watch.rt);
+    return result;
+}

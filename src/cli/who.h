@@ -1,0 +1,26 @@
+/*
+ * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the label may have
+ * colons, so the fields are counted from the end.
+ */
+#ifndef DIBS_CLI_WHO_H
+#define DIBS_CLI_WHO_H
+
+#include <stdbool.h>
+
+#include <dibs.h>
+
+#define CLI_WHO_MAX (4 * sizeof((dibs_owner *)0)->token)
+
+struct cli_who {
+    char text[sizeof((dibs_owner *)0)->token]; /* the fields stand here */
+    bool foreign;                              /* the token is not one of dibs, and the fields are "" */
+    const char *label, *host, *pid, *thread, *runtime;
+};
+
+/* Takes the token apart. The fields point into *out, which must not be copied. */
+void cli_who_parse(struct cli_who *out, const char *token);
+
+/* Writes "LABEL@HOST:PID", with "/THREAD" where that is not PID's first; a foreign token as it is, in quotes. */
+const char *cli_who_show(char out[CLI_WHO_MAX], const char *token);
+
+#endif

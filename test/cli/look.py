@@ -1,0 +1,336 @@
+"""dibs status, list and break: what they print, how they exit, and JSON whatever the names are."""
+
+import os
+import pty
+import select
+import subprocess
+import time
+
+import tap
+from tap import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
+
+server = tap.topology.Server()
+URL = server.url
+ODD_NAMES = [b"plain", b"sku:25", b"two words", b"tab\there", b"line\nend", b"\x1b[31mred", b'quote"back\\slash',
+             "été".encode(), "漢字".encode(), "\u202eturned".encode(), "😀".encode(), b"\xff\xfe", b"half\xc3", b"\xed\xa0\x80",
+             b"\x7f", b"*?[x]", b"n" * 512]
+
+
+def fresh(*names, **how):
+    server.call("FLUSHALL")
+    for name in names:
+        put(server, name, **how)
+
+
+# -------------------------------------------------------------------- status
+
+def status_of_a_lock_that_is_held():
+    fresh("nightly", owner=token(label="my:job", thread=4712), held_s=192)
+    lines = expect_status(dibs(URL, "status", "nightly"), OK).text.splitlines()
+    expect(lines[0] == "nightly: held", lines)
+    fields = dict(line.strip().split(None, 1) for line in lines[1:])
+    expect(fields["owner"] == "my:job on alpha, process 4711, thread 4712", fields)
+    expect(fields["token"] == token(label="my:job", thread=4712), fields)
+    expect(fields["since"].endswith("(3m12s)") or fields["since"].endswith("(3m13s)"), fields)
+    expect(fields["left"].startswith(("29.", "30.")) and fields["waiters"] == "0", fields)
+    expect(int(fields["fence"]) > 2**53, fields)
+
+
+def status_tells_by_its_exit_whether_all_are_held():
+    fresh("a", "b")
+    expect_status(dibs(URL, "status", "a", "b"), OK)
+    result = expect_status(dibs(URL, "status", "a", "free", "b"), FAILED)
+    expect(result.text.count(": held\n") == 2 and "\nfree: free\n" in result.text, result)
+    for words in (("-q", "a"), ("a", "--quiet")):
+        expect(expect_status(dibs(URL, "status", *words), OK).out == b"", words)
+    expect(expect_status(dibs(URL, "status", "-q", "free"), FAILED).out == b"")
+
+
+def status_of_a_foreign_client():
+    fresh()
+    put(server, "a", owner="by \x1b[31mhand", lease_ms=None)
+    result = expect_status(dibs(URL, "status", "a"), OK)
+    expect("a client without dibs" in result.text and r"by \x1b[31mhand" in result.text.replace(r"\\", "\\"), result)
+    expect("never expires" in result.text and "not known" in result.text and b"\x1b" not in result.out, result)
+
+
+def status_as_json():
+    fresh("nightly", owner=token(label="my:job", pid=12, thread=34), held_s=60)
+    put(server, "foreign", owner="abc", lease_ms=None)
+    held, foreign, free = expect_status(dibs(URL, "status", "--json", "nightly", "foreign", "free"), FAILED).json["locks"]
+    expect(held["name"] == "nightly" and held["held"] is True and held["waiters"] == 0, held)
+    expect(held["owner"] == {"label": "my:job", "host": "alpha", "pid": 12, "thread": 34, "runtime": tap.RUNTIME}, held)
+    expect(60000 <= held["held_ms"] < 62000 and 28000 < held["left_ms"] <= 30000, held)
+    then = time.mktime(time.strptime(held["since"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
+    expect(abs(time.time() - then - 60) < 5 and held["since"].endswith("Z"), held)
+    expect(isinstance(held["fence"], str) and int(held["fence"]) > 2**53, held)
+    expect(foreign["owner"] is None and foreign["token"] == "abc" and foreign["left_ms"] is None, foreign)
+    expect(foreign["held_ms"] is None and foreign["since"] is None and foreign["fence"] is None, foreign)
+    expect(free["held"] is False and free["token"] is None and free["owner"] is None, free)
+    expect(set(held) == set(foreign) == set(free), held, foreign, free)
+
+
+# ---------------------------------------------------------------------- list
+
+def table(result):
+    lines = result.text.splitlines()
+    return lines[0].split(), [line.split() for line in lines[1:]]
+
+
+def list_as_a_table():
+    fresh()
+    expect(table(expect_status(dibs(URL, "list"), OK))[1] == [], "nothing is held")
+    put(server, "b", owner=token(host="beta", thread=4712), held_s=5)
+    put(server, "long-name", held_s=3700)
+    put(server, "a", owner="foreign", lease_ms=None)
+    result = expect_status(dibs(URL, "list"), OK)
+    head, rows = table(result)
+    expect(head == ["NAME", "OWNER", "HELD", "LEFT", "WAITERS"], head)
+    expect([row[0] for row in rows] == ["a", "b", "long-name"], rows)
+    expect(rows[0][1:4] == ['"foreign"', "-", "-"] and rows[1][1] == "job@beta:4711/4712", rows)
+    expect(rows[2][1] == "job@alpha:4711" and rows[2][2] == "1h01m", rows)
+    expect(len({len(line) for line in result.text.splitlines()}) == 1, "the columns are aligned", result)
+
+
+def list_sorts_by_each_column():
+    fresh()
+    put(server, "a", owner=token(host="c"), held_s=20, lease_ms=50000)
+    put(server, "b", owner=token(host="a"), held_s=30, lease_ms=40000)
+    put(server, "c", owner=token(host="b"), held_s=10, lease_ms=60000)
+    for column, order in (("name", "abc"), ("owner", "bca"), ("held", "bac"), ("left", "bac"), ("waiters", "abc")):
+        result = expect_status(dibs(URL, "list", "--names", "--sort", column), OK)
+        expect(result.text.split() == list(order), column, result)
+        result = expect_status(dibs(URL, "list", "-n", "-r", "-s", column), OK)
+        expect(result.text.split() == list(reversed(order)), column, result)
+
+
+def list_chooses_by_pattern_and_age():
+    fresh("sku:1", "sku:2", "other", held_s=10)
+    put(server, "sku:3", held_s=0)
+    expect(dibs(URL, "list", "-n", "sku:*").text.split() == ["sku:1", "sku:2", "sku:3"])
+    expect(dibs(URL, "list", "-n", "sku:*", "--older-than", "5").text.split() == ["sku:1", "sku:2"])
+    expect(dibs(URL, "list", "-n", "--older-than", "2.5e3").status == USAGE)
+    expect(dibs(URL, "list", "-n", "--older-than", "11").text == "")
+
+
+def list_leaves_no_lock_out_and_uses_no_keys():
+    fresh()
+    for i in range(3000):
+        server.admin.send("SET", f"lock:n{i}", token(sequence=f"{i:x}"), "PX", 60000)
+        server.admin.send("SET", f"else:n{i}", "x")
+    for i in range(6000):
+        server.admin.receive()
+    server.call("CONFIG", "RESETSTAT")
+    result = expect_status(dibs(URL, "list", "--names"), OK)
+    expect(sorted(result.text.split()) == sorted(f"n{i}" for i in range(3000)), len(result.text.split()))
+    stats = server.info("commandstats")
+    expect("cmdstat_keys" not in stats and "cmdstat_scan" in stats, stats)
+
+
+def names_of_any_bytes_cannot_drive_the_terminal():
+    fresh(*ODD_NAMES)
+    for command in (("list",), ("status", *ODD_NAMES), ("list", "-n")):
+        out = expect_status(dibs(URL, *command), OK).out
+        expect(all(byte >= 0x20 or byte == 0x0a for byte in out) and b"\x7f" not in out, out)
+        out.decode()  # in this locale, all that is printed is UTF-8
+    lines = dibs(URL, "list", "-n").text.splitlines()
+    for shown in (r"tab\x09here", r"line\x0aend", r"\x1b[31mred", 'quote"back\\\\slash', "été", "漢字", r"\xe2\x80\xaeturned",
+                  "😀", r"\xff\xfe", r"half\xc3", r"\xed\xa0\x80", r"\x7f", "*?[x]"):
+        expect(shown in lines, shown, lines)
+    out = dibs(URL, "list", "-n", LC_ALL="C").out
+    expect(all(0x20 <= byte < 0x7f or byte == 0x0a for byte in out), out)
+    rows = dibs(URL, "list", "[!n]*").text.splitlines()
+    widths = {len(line) - line.count("漢") - line.count("字") - line.count("😀") + 2 * ("漢" in line) + ("😀" in line) for line in rows}
+    expect(len(widths) == 1, "the columns are aligned", rows)
+
+
+def names_for_xargs_are_as_they_are():
+    fresh(*ODD_NAMES)
+    names = expect_status(dibs(URL, "list", "--null"), OK).out.split(b"\0")
+    expect(names.pop() == b"" and sorted(names) == sorted(ODD_NAMES), names)
+
+
+def json_is_valid_whatever_the_names_are():
+    fresh(*ODD_NAMES)
+    for command in (("list",), ("status", *ODD_NAMES)):
+        locks = expect_status(dibs(URL, *command, "--json"), OK).json["locks"]
+        found = [bytes.fromhex(lock["name_hex"]) if "name_hex" in lock else lock["name"].encode() for lock in locks]
+        expect(sorted(found) == sorted(ODD_NAMES), found)
+        expect(sum("name_hex" in lock for lock in locks) == 3, "only the names that are not UTF-8", locks)
+
+
+# --------------------------------------------------------------------- break
+
+def break_takes_the_lock_away():
+    fresh("a", held_s=9)
+    result = expect_status(dibs(URL, "break", "-y", "a"), OK)
+    expect("job on alpha, process 4711" in result.text and result.text.endswith("a: taken away\n"), result)
+    expect(server.call("EXISTS", "lock:a") == 0)
+    expect("there is no owner" in expect_status(dibs(URL, "break", "-y", "a"), OK).text)
+
+
+def break_takes_only_from_the_token_that_is_meant():
+    fresh("a")
+    result = expect_status(dibs(URL, "break", "--yes", "--token", token(pid=1), "a"), FAILED)
+    expect("left alone" in result.text and server.call("GET", "lock:a").decode() == token(), result)
+    expect_status(dibs(URL, "break", "--yes", "--token", token(), "a"), OK)
+    expect(server.call("EXISTS", "lock:a") == 0)
+
+
+def break_takes_from_foreign_clients():
+    for owner in (b"by hand", b"\x00\x1b\xff", b"x" * 300, b"back\\slash"):
+        fresh()
+        put(server, "a", owner=owner, lease_ms=None)
+        expect_status(dibs(URL, "break", "-y", "a"), OK)
+        expect(server.call("EXISTS", "lock:a") == 0, owner)
+
+
+def at_a_terminal(*words, answer):
+    """What the command prints at a terminal, and its exit status; answer is typed when it has asked."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(tap.DIBS, [tap.DIBS, *words], tap.environment(URL))
+    shown, end = b"", time.monotonic() + 10
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                more = os.read(terminal, 4096)
+            except OSError:
+                break
+            shown += more
+            if b"[y/N]" in more:
+                os.write(terminal, answer)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(terminal)
+    return status, shown.decode()
+
+
+def break_asks_first():
+    for answer, status, left in ((b"y\n", OK, 0), (b"n\n", FAILED, 1), (b"\n", FAILED, 1), (b"\x04", FAILED, 1)):
+        fresh("a")
+        found, shown = at_a_terminal("break", "a", answer=answer)
+        expect(found == status and server.call("EXISTS", "lock:a") == left, answer, found, shown)
+        expect("process 4711" in shown and "[y/N]" in shown, shown)
+
+
+def break_refuses_where_there_is_nobody_to_ask():
+    fresh("a")
+    expect("--yes" in expect_status(dibs(URL, "break", "a", stdin=b"y\n"), USAGE).err.decode())
+    expect(server.call("EXISTS", "lock:a") == 1)
+
+
+def break_leaves_a_new_owner_alone():
+    fresh("a")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(tap.DIBS, [tap.DIBS, "break", "a"], tap.environment(URL))
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(terminal, 4096)
+    put(server, "a", owner=token(pid=9))
+    os.write(terminal, b"y\n")
+    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == FAILED, shown)
+    expect(server.call("GET", "lock:a").decode() == token(pid=9))
+
+
+# ---------------------------------------------------------------- bad input
+
+def what_is_wrong_usage():
+    for words in (
+        ("status",), ("status", "--no-such-option", "a"), ("status", "-x", "a"), ("status", ""), ("status", "n" * 513),
+        ("status", "--url"), ("status", "--url", "", "a"), ("status", "--url", "foo://x", "a"), ("status", "--prefix"),
+        ("status", "--url", "redis://127.0.0.1:99999", "a"), ("status", "--url", "mem:1 mem:2", "a"),
+        ("status", "--prefix", "dibs:x", "a"), ("status", "--json=yes", "a"),
+        ("list", "a", "b"), ("list", "--older-than", "soon"), ("list", "--older-than", "-1"), ("list", "--sort", "size"),
+        ("list", "p" * 1025), ("list", "--bogus"),
+        ("break",), ("break", "-y"), ("break", "-y", ""), ("break", "-y", "a", "b"), ("break", "-y", "n" * 513), ("break", "--token"),
+        ("watch", "a", "b"), ("watch", "-i", "0"), ("watch", "-i", "x"), ("watch", "--count", "0"), ("watch", "--sort", "x"),
+        ("doctor", "x"), ("doctor", "--url", "foo://x"), ("bench", "x"), ("bench", "-s", "0"), ("bench", "-s", "x"), ("bench", "-s"),
+    ):
+        result = expect_status(dibs(URL, *words), USAGE)
+        expect(result.err.startswith(b"dibs: ") and result.err.count(b"\n") == 1 and not result.out, result)
+
+
+def a_store_that_cannot_be_reached():
+    for words in (("status", "a"), ("list",), ("break", "-y", "a"), ("watch",), ("bench", "-s", "1")):
+        for json_too in ((), ("--json",))[: 1 + (words[0] in ("status", "list", "bench"))]:
+            result = expect_status(dibs(NOWHERE, *words, *json_too), UNAVAILABLE)
+            expect(b"Connection refused" in result.err and not result.out, result)
+    expect(dibs(NOWHERE, "status", "-q", "a").err == b"")
+
+
+def what_one_may_not_do_is_no_answer():
+    fresh("a")
+    server.call("ACL", "SETUSER", "reader", "on", ">p", "~nothing", "+@all", *(("&*",) if server.version >= (6, 2) else ()))
+    for words in (("status", "a"), ("break", "-y", "a")):
+        expect_status(dibs(URL.replace("unix://", "unix://reader:p@"), *words), UNAVAILABLE)
+
+
+def other_prefixes_are_other_locks():
+    fresh("a", prefix=b"mine:")
+    expect_status(dibs(URL, "status", "a"), FAILED)
+    expect_status(dibs(URL, "status", "--prefix", "mine:", "a"), OK)
+    expect(dibs(URL, "list", "-n", "--prefix", "mine:").text == "a\n")
+    expect_status(dibs(URL, "break", "-y", "--prefix", "mine:", "a"), OK)
+    expect(server.call("EXISTS", "mine:a") == 0)
+
+
+def the_url_option_goes_before_the_environment():
+    fresh("a")
+    expect_status(dibs(NOWHERE, "status", "--url", URL, "a"), OK)
+
+
+def each_command_has_a_help():
+    for command in ("status", "list", "watch", "break", "doctor", "bench"):
+        result = expect_status(dibs(NOWHERE, command, "--help"), OK)
+        expect(result.text.startswith(f"Usage: dibs {command} ") and "Exit status: 0" in result.text and not result.err, result)
+        expect(max(map(len, result.text.splitlines())) <= 120, "short lines", result)
+
+
+def what_cannot_be_written_is_a_failure():
+    if not os.path.exists("/dev/full"):
+        return
+    fresh("a")
+    for words in (("status", "a"), ("list",), ("list", "--json"), ("status", "--help"), ("break", "-y", "a")):
+        with open("/dev/full", "wb") as full:
+            process = subprocess.run([tap.DIBS, *words], stdout=full, stderr=subprocess.PIPE, env=tap.environment(URL), timeout=20)
+        expect(process.returncode == FAILED and b"standard output" in process.stderr, words, process)
+
+
+# ---------------------------------------------------------------- topologies
+
+def status_and_list_on_each_topology():
+    for store in (tap.topology.Quorum(), tap.topology.Sentinel(), tap.topology.Cluster()):
+        where = store.servers if isinstance(store, tap.topology.Quorum) else store.servers[:1]
+        names = ["a", "b", "c", "d", "e", "f"]
+        for name in names:
+            owners = [node for node in store.servers if has_slot(node, name)] if len(where) < len(store.servers) else where
+            for node in owners:
+                put(node, name, lease_ms=60000)
+        result = expect_status(dibs(store.url, "list", "--names"), OK)
+        expect(result.text.split() == names, store.url, result)
+        locks = expect_status(dibs(store.url, "status", "--json", *names), OK).json["locks"]
+        expect([lock["owner"]["pid"] for lock in locks] == [4711] * 6, store.url, locks)
+        expect_status(dibs(store.url, "break", "-y", "c"), OK)
+        expect("c" not in dibs(store.url, "list", "--names").text.split(), store.url)
+
+
+def has_slot(node, name):
+    try:
+        node.call("GET", f"lock:{name}")
+        return True
+    except tap.topology.rig.ServerError:
+        return False
+
+
+if __name__ == "__main__":
+    tap.main(
+        status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_as_json,
+        list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
+        names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
+        break_takes_the_lock_away, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
+        break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
+        what_is_wrong_usage, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
+        the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
+        status_and_list_on_each_topology,
+    )

@@ -1,0 +1,3 @@
+# dibs status, list and break.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/look.py"
