@@ -54,7 +54,7 @@ static bool found(void *context, const dibs_finding *finding)
 
 static dibs_status examine(struct findings *findings, struct dibs__error *error)
 {
-    const struct dibs__examination examination = {findings, goes_on, found};
+    struct dibs__examination examination = {.context = findings, .goes_on = goes_on, .found = found};
     struct dibs__visit visit;
 
     if (!goes_on(findings))

@@ -17,6 +17,26 @@ static void leave_driving(struct dibs__sentinel *sentinel) DIBS__REQUIRES(sentin
     pthread_cond_broadcast(&sentinel->changed);
 }
 
+bool dibs__sentinel_take(struct dibs__sentinel *sentinel, int64_t deadline)
+{
+    sentinel_mutex_lock(&sentinel->mutex);
+    while (sentinel->driven && dibs__now(sentinel->clock) < deadline)
+        sentinel->clock->wait(sentinel->clock, &sentinel->changed, &sentinel->mutex, deadline);
+    bool taken = !sentinel->driven;
+    if (taken)
+        take_driving(sentinel);
+    sentinel_mutex_unlock(&sentinel->mutex);
+    return taken;
+}
+
+void dibs__sentinel_leave(struct dibs__sentinel *sentinel)
+{
+    sentinel_mutex_lock(&sentinel->mutex);
+    leave_driving(sentinel);
+    sentinel_mutex_unlock(&sentinel->mutex);
+    sentinel->config.wake(sentinel->config.context);
+}
+
 void dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline)
 {
     *fd = (struct pollfd){.fd = -1};

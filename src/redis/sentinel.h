@@ -38,6 +38,18 @@ struct dibs__sentinel;
 struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *config);
 void dibs__sentinel_free(struct dibs__sentinel *sentinel); /* no thread is inside; NULL is fine */
 
+/*
+ * Asks each sentinel that is known which server is the master, one after the
+ * other, on the calling thread and on connections of their own; each until its
+ * share of the time is over. told is called for each: error DIBS_OK: it names
+ * that host and port; else why it names none. DIBS_OK: all were asked;
+ * DIBS_NO_MEMORY; DIBS_UNAVAILABLE: the sentinels were in use until the deadline.
+ */
+typedef void dibs__sentinel_told_fn(void *context, const char *sentinel, const char *host, unsigned port,
+                                    const struct dibs__error *error);
+dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadline, dibs__sentinel_told_fn *told,
+                                  void *context, struct dibs__error *error);
+
 /* The scheduler's, as those of a channel (channel.h). */
 void dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline);
 void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now);

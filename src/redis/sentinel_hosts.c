@@ -131,6 +131,23 @@ void dibs__sentinel_hosts_learn_end(struct dibs__sentinel_hosts *hosts, size_t *
     hosts->count = kept;
 }
 
+bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct dibs__sentinel_hosts *hosts,
+                               const struct dibs__endpoint *master)
+{
+    const struct dibs__url *url = &hosts->hosts[0]->endpoint.url;
+
+    *out = (struct dibs__sentinel_hosts){.count = 0};
+    if (!dibs__sentinel_hosts_init(out, master, url->user, url->password)) {
+        dibs__sentinel_hosts_free(out);
+        return false;
+    }
+    for (size_t i = 0; i < hosts->count; i++) {
+        const struct dibs__host *host = &hosts->hosts[i]->endpoint.url.hosts[0];
+        dibs__sentinel_hosts_learn(out, host->name, host->port);
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ in vain */
 
 static const struct {

@@ -35,6 +35,10 @@ struct dibs__sentinel_hosts {
 /* Those of the URL, with the counters, the TLS and the rest of that endpoint. False: no memory. */
 bool dibs__sentinel_hosts_init(struct dibs__sentinel_hosts *hosts, const struct dibs__endpoint *master,
                                const char *user, const char *password);
+
+/* A copy of all that are known, which lives as long as the endpoint. False: no memory. */
+bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct dibs__sentinel_hosts *hosts,
+                               const struct dibs__endpoint *master);
 void dibs__sentinel_hosts_free(struct dibs__sentinel_hosts *hosts);
 
 /* No sentinel of the round that begins has a fault. */

@@ -5,6 +5,7 @@
  *     sentinel_round.c   which sentinel is asked when, and what its answers lead to
  *     sentinel_talk.c    the questions to one sentinel, and its answers
  *     sentinel_hosts.c   the sentinels that are known
+ *     sentinel_survey.c  what each of them says
  *
  * Lock discipline
  *
@@ -78,6 +79,14 @@ struct dibs__sentinel {
     struct dibs__error failure DIBS__GUARDED_BY(sentinel_mutex); /* of the last round that failed */
 };
 
+/* ----------------------------------------------------------------- sentinel.c */
+
+/* Takes the driving role once nobody has it. False: somebody has it up to the deadline. */
+bool dibs__sentinel_take(struct dibs__sentinel *sentinel, int64_t deadline) DIBS__EXCLUDES(sentinel_mutex);
+
+/* Gives the role back, and wakes the scheduler's thread. */
+void dibs__sentinel_leave(struct dibs__sentinel *sentinel) DIBS__EXCLUDES(sentinel_mutex);
+
 /* ----------------------------------------------------------- sentinel_round.c */
 
 /* The driving role's. Goes on as far as possible without blocking. */
@@ -97,5 +106,8 @@ dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__err
  * is no sentinel's answer.
  */
 dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, int64_t now, struct dibs__error *error);
+
+/* An answer to SENTINEL GET-MASTER-ADDR-BY-NAME. False: it names no server. */
+bool dibs__sentinel_read_master(const redisReply *reply, char host[DIBS__HOST_MAX], unsigned *port);
 
 #endif

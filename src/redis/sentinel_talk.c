@@ -88,6 +88,16 @@ static unsigned port_of(const redisReply *reply)
     return port <= 65535 ? (unsigned)port : 0;
 }
 
+bool dibs__sentinel_read_master(const redisReply *reply, char host[DIBS__HOST_MAX], unsigned *port)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_host(reply->element[0]) ||
+        port_of(reply->element[1]) == 0)
+        return false;
+    memcpy(host, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
+    *port = port_of(reply->element[1]);
+    return true;
+}
+
 static dibs_status no_sentinel(const struct dibs__sentinel *sentinel, struct dibs__error *error)
 {
     return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does",
@@ -102,12 +112,7 @@ static dibs_status take_master(struct dibs__sentinel *sentinel, const redisReply
                                    "SENTINEL GET-MASTER-ADDR-BY-NAME");
     if (reply->type == REDIS_REPLY_NIL)
         return DIBS_OK;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_host(reply->element[0]) ||
-        port_of(reply->element[1]) == 0)
-        return no_sentinel(sentinel, error);
-    memcpy(sentinel->host, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
-    sentinel->port = port_of(reply->element[1]);
-    return DIBS_OK;
+    return dibs__sentinel_read_master(reply, sentinel->host, &sentinel->port) ? DIBS_OK : no_sentinel(sentinel, error);
 }
 
 /* A sentinel, as a list of fields and values. NULL: the field is not there. */

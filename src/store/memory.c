@@ -297,8 +297,7 @@ static dibs_status walk_names(struct dibs__store *store, const struct dibs__walk
     return good ? DIBS_OK : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a list of locks");
 }
 
-static dibs_status examine(struct dibs__store *store, const struct dibs__examination *examination,
-                           struct dibs__error *error)
+static dibs_status examine(struct dibs__store *store, struct dibs__examination *examination, struct dibs__error *error)
 {
     static const dibs_finding connection = {
         .server = "mem:",
@@ -309,6 +308,9 @@ static dibs_status examine(struct dibs__store *store, const struct dibs__examina
     };
 
     count_command(of(store));
+    examination->reached = true;
+    examination->clock_known = false;
+    examination->server = 0;
     return examination->found(examination->context, &connection)
                ? DIBS_OK
                : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding");

@@ -178,14 +178,17 @@ struct dibs__walk {
     bool (*found)(void *context, const char *name); /* calls nothing of the store; false: there is no memory */
 };
 
-/*
- * An examination of the store. The walls between the layers are kept: a store
- * tells what it sees of its servers, in sentences.
- */
+/* An examination: what a store tells of its servers, in sentences (store/findings.h). */
 struct dibs__examination {
     void *context;
     bool (*goes_on)(void *context);                            /* as of a walk */
     bool (*found)(void *context, const dibs_finding *finding); /* copies the finding; false: there is no memory */
+
+    /* Set by a store on one server. */
+    bool reached;
+    uint64_t server; /* a number for its process and data; 0: not known */
+    bool clock_known;
+    int64_t ahead_us; /* its clock minus this host's */
 };
 
 enum dibs__renewed {
@@ -307,8 +310,7 @@ struct dibs__store_ops {
     dibs_status (*walk)(struct dibs__store *store, const struct dibs__walk *walk, struct dibs__error *error);
 
     /* As dibs_examine: DIBS_OK, DIBS_NO_MEMORY, DIBS_CLOSED. */
-    dibs_status (*examine)(struct dibs__store *store, const struct dibs__examination *examination,
-                           struct dibs__error *error);
+    dibs_status (*examine)(struct dibs__store *store, struct dibs__examination *examination, struct dibs__error *error);
 
     /*
      * Only of a store that can be a member of a quorum; else NULL. vote:

@@ -221,8 +221,7 @@ static dibs_status walk(struct dibs__store *base, const struct dibs__walk *walk,
     return of(base)->inner->ops->walk(of(base)->inner, walk, error);
 }
 
-static dibs_status examine(struct dibs__store *base, const struct dibs__examination *examination,
-                           struct dibs__error *error)
+static dibs_status examine(struct dibs__store *base, struct dibs__examination *examination, struct dibs__error *error)
 {
     return of(base)->inner->ops->examine(of(base)->inner, examination, error);
 }

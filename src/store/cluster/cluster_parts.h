@@ -186,7 +186,7 @@ uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name
 /* --------------------------------------------------------------------- walk.c */
 
 dibs_status dibs__cluster_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
-dibs_status dibs__cluster_examine(struct dibs__store *base, const struct dibs__examination *examination,
+dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examination *examination,
                                   struct dibs__error *error);
 
 /* ----------------------------------------------------------------- renewals.c */

@@ -1,8 +1,10 @@
 /* What goes to all masters: the walk over the names of locks, and the examination. */
 #include "store/cluster/cluster_parts.h"
+#include "store/findings.h"
 
 #define PAUSE_FIRST_MS 2
 #define PAUSE_LAST_MS 50
+#define MASTERS_ENOUGH 3
 
 /* The masters that were asked already, by their places; and how long the next one may take to be there. */
 struct tour {
@@ -77,7 +79,7 @@ dibs_status dibs__cluster_walk(struct dibs__store *base, const struct dibs__walk
 }
 
 static dibs_status examine_one(struct dibs__cluster *cluster, unsigned char place,
-                               const struct dibs__examination *examination, struct dibs__error *error)
+                               struct dibs__examination *examination, struct dibs__error *error)
 {
     struct dibs__node *node = &cluster->nodes[place];
 
@@ -88,22 +90,48 @@ static dibs_status examine_one(struct dibs__cluster *cluster, unsigned char plac
     return status;
 }
 
-dibs_status dibs__cluster_examine(struct dibs__store *base, const struct dibs__examination *examination,
+/* The cluster as a whole: so many masters have slots, and so many slots have no owner. */
+static bool tell_of_slots(const struct dibs__cluster *cluster, struct dibs__examination *examination, unsigned masters,
+                          unsigned unowned)
+{
+    const char *shown = cluster->url.shown;
+
+    if (unowned > 0)
+        return dibs__found(
+            examination, shown, "cluster", DIBS_VERDICT_BAD,
+            "Bring the masters of these slots back, or give the slots to others (redis-cli --cluster fix).",
+            "%u of %u slots have no master: the locks in them can't be taken.", unowned, DIBS__SLOTS);
+    if (masters < MASTERS_ENOUGH)
+        return dibs__found(examination, shown, "cluster", DIBS_VERDICT_WARN, "Use at least three masters.",
+                           "There are %u masters: when one fails, the rest is no majority, and there is no failover.",
+                           masters);
+    return dibs__found(examination, shown, "cluster", DIBS_VERDICT_OK, "",
+                       "Each slot has a master; there are %u masters.", masters);
+}
+
+dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examination *examination,
                                   struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct tour tour = {.backoff = {.first_ms = PAUSE_FIRST_MS}};
+    unsigned masters = 0, unowned = 0;
+    struct tour tour = {.until = 0};
 
     set_time(cluster, &tour);
     if (!atomic_load(&cluster->mapped) && dibs__map_fetch(cluster, tour.until, error) != DIBS_OK)
-        return error->status;
+        return dibs__found(examination, cluster->url.shown, "connection", DIBS_VERDICT_BAD,
+                           "Start the nodes, or correct the URL.", "No node tells who has which slots: %s.",
+                           error->detail)
+                   ? DIBS_OK
+                   : dibs__findings_no_memory(error);
     for (unsigned slot = 0; slot < DIBS__SLOTS; slot++) {
         unsigned char place = atomic_load(&cluster->owners[slot]);
+        unowned += place == DIBS__NO_NODE;
         if (place == DIBS__NO_NODE || tour.asked[place])
             continue;
         tour.asked[place] = true;
+        masters++;
         if (examine_one(cluster, place, examination, error) != DIBS_OK)
             return error->status;
     }
-    return DIBS_OK;
+    return tell_of_slots(cluster, examination, masters, unowned) ? DIBS_OK : dibs__findings_no_memory(error);
 }

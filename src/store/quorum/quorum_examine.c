@@ -1,15 +1,112 @@
 /* What endangers locks at the members, and at all of them together. Lock discipline: quorum_parts.h. */
+#include <inttypes.h>
+
+#include "store/findings.h"
 #include "store/quorum/quorum_parts.h"
 
-dibs_status dibs__quorum_examine(struct dibs__store *base, const struct dibs__examination *examination,
+#define SUBJECT "quorum"
+#define SHOWN "the quorum"
+#define CLOCKS_MOST_US 1000000 /* so much the clocks of the masters may differ */
+
+/* What was found at each member. */
+struct seen {
+    bool reached;
+    uint64_t server;
+    bool clock_known;
+    int64_t ahead_us;
+};
+
+static bool tell_of_reach(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+{
+    size_t reached = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        reached += seen[i].reached;
+    if (reached == q->count)
+        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "All %zu masters can be reached.", reached);
+    if (reached >= q->majority)
+        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring the others back.",
+                           "Only %zu of %zu masters can be reached. That is a majority; %zu more may fail.", reached,
+                           q->count, reached - q->majority);
+    return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Bring the others back.",
+                       "Only %zu of %zu masters can be reached, which is no majority: no lock can be taken.", reached,
+                       q->count);
+}
+
+/* Two URLs may lead to one server. */
+static bool tell_of_twins(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+{
+    bool good = true;
+
+    for (size_t i = 0; i < q->count && good; i++)
+        for (size_t other = i + 1; other < q->count && good; other++)
+            if (seen[i].server != 0 && seen[i].server == seen[other].server)
+                good = dibs__found(
+                    all, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Give each master once, and no two names of one server.",
+                    "Number %zu and number %zu of the URLs are the same server: when it fails, two votes "
+                    "are lost.",
+                    i + 1, other + 1);
+    return good;
+}
+
+static bool tell_of_clocks(const struct dibs__quorum *q, struct dibs__examination *all, const struct seen *seen)
+{
+    int64_t least = INT64_MAX, most = INT64_MIN;
+
+    for (size_t i = 0; i < q->count; i++) {
+        if (!seen[i].clock_known)
+            continue;
+        least = seen[i].ahead_us < least ? seen[i].ahead_us : least;
+        most = seen[i].ahead_us > most ? seen[i].ahead_us : most;
+    }
+    if (most < least || most - least <= CLOCKS_MOST_US)
+        return most < least ||
+               dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
+                           "The clocks of the masters are at most %.3f s apart.", (double)(most - least) / 1e6);
+    return dibs__found(
+        all, SHOWN, SUBJECT, DIBS_VERDICT_WARN,
+        "Have the clocks kept by NTP, and set right in small steps (chrony does so).",
+        "The clocks of the masters are up to %.3f s apart. Fences rise all the same. But a clock that is "
+        "set forward ends the leases at its master early, and that master then does not vote for a while.",
+        (double)(most - least) / 1e6);
+}
+
+/* Whether the member votes: it may not for a while after it lost its data. */
+static bool tell_of_vote(const struct dibs__quorum *q, struct dibs__examination *all, size_t i)
+{
+    struct dibs__store *store = q->members[i].store;
+    struct dibs__vote vote = {.deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms)};
+    struct dibs__error error;
+
+    if (store->ops->vote_finish(store, &vote, &error) != DIBS_OK || (vote.known && vote.votes_in_ms == 0))
+        return true;
+    if (!vote.known)
+        return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait: the other masters' clients admit it.",
+                           "Number %zu of the URLs lost its data, and does not know yet whether it may vote.", i + 1);
+    return dibs__found(all, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Wait until then.",
+                       "Number %zu of the URLs lost its data: it does not vote for another %" PRId64 " ms.", i + 1,
+                       vote.votes_in_ms);
+}
+
+dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
+    struct seen seen[DIBS__MEMBERS_MAX] = {{.server = 0}};
+    bool good = true;
 
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
-        if (store->ops->examine(store, examination, error) != DIBS_OK)
-            return error->status;
+        dibs_status status = store->ops->examine(store, examination, error);
+        if (status != DIBS_OK)
+            return status;
+        seen[i] =
+            (struct seen){examination->reached, examination->server, examination->clock_known, examination->ahead_us};
     }
-    return DIBS_OK;
+    good = tell_of_reach(q, examination, seen) && tell_of_twins(q, examination, seen);
+    for (size_t i = 0; i < q->count && good; i++)
+        good = !seen[i].reached || tell_of_vote(q, examination, i);
+    good = good && tell_of_clocks(q, examination, seen);
+    dibs__quorum_count(q, false);
+    return good ? DIBS_OK : dibs__findings_no_memory(error);
 }

@@ -278,7 +278,7 @@ void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *quer
 dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                       struct dibs__error *error);
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
-dibs_status dibs__quorum_examine(struct dibs__store *base, const struct dibs__examination *examination,
+dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
 dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                       struct dibs__error *error);

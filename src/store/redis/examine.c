@@ -1,17 +1,248 @@
 /* What of one server endangers locks. */
-#include "store/redis/redis_store.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
-dibs_status dibs__redis_examine(struct dibs__store *base, const struct dibs__examination *examination,
+#include "redis/reply.h"
+#include "store/redis/examine_parts.h"
+
+#define PINGS 9
+#define CLOCK_MOST_US 1000000 /* so much the clocks may differ */
+
+void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_verdict verdict, const char *remedy,
+                         const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    bool good = dibs__found_as(e->examination, e->server, subject, verdict, remedy, format, arguments);
+    va_end(arguments);
+    e->no_memory = e->no_memory || !good;
+}
+
+static int64_t deadline_of(const struct dibs__examining *e)
+{
+    return dibs__after_ms(dibs__now(e->store->config.clock), e->store->config.command_timeout_ms);
+}
+
+bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *commands, size_t count,
+                         redisReply **replies)
+{
+    if (!e->examination->goes_on(e->examination->context) || e->no_memory)
+        return false;
+    if (dibs__inquiry_ask(&e->inquiry, commands, count, replies, deadline_of(e), e->error) == DIBS_OK)
+        return true;
+    if (e->error->status == DIBS_NO_MEMORY)
+        e->no_memory = true;
+    else
+        dibs__examining_say(e, "connection", DIBS_VERDICT_BAD,
+                            "See whether the server, or a proxy in front of it, closes connections or is overloaded.",
+                            "The connection broke during the examination: %s.", e->error->detail);
+    return false;
+}
+
+/* ---------------------------------------------------------------- the connection */
+
+/* Of a server that is to be found, its present address. */
+static void name_server(struct dibs__examining *e)
+{
+    struct dibs__endpoint *endpoint = &e->store->endpoint;
+
+    snprintf(e->server, sizeof e->server, "%s", endpoint->url.shown);
+    if (!endpoint->finder.context || atomic_load(&endpoint->known) != DIBS__KNOWN)
+        return;
+    dibs__endpoint_mutex_lock(&endpoint->mutex);
+    snprintf(e->server, sizeof e->server, strchr(endpoint->host, ':') ? "[%.240s]:%u" : "%.240s:%u", endpoint->host,
+             endpoint->port);
+    dibs__endpoint_mutex_unlock(&endpoint->mutex);
+}
+
+static bool connect_to(struct dibs__examining *e)
+{
+    struct dibs__redis_store *store = e->store;
+    int64_t deadline = dibs__after_ms(dibs__now(store->config.clock), store->config.connect_timeout_ms);
+    dibs_status status =
+        dibs__inquiry_open(&e->inquiry, &store->endpoint, DIBS__LINK_COMMANDS, store->config.clock, deadline, e->error);
+
+    name_server(e);
+    if (status == DIBS_OK) {
+        dibs__examining_say(e, "connection", DIBS_VERDICT_OK, "", "The server answers.");
+        return true;
+    }
+    if (status == DIBS_NO_MEMORY)
+        e->no_memory = true;
+    else
+        dibs__examining_say(e, "connection", DIBS_VERDICT_BAD,
+                            status == DIBS_DENIED
+                                ? "Correct the user, the password or the certificates."
+                                : "Start the server, or correct its URL; see whether a firewall is in between.",
+                            "No new connection can be made: %s.", e->error->detail);
+    return false;
+}
+
+/* --------------------------------------------------------- the round trip, the clock */
+
+static int compare_times(const void *one, const void *other)
+{
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+
+    return a < b ? -1 : a > b;
+}
+
+static bool measure_round_trip(struct dibs__examining *e)
+{
+    static const char *const words[] = {"PING"};
+    static const size_t sizes[] = {4};
+    const struct dibs__command ping = {.count = 1, .words = words, .sizes = sizes};
+    int64_t took[PINGS];
+
+    for (size_t i = 0; i < PINGS; i++) {
+        redisReply *reply;
+        int64_t begun = dibs__now(e->store->config.clock);
+        if (!dibs__examining_ask(e, &ping, 1, &reply))
+            return false;
+        took[i] = dibs__now(e->store->config.clock) - begun;
+        dibs__reply_free(reply);
+    }
+    qsort(took, PINGS, sizeof took[0], compare_times);
+    e->round_trip_ns = took[PINGS / 2];
+    return true;
+}
+
+static void tell_round_trip(struct dibs__examining *e)
+{
+    const struct dibs__store_config *config = &e->store->config;
+    double ms = (double)e->round_trip_ns / 1e6;
+    bool near_timeout = ms * 10 > config->command_timeout_ms,
+         near_lease = config->lease_ms && ms * 30 > config->lease_ms;
+    bool too_long = ms * 2 > config->command_timeout_ms || (config->lease_ms && ms * 6 > config->lease_ms);
+
+    if (!near_timeout && !near_lease) {
+        dibs__examining_say(e, "round trip", DIBS_VERDICT_OK, "", "A round trip takes %.3f ms.", ms);
+        return;
+    }
+    dibs__examining_say(e, "round trip", too_long ? DIBS_VERDICT_BAD : DIBS_VERDICT_WARN,
+                        near_lease ? "Use longer leases, or a server nearby."
+                                   : "Set command_timeout_ms to at least ten round trips, or use a server nearby.",
+                        "A round trip takes %.3f ms, which is long beside %s (%" PRIu32 " ms): %s.", ms,
+                        near_lease ? "a lease" : "command_timeout_ms",
+                        near_lease ? config->lease_ms : config->command_timeout_ms,
+                        near_lease ? "a lease may end before its renewal arrives" : "calls may time out");
+}
+
+static int64_t wall_clock_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int64_t number_at(const redisReply *reply, size_t i)
+{
+    const redisReply *element = reply->type == REDIS_REPLY_ARRAY && i < reply->elements ? reply->element[i] : NULL;
+
+    return element && element->type == REDIS_REPLY_STRING ? strtoll(element->str, NULL, 10) : 0;
+}
+
+/* The half of the round trip is for the way there. */
+static bool examine_clock(struct dibs__examining *e)
+{
+    static const char *const words[] = {"TIME"};
+    static const size_t sizes[] = {4};
+    const struct dibs__command command = {.count = 1, .words = words, .sizes = sizes};
+    redisReply *reply;
+    int64_t before = wall_clock_us();
+
+    if (!dibs__examining_ask(e, &command, 1, &reply))
+        return false;
+    int64_t after = wall_clock_us(), us = number_at(reply, 0) * 1000000 + number_at(reply, 1);
+    dibs__reply_free(reply);
+    if (us <= 0) {
+        dibs__examining_say(e, "clock", DIBS_VERDICT_WARN, "Give the account the right to TIME.",
+                            "The server does not tell its time.");
+        return true;
+    }
+    e->examination->clock_known = true;
+    e->examination->ahead_us = us - before - (after - before) / 2;
+    double ahead_s = (double)e->examination->ahead_us / 1e6;
+    if (llabs(e->examination->ahead_us) <= CLOCK_MOST_US + (after - before) / 2)
+        dibs__examining_say(e, "clock", DIBS_VERDICT_OK, "", "Its clock is that of this host, but for %.3f s.",
+                            ahead_s < 0 ? -ahead_s : ahead_s);
+    else
+        dibs__examining_say(
+            e, "clock", DIBS_VERDICT_WARN,
+            "Have both clocks kept by NTP, and set right in small steps (chrony does so).",
+            "Its clock is %.3f s %s this host's. dibs does not compare the two, but one of them is wrong: "
+            "when the server's is set forward, leases end early, and when it is set back, fences may fall.",
+            ahead_s < 0 ? -ahead_s : ahead_s, ahead_s < 0 ? "behind" : "ahead of");
+    return true;
+}
+
+/* ---------------------------------------------------------------------- tracking */
+
+static void tell_tracking(struct dibs__examining *e)
+{
+    static const char learned[] = "a lost lock is noticed at its next renewal only, and who waits for a lock of a "
+                                  "client without dibs asks every 50 to 100 ms";
+    const struct dibs__tracking *tracking = &e->store->tracking;
+    const struct dibs__link *link = e->inquiry.link;
+
+    if (e->store->config.is_member)
+        dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "",
+                            "A quorum does without being told of locks that change: its renewals find out.");
+    else if (atomic_load(&tracking->on) != 0)
+        dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "", "The server tells at once of locks that change.");
+    else if (!link->tracks_keys)
+        dibs__examining_say(e, "tracking", DIBS_VERDICT_WARN, "Use Redis 7.0.5 or later, and give the account +info.",
+                            "The server does not tell of locks that change, as far as its version is known: %s.",
+                            learned);
+    else if (!e->hears_changes)
+        dibs__examining_say(e, "tracking", DIBS_VERDICT_WARN, "Give the account the rights that are missing.",
+                            "The server does not tell this account of locks that change: %s.", learned);
+    else if (atomic_load(&tracking->wanted))
+        dibs__examining_say(
+            e, "tracking", DIBS_VERDICT_WARN,
+            "See whether a proxy in front of the server passes on what the server says by itself.",
+            "The server was asked to tell of locks that change, and has not shown yet that it does: %s.", learned);
+    else
+        dibs__examining_say(e, "tracking", DIBS_VERDICT_OK, "",
+                            "The server can tell at once of locks that change. It is asked to once a lock is held or "
+                            "waited for so long that this is needed.");
+}
+
+/* ---------------------------------------------------------------------- the order */
+
+static void examine_all(struct dibs__examining *e)
+{
+    if (!dibs__examine_info(e) || !examine_clock(e) || !measure_round_trip(e) || !dibs__examine_rights(e))
+        return;
+    tell_tracking(e);
+    tell_round_trip(e);
+}
+
+dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examination *examination,
                                 struct dibs__error *error)
 {
-    const struct dibs__redis_store *store = dibs__redis_of(base);
-    const dibs_finding connection = {.server = store->endpoint.url.shown,
-                                     .subject = "connection",
-                                     .verdict = DIBS_VERDICT_OK,
-                                     .text = "The server answers.",
-                                     .remedy = ""};
+    struct dibs__error why = {DIBS_OK, ""};
+    struct dibs__examining e = {.store = dibs__redis_of(base), .examination = examination, .error = &why};
 
-    return examination->found(examination->context, &connection)
-               ? DIBS_OK
-               : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding");
+    examination->server = 0;
+    examination->reached = examination->clock_known = false;
+    if (connect_to(&e)) {
+        examination->reached = true;
+        examination->server = dibs__link_server(e.inquiry.link);
+        examine_all(&e);
+    }
+    dibs__inquiry_close(&e.inquiry);
+    if (e.store->sentinel && !e.no_memory && examination->goes_on(examination->context))
+        dibs__examine_sentinels(&e);
+    if (e.no_memory)
+        return dibs__findings_no_memory(error);
+    if (!examination->goes_on(examination->context))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    return DIBS_OK;
 }

@@ -308,7 +308,7 @@ dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_
 dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 
 /* examine.c */
-dibs_status dibs__redis_examine(struct dibs__store *base, const struct dibs__examination *examination,
+dibs_status dibs__redis_examine(struct dibs__store *base, struct dibs__examination *examination,
                                 struct dibs__error *error);
 
 /*

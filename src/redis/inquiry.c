@@ -1,0 +1,87 @@
+#include "redis/inquiry.h"
+
+#include <string.h>
+
+dibs_status dibs__inquiry_open(struct dibs__inquiry *inquiry, struct dibs__endpoint *endpoint, enum dibs__link_use use,
+                               const struct dibs__clock *clock, int64_t deadline, struct dibs__error *error)
+{
+    *inquiry = (struct dibs__inquiry){.clock = clock, .link = dibs__link_start(endpoint, use, NULL, error)};
+    if (!inquiry->link)
+        return error->status;
+    dibs_status status = dibs__link_finish(inquiry->link, clock, deadline, deadline, error);
+    if (status == DIBS_TIMEOUT)
+        status = dibs__link_give_up(inquiry->link, error);
+    if (status != DIBS_OK)
+        dibs__inquiry_close(inquiry);
+    return status;
+}
+
+void dibs__inquiry_close(struct dibs__inquiry *inquiry)
+{
+    dibs__link_free(inquiry->link);
+    inquiry->link = NULL;
+}
+
+void dibs__inquiry_free(redisReply **replies, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dibs__reply_free(replies[i]);
+}
+
+static dibs_status write_all(struct dibs__link *link, const struct dibs__command *commands, size_t count,
+                             struct dibs__error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!dibs__buffer_command(&link->out, commands[i].count, commands[i].words, commands[i].sizes))
+            return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
+        atomic_fetch_add_explicit(link->endpoint->commands, 1, memory_order_relaxed);
+    }
+    return DIBS_OK;
+}
+
+/* Sends and receives what is possible now, and takes what is complete. *moved: there was something. */
+static dibs_status go_on(struct dibs__link *link, redisReply **replies, size_t count, size_t *taken, bool *moved,
+                         struct dibs__error *error)
+{
+    redisReply *reply;
+
+    if (dibs__link_send_out(link, error) != DIBS_OK)
+        return error->status;
+    long received = dibs__link_receive(link, error);
+    if (received < 0)
+        return error->status;
+    *moved = received > 0;
+    while (*taken < count) {
+        if (dibs__link_next_reply(link, &reply, error) != DIBS_OK)
+            return error->status;
+        if (!reply)
+            break;
+        replies[(*taken)++] = reply;
+    }
+    return DIBS_OK;
+}
+
+dibs_status dibs__inquiry_ask(struct dibs__inquiry *inquiry, const struct dibs__command *commands, size_t count,
+                              redisReply **replies, int64_t deadline, struct dibs__error *error)
+{
+    struct dibs__link *link = inquiry->link;
+    dibs_status status = write_all(link, commands, count, error);
+    size_t taken = 0;
+    bool moved = false;
+
+    while (status == DIBS_OK && taken < count) {
+        int64_t until;
+        status = go_on(link, replies, count, &taken, &moved, error);
+        if (status != DIBS_OK || moved || taken == count)
+            continue;
+        if (dibs__now(inquiry->clock) >= deadline) {
+            status = dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not answer in time", link->endpoint->url.shown);
+            continue;
+        }
+        struct pollfd fd = dibs__link_interest(link, &until);
+        inquiry->clock->poll(inquiry->clock, &fd, 1, until < deadline ? until : deadline);
+    }
+    if (status != DIBS_OK)
+        dibs__inquiry_free(replies, taken);
+    return status;
+}

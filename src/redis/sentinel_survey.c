@@ -1,0 +1,66 @@
+/* What each sentinel says. */
+#include <string.h>
+
+#include "redis/inquiry.h"
+#include "redis/reply.h"
+#include "redis/sentinel_parts.h"
+
+#define COMMAND "GET-MASTER-ADDR-BY-NAME"
+
+static dibs_status read_answer(const redisReply *reply, const char *shown, char host[DIBS__HOST_MAX], unsigned *port,
+                               struct dibs__error *error)
+{
+    if (reply->type == REDIS_REPLY_ERROR)
+        return dibs__reply_refusal(error, reply, shown, "SENTINEL " COMMAND);
+    if (reply->type == REDIS_REPLY_NIL)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not know that name", shown);
+    if (!dibs__sentinel_read_master(reply, host, port))
+        return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does", shown);
+    return DIBS_OK;
+}
+
+static dibs_status ask_one(struct dibs__endpoint *endpoint, const struct dibs__clock *clock, const char *name,
+                           int64_t until, char host[DIBS__HOST_MAX], unsigned *port, struct dibs__error *error)
+{
+    const char *words[] = {"SENTINEL", COMMAND, name};
+    const size_t sizes[] = {8, sizeof COMMAND - 1, strlen(name)};
+    const struct dibs__command command = {.count = 3, .words = words, .sizes = sizes};
+    struct dibs__inquiry inquiry;
+    redisReply *reply;
+    dibs_status status = dibs__inquiry_open(&inquiry, endpoint, DIBS__LINK_SENTINEL, clock, until, error);
+
+    if (status == DIBS_OK)
+        status = dibs__inquiry_ask(&inquiry, &command, 1, &reply, until, error);
+    if (status == DIBS_OK) {
+        status = read_answer(reply, endpoint->url.shown, host, port, error);
+        dibs__reply_free(reply);
+    }
+    dibs__inquiry_close(&inquiry);
+    return status;
+}
+
+dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadline, dibs__sentinel_told_fn *told,
+                                  void *context, struct dibs__error *error)
+{
+    const char *name = sentinel->master->url.master_name;
+    struct dibs__sentinel_hosts hosts;
+
+    if (!dibs__sentinel_take(sentinel, deadline))
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "the sentinels are being asked by another thread");
+    bool copied = dibs__sentinel_hosts_copy(&hosts, &sentinel->hosts, sentinel->master);
+    dibs__sentinel_leave(sentinel);
+    if (!copied)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the sentinels");
+    for (size_t i = 0; i < hosts.count; i++) {
+        struct dibs__endpoint *endpoint = &hosts.hosts[i]->endpoint;
+        struct dibs__error why = {DIBS_OK, ""};
+        char host[DIBS__HOST_MAX] = "";
+        unsigned port = 0;
+        int64_t now = dibs__now(sentinel->clock);
+        ask_one(endpoint, sentinel->clock, name, now + (deadline - now) / (int64_t)(hosts.count - i), host, &port,
+                &why);
+        told(context, endpoint->url.shown, host, port, &why);
+    }
+    dibs__sentinel_hosts_free(&hosts);
+    return DIBS_OK;
+}

@@ -1,0 +1,323 @@
+/* What INFO and CONFIG GET tell: version, role, eviction, persistence, replicas. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "redis/reply.h"
+#include "store/redis/examine_parts.h"
+
+#define NUMBER_MAX 24
+#define WORD_MAX 64
+#define NEARLY_FULL 90 /* per cent of maxmemory */
+
+static const char give_info[] = "Give the account the right to INFO (+info), so that this can be looked at.";
+
+/* ------------------------------------------------------------------------- INFO */
+
+bool dibs__info_text(const struct dibs__examining *e, const char *field, char *out, size_t size)
+{
+    size_t length = strlen(field);
+
+    out[0] = '\0';
+    for (const char *at = e->info ? e->info->str : NULL; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, field, length) != 0 || at[length] != ':')
+            continue;
+        at += length + 1;
+        size_t end = strcspn(at, "\r\n");
+        snprintf(out, size, "%.*s", (int)end, at);
+        return true;
+    }
+    return false;
+}
+
+static bool info_number(const struct dibs__examining *e, const char *field, int64_t *out)
+{
+    char text[NUMBER_MAX];
+
+    *out = 0;
+    if (!dibs__info_text(e, field, text, sizeof text))
+        return false;
+    *out = strtoll(text, NULL, 10);
+    return true;
+}
+
+static bool info_is(const struct dibs__examining *e, const char *field, const char *value)
+{
+    char text[WORD_MAX];
+
+    return dibs__info_text(e, field, text, sizeof text) && strcmp(text, value) == 0;
+}
+
+/* What is not known of that subject, because the server does not tell. */
+static void say_unknown(struct dibs__examining *e, const char *subject, const char *what)
+{
+    dibs__examining_say(e, subject, DIBS_VERDICT_WARN, give_info, "%s is not known: %s.", what,
+                        e->info ? "INFO does not say so" : e->no_info);
+}
+
+/* ---------------------------------------------------------------------- version */
+
+/* "7.0.15" as 70015; 0: that is none. */
+static long version_number(const char *text)
+{
+    long major = 0, minor = 0, patch = 0;
+
+    return sscanf(text, "%3ld.%2ld.%2ld", &major, &minor, &patch) > 0 ? major * 10000 + minor * 100 + patch : 0;
+}
+
+static void tell_version(struct dibs__examining *e)
+{
+    char redis[WORD_MAX], valkey[WORD_MAX];
+
+    if (!dibs__info_text(e, "redis_version", redis, sizeof redis)) {
+        say_unknown(e, "version", "The server's version");
+        return;
+    }
+    long number = version_number(redis);
+    if (dibs__info_text(e, "valkey_version", valkey, sizeof valkey))
+        dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Valkey %s.%s", valkey,
+                            version_number(valkey) >= 80000 ? " It tells too early that something is on its disk, so "
+                                                              "durable can't be had with it."
+                                                            : "");
+    else if (number < 50000)
+        dibs__examining_say(e, "version", DIBS_VERDICT_BAD, "Use Redis 7.2 or later, or Valkey.",
+                            "Redis %s is too old: it does not run scripts that ask for the time and then write.",
+                            redis);
+    else if (number < 70005)
+        dibs__examining_say(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.2 or later, or Valkey.",
+                            "Redis %s can't tell of locks that change; that takes 7.0.5.", redis);
+    else if (number >= 70400 && number < 70403)
+        dibs__examining_say(e, "version", DIBS_VERDICT_WARN, "Use Redis 7.4.3 or later.",
+                            "Redis %s tells too early that something is on its disk, so durable can't be had with it.",
+                            redis);
+    else
+        dibs__examining_say(e, "version", DIBS_VERDICT_OK, "", "Redis %s.%s", redis,
+                            number < 70200 ? " It has no durable; that takes 7.2." : "");
+}
+
+/* ------------------------------------------------------------------------- role */
+
+static void tell_role(struct dibs__examining *e)
+{
+    char host[WORD_MAX], port[NUMBER_MAX], remedy[DIBS__FINDING_MAX];
+
+    if (info_is(e, "role", "master")) {
+        dibs__examining_say(e, "role", DIBS_VERDICT_OK, "", "The server is a master.");
+        return;
+    }
+    if (!info_is(e, "role", "slave")) {
+        say_unknown(e, "role", "Whether the server is a master");
+        return;
+    }
+    dibs__info_text(e, "master_host", host, sizeof host);
+    dibs__info_text(e, "master_port", port, sizeof port);
+    snprintf(remedy, sizeof remedy, "Use the URL of its master, which is %s:%s.", host, port);
+    dibs__examining_say(e, "role", DIBS_VERDICT_BAD, remedy, "The server is a replica: it grants no locks.");
+}
+
+/* --------------------------------------------------------------------- eviction */
+
+static void tell_memory(struct dibs__examining *e, int64_t most)
+{
+    int64_t used;
+
+    info_number(e, "used_memory", &used);
+    if (most > 0 && used / NEARLY_FULL * 100 > most)
+        dibs__examining_say(e, "eviction", DIBS_VERDICT_WARN, "Set a larger maxmemory, or store less there.",
+                            "The server evicts nothing (noeviction), but %" PRId64 " of %" PRId64
+                            " bytes are in use: a server without memory refuses locks.",
+                            used, most);
+    else
+        dibs__examining_say(e, "eviction", DIBS_VERDICT_OK, "", "The server evicts nothing (noeviction).");
+}
+
+static void tell_eviction(struct dibs__examining *e)
+{
+    static const char remedy[] = "Set maxmemory-policy noeviction, or keep the locks in a server of their own.";
+    char policy[WORD_MAX];
+    int64_t most, evicted;
+
+    if (!dibs__info_text(e, "maxmemory_policy", policy, sizeof policy)) {
+        say_unknown(e, "eviction", "Whether the server may evict locks");
+        return;
+    }
+    bool limited = info_number(e, "maxmemory", &most) && most > 0;
+    info_number(e, "evicted_keys", &evicted);
+    if (strcmp(policy, "noeviction") == 0)
+        tell_memory(e, limited ? most : 0);
+    else if (limited)
+        dibs__examining_say(e, "eviction", DIBS_VERDICT_BAD, remedy,
+                            "The server evicts keys once %" PRId64 " bytes are in use (%s), also locks that are held: "
+                            "another thread is then granted them. It has evicted %" PRId64 " keys so far.",
+                            most, policy, evicted);
+    else
+        dibs__examining_say(
+            e, "eviction", DIBS_VERDICT_WARN, remedy,
+            "The server evicts nothing as long as maxmemory is 0. Once that is set, it evicts keys (%s), "
+            "also locks that are held.",
+            policy);
+}
+
+/* ------------------------------------------------------------------ persistence */
+
+/* What CONFIG GET tells; "" where it does not. */
+struct disk {
+    char fsync[WORD_MAX], save[WORD_MAX];
+    bool save_known;
+};
+
+/* {parameter, value} */
+static bool read_config(const redisReply *reply, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[1]->type != REDIS_REPLY_STRING)
+        return false;
+    snprintf(out, size, "%s", reply->element[1]->str);
+    return true;
+}
+
+static void tell_log(struct dibs__examining *e, const struct disk *disk)
+{
+    bool durable = e->store->config.durable, member = e->store->config.is_member;
+    static const char remedy[] = "Set appendfsync always, or open the runtime with durable: 1.";
+    static const char of_member[] = "Set appendfsync always; or appendonly no and save \"\", so that the master which "
+                                    "forgets knows that it did.";
+
+    if (strcmp(disk->fsync, "always") == 0)
+        dibs__examining_say(e, "persistence", DIBS_VERDICT_OK, "",
+                            "The append-only file is written to the disk before each answer (appendfsync always).");
+    else if (durable)
+        dibs__examining_say(e, "persistence", DIBS_VERDICT_OK, "",
+                            "There is an append-only file, and a grant counts only once it is on the disk (durable).");
+    else if (!disk->fsync[0])
+        dibs__examining_say(
+            e, "persistence", DIBS_VERDICT_WARN, "Give the account the right to CONFIG GET (+config|get).",
+            "There is an append-only file, but how often it is written to the disk is not known, because "
+            "the server does not answer CONFIG GET.");
+    else
+        dibs__examining_say(
+            e, "persistence", DIBS_VERDICT_WARN, member ? of_member : remedy,
+            "The append-only file is written to the disk %s: when the machine fails, the server forgets "
+            "the last grants%s.",
+            strcmp(disk->fsync, "no") == 0 ? "when the system likes (appendfsync no)"
+                                           : "once a second (appendfsync everysec)",
+            member ? ", but not that it may vote, and votes for others" : "");
+}
+
+static void tell_no_log(struct dibs__examining *e, const struct disk *disk)
+{
+    bool member = e->store->config.is_member, saves = disk->save_known && disk->save[0];
+    static const char remedy[] = "Set appendonly yes, and appendfsync always or durable: 1.";
+    static const char of_member[] = "Set appendonly yes and appendfsync always; or save \"\", so that the master which "
+                                    "forgets knows that it did.";
+
+    if (saves)
+        dibs__examining_say(e, "persistence", DIBS_VERDICT_WARN, member ? of_member : remedy,
+                            "There are only snapshots: when the server dies, it comes back with the locks of its last "
+                            "snapshot%s.",
+                            member ? " and the right to vote" : ", and grants those that were taken since once more");
+    else if (member && disk->save_known)
+        dibs__examining_say(
+            e, "persistence", DIBS_VERDICT_OK, "",
+            "Nothing is kept over a restart. A master of a quorum may do so: it then does not vote until "
+            "the longest lease is over.");
+    else
+        dibs__examining_say(
+            e, "persistence", DIBS_VERDICT_WARN, remedy,
+            "There is no append-only file%s: a server that restarts forgets the locks, and may grant them "
+            "to others before their holders have restored them.",
+            disk->save_known ? " and no snapshot" : ", and whether there are snapshots is not known (CONFIG GET)");
+}
+
+static void tell_persistence(struct dibs__examining *e, const struct disk *disk)
+{
+    int64_t log;
+
+    if (!info_number(e, "aof_enabled", &log))
+        say_unknown(e, "persistence", "What the server keeps over a restart");
+    else if (log && info_is(e, "aof_last_write_status", "err"))
+        dibs__examining_say(e, "persistence", DIBS_VERDICT_BAD, "See the server's log, and whether its disk is full.",
+                            "The last write to the append-only file failed: the server refuses locks.");
+    else if (info_is(e, "rdb_last_bgsave_status", "err") && !(disk->save_known && !disk->save[0]))
+        dibs__examining_say(e, "persistence", DIBS_VERDICT_BAD, "See the server's log, and whether its disk is full.",
+                            "The last snapshot failed: the server may refuse locks (stop-writes-on-bgsave-error).");
+    else if (log)
+        tell_log(e, disk);
+    else
+        tell_no_log(e, disk);
+}
+
+/* --------------------------------------------------------------------- replicas */
+
+static void tell_without_replicas(struct dibs__examining *e)
+{
+    if (e->store->config.node || e->store->endpoint.url.kind == DIBS__URL_SENTINEL)
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Give this master a replica.",
+                            "The master has no replica: nothing can take its place when it fails.");
+    else
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_OK, "",
+                            "There are no replicas, so there is no failover that could forget locks.");
+}
+
+static void tell_replicas(struct dibs__examining *e)
+{
+    uint32_t wanted = e->store->config.min_replicas;
+    int64_t count;
+
+    if (!info_number(e, "connected_slaves", &count))
+        say_unknown(e, "replicas", "How many replicas the server has");
+    else if (wanted > 0 && count < wanted)
+        dibs__examining_say(
+            e, "replicas", DIBS_VERDICT_BAD, "Start the replicas that are missing, or lower min_replicas.",
+            "min_replicas is %" PRIu32 ", but there are only %" PRId64 " replicas: no lock is granted.", wanted, count);
+    else if (count == 0)
+        tell_without_replicas(e);
+    else if (wanted > 0)
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_OK, "",
+                            "There are %" PRId64 " replicas, and a grant counts once %" PRIu32 " of them have it.",
+                            count, wanted);
+    else if (e->store->config.is_member)
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Let no replica take the place of a master of a quorum.",
+                            "There are %" PRId64 " replicas. If one of them becomes the master, it may lack the last "
+                            "grants, but knows that it may vote.",
+                            count);
+    else
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more.",
+                            "There are %" PRId64
+                            " replicas, but a grant is not waited for to be on one (min_replicas 0): "
+                            "a failover forgets what the replica has not heard of.",
+                            count);
+}
+
+/* ------------------------------------------------------------------------ asking */
+
+bool dibs__examine_info(struct dibs__examining *e)
+{
+    enum { INFO, FSYNC, SAVE, QUESTIONS };
+    static const char *const words[QUESTIONS][3] = {
+        {"INFO"}, {"CONFIG", "GET", "appendfsync"}, {"CONFIG", "GET", "save"}};
+    static const size_t sizes[QUESTIONS][3] = {{4}, {6, 3, 11}, {6, 3, 4}};
+    const struct dibs__command commands[QUESTIONS] = {{.count = 1, .words = words[INFO], .sizes = sizes[INFO]},
+                                                      {.count = 3, .words = words[FSYNC], .sizes = sizes[FSYNC]},
+                                                      {.count = 3, .words = words[SAVE], .sizes = sizes[SAVE]}};
+    redisReply *replies[QUESTIONS];
+    struct disk disk;
+
+    if (!dibs__examining_ask(e, commands, QUESTIONS, replies))
+        return false;
+    e->info = replies[INFO]->type == REDIS_REPLY_STRING ? replies[INFO] : NULL;
+    e->no_info = dibs__reply_is_error(replies[INFO], "NOPERM") ? "the account may not use INFO"
+                                                               : "the server does not answer INFO";
+    read_config(replies[FSYNC], disk.fsync, sizeof disk.fsync);
+    disk.save_known = read_config(replies[SAVE], disk.save, sizeof disk.save);
+    tell_version(e);
+    tell_role(e);
+    tell_eviction(e);
+    tell_persistence(e, &disk);
+    tell_replicas(e);
+    e->info = NULL;
+    dibs__inquiry_free(replies, QUESTIONS);
+    return true;
+}

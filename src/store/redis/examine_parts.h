@@ -1,0 +1,56 @@
+/*
+ * What the files of an examination of one server share, and nobody else includes:
+ *
+ *     examine.c         the order of things; the connection, the clock, the tracking, the round trip
+ *     examine_info.c    what INFO and CONFIG GET tell
+ *     examine_rights.c  which commands the account may not use, or the server does not know
+ *     examine_sentinels.c  whether there are enough sentinels, and whether they agree
+ *
+ * All is one thread's, on a connection of its own.
+ */
+#ifndef DIBS_STORE_REDIS_EXAMINE_PARTS_H
+#define DIBS_STORE_REDIS_EXAMINE_PARTS_H
+
+#include "redis/inquiry.h"
+#include "store/findings.h"
+#include "store/redis/redis_store.h"
+
+#define DIBS__SERVER_NAME_MAX (DIBS__HOST_MAX + 8)
+
+struct dibs__examining {
+    struct dibs__redis_store *store;
+    struct dibs__examination *examination;
+    struct dibs__error *error;
+    struct dibs__inquiry inquiry;
+    char server[DIBS__SERVER_NAME_MAX]; /* its name in findings */
+    bool no_memory;                     /* a finding could not be told */
+    const redisReply *info;             /* during dibs__examine_info; NULL: the server did not tell */
+    const char *no_info;                /* then why, as the end of a sentence */
+    int64_t round_trip_ns;              /* the median */
+    bool hears_changes;                 /* the account has all rights that being told of changes needs */
+};
+
+/* Tells a finding. */
+void dibs__examining_say(struct dibs__examining *e, const char *subject, dibs_verdict verdict, const char *remedy,
+                         const char *format, ...) DIBS__PRINTF(5, 6);
+
+/*
+ * Asks on the connection. False: the connection broke, which is told as a
+ * finding, and the examination of this server ends.
+ */
+bool dibs__examining_ask(struct dibs__examining *e, const struct dibs__command *commands, size_t count,
+                         redisReply **replies);
+
+/* examine_info.c. Each is false where dibs__examining_ask was. */
+bool dibs__examine_info(struct dibs__examining *e);
+
+/* A field of INFO, up to the end of its line. False: it is not there. */
+bool dibs__info_text(const struct dibs__examining *e, const char *field, char *out, size_t size);
+
+/* examine_rights.c */
+bool dibs__examine_rights(struct dibs__examining *e);
+
+/* examine_sentinels.c: of a server that sentinels name. Findings behind it are about all of them. */
+void dibs__examine_sentinels(struct dibs__examining *e);
+
+#endif
