@@ -207,12 +207,16 @@ static bool beside_loops(unsigned count)
 static bool over_long_wire(unsigned delay_us)
 {
     static struct grid grid;
+    struct wire wire = {.server_path = bench_transport == BENCH_TCP ? NULL : bench_server.socket_path,
+                        .server_port = bench_tcp_port};
     char cell[64];
 
     snprintf(cell, sizeof cell, "with %u us on the wire", delay_us);
-    delay_start(delay_us / 2);
+    delay_start(&wire, 1, delay_us / 2);
+    bench_use_url(wire.url);
     bool done = run_cell(&grid, "pair", cell, &(struct condition){.threads = 1});
     delay_stop();
+    bench_use(bench_transport);
     if (!done)
         return false;
     at_most("time of a pair", ratio(&grid, TIME), 1.02, "x");

@@ -1,19 +1,18 @@
 #include "support/bench.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "support/common/cleanup.h"
 #include "support/common/redis_connect.h"
+#include "support/common/redis_process.h"
 #include "support/team.h"
 
-enum { STACK = 128 * 1024, PORT_TRIES = 3 };
+enum { STACK = 128 * 1024, PORT_TRIES = 3, OTHERS_MOST = 16 };
 
 struct private_redis bench_server;
+static struct private_redis others[OTHERS_MOST]; /* the main thread's */
 enum bench_transport bench_transport;
 const char *bench_url;
 int bench_tcp_port;
@@ -30,41 +29,39 @@ static void clean(void *unused)
         return;
     team_kill();
     private_redis_stop(&bench_server);
+    for (int i = 0; i < OTHERS_MOST; i++)
+        private_redis_stop(&others[i]);
 }
 
-/* A port that was free a moment ago. */
-static int free_port(void)
+/* On a port of 127.0.0.1, which is returned. Another program may take a port first. */
+static int start_server(struct private_redis *server, const char *more)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char config[256];
 
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
-        cleanup_fail("no port is free");
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
-/* False: perhaps another program took the port first. */
-static bool start_server(void)
-{
-    char config[64];
-
-    bench_tcp_port = free_port();
-    snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\n", bench_tcp_port);
-    snprintf(tcp_url, sizeof tcp_url, "redis://127.0.0.1:%d", bench_tcp_port);
-    return private_redis_start_with(&bench_server, config);
+    for (int i = 0; i < PORT_TRIES; i++) {
+        int port = free_port();
+        snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\n%s", port, more);
+        if (port > 0 && private_redis_start_with(server, config))
+            return port;
+    }
+    cleanup_exit(2);
 }
 
 void bench_start(void)
 {
     starter = getpid();
     cleanup_install(clean, NULL);
-    for (int i = 1; !start_server(); i++)
-        if (i == PORT_TRIES)
-            cleanup_exit(2);
+    bench_tcp_port = start_server(&bench_server, "");
+    snprintf(tcp_url, sizeof tcp_url, "redis://127.0.0.1:%d", bench_tcp_port);
     bench_use(BENCH_UNIX);
+}
+
+int bench_start_another(const char *config)
+{
+    for (int i = 0; i < OTHERS_MOST; i++)
+        if (others[i].pid == 0)
+            return start_server(&others[i], config);
+    cleanup_fail("more than %d servers", OTHERS_MOST);
 }
 
 void bench_join(const char *url)

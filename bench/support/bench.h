@@ -22,7 +22,13 @@ extern const char *bench_url; /* what bench_open and bench_connect connect to; c
  */
 void bench_start(void);
 
-/* The same for a program that a benchmark has started: the server is the benchmark's. */
+/*
+ * Starts one more server, with those lines of configuration besides, which ends with the program as well. Returns its
+ * port of 127.0.0.1. To be called while no other thread runs. What fails ends the program.
+ */
+int bench_start_another(const char *config);
+
+/* As bench_start, for a program that a benchmark has started: the server is the benchmark's. */
 void bench_join(const char *url);
 
 /* Chooses what bench_url is. To be called while no other thread runs. */

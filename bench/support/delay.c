@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,24 +22,26 @@
 #include "support/common/timing.h"
 #include "support/team.h"
 
-enum { SEATS = 128, CHUNKS = 64, CHUNK = 4096, BACKLOG = 64 };
+enum { SEATS = 256, CHUNKS = 64, CHUNK = 4096, BACKLOG = 64 };
 
 struct chunk {
     double due_ns;
-    size_t size;
+    size_t size; /* 0: the sender's end of the connection was closed */
     char bytes[CHUNK];
 };
 
 struct seat {
-    int fd;                      /* -1: free */
-    unsigned first, count;       /* of the chunks that are to be sent to fd: a ring */
-    struct chunk chunks[CHUNKS]; /* in the order in which they are due */
+    int fd;                /* -1: free */
+    bool is_silent;        /* nothing more comes from fd */
+    unsigned first, count; /* of the chunks that are to be sent to fd: a ring */
+    struct chunk *chunks;  /* in the order in which they are due; NULL: the seat was never taken */
 };
 
 static struct seat seats[SEATS]; /* 2n: a client; 2n + 1: the server's end of the same connection */
-static int listener = -1;
+static unsigned seats_used;      /* no seat from here on was ever taken */
+static struct wire *wires;
+static unsigned wire_count;
 static double delay_ns;
-static char url[128], path[100];
 static int helper;
 
 /* ---------------------------------------------------------------- addresses */
@@ -63,65 +66,79 @@ static socklen_t tcp_address(union address *address, int port)
     return sizeof address->tcp;
 }
 
-static int new_socket(void)
+static int new_socket(const struct wire *wire)
 {
-    int fd = socket(bench_transport == BENCH_TCP ? AF_INET : AF_UNIX, SOCK_STREAM, 0);
+    int fd = socket(wire->server_path ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
 
     if (fd < 0)
         cleanup_fail("the wire with a delay has no socket");
     return fd;
 }
 
-static void send_at_once(int fd)
+static void send_at_once(const struct wire *wire, int fd)
 {
     int on = 1;
 
-    if (bench_transport == BENCH_TCP)
+    if (!wire->server_path)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-static void listen_on_wire(void)
+static void listen_on(struct wire *wire)
 {
     union address address;
-    socklen_t size;
+    char path[100];
 
-    snprintf(path, sizeof path, "%s/wire.sock", bench_server.folder);
-    size = bench_transport == BENCH_TCP ? tcp_address(&address, 0) : local_address(&address, path);
+    snprintf(path, sizeof path, "%s/wire%d.sock", bench_server.folder, (int)(wire - wires));
     unlink(path);
-    listener = new_socket();
-    if (bind(listener, &address.any, size) != 0 || listen(listener, BACKLOG) != 0 ||
-        getsockname(listener, &address.any, &size) != 0)
+    socklen_t size = wire->server_path ? local_address(&address, path) : tcp_address(&address, 0);
+    wire->listener = new_socket(wire);
+    if (bind(wire->listener, &address.any, size) != 0 || listen(wire->listener, BACKLOG) != 0 ||
+        getsockname(wire->listener, &address.any, &size) != 0)
         cleanup_fail("the wire with a delay can't listen");
-    if (bench_transport == BENCH_TCP)
-        snprintf(url, sizeof url, "redis://127.0.0.1:%d", ntohs(address.tcp.sin_port));
+    wire->port = wire->server_path ? 0 : ntohs(address.tcp.sin_port);
+    if (wire->server_path)
+        snprintf(wire->url, sizeof wire->url, "unix://%s", path);
     else
-        snprintf(url, sizeof url, "unix://%s", path);
+        snprintf(wire->url, sizeof wire->url, "redis://127.0.0.1:%d", wire->port);
 }
 
-static int connect_to_server(void)
+static int connect_to_server(const struct wire *wire)
 {
     union address address;
-    int fd = new_socket();
-    socklen_t size = bench_transport == BENCH_TCP ? tcp_address(&address, bench_tcp_port)
-                                                  : local_address(&address, bench_server.socket_path);
+    int fd = new_socket(wire);
+    socklen_t size =
+        wire->server_path ? local_address(&address, wire->server_path) : tcp_address(&address, wire->server_port);
 
     if (connect(fd, &address.any, size) != 0)
         cleanup_fail("the wire with a delay can't reach the server");
-    send_at_once(fd);
+    send_at_once(wire, fd);
     return fd;
 }
 
 /* -------------------------------------------------------------- connections */
 
-static void take_client(void)
+static void take_seat(unsigned number, int fd)
+{
+    struct seat *seat = &seats[number];
+
+    seat->fd = fd;
+    seat->is_silent = false;
+    seat->count = 0;
+    seat->chunks = seat->chunks ? seat->chunks : malloc(CHUNKS * sizeof *seat->chunks);
+    if (!seat->chunks)
+        cleanup_fail("the wire with a delay has no memory");
+    seats_used = seats_used > number ? seats_used : number + 1;
+}
+
+static void take_client(const struct wire *wire)
 {
     for (unsigned i = 0; i < SEATS; i += 2) {
-        if (seats[i].fd >= 0)
+        if (i < seats_used && seats[i].fd >= 0)
             continue;
-        seats[i].fd = accept(listener, NULL, NULL);
-        seats[i + 1].fd = connect_to_server();
-        send_at_once(seats[i].fd);
-        seats[i].count = seats[i + 1].count = 0;
+        int fd = accept(wire->listener, NULL, NULL);
+        send_at_once(wire, fd);
+        take_seat(i, fd);
+        take_seat(i + 1, connect_to_server(wire));
         return;
     }
     cleanup_fail("the wire with a delay has no room for a connection");
@@ -141,11 +158,8 @@ static void receive(unsigned number)
     struct chunk *chunk = &to->chunks[(to->first + to->count) % CHUNKS];
     ssize_t size = recv(seats[number].fd, chunk->bytes, CHUNK, 0);
 
-    if (size <= 0) {
-        end_connection(number);
-        return;
-    }
-    chunk->size = (size_t)size;
+    seats[number].is_silent = size <= 0;
+    chunk->size = size > 0 ? (size_t)size : 0;
     chunk->due_ns = now_ns() + delay_ns;
     to->count++;
 }
@@ -156,7 +170,7 @@ static void send_due(unsigned number)
 
     while (seat->fd >= 0 && seat->count > 0 && seat->chunks[seat->first].due_ns <= now_ns()) {
         const struct chunk *chunk = &seat->chunks[seat->first];
-        if (send(seat->fd, chunk->bytes, chunk->size, 0) != (ssize_t)chunk->size) {
+        if (chunk->size == 0 || send(seat->fd, chunk->bytes, chunk->size, 0) != (ssize_t)chunk->size) {
             end_connection(number);
             return;
         }
@@ -167,16 +181,15 @@ static void send_due(unsigned number)
 
 /* --------------------------------------------------------------------- loop */
 
-/* Waits until there is something to receive, or to send. */
-static void wait_for_work(struct pollfd polled[SEATS + 1])
+/* Waits until there is something to receive, or to send. The wires come first, behind them the seats. */
+static void wait_for_work(struct pollfd *polled)
 {
     double next = -1;
 
-    polled[SEATS] = (struct pollfd){.fd = listener, .events = POLLIN};
-    for (unsigned i = 0; i < SEATS; i++) {
-        struct seat *seat = &seats[i];
-        bool full = seats[i ^ 1u].count == CHUNKS;
-        polled[i] = (struct pollfd){.fd = full ? -1 : seat->fd, .events = POLLIN};
+    for (unsigned i = 0; i < seats_used; i++) {
+        const struct seat *seat = &seats[i];
+        bool waits = seat->is_silent || seats[i ^ 1u].count == CHUNKS;
+        polled[wire_count + i] = (struct pollfd){.fd = waits ? -1 : seat->fd, .events = POLLIN};
         if (seat->fd >= 0 && seat->count > 0 && (next < 0 || seat->chunks[seat->first].due_ns < next))
             next = seat->chunks[seat->first].due_ns;
     }
@@ -184,46 +197,52 @@ static void wait_for_work(struct pollfd polled[SEATS + 1])
     left = left > 0 ? left : 0;
 #if defined(__linux__)
     struct timespec limit = {.tv_sec = left >= 1e9, .tv_nsec = left >= 1e9 ? 0 : (long)left};
-    ppoll(polled, SEATS + 1, &limit, NULL);
+    ppoll(polled, wire_count + seats_used, &limit, NULL);
 #else
-    poll(polled, SEATS + 1, (int)(left / 1e6));
+    poll(polled, wire_count + seats_used, (int)(left / 1e6));
 #endif
 }
 
 static void carry(unsigned number, void *memory)
 {
-    static struct pollfd polled[SEATS + 1];
+    static struct pollfd polled[WIRES_MOST + SEATS];
 
     (void)number;
     (void)memory;
 #if defined(__linux__)
     prctl(PR_SET_TIMERSLACK, 1UL);
 #endif
-    for (unsigned i = 0; i < SEATS; i++)
-        seats[i].fd = -1;
+    for (unsigned i = 0; i < wire_count; i++)
+        polled[i] = (struct pollfd){.fd = wires[i].listener, .events = POLLIN};
     for (;;) {
         wait_for_work(polled);
-        for (unsigned i = 0; i < SEATS; i++) {
+        for (unsigned i = 0; i < seats_used; i++) {
+            const struct pollfd *seen = &polled[wire_count + i];
             send_due(i);
-            if (polled[i].fd >= 0 && polled[i].fd == seats[i].fd && polled[i].revents)
+            if (seen->fd >= 0 && seen->fd == seats[i].fd && seen->revents)
                 receive(i);
         }
-        if (polled[SEATS].revents)
-            take_client();
+        for (unsigned i = 0; i < wire_count; i++)
+            if (polled[i].revents)
+                take_client(&wires[i]);
     }
 }
 
-void delay_start(unsigned delay_us)
+void delay_start(struct wire *on, unsigned count, unsigned delay_us)
 {
+    if (count > WIRES_MOST)
+        cleanup_fail("more than %d wires", WIRES_MOST);
     delay_ns = delay_us * 1e3;
-    listen_on_wire();
+    wires = on;
+    wire_count = count;
+    for (unsigned i = 0; i < count; i++)
+        listen_on(&wires[i]);
     helper = helper_start(0, carry, NULL);
-    close(listener);
-    bench_use_url(url);
+    for (unsigned i = 0; i < count; i++)
+        close(wires[i].listener);
 }
 
 void delay_stop(void)
 {
     helper_stop(helper);
-    bench_use(bench_transport);
 }

@@ -4,7 +4,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1
 out=$tmp/out
-tables='pair threads handover handoff nested leases losses start calls load'
+tables='pair threads handover handoff nested leases losses start calls load topologies'
 
 all_run() {
     sh bench/run --quick --rounds 1 --out "$out"
@@ -44,6 +44,9 @@ csv_is_complete() {
         done
     done
     grep -q ',dibs without polling,' "$out/pair.csv"
+    for side in 'three masters' 'five masters' 'cluster of three'; do
+        grep -q "^TCP,with 2000 us of delay,$side,acquire,.*,[0-9]" "$out/topologies.csv"
+    done
 }
 
 plots_are_drawn() {

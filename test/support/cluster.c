@@ -230,35 +230,28 @@ static void name_url(cluster *c)
                            c->nodes[i]->port);
 }
 
-static unsigned first_slot(const cluster *c, size_t master)
+struct joining {
+    struct cluster_server servers[CLUSTER_NODES_MAX];
+    size_t count;
+};
+
+static bool is_joined(void *arg)
 {
-    return (unsigned)(master * CLUSTER_SLOTS / c->masters);
+    const struct joining *joining = arg;
+
+    return cluster_is_joined(joining->servers, joining->count);
 }
 
-/* Each meets all, so that nobody waits for gossip. */
 static void join(cluster *c)
 {
-    for (size_t i = 0; i < c->count; i++)
-        server_do(c->nodes[i], "CLUSTER SET-CONFIG-EPOCH %u", (unsigned)i + 1);
-    for (size_t i = 0; i < c->masters; i++)
-        server_do(c->nodes[i], "CLUSTER ADDSLOTSRANGE %u %u", first_slot(c, i), first_slot(c, i + 1) - 1);
-    for (size_t i = 0; i < c->count; i++)
-        for (size_t j = 0; j < c->count; j++)
-            if (i != j)
-                server_do(c->nodes[i], "CLUSTER MEET 127.0.0.1 %d", c->nodes[j]->port);
-}
+    struct joining joining = {.count = c->count};
 
-/* Each node knows so many, and none by a handshake that is not over. */
-static bool all_know_all(void *arg)
-{
-    const cluster *c = arg;
-    char known[40];
-    bool all = true;
-
-    snprintf(known, sizeof known, "cluster_known_nodes:%zu\r", c->count);
-    for (size_t i = 0; i < c->count && all; i++)
-        all = info_has(c->nodes[i], "CLUSTER INFO", known) && !info_has(c->nodes[i], "CLUSTER NODES", "handshake");
-    return all;
+    for (size_t i = 0; i < c->count; i++) {
+        server_do(c->nodes[i], "PING"); /* so that the test's own connection stands */
+        joining.servers[i] = (struct cluster_server){c->nodes[i]->admin, c->nodes[i]->port};
+    }
+    assert_that(cluster_join(joining.servers, c->count, c->masters), "the servers do not become a cluster");
+    assert_that(wait_until(is_joined, &joining, LIMIT_MS), "the nodes do not get to know each other");
 }
 
 static bool all_follow(void *arg)
@@ -296,11 +289,10 @@ cluster *cluster_start(const cluster_options *options)
     start_nodes(c, options);
     name_url(c);
     join(c);
-    assert_that(wait_until(all_know_all, c, LIMIT_MS), "the nodes do not get to know each other");
     add_replicas(c);
     cluster_await_ok(c);
     for (size_t i = 0; i < c->masters; i++)
-        cluster_await_owner(c, first_slot(c, i), c->nodes[i]);
+        cluster_await_owner(c, cluster_first_slot(i, c->masters), c->nodes[i]);
     return c;
 }
 

@@ -6,11 +6,11 @@
 #ifndef DIBS_TEST_CLUSTER_H
 #define DIBS_TEST_CLUSTER_H
 
+#include "support/common/cluster_join.h"
 #include "support/server.h"
 
 #define CLUSTER_MASTERS_MAX 5
 #define CLUSTER_NODES_MAX (2 * CLUSTER_MASTERS_MAX)
-#define CLUSTER_SLOTS 16384
 
 typedef struct cluster_options {
     size_t masters;           /* 0: three */

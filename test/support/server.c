@@ -1,8 +1,6 @@
 /* A real Redis (or Valkey) server of a test's own. */
 #include "support/server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,20 +25,6 @@ static char *copy_text(const char *text)
 
     assert_true(!text || copy);
     return copy;
-}
-
-/* A port that was free a moment ago. Where another program takes it first, start_on_free_port asks for another. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
 }
 
 static bool has_ended(server *s)
@@ -138,10 +122,12 @@ static bool launch(server *s)
     return s->pid != 0;
 }
 
+/* Another program may take a port first. */
 static void start_on_free_port(server *s)
 {
     for (int i = 0; i < PORT_TRIES; i++) {
         s->port = free_port();
+        assert_true(s->port > 0);
         snprintf(s->url, sizeof s->url, "%s://%s127.0.0.1:%d", s->options.tls ? "rediss" : "redis", credentials(s),
                  s->port);
         if (launch(s))

@@ -1,11 +1,14 @@
 #include "support/common/redis_process.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #if defined(__linux__)
@@ -13,6 +16,7 @@
 #endif
 
 enum { PATH_SIZE = 160, BASE_MOST = 32 /* a socket's path has room for about a hundred bytes */ };
+enum { PORT_TRIES = 100, PORT_MOST = 65535 - 10000 };
 
 /* ------------------------------------------------------------------ folder */
 
@@ -37,6 +41,31 @@ static int remove_entry(const char *path, const struct stat *info, int flag, str
 void remove_folder(const char *folder)
 {
     nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* -------------------------------------------------------------------- port */
+
+static int any_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&address, &length) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return found ? ntohs(address.sin_port) : -1;
+}
+
+int free_port(void)
+{
+    for (int i = 0; i < PORT_TRIES; i++) {
+        int port = any_free_port();
+        if (port <= PORT_MOST)
+            return port;
+    }
+    return -1;
 }
 
 /* ----------------------------------------------------------------- process */

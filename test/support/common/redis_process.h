@@ -28,6 +28,12 @@ pid_t redis_launch(const char *folder, const char *config);
 /* The same in sentinel mode. */
 pid_t redis_launch_sentinel(const char *folder, const char *config);
 
+/*
+ * A port of 127.0.0.1 that was free a moment ago: another program may take it first. The port that is larger by 10,000
+ * exists as well, as a node of a cluster needs it. -1: no port was found.
+ */
+int free_port(void);
+
 /* Copies the log to standard error. */
 void redis_show_log(const char *folder);
 
