@@ -1,4 +1,11 @@
-/* One thread and one loop over poll(2). A connection takes two seats: what one receives, the other sends later. */
+/*
+ * One thread and one loop over poll(2). A connection takes two seats: what one receives, the other sends later.
+ *
+ * The processors of one machine do what several machines and wires would do at the same time. What comes over several
+ * connections at once is passed on one after the other, which takes some 20 us each. So that this is not measured, the
+ * delay counts from when the bytes came, as the system tells, and what was sent too late is made up for on the way
+ * back.
+ */
 #include "support/delay.h"
 
 #include <arpa/inet.h>
@@ -23,6 +30,7 @@
 #include "support/team.h"
 
 enum { SEATS = 256, CHUNKS = 64, CHUNK = 4096, BACKLOG = 64 };
+enum { EARLY_NS = 100000 }; /* so long before something is due the process no longer sleeps: to be woken takes time */
 
 struct chunk {
     double due_ns;
@@ -33,6 +41,7 @@ struct chunk {
 struct seat {
     int fd;                /* -1: free */
     bool is_silent;        /* nothing more comes from fd */
+    double late_ns;        /* so late the last chunk was sent to fd; what comes back makes up for it */
     unsigned first, count; /* of the chunks that are to be sent to fd: a ring */
     struct chunk *chunks;  /* in the order in which they are due; NULL: the seat was never taken */
 };
@@ -75,12 +84,15 @@ static int new_socket(const struct wire *wire)
     return fd;
 }
 
-static void send_at_once(const struct wire *wire, int fd)
+static void set_options(const struct wire *wire, int fd)
 {
     int on = 1;
 
     if (!wire->server_path)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+#if defined(SO_TIMESTAMPNS)
+    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
+#endif
 }
 
 static void listen_on(struct wire *wire)
@@ -111,7 +123,7 @@ static int connect_to_server(const struct wire *wire)
 
     if (connect(fd, &address.any, size) != 0)
         cleanup_fail("the wire with a delay can't reach the server");
-    send_at_once(wire, fd);
+    set_options(wire, fd);
     return fd;
 }
 
@@ -123,6 +135,7 @@ static void take_seat(unsigned number, int fd)
 
     seat->fd = fd;
     seat->is_silent = false;
+    seat->late_ns = 0;
     seat->count = 0;
     seat->chunks = seat->chunks ? seat->chunks : malloc(CHUNKS * sizeof *seat->chunks);
     if (!seat->chunks)
@@ -136,7 +149,7 @@ static void take_client(const struct wire *wire)
         if (i < seats_used && seats[i].fd >= 0)
             continue;
         int fd = accept(wire->listener, NULL, NULL);
-        send_at_once(wire, fd);
+        set_options(wire, fd);
         take_seat(i, fd);
         take_seat(i + 1, connect_to_server(wire));
         return;
@@ -152,24 +165,51 @@ static void end_connection(unsigned number)
     }
 }
 
+/* How long what was received lay in the socket: this process may have had others to serve. 0: the system does not tell.
+ */
+static double lay_ns(struct msghdr *message)
+{
+#if defined(SO_TIMESTAMPNS) && defined(SCM_TIMESTAMPNS)
+    struct timespec came, now;
+
+    for (struct cmsghdr *told = CMSG_FIRSTHDR(message); told; told = CMSG_NXTHDR(message, told)) {
+        if (told->cmsg_level != SOL_SOCKET || told->cmsg_type != SCM_TIMESTAMPNS)
+            continue;
+        memcpy(&came, CMSG_DATA(told), sizeof came);
+        clock_gettime(CLOCK_REALTIME, &now);
+        double lay = (double)(now.tv_sec - came.tv_sec) * 1e9 + (double)(now.tv_nsec - came.tv_nsec);
+        return lay > 0 && lay < delay_ns ? lay : 0;
+    }
+#endif
+    (void)message;
+    return 0;
+}
+
 static void receive(unsigned number)
 {
     struct seat *to = &seats[number ^ 1u];
     struct chunk *chunk = &to->chunks[(to->first + to->count) % CHUNKS];
-    ssize_t size = recv(seats[number].fd, chunk->bytes, CHUNK, 0);
+    struct iovec place = {chunk->bytes, CHUNK};
+    char control[128];
+    struct msghdr message = {
+        .msg_iov = &place, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t size = recvmsg(seats[number].fd, &message, 0);
 
     seats[number].is_silent = size <= 0;
     chunk->size = size > 0 ? (size_t)size : 0;
-    chunk->due_ns = now_ns() + delay_ns;
+    chunk->due_ns = now_ns() - lay_ns(&message) + delay_ns - seats[number].late_ns;
+    seats[number].late_ns = 0;
     to->count++;
 }
 
 static void send_due(unsigned number)
 {
     struct seat *seat = &seats[number];
+    double now;
 
-    while (seat->fd >= 0 && seat->count > 0 && seat->chunks[seat->first].due_ns <= now_ns()) {
+    while (seat->fd >= 0 && seat->count > 0 && seat->chunks[seat->first].due_ns <= (now = now_ns())) {
         const struct chunk *chunk = &seat->chunks[seat->first];
+        seat->late_ns = now - chunk->due_ns < delay_ns ? now - chunk->due_ns : 0;
         if (chunk->size == 0 || send(seat->fd, chunk->bytes, chunk->size, 0) != (ssize_t)chunk->size) {
             end_connection(number);
             return;
@@ -193,7 +233,7 @@ static void wait_for_work(struct pollfd *polled)
         if (seat->fd >= 0 && seat->count > 0 && (next < 0 || seat->chunks[seat->first].due_ns < next))
             next = seat->chunks[seat->first].due_ns;
     }
-    double left = next < 0 ? 1e9 : next - now_ns();
+    double left = next < 0 ? 1e9 : next - EARLY_NS - now_ns();
     left = left > 0 ? left : 0;
 #if defined(__linux__)
     struct timespec limit = {.tv_sec = left >= 1e9, .tv_nsec = left >= 1e9 ? 0 : (long)left};
