@@ -11,7 +11,7 @@
 #include "support/common/timing.h"
 #include "support/delay.h"
 
-enum { SERVERS = 12, NODES = 3, CLUSTER_LIMIT_MS = 30000, LOOK_MS = 20, URL = 128 };
+enum { SERVERS = 12, NODES = 3, CLUSTER_LIMIT_MS = 30000, LOOK_US = 20000, URL = 128 };
 
 static const size_t first[] = {0, 1, 4, 9, SERVERS}; /* servers of each topology; the cluster's are the last */
 
@@ -52,7 +52,7 @@ static void await_cluster(bool (*is_ready)(void), const char *what)
     while (!is_ready()) {
         if (now_ns() > limit)
             cleanup_fail("the nodes of the cluster %s", what);
-        pause_us(LOOK_MS * 1000);
+        pause_us(LOOK_US);
     }
 }
 
