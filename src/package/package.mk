@@ -12,6 +12,9 @@ FISHDIR      ?= $(DATADIR)/fish/vendor_completions.d
 HEADERS      := $(sort $(wildcard include/*.h include/*.hpp))
 MAN_PAGES    := $(sort $(wildcard doc/man/*.[1-8]))
 MAN_SECTIONS := $(sort $(foreach page,$(MAN_PAGES),$(lastword $(subst ., ,$(page)))))
+# LINK.3=PAGE.3 for each further name of a page, so that "man dibs_trylock" finds dibs_lock.3.
+MAN_LINKS    := $(shell awk 'FNR == 1 { page = FILENAME; sub(".*/", "", page); done = 0 } /^\.Nd/ { done = 1 } \
+                    !done && $$1 == ".Nm" && $$2 ".3" != page { print $$2 ".3=" page }' $(filter %.3,$(MAN_PAGES)) /dev/null)
 COMPLETION   := src/cli/completion
 BASH_FILE    := $(wildcard $(COMPLETION)/dibs.bash)
 ZSH_FILE     := $(wildcard $(COMPLETION)/_dibs)
@@ -22,6 +25,7 @@ INSTALLED     = $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) \
                 $(PKGCONFIGDIR)/dibs.pc $(addprefix $(CMAKEDIR)/,dibs-config.cmake dibs-config-version.cmake) \
                 $(BINDIR)/dibs \
                 $(foreach page,$(MAN_PAGES),$(MANDIR)/man$(lastword $(subst ., ,$(page)))/$(notdir $(page))) \
+                $(foreach link,$(MAN_LINKS),$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))) \
                 $(BASH_FILE:%=$(BASHDIR)/dibs) $(ZSH_FILE:%=$(ZSHDIR)/_dibs) $(FISH_FILE:%=$(FISHDIR)/dibs.fish)
 
 define newline
@@ -56,6 +60,8 @@ install: lib cli
 	$(call fill,dibs-config-version.cmake) >$(DESTDIR)$(CMAKEDIR)/dibs-config-version.cmake
 	install -m 755 $(CLI) $(DESTDIR)$(BINDIR)/
 	$(foreach n,$(MAN_SECTIONS),install -m 644 $(filter %.$(n),$(MAN_PAGES)) $(DESTDIR)$(MANDIR)/man$(n)/$(newline))
+	$(foreach link,$(MAN_LINKS),printf '.so man3/%s\n' $(lastword $(subst =, ,$(link))) \
+	    >$(DESTDIR)$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))$(newline))
 	$(if $(BASH_FILE),install -m 644 $(BASH_FILE) $(DESTDIR)$(BASHDIR)/dibs)
 	$(if $(ZSH_FILE),install -m 644 $(ZSH_FILE) $(DESTDIR)$(ZSHDIR)/_dibs)
 	$(if $(FISH_FILE),install -m 644 $(FISH_FILE) $(DESTDIR)$(FISHDIR)/dibs.fish)

@@ -27,6 +27,8 @@ expected() {
     echo ./bin/dibs
     for page in "$DIBS_TOP"/doc/man/*.[1-8]; do
         [ ! -f "$page" ] || echo "./share/man/man${page##*.}/${page##*/}"
+        sed -n '/^\.Nd/q; s/^\.Nm \([a-z_0-9]*\).*/\1/p' "$page" | grep -vx "$(basename "${page%.*}")" |
+            sed "s,.*,./share/man/man${page##*.}/&.${page##*.},"
     done
     for pair in dibs.bash:bash-completion/completions/dibs _dibs:zsh/site-functions/_dibs \
         dibs.fish:fish/vendor_completions.d/dibs.fish; do
