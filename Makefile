@@ -1,4 +1,5 @@
-# make            the library (lib/), the command (build/dibs) and the demos (build/demo/)
+# make            the library (lib/), the command (build/dibs) and the race (build/demo/counter_race)
+# make demos      the race and the programs of demo/examples (build/demo/examples/)
 # make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
 # make test-platforms   the suite on Debian 13 with Redis and with Valkey, in a root folder that it makes in a cache folder
 #                 with debootstrap; as root; ONLY="word..." as above (test/platforms/run says what else there is)
@@ -40,9 +41,9 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib cli demos tests benches fuzzers test test-platforms demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib cli race demos tests benches fuzzers test test-platforms demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
-all: lib cli demos
+all: lib cli race
 
 # ---------------------------------------------------------------- platform
 
@@ -82,6 +83,8 @@ HIREDIS       := $(if $(TLS),hiredis_ssl libssl libcrypto) hiredis
 HIREDIS_CFLAGS := $(addprefix -isystem ,$(hiredis_dirs)) $(call query,--cflags-only-other $(HIREDIS))
 HIREDIS_CFLAGS += $(if $(TLS),-DDIBS_WITH_TLS)
 HIREDIS_LIBS  := $(call query,--libs $(HIREDIS))
+SQLITE_CFLAGS := $(call query,--cflags sqlite3)
+SQLITE_LIBS   := $(call query,--libs sqlite3)
 CMOCKA_CFLAGS := $(call query,--cflags cmocka)
 CMOCKA_LIBS   := $(call query,--libs cmocka)
 
@@ -122,6 +125,10 @@ CLI_OBJECTS   := $(call objects,$(sort $(wildcard src/cli/*.c)))
 CLI_LINK      ?= static
 CLI_LIBRARY   := $(LIB)/$(if $(filter shared,$(CLI_LINK)),$(SHARED),$(STATIC))
 DEMOS         := $(call programs,demo,demo)
+# Examples for which something is missing are left out, and "make demos" says so.
+EXAMPLES      := $(call programs,demo/examples,demo/examples)
+EXAMPLE_OF_CXX := $(if $(shell command -v $(CXX)),$(patsubst %.cpp,$(BUILD)/%,$(wildcard demo/examples/*.cpp)))
+EXAMPLES_LEFT_OUT := $(if $(call has,sqlite3),,$(BUILD)/demo/examples/fence_sql)
 BENCHES       := $(call programs,bench,bench)
 PEER          := $(BUILD)/peers/dibs
 UNIT_TESTS    := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/unit/*_test.c))
@@ -191,7 +198,7 @@ $(BUILD)/flags $(BUILD)/objects: ;
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
--include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(BENCHES) $(PEER) $(UNIT_TESTS) $(INTEGRATION) \
+-include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(EXAMPLES) $(BENCHES) $(PEER) $(UNIT_TESTS) $(INTEGRATION) \
                                           $(TEST_PROGRAMS) $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
 
 # ---------------------------------------------------------------- programs
@@ -205,6 +212,18 @@ endef
 
 $(DEMOS): $(BUILD)/demo/%: demo/%.c $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
+
+# Examples use what is installed alone.
+$(EXAMPLES): $(BUILD)/demo/examples/%: demo/examples/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	$(link) $(EXAMPLE_LIBS)
+
+$(BUILD)/demo/examples/fence_sql: PRIVATE := $(SQLITE_CFLAGS)
+$(BUILD)/demo/examples/fence_sql: EXAMPLE_LIBS := $(SQLITE_LIBS)
+
+$(EXAMPLE_OF_CXX): $(BUILD)/%: %.cpp include/dibs.hpp include/dibs.h $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 $(WARNINGS) -pthread $(SANITIZERS) $(CFLAGS) $(ALL_CPPFLAGS) $(ALL_LDFLAGS) -o $@ $< \
+	    $(LIB)/$(STATIC) $(HIREDIS_LIBS)
 
 $(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
                               | $(need_hiredis)
@@ -250,7 +269,12 @@ $(CLI): $(CLI_OBJECTS) $(CLI_LIBRARY) $(BUILD)/objects $(BUILD)/flags
 	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(CLI_OBJECTS) $(CLI_LIBRARY) $(if $(filter %.a,$(CLI_LIBRARY)),$(HIREDIS_LIBS))
 
 cli: $(CLI)
-demos: $(DEMOS)
+race: $(DEMOS)
+demos: race $(filter-out $(EXAMPLES_LEFT_OUT),$(EXAMPLES)) $(EXAMPLE_OF_CXX)
+ifneq ($(filter demos,$(MAKECMDGOALS)),)
+$(if $(EXAMPLES_LEFT_OUT),$(info demo/examples/fence_sql.c is left out: SQLite is missing, which "sh test/run" installs))
+$(if $(EXAMPLE_OF_CXX),,$(info demo/examples/cplusplus.cpp is left out: there is no C++ compiler $(CXX)))
+endif
 benches: $(BENCHES)
 tests: $(CLI) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(TEST_SHIMS) $(REPLAYS) $(PEER)
 fuzzers: $(FUZZERS)

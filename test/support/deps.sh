@@ -46,7 +46,7 @@ deps_have() {
     gcc) deps_links gcc c ;;
     clang) deps_links clang c ;;
     c++) deps_links g++ cc ;;
-    hiredis | cmocka) pkg-config --exists "$1" >/dev/null 2>&1 ;;
+    hiredis | cmocka | sqlite3) pkg-config --exists "$1" >/dev/null 2>&1 ;;
     tls) ! pkg-config --exists hiredis_ssl >/dev/null 2>&1 || pkg-config --exists libssl libcrypto ;; # after hiredis
     redis-server) deps_command redis-server || deps_command valkey-server ;;
     redis-py) deps_python_has redis ;;
@@ -86,6 +86,7 @@ deps_packages() {
         apt-get:c++) echo g++ libc6-dev ;;
         apt-get:hiredis) echo libhiredis-dev ;;
         apt-get:cmocka) echo libcmocka-dev ;;
+        apt-get:sqlite3) echo libsqlite3-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:tls) echo libssl-dev ;;
         apt-get:sdt) echo systemtap-sdt-dev ;;
@@ -99,6 +100,7 @@ deps_packages() {
         dnf:pkg-config) echo pkgconf-pkg-config ;;
         dnf:hiredis) echo hiredis-devel ;;
         dnf:cmocka) echo libcmocka-devel ;;
+        dnf:sqlite3) echo sqlite-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:tls) echo openssl-devel ;;
         dnf:sdt) echo systemtap-sdt-devel ;;
@@ -112,6 +114,7 @@ deps_packages() {
         apk:pkg-config) echo pkgconf ;;
         apk:hiredis) echo hiredis-dev ;;
         apk:cmocka) echo cmocka-dev ;;
+        apk:sqlite3) echo sqlite-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
         apk:tls) echo openssl-dev ;;
         apk:sdt) echo systemtap-dev ;;
@@ -139,6 +142,7 @@ deps_packages() {
         dnf:spin | apk:spin | pacman:spin) ;; # no package: spin is built from its sources
 
         *:tls) echo openssl ;;
+        *:sqlite3) echo sqlite ;;
         *:nm) echo binutils ;;
         *:timeout) echo coreutils ;;
         *:unshare) echo util-linux ;;

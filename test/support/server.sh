@@ -1,7 +1,7 @@
 # For test scripts, after tap.sh: a server of the script's own, on a Unix socket, which ends with the script.
 #
 #   server_start [ARGUMENT...]   starts redis-server (or $DIBS_SERVER, or valkey-server), waits until it answers, and
-#                                sets server_url and server_socket; may be called several times; false where it fails
+#                                sets server_url, server_socket and server_pid; may be called several times; false where it fails
 #   server_cli ARGUMENT...       redis-cli with the server that was started last
 
 server_pids=''
@@ -33,7 +33,8 @@ server_start() {
     server_socket=$tmp/server$server_count.sock
     server_url=unix://$server_socket
     "$server_name" --port 0 --unixsocket "$server_socket" --save '' --dir "$tmp" "$@" >"$tmp/server$server_count.log" 2>&1 &
-    server_pids="$server_pids $!"
+    server_pid=$!
+    server_pids="$server_pids $server_pid"
     server_tries=0
     until [ "$(server_cli ping 2>/dev/null)" = PONG ]; do
         server_tries=$((server_tries + 1))
