@@ -12,7 +12,7 @@
  *       ...
  *   }
  *   dibs::guard lock(stock);
- *   database.update(lock.fence(), ...);
+ *   update_stock("UPDATE ... WHERE fence <= ?", lock.fence());
  *   lock.release();                             // throws if the lock was lost on the way
  *
  * Everything here is inline and calls dibs.h, whose model, promises and caveats hold: the

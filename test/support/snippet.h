@@ -1,0 +1,24 @@
+/* What the pieces of code in documents may take for granted: see snippets.py. Nothing of it is ever linked. */
+#ifndef DIBS_TEST_SNIPPET_H
+#define DIBS_TEST_SNIPPET_H
+
+#include <dibs.h>
+#include <err.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+#include <dibs.hpp>
+
+using namespace std::chrono_literals;
+#endif
+
+void anything(void);
+void die(const char *why);
+void write_report(void);
+int update_stock(const char *statement, uint64_t fence);
+
+#endif
