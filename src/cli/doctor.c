@@ -21,12 +21,14 @@ static const char help[] =
 
 #define LEASE_MS 10000
 #define VERDICTS 3
+#define CONNECTION "connection" /* the subject that tells whether a server answers */
 
 /* What this command itself found out does not concern a single server. */
 struct doctor {
     struct cli_look look;
     struct cli_json json;
     unsigned counts[VERDICTS];  /* by verdict */
+    bool reached;                 /* a server answers */
     char server[DIBS_NAME_MAX]; /* of the last finding */
 };
 
@@ -74,10 +76,11 @@ static void tell(const dibs_finding *finding, void *arg)
 {
     struct doctor *doctor = arg;
 
-    if (finding->verdict >= DIBS_VERDICT_OK && finding->verdict <= DIBS_VERDICT_BAD)
-        doctor->counts[finding->verdict]++;
-    else
+    if (finding->verdict < DIBS_VERDICT_OK || finding->verdict > DIBS_VERDICT_BAD)
         return; /* of a later version of the library */
+    doctor->counts[finding->verdict]++;
+    if (strcmp(finding->subject, CONNECTION) == 0 && finding->verdict == DIBS_VERDICT_OK)
+        doctor->reached = true;
     if (doctor->look.json)
         print_json(doctor, finding);
     else
@@ -149,10 +152,10 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
         tell_own(doctor, "lock", DIBS_VERDICT_OK, text, "");
         return CLI_OK;
     }
-    snprintf(text, sizeof text, "It was not possible %s a lock: %s.", trial.failed,
-             status == DIBS_LOST ? "the store has lost it" : dibs_last_error());
-    tell_own(doctor, "lock", DIBS_VERDICT_BAD, text, "See what is bad above; else ask again with dibs run -v.");
-    return status == DIBS_UNAVAILABLE ? CLI_UNAVAILABLE : CLI_FAILED;
+    snprintf(text, sizeof text, "It was not possible %s a lock: %s", trial.failed,
+             status == DIBS_LOST ? "the store has lost the lock." : dibs_last_error());
+    tell_own(doctor, "lock", DIBS_VERDICT_BAD, text, "See what else is bad.");
+    return status == DIBS_UNAVAILABLE && !doctor->reached ? CLI_UNAVAILABLE : CLI_FAILED;
 }
 
 /* ------------------------------------------------------------------- command */
@@ -164,7 +167,7 @@ static int examine(struct doctor *doctor)
     int result = cli_look_try_open(&rt, &doctor->look, config);
 
     if (result == CLI_UNAVAILABLE)
-        tell_own(doctor, "connection", DIBS_VERDICT_BAD, dibs_last_error(),
+        tell_own(doctor, CONNECTION, DIBS_VERDICT_BAD, dibs_last_error(),
                  "See that the server runs, and that --url or $DIBS_URL names it and the right account.");
     if (result != CLI_OK)
         return result;

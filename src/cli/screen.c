@@ -19,7 +19,6 @@
 #define LEAVE "\x1b[?7h\x1b[?25h\x1b[?1049l"
 #define TOP_LEFT "\x1b[H"
 #define CLEAR_LINE "\x1b[K"
-#define CLEAR_REST "\x1b[J"
 
 static const int ending_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -184,6 +183,7 @@ void cli_screen_size(size_t *rows, size_t *columns)
     *columns = size.ws_col;
 }
 
+/* Each line is cleared before it is written: behind a line of full width, the cursor stands on its last character. */
 bool cli_screen_show(const char *frame)
 {
     char *text = NULL;
@@ -194,7 +194,7 @@ bool cli_screen_show(const char *frame)
         return true;
     fputs(TOP_LEFT, out);
     for (const char *end; (end = strchr(frame, '\n')); frame = end + 1)
-        fprintf(out, "%.*s" CLEAR_LINE "%s", (int)(end - frame), frame, end[1] ? "\r\n" : CLEAR_REST);
+        fprintf(out, CLEAR_LINE "%.*s%s", (int)(end - frame), frame, end[1] ? "\r\n" : "");
     bool shown = fclose(out) != 0 || write_all(text, size);
     free(text);
     return shown;

@@ -34,7 +34,7 @@ void cli_screen_leave(void);
 /* The window's size, now. */
 void cli_screen_size(size_t *rows, size_t *columns);
 
-/* Shows a frame: lines, each ended by a \n, as many as there are rows at the most. False: the terminal is gone. */
+/* Shows a frame: as many lines as there are rows, each ended by a \n. False: the terminal is gone. */
 bool cli_screen_show(const char *frame);
 
 /* Waits for a key until that time of cli_now_ms(). Returns a printable character, or one of enum cli_key. */

@@ -1,0 +1,3 @@
+# dibs bench.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/bench.py"

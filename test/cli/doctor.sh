@@ -1,0 +1,3 @@
+# dibs doctor.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/doctor.py"

@@ -1,0 +1,287 @@
+"""dibs watch: as lines through a pipe, and as a screen in a terminal, which is tmux's or a bare one."""
+
+import atexit
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import termios
+import time
+
+import tap
+from tap import OK, dibs, expect, expect_status, put, token
+
+server = tap.topology.Server()
+URL = server.url
+await_true = tap.topology.await_true
+
+
+def fresh(*names, **how):
+    server.call("FLUSHALL")
+    for name in names:
+        put(server, name, **how)
+
+
+# --------------------------------------------------------------------- lines
+
+def lines_through_a_pipe():
+    fresh("a", held_s=5)
+    words = [tap.DIBS, "watch", "-i", "0.1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=tap.environment(URL), text=True)
+    try:
+        fields = process.stdout.readline().rstrip("\n").split("\t")
+        expect(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", fields[0]), fields)
+        expect(fields[1:4] == ["held", "a", "job@alpha:4711"] and fields[4].startswith("5.") and fields[6] == "0", fields)
+        put(server, "b\tc")
+        expect(process.stdout.readline().split("\t")[1:3] == ["held", r"b\x09c"])
+        put(server, "a", owner=token(pid=9))
+        expect(process.stdout.readline().split("\t")[1:4] == ["held", "a", "job@alpha:9/4711"])
+        server.call("DEL", "lock:a")
+        expect(process.stdout.readline().rstrip("\n").split("\t")[1:] == ["free", "a"])
+    finally:
+        process.terminate()
+    expect(process.wait(10) == -signal.SIGTERM)
+
+
+def lines_end_after_so_many_looks():
+    fresh("a", "sku:1")
+    result = expect_status(dibs(URL, "watch", "-i", "0.1", "--count", "3", "sku:*"), OK)
+    expect(result.text.count("\n") == 1 and "\tsku:1\t" in result.text, result)
+
+
+def lines_end_where_nobody_reads():
+    fresh("a")
+    process = subprocess.Popen([tap.DIBS, "watch", "-i", "0.1"], stdout=subprocess.PIPE, env=tap.environment(URL))
+    process.stdout.readline()
+    process.stdout.close()
+    for i in range(50):
+        put(server, "b", owner=token(pid=i))
+        time.sleep(0.1)
+        if process.poll() is not None:
+            return
+    process.kill()
+    raise AssertionError("the command goes on")
+
+
+def a_store_that_goes_away_is_told_of_once():
+    own = tap.topology.Server()
+    put(own, "a")
+    words = [tap.DIBS, "watch", "-i", "0.1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=tap.environment(own.url), text=True)
+    try:
+        process.stdout.readline()
+        own.kill()
+        expect(process.stderr.readline().startswith("dibs: "))
+        time.sleep(0.5)
+        own.start()
+        put(own, "b")
+        found = {tuple(process.stdout.readline().rstrip("\n").split("\t")[1:3]) for _ in range(2)}
+        expect(found == {("free", "a"), ("held", "b")}, found)
+    finally:
+        process.terminate()
+    expect(process.stderr.read() == "", "once")
+    process.wait()
+
+
+# -------------------------------------------------------------------- screen
+
+class Terminal:
+    """A shell in a terminal of tmux."""
+
+    def __init__(self, columns=80, rows=12):
+        self.socket = os.path.join(tap.topology.folder(), "t")
+        variables = [f"{name}={shlex.quote(value)}" for name, value in (("DIBS_URL", URL), ("LC_ALL", "C.UTF-8"), ("PS1", "> "))]
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), f"env {' '.join(variables)} sh")
+        atexit.register(self.close)
+        self.await_text(">")
+
+    def tmux(self, *words):
+        environment = {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm"}
+        environment.pop("TMUX", None)
+        words = ["tmux", "-S", self.socket, *words]
+        return subprocess.run(words, capture_output=True, env=environment, timeout=20, check=True).stdout.decode()
+
+    def close(self):
+        subprocess.run(["tmux", "-S", self.socket, "kill-server"], stderr=subprocess.DEVNULL, check=False)
+
+    def type(self, *keys):
+        self.tmux("send-keys", *keys)
+
+    def lines(self):
+        return self.tmux("capture-pane", "-p").rstrip("\n").split("\n")
+
+    def await_text(self, text):
+        await_true(lambda: any(text in line for line in self.lines()), f"{text!r} in {self.lines()}")
+
+    def names(self):
+        """The first column, below the head, of a list."""
+        lines = self.lines()
+        head = next((i for i, line in enumerate(lines) if line.startswith("NAME")), len(lines))
+        return [line.split()[0] for line in lines[head + 1:] if line and not line.startswith("q quit")]
+
+    def await_names(self, names):
+        await_true(lambda: self.names() == names, f"{names} in {self.lines()}")
+
+    def watch(self, *words):
+        self.type("clear; " + shlex.join([tap.DIBS, "watch", *words]), "Enter")
+        self.await_text("NAME")
+
+
+def a_screen_that_sorts_by_each_column():
+    fresh()
+    put(server, "a", owner=token(host="c"), held_s=20, lease_ms=500000)
+    put(server, "b", owner=token(host="a"), held_s=30, lease_ms=400000)
+    put(server, "c", owner=token(host="b"), held_s=10, lease_ms=600000)
+    terminal = Terminal()
+    terminal.watch("-i", "0.2")
+    for key, order in (("", "bac"), ("n", "abc"), ("n", "cba"), ("o", "bca"), ("l", "bac"), ("r", "cab"), ("h", "bac"), ("w", "abc")):
+        if key:
+            terminal.type(key)
+        terminal.await_names(list(order))
+    expect(terminal.lines()[0].startswith("dibs  2") and "3 locks held, 0 waiting" in terminal.lines()[0], terminal.lines())
+    put(server, "d", owner="foreign", lease_ms=None)
+    terminal.await_names(list("abcd"))
+    terminal.type("q")
+    terminal.await_text(">")
+    expect(not any("NAME" in line for line in terminal.lines()), "the screen is gone", terminal.lines())
+    terminal.watch("--sort", "owner", "--reverse", "[abc]")
+    terminal.await_names(list("acb"))
+    terminal.close()
+
+
+def a_screen_that_follows_the_window():
+    fresh(*(f"name{i:02}" for i in range(30)), "long" * 30)
+    terminal = Terminal(80, 12)
+    terminal.watch("-i", "5", "-s", "name")
+    terminal.await_text("name07")
+    expect(terminal.lines()[1].endswith("WAITERS") and terminal.lines()[2].endswith(" 0"), terminal.lines())
+    expect(len(terminal.names()) == 9 and "1-9 of 31" in terminal.lines()[-1], terminal.lines())
+    expect(terminal.names()[0].endswith("+") and all(len(line) <= 80 for line in terminal.lines()), terminal.lines())
+    for columns, rows in ((120, 20), (40, 6), (200, 40)):
+        terminal.tmux("resize-window", "-x", str(columns), "-y", str(rows))
+        await_true(lambda count=min(rows - 3, 31): len(terminal.names()) == count, f"{columns} {rows}")
+        expect(all(len(line) <= columns for line in terminal.lines()), terminal.lines())
+    expect("long" * 30 in terminal.names(), "nothing is cut", terminal.lines())
+    terminal.tmux("resize-window", "-x", "80", "-y", "12")
+    await_true(lambda: len(terminal.names()) == 9, "80 12")
+    for key, first in (("Down", "name00"), ("PageDown", "name09"), ("End", "name21"), ("PageUp", "name12"), ("Up", "name11")):
+        terminal.type(key)
+        await_true(lambda name=first: terminal.names()[:1] == [name], f"{key} {first}")
+    terminal.type("Home")
+    await_true(lambda: (terminal.names() or [""])[0].startswith("long"), "Home")
+    terminal.close()
+
+
+def ctrl_z_and_back():
+    fresh("a")
+    terminal = Terminal()
+    terminal.watch()
+    terminal.type("C-z")
+    terminal.await_text("Stopped")
+    terminal.type("stty -a | grep -c -w -e -icanon -e -echo; echo done", "Enter")
+    await_true(lambda: "done" in terminal.lines(), "the answer")
+    expect("0" in terminal.lines(), "the terminal's modes are those of the shell", terminal.lines())
+    terminal.type("fg", "Enter")
+    terminal.await_names(["a"])
+    terminal.type("q")
+    terminal.await_text("Stopped")
+    terminal.close()
+
+
+def at_a_bare_terminal(url, *words, **variables):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(tap.DIBS, [tap.DIBS, "watch", *words], tap.environment(url, TERM="xterm", **variables))
+    return pid, terminal
+
+
+def read_until(terminal, text):
+    shown = b""
+    while text not in shown:
+        more = os.read(terminal, 65536)
+        expect(more, "the end")
+        shown += more
+    return shown
+
+
+def a_signal_leaves_the_terminal_as_it_was():
+    fresh("a")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        pid, terminal = at_a_bare_terminal(URL, "-i", "60")
+        shown = read_until(terminal, b"q quit")
+        expect(b"\x1b[?1049h" in shown, shown)
+        inside = termios.tcgetattr(terminal)[3]
+        expect(not inside & termios.ICANON and not inside & termios.ECHO)
+        os.kill(pid, number)
+        shown = read_until(terminal, b"\x1b[?1049l")
+        expect(b"\x1b[?25h" in shown and b"\x1b[?7h" in shown, shown)
+        restored = []
+        await_true(lambda: termios.tcgetattr(terminal)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO, "modes")
+        expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -number, number, restored)
+        os.close(terminal)
+
+
+def ctrl_c_ends_it_though_the_store_hangs():
+    own = tap.topology.Server()
+    put(own, "a")
+    pid, terminal = at_a_bare_terminal(own.url, "-i", "0.1")
+    read_until(terminal, b"q quit")
+    own.pause()
+    try:
+        time.sleep(0.3)
+        os.write(terminal, b"\x03")
+        read_until(terminal, b"\x1b[?1049l")
+        expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGINT)
+    finally:
+        own.resume()
+    os.close(terminal)
+
+
+def the_screen_tells_of_a_store_that_is_away():
+    own = tap.topology.Server()
+    put(own, "a")
+    pid, terminal = at_a_bare_terminal(own.url, "-i", "0.1")
+    read_until(terminal, b"q quit")
+    own.kill()
+    shown = read_until(terminal, b"connect")
+    expect(b"job@alpha:4711" in shown.split(b"\x1b[H")[-1], "the last list stays", shown)
+    own.start()
+    read_until(terminal, b"0 locks held")
+    read_until(terminal, b"q quit")
+    os.write(terminal, b"q")
+    read_until(terminal, b"\x1b[?1049l")
+    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
+    os.close(terminal)
+
+
+def names_cannot_drive_the_screen():
+    fresh(b"\x1b]0;title\x07", b"\x1b[2J", b"\x9b31m", b"\xc2\x9b31m", owner="\x1b[31mforeign", lease_ms=None)
+    pid, terminal = at_a_bare_terminal(URL, "-c", "1", "-i", "0.1")
+    shown = read_until(terminal, b"\x1b[?1049l")
+    found = set(re.findall(rb"\x1b\[?[^a-zA-Z]*.", shown))
+    allowed = {b"\x1b[" + end for end in (b"?1049h", b"?25l", b"?7l", b"H", b"K", b"7m", b"0m", b"?7h", b"?25h", b"?1049l")}
+    expect(found <= allowed and b"\x9b" not in shown and b"\x07" not in shown, found - allowed, shown)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+
+
+def a_dumb_terminal_gets_lines():
+    fresh("a")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(tap.DIBS, [tap.DIBS, "watch", "-c", "1", "-i", "0.1"], tap.environment(URL, TERM="dumb"))
+    shown = read_until(terminal, b"\n")
+    expect(b"\x1b" not in shown and b"\theld\ta\t" in shown.expandtabs(0) or b"held" in shown, shown)
+    expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
+    os.close(terminal)
+
+
+if __name__ == "__main__":
+    tap.main(
+        lines_through_a_pipe, lines_end_after_so_many_looks, lines_end_where_nobody_reads, a_store_that_goes_away_is_told_of_once,
+        a_screen_that_sorts_by_each_column, a_screen_that_follows_the_window, ctrl_z_and_back,
+        a_signal_leaves_the_terminal_as_it_was, ctrl_c_ends_it_though_the_store_hangs, the_screen_tells_of_a_store_that_is_away,
+        names_cannot_drive_the_screen, a_dumb_terminal_gets_lines,
+    )

@@ -1,0 +1,3 @@
+# dibs watch.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/watch.py"
