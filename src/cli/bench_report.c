@@ -106,7 +106,7 @@ static void print_bars(FILE *out, const struct cli_bench_part *parts)
         count_bars(&bars[count], parts[count].times, &first, &last);
     fprintf(out, "\n%8s", "from");
     for (size_t i = 0; i < count; i++)
-        fprintf(out, "  %-*s", BAR + 8, parts[i].name);
+        fprintf(out, "  %-*s", i + 1 < count ? BAR + 8 : 0, parts[i].name);
     fputc('\n', out);
     for (size_t row = first; row <= last; row++) {
         fprintf(out, "%8s", show(text, limit_of(row)));

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/json.h"
 #include "cli/look.h"
+#include "cli/screen.h"
 #include "cli/text.h"
 
 static const char help[] =
@@ -20,6 +22,7 @@ static const char help[] =
     "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if the store can't be reached.\n";
 
 #define LEASE_MS 10000
+#define INDENT 21 /* columns before the text of a finding */
 #define VERDICTS 3
 #define CONNECTION "connection" /* the subject that tells whether a server answers */
 
@@ -28,7 +31,7 @@ struct doctor {
     struct cli_look look;
     struct cli_json json;
     unsigned counts[VERDICTS];  /* by verdict */
-    bool reached;                 /* a server answers */
+    bool reached;               /* a server answers */
     char server[DIBS_NAME_MAX]; /* of the last finding */
 };
 
@@ -61,15 +64,36 @@ static void print_server(struct doctor *doctor, const char *server)
     snprintf(doctor->server, sizeof doctor->server, "%s", shown);
 }
 
-static void print_line(struct doctor *doctor, const dibs_finding *finding)
+/* The rest of a line, of which indent columns are printed; on a terminal in several lines, divided at blanks. */
+static void print_text(const char *text, size_t indent)
 {
     char shown[CLI_SHOWN_MAX];
+    size_t used = 0, rows, columns;
 
+    cli_screen_size(&rows, &columns);
+    bool narrow = isatty(STDOUT_FILENO) && columns > indent + 20;
+    cli_show(shown, sizeof shown, text);
+    for (char *rest = shown, *word; (word = strtok_r(rest, " ", &rest));) {
+        size_t width = cli_width(word);
+        if (narrow && used > 0 && indent + used + 1 + width > columns) {
+            printf("\n%*s", (int)indent, "");
+            used = 0;
+        }
+        printf("%s%s", used > 0 ? " " : "", word);
+        used += (used > 0) + width;
+    }
+    putchar('\n');
+}
+
+static void print_line(struct doctor *doctor, const dibs_finding *finding)
+{
     print_server(doctor, finding->server);
     printf("  %-4s  %-11s  ", verdicts[finding->verdict], finding->subject);
-    printf("%s\n", cli_show(shown, sizeof shown, finding->text));
-    if (*finding->remedy)
-        printf("        %-11s  -> %s\n", "", cli_show(shown, sizeof shown, finding->remedy));
+    print_text(finding->text, INDENT);
+    if (!*finding->remedy)
+        return;
+    printf("%*s-> ", INDENT, "");
+    print_text(finding->remedy, INDENT + 3);
 }
 
 static void tell(const dibs_finding *finding, void *arg)
