@@ -1,0 +1,513 @@
+/* dibs_examine on one server: each verdict of each subject. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/document.h"
+#include "support/findings.h"
+#include "support/fixture.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define OK DIBS_VERDICT_OK
+#define WARN DIBS_VERDICT_WARN
+#define BAD DIBS_VERDICT_BAD
+
+enum { ROWS_MOST = 60, RULE_SIZE = 2000 };
+
+static void expect(dibs_runtime *rt, const char *subject, dibs_verdict verdict, const char *words)
+{
+    findings_expect(findings_of(rt), subject, verdict, words);
+}
+
+/* -------------------------------------------------------------------- the order */
+
+static void each_subject_comes_in_its_order(void **state)
+{
+    static const char *const subjects[] = {"connection", "version", "role",     "eviction", "persistence", "replicas",
+                                           "clock",      "rights",  "commands", "tracking", "round trip"};
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    const findings *found = findings_of(f->rt);
+    assert_int_equal(found->count, sizeof subjects / sizeof subjects[0]);
+    for (size_t i = 0; i < found->count; i++) {
+        assert_string_equal(found->all[i].subject, subjects[i]);
+        assert_string_equal(found->all[i].server, f->server->socket_path);
+    }
+    findings_expect(found, "connection", OK, "answers");
+    findings_expect(found, "role", OK, "is a master");
+    findings_expect(found, "clock", OK, "that of this host");
+    findings_expect(found, "rights", OK, "all that dibs makes use of");
+    findings_expect(found, "commands", OK, "all that dibs makes use of");
+    findings_expect(found, "round trip", OK, " ms");
+    assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
+    expect_works(f, f->rt, "a");
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_INVALID, dibs_examine(f->rt, NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_examine(NULL, NULL, NULL));
+    assert_string_equal(dibs_last_error(), "the runtime is NULL");
+}
+
+struct user {
+    dibs_runtime *rt;
+    size_t count;
+};
+
+static void use_it(const dibs_finding *finding, void *arg)
+{
+    struct user *user = arg;
+
+    (void)finding;
+    assert_status(DIBS_OK, dibs_lock(user->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(user->rt, "a"));
+    if (++user->count == 3)
+        dibs_shutdown(user->rt);
+    if (user->count == 3)
+        assert_status(DIBS_CLOSED, dibs_examine(user->rt, use_it, user));
+}
+
+static void stop_using_it(const dibs_finding *finding, void *arg)
+{
+    struct user *user = arg;
+
+    if (user->count < 3)
+        use_it(finding, arg);
+}
+
+static void a_callback_may_use_the_runtime(void **state)
+{
+    fixture *f = *state;
+    struct user user = {.count = 0};
+
+    fixture_open(f, LONG_LEASE_MS);
+    user.rt = f->rt;
+    assert_status(DIBS_OK, dibs_examine(f->rt, stop_using_it, &user));
+    assert_int_equal(user.count, 3);
+}
+
+static void memory_is_examined_too(void **state)
+{
+    dibs_runtime *rt = open_url("mem:", NULL);
+
+    (void)state;
+    assert_string_equal(findings_expect(findings_of(rt), "connection", OK, "inside this process")->server, "mem:");
+    dibs_close(rt);
+}
+
+/* --------------------------------------------------------------- the connection */
+
+static void a_server_that_is_away(void **state)
+{
+    fixture *f = *state;
+
+    f->config.connect_timeout_ms = 300;
+    fixture_open(f, LONG_LEASE_MS);
+    server_kill(f->server);
+    const findings *found = findings_of(f->rt);
+    assert_int_equal(found->count, 1);
+    findings_expect(found, "connection", BAD, "No new connection can be made");
+    server_restart(f->server);
+    expect(f->rt, "connection", OK, "answers");
+}
+
+static void a_connection_that_breaks(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+
+    script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_CLOSE_BEFORE});
+    expect(rt, "connection", BAD, "broke during the examination");
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* -------------------------------------------------------------------- from INFO */
+
+/* What a server says that answers INFO so. */
+static void expect_of_info(fixture *f, const char *info, const char *subject, dibs_verdict verdict, const char *words)
+{
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+    char reply[400];
+
+    snprintf(reply, sizeof reply, "$%zu\r\n%s\r\n", strlen(info), info);
+    script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_REPLACE, .bytes = reply});
+    expect(rt, subject, verdict, words);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+static void servers_of_all_ages(void **state)
+{
+    static const struct {
+        const char *info;
+        dibs_verdict verdict;
+        const char *words;
+    } rows[] = {
+        {"redis_version:4.0.14\r\n", BAD, "Redis 4.0.14 is too old"},
+        {"redis_version:5.0.0\r\n", WARN, "can't tell of locks that change"},
+        {"redis_version:7.0.4\r\n", WARN, "can't tell of locks that change"},
+        {"redis_version:7.0.5\r\n", OK, "Redis 7.0.5. It has no durable"},
+        {"redis_version:7.2.0\r\n", OK, "Redis 7.2.0."},
+        {"redis_version:7.4.0\r\n", WARN, "too early that something is on its disk"},
+        {"redis_version:7.4.2\r\n", WARN, "too early"},
+        {"redis_version:7.4.3\r\n", OK, "Redis 7.4.3."},
+        {"redis_version:8.0.2\r\n", OK, "Redis 8.0.2."},
+        {"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\n", OK, "Valkey 8.1.1. It tells too early"},
+        {"redis_version:7.2.4\r\nvalkey_version:7.2.5\r\n", OK, "Valkey 7.2.5."},
+        {"", WARN, "version is not known: INFO does not say so"},
+    };
+    fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        expect_of_info(f, rows[i].info, "version", rows[i].verdict, rows[i].words);
+}
+
+static void a_disk_that_fails(void **state)
+{
+    fixture *f = *state;
+
+    expect_of_info(f, "aof_enabled:1\r\naof_last_write_status:err\r\n", "persistence", BAD, "append-only file failed");
+    expect_of_info(f, "aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", "persistence", WARN, "no append-only file");
+    server_do(f->server, "CONFIG SET save %s", "60 1");
+    expect_of_info(f, "aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", "persistence", BAD, "last snapshot failed");
+}
+
+static void a_replica_is_no_master(void **state)
+{
+    fixture *f = *state;
+    server *master = server_start(&(server_options){.tcp = true});
+    char words[32];
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "REPLICAOF 127.0.0.1 %d", master->port);
+    snprintf(words, sizeof words, "127.0.0.1:%d", master->port);
+    const struct finding *found = findings_expect(findings_of(f->rt), "role", BAD, "is a replica");
+    assert_non_null(strstr(found->remedy, words));
+    server_do(f->server, "REPLICAOF NO ONE");
+    expect(f->rt, "role", OK, "is a master");
+    server_stop(master);
+}
+
+static void what_a_server_evicts(void **state)
+{
+    fixture *f = *state;
+    char text[32];
+
+    fixture_open(f, LONG_LEASE_MS);
+    expect(f->rt, "eviction", OK, "evicts nothing");
+    server_do(f->server, "CONFIG SET maxmemory-policy volatile-lru");
+    expect(f->rt, "eviction", WARN, "as long as maxmemory is 0");
+    server_do(f->server, "CONFIG SET maxmemory 1gb");
+    expect(f->rt, "eviction", BAD, "volatile-lru");
+    server_do(f->server, "CONFIG SET maxmemory-policy allkeys-random");
+    expect(f->rt, "eviction", BAD, "allkeys-random");
+    server_do(f->server, "CONFIG SET maxmemory-policy noeviction");
+    expect(f->rt, "eviction", OK, "evicts nothing");
+    redisReply *info = server_command(f->server, "INFO memory");
+    snprintf(text, sizeof text, "%lld", atoll(strstr(info->str, "used_memory:") + 12) * 102 / 100);
+    freeReplyObject(info);
+    server_do(f->server, "CONFIG SET maxmemory %s", text);
+    expect(f->rt, "eviction", WARN, "bytes are in use");
+}
+
+/* A server that is about to end would write its files first. */
+static void keep_nothing(server *s)
+{
+    server_do(s, "CONFIG SET appendonly no");
+    server_do(s, "CONFIG SET save %s", "");
+}
+
+static void what_a_restart_forgets(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    expect(f->rt, "persistence", WARN, "no append-only file and no snapshot");
+    server_do(f->server, "CONFIG SET save %s", "60 1");
+    expect(f->rt, "persistence", WARN, "only snapshots");
+    server_do(f->server, "CONFIG SET appendonly yes");
+    server_do(f->server, "CONFIG SET appendfsync everysec");
+    expect(f->rt, "persistence", WARN, "once a second");
+    server_do(f->server, "CONFIG SET appendfsync no");
+    expect(f->rt, "persistence", WARN, "when the system likes");
+    server_do(f->server, "CONFIG SET appendfsync always");
+    expect(f->rt, "persistence", OK, "before each answer");
+    keep_nothing(f->server);
+}
+
+/* Waits for the replica to be in step. */
+static bool has_replica(void *arg)
+{
+    redisReply *reply = server_command(arg, "INFO replication");
+    bool online = strstr(reply->str, "state=online") != NULL;
+
+    freeReplyObject(reply);
+    return online;
+}
+
+static void replicas_and_min_replicas(void **state)
+{
+    server *master = server_start(&(server_options){.tcp = true, .config = "repl-diskless-sync-delay 0"});
+    server *replica = server_start(NULL);
+    dibs_runtime *alone = open_url(master->url, NULL),
+                 *careful = open_url(master->url, &(dibs_config){.min_replicas = 1});
+
+    (void)state;
+    expect(alone, "replicas", OK, "no replicas");
+    expect(careful, "replicas", BAD, "no lock is granted");
+    server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
+    assert_true(wait_until(has_replica, master, LIMIT_MS));
+    expect(alone, "replicas", WARN, "a failover forgets");
+    expect(careful, "replicas", OK, "a grant counts once 1 of them have it");
+    dibs_close(alone);
+    dibs_close(careful);
+    server_stop(replica);
+    server_stop(master);
+}
+
+/* ----------------------------------------------------------- clock, round trip, told */
+
+static void a_clock_that_differs(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+
+    script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n",
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "*2\r\n$10\r\n1000000000\r\n$1\r\n0\r\n"});
+    expect(rt, "clock", WARN, "s behind this host's");
+    script_server_clear(net);
+    script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n",
+                                         .action = SCRIPT_REPLACE,
+                                         .bytes = "*2\r\n$10\r\n9000000000\r\n$1\r\n0\r\n"});
+    expect(rt, "clock", WARN, "s ahead of this host's");
+    script_server_clear(net);
+    script_server_add(net, (script_rule){.match = "$4\r\nTIME\r\n", .action = SCRIPT_REPLACE, .bytes = "-ERR no\r\n"});
+    expect(rt, "clock", WARN, "does not tell its time");
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+static void a_server_that_is_far_away(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *hasty = open_url(script_server_url(net), &(dibs_config){.lease_ms = 25}),
+                 *brisk = open_url(script_server_url(net), &(dibs_config){.lease_ms = 120}),
+                 *patient = open_url(script_server_url(net), NULL);
+
+    script_server_delay(net, 5);
+    expect(hasty, "round trip", BAD, "a lease may end");
+    expect(brisk, "round trip", WARN, "a lease may end");
+    expect(patient, "round trip", OK, " ms");
+    dibs_close(hasty);
+    dibs_close(brisk);
+    dibs_close(patient);
+    script_server_stop(net);
+}
+
+static bool tracks(void *arg)
+{
+    return stats_of(arg).tracking == 1;
+}
+
+static void being_told_of_changes(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    expect(f->rt, "tracking", OK, "can tell at once");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    assert_true(wait_until(tracks, f->rt, LIMIT_MS));
+    expect(f->rt, "tracking", OK, "tells at once");
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "a"));
+}
+
+static void a_proxy_that_swallows_changes(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), &(dibs_config){.lease_ms = LONG_LEASE_MS});
+
+    script_server_drop_changes(net, true);
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    while (!findings_find(findings_of(rt), "tracking", WARN, "has not shown yet that it does"))
+        pause_ms(5);
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
+/* --------------------------------------------------------------- rights, commands */
+
+/* "CLIENT ID" as +client|id; a pattern, which stands in backticks, as it is. */
+static void right_of(const document_row *row, char out[64])
+{
+    if (row->cells[0][0] == '`') {
+        snprintf(out, 64, "%.*s", (int)strlen(row->cells[0]) - 2, row->cells[0] + 1);
+        return;
+    }
+    snprintf(out, 64, "+%.60s", row->cells[0]);
+    for (char *c = out; *c; c++)
+        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+}
+
+/* All of the rule but one word. */
+static void rule_without(const char *rule, const char *without, char out[RULE_SIZE])
+{
+    char copy[RULE_SIZE];
+    size_t used = 0;
+
+    snprintf(copy, sizeof copy, "%s", rule);
+    for (const char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        if (strcmp(word, without) != 0)
+            used += (size_t)snprintf(out + used, RULE_SIZE - used, " %s", word);
+}
+
+static void set_account(server *s, const char *rule)
+{
+    char command[RULE_SIZE + 100];
+
+    snprintf(command, sizeof command, "ACL SETUSER locks reset on >pw resetchannels %s +scan +config|get", rule);
+    server_do(s, command);
+}
+
+/* What dibs can't do without that right is bad where that is to take, to release or to keep a lock. */
+static bool is_told(server *s, const char *right, bool opens)
+{
+    char url[200], words[100];
+    dibs_runtime *rt;
+
+    snprintf(url, sizeof url, "unix://locks:pw@%s", s->socket_path);
+    snprintf(words, sizeof words, "ACL SETUSER locks %s", right);
+    dibs_status status = open_status(url, NULL, &rt);
+    if (status != DIBS_OK)
+        return !opens;
+    const findings *found = findings_of(rt);
+    size_t told = 0;
+    for (size_t i = 0; i < found->count; i++)
+        told += strcmp(found->all[i].subject, "rights") == 0 && strcmp(found->all[i].remedy, words) == 0;
+    if (told != 1 || findings_bad(found, "rights") != 1)
+        print_error("%s: told %zu times, of %zu\n", right, told, findings_bad(found, "rights"));
+    bool good = told == 1 && findings_bad(found, "rights") == 1;
+    dibs_close(rt);
+    return good;
+}
+
+/* doc/ACCOUNTS.md: the rule is enough, and each right that is missing is told, with its remedy. */
+static void each_right_that_is_missing_is_told(void **state)
+{
+    static document_row rows[ROWS_MOST];
+    fixture *f = *state;
+    char rule[RULE_SIZE], less[RULE_SIZE], right[64];
+    size_t count = document_table("doc/ACCOUNTS.md", "One server", rows, ROWS_MOST);
+    bool good = true;
+
+    document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
+    for (size_t i = 0; i < count; i++) {
+        right_of(&rows[i], right);
+        rule_without(rule, right, less);
+        set_account(f->server, less);
+        good = is_told(f->server, right, !*rows[i].cells[1]) && good;
+    }
+    assert_true(good);
+}
+
+static void the_smallest_account(void **state)
+{
+    fixture *f = *state;
+    char rule[RULE_SIZE], command[RULE_SIZE + 100], url[200];
+
+    document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
+    snprintf(command, sizeof command, "ACL SETUSER locks reset on >pw resetchannels %s", rule);
+    server_do(f->server, command);
+    snprintf(url, sizeof url, "unix://locks:pw@%s", f->server->socket_path);
+    dibs_runtime *rt = open_url(url, NULL);
+    const findings *found = findings_of(rt);
+    findings_expect(found, "rights", WARN, "may not use SCAN, so dibs_list is refused");
+    assert_int_equal(findings_bad(found, "rights"), 1);
+    server_do(f->server, "CONFIG SET appendonly yes");
+    expect(rt, "persistence", WARN, "does not answer CONFIG GET");
+    document_block("doc/ACCOUNTS.md", "Listing and examining", "ACL SETUSER locks", rule, sizeof rule);
+    snprintf(command, sizeof command, "ACL SETUSER locks %s", rule);
+    server_do(f->server, command);
+    found = findings_of(rt);
+    findings_expect(found, "rights", OK, "all that dibs makes use of");
+    findings_expect(found, "persistence", WARN, "once a second");
+    server_do(f->server, "ACL SETUSER locks -info");
+    found = findings_of(rt);
+    findings_expect(found, "version", WARN, "the account may not use INFO");
+    findings_expect(found, "role", WARN, "not known");
+    findings_expect(found, "eviction", WARN, "not known");
+    findings_expect(found, "persistence", WARN, "not known");
+    findings_expect(found, "replicas", WARN, "not known");
+    findings_expect(found, "tracking", WARN, "as far as its version is known");
+    server_do(f->server, "ACL SETUSER locks +info -subscribe");
+    expect(rt, "tracking", WARN, "does not tell this account");
+    keep_nothing(f->server);
+    dibs_close(rt);
+}
+
+static void each_command_that_is_missing_is_told(void **state)
+{
+    static const struct {
+        const char *command;
+        dibs_verdict verdict;
+    } rows[] = {{"MGET", BAD}, {"PUBLISH", WARN}, {"HKEYS", WARN}, {"SCAN", WARN}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char config[64], words[64];
+        snprintf(config, sizeof config, "rename-command %s \"\"", rows[i].command);
+        snprintf(words, sizeof words, "does not know %s", rows[i].command);
+        server *s = server_start(&(server_options){.config = config});
+        dibs_runtime *rt = open_url(s->url, NULL);
+        const findings *found = findings_of(rt);
+        findings_expect(found, "commands", rows[i].verdict, words);
+        assert_int_equal(findings_bad(found, "commands"), 1);
+        findings_expect(found, "rights", OK, "all that");
+        dibs_close(rt);
+        server_stop(s);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_subject_comes_in_its_order),
+        TEST(wrong_arguments_are_refused),
+        TEST(a_callback_may_use_the_runtime),
+        cmocka_unit_test(memory_is_examined_too),
+        TEST(a_server_that_is_away),
+        TEST(a_connection_that_breaks),
+        TEST(servers_of_all_ages),
+        TEST(a_disk_that_fails),
+        TEST(a_replica_is_no_master),
+        TEST(what_a_server_evicts),
+        TEST(what_a_restart_forgets),
+        cmocka_unit_test(replicas_and_min_replicas),
+        TEST(a_clock_that_differs),
+        TEST(a_server_that_is_far_away),
+        TEST(being_told_of_changes),
+        TEST(a_proxy_that_swallows_changes),
+        TEST(each_right_that_is_missing_is_told),
+        TEST(the_smallest_account),
+        cmocka_unit_test(each_command_that_is_missing_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* dibs_examine on several servers: what concerns the sentinels, the nodes of a cluster, the masters of a quorum. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/cluster.h"
+#include "support/findings.h"
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/sentinels.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define OK DIBS_VERDICT_OK
+#define WARN DIBS_VERDICT_WARN
+#define BAD DIBS_VERDICT_BAD
+
+/* ------------------------------------------------------------------- sentinels */
+
+static void sentinels_that_agree_and_do_not(void **state)
+{
+    sentinels *s = sentinels_start(NULL);
+    dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
+    char address[32];
+
+    (void)state;
+    const findings *found = findings_of(rt);
+    snprintf(address, sizeof address, "127.0.0.1:%d", s->data[0]->port);
+    assert_string_equal(findings_expect(found, "role", OK, "master")->server, address);
+    findings_expect(found, "sentinels", OK, "There are 3 sentinels, and all name that master");
+    findings_expect(found, "replicas", WARN, "min_replicas 0");
+    server_kill(s->sentinels[2]);
+    found = findings_of(rt);
+    findings_expect(found, "sentinels", WARN, "A sentinel names no master");
+    assert_null(findings_find(found, "sentinels", OK, ""));
+    dibs_close(rt);
+    sentinels_stop(s);
+}
+
+static void one_sentinel_alone(void **state)
+{
+    server *master = server_start(&(server_options){.tcp = true}),
+           *other = server_start(&(server_options){.tcp = true});
+    server *sentinel = sentinel_start(master);
+    dibs_runtime *rt = open_url(sentinel->url, NULL);
+
+    (void)state;
+    const findings *found = findings_of(rt);
+    findings_expect(found, "sentinels", WARN, "There are 1 sentinels");
+    findings_expect(found, "replicas", WARN, "no replica");
+    dibs_close(rt);
+    server_stop(sentinel);
+    server_stop(other);
+    server_stop(master);
+}
+
+/* --------------------------------------------------------------------- cluster */
+
+static void the_nodes_of_a_cluster(void **state)
+{
+    cluster *c = cluster_start(&(cluster_options){.config = "cluster-require-full-coverage no"});
+    dibs_runtime *rt = open_url(c->url, NULL);
+    size_t servers = 0;
+
+    (void)state;
+    const findings *found = findings_of(rt);
+    findings_expect(found, "cluster", OK, "Each slot has a master; there are 3 masters");
+    findings_expect(found, "replicas", WARN, "no replica");
+    findings_expect(found, "rights", OK, "all that");
+    for (size_t i = 0; i < found->count; i++)
+        servers += strcmp(found->all[i].subject, "connection") == 0;
+    assert_int_equal(servers, 3);
+    dibs_close(rt);
+    for (size_t i = 0; i < c->count; i++)
+        server_do(c->nodes[i], "CLUSTER DELSLOTS 100 101");
+    rt = open_url(c->url, NULL);
+    findings_expect(findings_of(rt), "cluster", BAD, "2 of 16384 slots have no master");
+    server_kill(c->nodes[2]);
+    findings_expect(findings_of(rt), "connection", BAD, "No new connection");
+    dibs_close(rt);
+    cluster_stop(c);
+}
+
+static void two_masters_are_too_few(void **state)
+{
+    cluster *c = cluster_start(&(cluster_options){.masters = 1, .with_replicas = true});
+    dibs_runtime *rt = open_url(c->url, NULL);
+
+    (void)state;
+    findings_expect(findings_of(rt), "cluster", WARN, "There are 1 masters");
+    findings_expect(findings_of(rt), "replicas", WARN, "a failover forgets");
+    dibs_close(rt);
+    cluster_stop(c);
+}
+
+/* ---------------------------------------------------------------------- quorum */
+
+static bool server_lost_its_data(void *arg)
+{
+    masters *m = arg;
+
+    return findings_find(findings_of(m->rt), "quorum", WARN, "lost its data") != NULL;
+}
+
+static void masters_that_fail(void **state)
+{
+    masters *m = *state;
+
+    m->config.connect_timeout_ms = 500;
+    masters_open_connected(m, LONG_LEASE_MS);
+    const findings *found = findings_of(m->rt);
+    findings_expect(found, "quorum", OK, "All 3 masters can be reached");
+    findings_expect(found, "quorum", OK, "The clocks of the masters are at most");
+    findings_expect(found, "persistence", OK, "does not vote until the longest lease is over");
+    findings_expect(found, "tracking", OK, "A quorum does without");
+    assert_int_equal(findings_bad(found, "quorum"), 0);
+    server_kill(m->servers[0]);
+    found = findings_of(m->rt);
+    findings_expect(found, "connection", BAD, "No new connection");
+    findings_expect(found, "quorum", WARN, "Only 2 of 3 masters can be reached");
+    server_kill(m->servers[1]);
+    findings_expect(findings_of(m->rt), "quorum", BAD, "no lock can be taken");
+    server_restart(m->servers[1]);
+    server_restart(m->servers[0]);
+    assert_true(wait_until(server_lost_its_data, m, LIMIT_MS));
+}
+
+static void what_a_master_must_not_keep_in_part(void **state)
+{
+    masters *m = *state;
+
+    server_do(m->servers[1], "CONFIG SET save %s", "60 1");
+    server_do(m->servers[2], "CONFIG SET appendonly yes");
+    masters_open(m, LONG_LEASE_MS);
+    const findings *found = findings_of(m->rt);
+    findings_expect(found, "persistence", WARN, "of its last snapshot and the right to vote");
+    findings_expect(found, "persistence", WARN, "votes for others");
+    server_do(m->servers[2], "CONFIG SET appendfsync always");
+    findings_expect(findings_of(m->rt), "persistence", OK, "before each answer");
+}
+
+static void clocks_that_differ(void **state)
+{
+    masters *m = *state;
+
+    masters_open(m, LONG_LEASE_MS);
+    const findings *found = findings_of(m->rt);
+    findings_expect(found, "quorum", WARN, "s apart");
+    findings_expect(found, "clock", WARN, "this host's");
+}
+
+static void one_server_under_two_names(void **state)
+{
+    server *one = server_start(&(server_options){.tcp = true}), *other = server_start(&(server_options){.tcp = true});
+    char by_name[64];
+    const char *urls[] = {one->url, other->url, by_name};
+    dibs_runtime *rt;
+
+    (void)state;
+    snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    findings_expect(findings_of(rt), "quorum", BAD, "Number 1 and number 3 of the URLs are the same server");
+    dibs_close(rt);
+    server_stop(one);
+    server_stop(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sentinels_that_agree_and_do_not),
+        cmocka_unit_test(one_sentinel_alone),
+        cmocka_unit_test(the_nodes_of_a_cluster),
+        cmocka_unit_test(two_masters_are_too_few),
+        cmocka_unit_test_setup_teardown(masters_that_fail, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(what_a_master_must_not_keep_in_part, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),
+        cmocka_unit_test(one_server_under_two_names),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
