@@ -265,11 +265,11 @@ static void replicas_and_min_replicas(void **state)
 
     (void)state;
     expect(alone, "replicas", OK, "no replicas");
-    expect(careful, "replicas", BAD, "no lock is granted");
+    expect(careful, "replicas", BAD, "so no lock is granted");
     server_do(replica, "REPLICAOF 127.0.0.1 %d", master->port);
     assert_true(wait_until(has_replica, master, LIMIT_MS));
     expect(alone, "replicas", WARN, "a failover forgets");
-    expect(careful, "replicas", OK, "a grant counts once 1 of them have it");
+    expect(careful, "replicas", OK, "A grant counts once min_replicas (1)");
     dibs_close(alone);
     dibs_close(careful);
     server_stop(replica);

@@ -27,7 +27,7 @@ static void sentinels_that_agree_and_do_not(void **state)
     snprintf(address, sizeof address, "127.0.0.1:%d", s->data[0]->port);
     assert_string_equal(findings_expect(found, "role", OK, "master")->server, address);
     findings_expect(found, "sentinels", OK, "There are 3 sentinels, and all name that master");
-    findings_expect(found, "replicas", WARN, "min_replicas 0");
+    findings_expect(found, "replicas", WARN, "min_replicas is 0");
     server_kill(s->sentinels[2]);
     found = findings_of(rt);
     findings_expect(found, "sentinels", WARN, "A sentinel names no master");
@@ -45,7 +45,7 @@ static void one_sentinel_alone(void **state)
 
     (void)state;
     const findings *found = findings_of(rt);
-    findings_expect(found, "sentinels", WARN, "There are 1 sentinels");
+    findings_expect(found, "sentinels", WARN, "There is 1 sentinel:");
     findings_expect(found, "replicas", WARN, "no replica");
     dibs_close(rt);
     server_stop(sentinel);
@@ -80,13 +80,36 @@ static void the_nodes_of_a_cluster(void **state)
     cluster_stop(c);
 }
 
-static void two_masters_are_too_few(void **state)
+/* Rights that only a cluster has use for. */
+static void the_rights_of_an_account_on_a_cluster(void **state)
+{
+    static const char *const names[] = {"CLUSTER SLOTS", "SPUBLISH", "PUBSUB SHARDNUMSUB", "SSUBSCRIBE"};
+    static const char *const rights[] = {"cluster|slots", "spublish", "pubsub|shardnumsub", "ssubscribe"};
+    cluster *c = cluster_start(&(cluster_options){.masters = 1});
+    char url[200], words[64];
+
+    (void)state;
+    snprintf(url, sizeof url, "redis-cluster://u:pw@%s", c->url + strlen("redis-cluster://"));
+    server_do(c->nodes[0], "ACL SETUSER u on >pw ~* &* +@all");
+    dibs_runtime *rt = open_url(url, NULL);
+    findings_expect(findings_of(rt), "rights", OK, "all that");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        server_do(c->nodes[0], "ACL SETUSER u +@all -%s", rights[i]);
+        snprintf(words, sizeof words, "may not use %s, so", names[i]);
+        findings_expect(findings_of(rt), "rights", WARN, words);
+        assert_int_equal(findings_bad(findings_of(rt), "rights"), 1);
+    }
+    dibs_close(rt);
+    cluster_stop(c);
+}
+
+static void one_master_is_too_few(void **state)
 {
     cluster *c = cluster_start(&(cluster_options){.masters = 1, .with_replicas = true});
     dibs_runtime *rt = open_url(c->url, NULL);
 
     (void)state;
-    findings_expect(findings_of(rt), "cluster", WARN, "There are 1 masters");
+    findings_expect(findings_of(rt), "cluster", WARN, "There is 1 master:");
     findings_expect(findings_of(rt), "replicas", WARN, "a failover forgets");
     dibs_close(rt);
     cluster_stop(c);
@@ -170,7 +193,8 @@ int main(void)
         cmocka_unit_test(sentinels_that_agree_and_do_not),
         cmocka_unit_test(one_sentinel_alone),
         cmocka_unit_test(the_nodes_of_a_cluster),
-        cmocka_unit_test(two_masters_are_too_few),
+        cmocka_unit_test(the_rights_of_an_account_on_a_cluster),
+        cmocka_unit_test(one_master_is_too_few),
         cmocka_unit_test_setup_teardown(masters_that_fail, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(what_a_master_must_not_keep_in_part, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),

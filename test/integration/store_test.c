@@ -103,6 +103,109 @@ static void a_look_tells_the_owner(struct world *w)
     assert_int_equal(owner.waiters, 0);
 }
 
+/* How often a walk told of the name x, and of the name with odd bytes; and whether it may go on. */
+struct walked {
+    unsigned x, odd, others;
+    bool ends;
+};
+
+#define ODD "x*[?\\\n\xff"
+
+static bool goes_on(void *context)
+{
+    return !((const struct walked *)context)->ends;
+}
+
+static bool count_name(void *context, const char *name)
+{
+    struct walked *walked = context;
+
+    walked->x += strcmp(name, "x") == 0;
+    walked->odd += strcmp(name, ODD) == 0;
+    walked->others += strcmp(name, "x") != 0 && strcmp(name, ODD) != 0;
+    return true;
+}
+
+static bool refuse_name(void *context, const char *name)
+{
+    (void)context;
+    (void)name;
+    return false;
+}
+
+static struct walked walk_with(struct seat *seat, const char *pattern)
+{
+    struct walked walked = {.x = 0};
+    struct dibs__error error;
+    const struct dibs__walk walk = {.pattern = pattern, .context = &walked, .goes_on = goes_on, .found = count_name};
+
+    assert_status(DIBS_OK, seat->store->ops->walk(seat->store, &walk, &error));
+    assert_int_equal(walked.others, 0);
+    return walked;
+}
+
+static void a_walk_tells_the_names_of_what_is_held(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid bid = bid_for(w, "x", false), odd = bid_for(w, ODD, false);
+    struct walked walked = {.ends = true};
+    struct dibs__walk walk = {.context = &walked, .goes_on = goes_on, .found = count_name};
+    struct dibs__error error;
+
+    get(seat, &bid);
+    get(seat, &odd);
+    assert_true(walk_with(other, NULL).x > 0);
+    assert_true(walk_with(other, NULL).odd > 0);
+    assert_int_equal(walk_with(other, "?").odd, 0);
+    assert_int_equal(walk_with(other, "x\\*[[]*").x, 0);
+    assert_true(walk_with(other, "x\\*[[]*").odd > 0);
+    assert_status(DIBS_CLOSED, other->store->ops->walk(other->store, &walk, &error));
+    walked.ends = false;
+    walk.found = refuse_name;
+    assert_status(DIBS_NO_MEMORY, other->store->ops->walk(other->store, &walk, &error));
+    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, release(seat, ODD, odd.token));
+}
+
+/* What an examination told, and after how many findings there is no memory for more. */
+struct examined {
+    unsigned findings, connections, most;
+};
+
+static bool examines_on(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static bool count_finding(void *context, const dibs_finding *finding)
+{
+    struct examined *examined = context;
+
+    if (examined->findings == examined->most)
+        return false;
+    examined->findings++;
+    examined->connections += strcmp(finding->subject, "connection") == 0;
+    return true;
+}
+
+static void an_examination_tells_of_each_server(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct examined examined = {.most = 1000};
+    struct dibs__examination examination = {.context = &examined, .goes_on = examines_on, .found = count_finding};
+    struct dibs__error error;
+    unsigned servers = is_quorum(w) || w->kind->where == ON_CLUSTER ? 3 : 1;
+
+    assert_status(DIBS_OK, seat->store->ops->examine(seat->store, &examination, &error));
+    assert_int_equal(examined.connections, servers);
+    for (unsigned most = 0, all = examined.findings; most < all; most++) {
+        examined = (struct examined){.most = most};
+        assert_status(DIBS_NO_MEMORY, seat->store->ops->examine(seat->store, &examination, &error));
+        assert_int_equal(examined.findings, most);
+    }
+}
+
 static void a_lock_can_be_taken_away(struct world *w)
 {
     struct seat *seat = sit(w, 0);
@@ -360,6 +463,8 @@ int main(void)
         CASE(who_asks_again_finds_itself_the_owner),
         CASE(only_its_token_releases_a_lock),
         CASE(a_look_tells_the_owner),
+        CASE(a_walk_tells_the_names_of_what_is_held),
+        CASE(an_examination_tells_of_each_server),
         CASE(a_lock_can_be_taken_away),
         CASE(a_lease_is_renewed_extended_and_gone),
         CASE(what_is_retracted_is_gone_when_it_is_confirmed),

@@ -103,8 +103,8 @@ static bool tell_of_slots(const struct dibs__cluster *cluster, struct dibs__exam
             "%u of %u slots have no master: the locks in them can't be taken.", unowned, DIBS__SLOTS);
     if (masters < MASTERS_ENOUGH)
         return dibs__found(examination, shown, "cluster", DIBS_VERDICT_WARN, "Use at least three masters.",
-                           "There are %u masters: when one fails, the rest is no majority, and there is no failover.",
-                           masters);
+                           "There %s %u master%s: when one fails, the rest is no majority, and there is no failover.",
+                           masters == 1 ? "is" : "are", masters, masters == 1 ? "" : "s");
     return dibs__found(examination, shown, "cluster", DIBS_VERDICT_OK, "",
                        "Each slot has a master; there are %u masters.", masters);
 }

@@ -271,23 +271,24 @@ static void tell_replicas(struct dibs__examining *e)
     else if (wanted > 0 && count < wanted)
         dibs__examining_say(
             e, "replicas", DIBS_VERDICT_BAD, "Start the replicas that are missing, or lower min_replicas.",
-            "min_replicas is %" PRIu32 ", but there are only %" PRId64 " replicas: no lock is granted.", wanted, count);
+            "Connected replicas: %" PRId64 ". min_replicas wants %" PRIu32 ", so no lock is granted.", count, wanted);
     else if (count == 0)
         tell_without_replicas(e);
     else if (wanted > 0)
         dibs__examining_say(e, "replicas", DIBS_VERDICT_OK, "",
-                            "There are %" PRId64 " replicas, and a grant counts once %" PRIu32 " of them have it.",
+                            "Connected replicas: %" PRId64 ". A grant counts once min_replicas (%" PRIu32
+                            ") of them have it.",
                             count, wanted);
     else if (e->store->config.is_member)
         dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Let no replica take the place of a master of a quorum.",
-                            "There are %" PRId64 " replicas. If one of them becomes the master, it may lack the last "
-                            "grants, but knows that it may vote.",
+                            "Connected replicas: %" PRId64
+                            ". One that becomes the master may lack the last grants, but "
+                            "knows that it may vote.",
                             count);
     else
         dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more.",
-                            "There are %" PRId64
-                            " replicas, but a grant is not waited for to be on one (min_replicas 0): "
-                            "a failover forgets what the replica has not heard of.",
+                            "Connected replicas: %" PRId64 ". A grant does not wait for them (min_replicas is 0): a "
+                            "failover forgets what the new master has not heard of.",
                             count);
 }
 

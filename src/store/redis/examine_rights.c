@@ -28,7 +28,8 @@ enum when {
     WITH_REPLICAS, /* min_replicas */
     DURABLE,
     ON_CLUSTER,
-    SUBSCRIBED /* behind all others, on a connection for subscriptions */
+    SUBSCRIBED, /* behind all others: after SUBSCRIBE a connection can't be asked for anything else */
+    SUBSCRIBED_ON_CLUSTER
 };
 
 struct trial {
@@ -181,6 +182,13 @@ static const struct trial trials[] = {
      WARN,
      SUBSCRIBED,
      1},
+    {"SSUBSCRIBE",
+     "+ssubscribe",
+     {"SSUBSCRIBE", CHANNEL},
+     "grants are told to all nodes of the cluster",
+     WARN,
+     SUBSCRIBED_ON_CLUSTER,
+     0},
 };
 #define TRIALS (sizeof trials / sizeof trials[0])
 
@@ -256,7 +264,7 @@ static void tell_missing(struct dibs__examining *e, const struct trial *trial, c
 /* The right to a key or a channel is missing. */
 static void tell_pattern(struct dibs__examining *e, struct meaning *meaning, const struct trial *trial)
 {
-    bool of_channel = trial->when == SUBSCRIBED || trial->when == ON_CLUSTER || !strcmp(trial->name, "PUBLISH");
+    bool of_channel = trial->when >= ON_CLUSTER || !strcmp(trial->name, "PUBLISH");
     size_t at = of_channel ? (trial->words[1] == CHANNEL ? 2 : 3) : (trial->words[1] == LOCK ? 0 : 1);
     char rule[DIBS__PREFIX_MAX + 4];
 
@@ -303,8 +311,8 @@ static bool is_tried(const struct dibs__examining *e, const struct trial *trial,
 {
     const struct dibs__store_config *config = &e->store->config;
 
-    if (subscribing || trial->when == SUBSCRIBED)
-        return subscribing && trial->when == SUBSCRIBED;
+    if (subscribing || trial->when >= SUBSCRIBED)
+        return subscribing && (trial->when == SUBSCRIBED || (trial->when > SUBSCRIBED && e->inquiry.link->cluster));
     return trial->when == ALWAYS || (trial->when == WITH_REPLICAS && config->min_replicas > 0) ||
            (trial->when == DURABLE && config->durable) || (trial->when == ON_CLUSTER && e->inquiry.link->cluster);
 }

@@ -46,9 +46,9 @@ void dibs__examine_sentinels(struct dibs__examining *e)
                             "The sentinels could not be asked: %s.", e->error->detail);
     else if (survey.known < ENOUGH)
         dibs__examining_say(e, "sentinels", DIBS_VERDICT_WARN, "Run at least three sentinels, on different hosts.",
-                            "There are %u sentinels: when the host of one fails, the others are no majority, and there "
+                            "There %s %u sentinel%s: when the host of one fails, the others are no majority, and there "
                             "is no failover.",
-                            survey.known);
+                            survey.known == 1 ? "is" : "are", survey.known, survey.known == 1 ? "" : "s");
     else if (survey.agreeing == survey.known)
         dibs__examining_say(e, "sentinels", DIBS_VERDICT_OK, "", "There are %u sentinels, and all name that master.",
                             survey.known);
