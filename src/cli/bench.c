@@ -22,7 +22,7 @@ static const char help[] = "Usage: dibs bench [OPTION...]\n"
                            "command is interrupted; then the figures so far are printed.\n"
                            "\n"
                            "  -s, --seconds SECONDS\n"
-                           "                      measures for so long (5)\n" CLI_JSON_HELP CLI_LOOK_HELP "\n"
+                           "                      measures for so long (5)\n" CLI_JSON_HELP CLI_COMMON_HELP "\n"
                            "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails.\n";
 
 #define LEASE_MS 10000 /* what a killed bench leaves is gone after that */

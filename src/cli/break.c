@@ -19,7 +19,7 @@ static const char help[] =
     "meantime, that one keeps the lock.\n"
     "\n"
     "  -y, --yes           does not ask\n"
-    "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows it\n" CLI_LOOK_HELP "\n"
+    "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows it\n" CLI_COMMON_HELP "\n"
     "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone; 64 for wrong usage, or if there "
     "is\n"
     "nobody to ask and no -y; 69 if the store can't be asked.\n";

@@ -8,6 +8,11 @@
 
 static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
 
+/* What the options say of the store beside --url; read-only after the options were read. */
+static struct {
+    const char *prefix, *tls_ca, *tls_cert, *tls_key, *tls_name;
+} store;
+
 /* ------------------------------------------------------------------ messages */
 
 /* Several processes may write to one standard error: each message is one write, unless it is very long. */
@@ -91,6 +96,30 @@ static int refuse(int option, char **argv)
     return cli_usage_error(argv[0], "there is no option %s, or it stands for several", word);
 }
 
+/* False: it is another option. */
+static bool set_store_option(int option)
+{
+    switch (option) {
+    case CLI_OPTION_PREFIX:
+        store.prefix = optarg;
+        return true;
+    case CLI_OPTION_TLS_CA:
+        store.tls_ca = optarg;
+        return true;
+    case CLI_OPTION_TLS_CERT:
+        store.tls_cert = optarg;
+        return true;
+    case CLI_OPTION_TLS_KEY:
+        store.tls_key = optarg;
+        return true;
+    case CLI_OPTION_TLS_NAME:
+        store.tls_name = optarg;
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common)
 {
     switch (option) {
@@ -108,6 +137,8 @@ bool cli_common_option(int option, char **argv, const char *help, struct cli_com
         common->status = CLI_OK;
         return false;
     default:
+        if (set_store_option(option))
+            return true;
         common->status = refuse(option, argv);
         return false;
     }
@@ -175,12 +206,29 @@ static int open_urls(dibs_runtime **out, const dibs_config *config)
     return CLI_USAGE;
 }
 
+/* The sentinels' password comes by the environment: everybody can see the words of a command. */
+static void fill(dibs_config *config, const char *text)
+{
+    const char *urls = text ? text : getenv("DIBS_URL");
+
+    config->key_prefix = store.prefix;
+    config->tls_ca_file = store.tls_ca;
+    config->tls_cert_file = store.tls_cert;
+    config->tls_key_file = store.tls_key;
+    config->tls_server_name = store.tls_name;
+    if (urls && strstr(urls, "-sentinel://")) {
+        config->sentinel_user = getenv("DIBS_SENTINEL_USER");
+        config->sentinel_password = getenv("DIBS_SENTINEL_PASSWORD");
+    }
+}
+
 int cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
 {
     char *copy;
     int result;
 
     *out = NULL;
+    fill(config, text);
     if (!text)
         return open_urls(out, config);
     copy = strdup(text);

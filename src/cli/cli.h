@@ -62,24 +62,41 @@ struct cli_common {
     int status;      /* with what to exit, where cli_common_option returned false */
 };
 
+/* A command's own long options are CLI_OPTION_OWN and up. */
 enum {
     CLI_OPTION_URL = 256,
+    CLI_OPTION_PREFIX,
+    CLI_OPTION_TLS_CA,
+    CLI_OPTION_TLS_CERT,
+    CLI_OPTION_TLS_KEY,
+    CLI_OPTION_TLS_NAME,
     CLI_OPTION_HELP,
     CLI_OPTION_OWN
-}; /* a command's own long options: CLI_OPTION_OWN and up */
+};
 
 #define CLI_SHORT_OPTIONS "qv"
+/* clang-format off */
 #define CLI_LONG_OPTIONS                                                                                               \
-    {"url", required_argument, NULL, CLI_OPTION_URL}, {"help", no_argument, NULL, CLI_OPTION_HELP},                    \
-        {"quiet", no_argument, NULL, 'q'},                                                                             \
-    {                                                                                                                  \
-        "verbose", no_argument, NULL, 'v'                                                                              \
-    }
+    {"url", required_argument, NULL, CLI_OPTION_URL},                                                                  \
+    {"prefix", required_argument, NULL, CLI_OPTION_PREFIX},                                                            \
+    {"tls-ca", required_argument, NULL, CLI_OPTION_TLS_CA},                                                            \
+    {"tls-cert", required_argument, NULL, CLI_OPTION_TLS_CERT},                                                        \
+    {"tls-key", required_argument, NULL, CLI_OPTION_TLS_KEY},                                                          \
+    {"tls-name", required_argument, NULL, CLI_OPTION_TLS_NAME},                                                        \
+    {"help", no_argument, NULL, CLI_OPTION_HELP},                                                                      \
+    {"quiet", no_argument, NULL, 'q'},                                                                                 \
+    {"verbose", no_argument, NULL, 'v'}
+/* clang-format on */
 
 /* What the commands say of these options in their help. */
 #define CLI_COMMON_HELP                                                                                                \
     "  --url URL...        the store; several URLs in one argument, between blanks, are a quorum.\n"                   \
     "                      Else that of $DIBS_URL, else redis://127.0.0.1:6379\n"                                      \
+    "  --prefix PREFIX     what the keys in the store begin with: lock:\n"                                             \
+    "  --tls-ca FILE       with rediss://, the authorities instead of the system's\n"                                  \
+    "  --tls-cert FILE     with rediss://, the client's certificate\n"                                                 \
+    "  --tls-key FILE      the key of that certificate\n"                                                              \
+    "  --tls-name NAME     with rediss://, whom the server's certificate is to name instead of the host\n"             \
     "  -q, --quiet         no messages, except for wrong usage\n"                                                      \
     "  -v, --verbose       says on standard error what happens\n"                                                      \
     "  --help              this text\n"
@@ -105,8 +122,9 @@ int64_t cli_now_ms(void);
 /* ----------------------------------------------------------------- the store */
 
 /*
- * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. config may be changed: urls and
- * url_count are set. Returns CLI_OK; or else prints why, and returns CLI_USAGE or CLI_UNAVAILABLE.
+ * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. config is changed: the fields
+ * that say how to reach the store are set, as the common options have them. Returns CLI_OK; or else prints why, and
+ * returns CLI_USAGE or CLI_UNAVAILABLE.
  */
 int cli_open(dibs_runtime **out, dibs_config *config, const char *text);
 

@@ -18,7 +18,7 @@ static const char help[] =
     "Looks for what in the store endangers locks, and acquires and releases a lock of a random name. Each line says "
     "ok,\n"
     "warn or bad; behind an arrow stands what to do.\n"
-    "\n" CLI_JSON_HELP CLI_LOOK_HELP "\n"
+    "\n" CLI_JSON_HELP CLI_COMMON_HELP "\n"
     "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if the store can't be reached.\n";
 
 #define LEASE_MS 10000

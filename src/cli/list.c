@@ -21,7 +21,7 @@ static const char help[] =
     "  -r, --reverse       sorts the other way round\n"
     "  -n, --names         prints only the names, one a line\n"
     "  -0, --null          prints only the names, as they are, each ended by a NUL, for xargs -0\n" CLI_JSON_HELP
-        CLI_LOOK_HELP "\n"
+        CLI_COMMON_HELP "\n"
     "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but for --null.\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store can't be asked.\n";

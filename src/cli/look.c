@@ -11,9 +11,6 @@
 int cli_look_option(struct cli_look *look, int option)
 {
     switch (option) {
-    case CLI_OPTION_PREFIX:
-        look->prefix = optarg;
-        return CLI_GO_ON;
     case CLI_OPTION_JSON:
         look->json = true;
         return CLI_GO_ON;
@@ -28,13 +25,11 @@ int cli_look_option(struct cli_look *look, int option)
 
 int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config config)
 {
-    config.key_prefix = look->prefix;
     return cli_open(out, &config, look->common.url);
 }
 
 int cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config)
 {
-    config.key_prefix = look->prefix;
     return cli_try_open(out, &config, look->common.url);
 }
 

@@ -12,14 +12,14 @@
 #define CLI_GO_ON (-1) /* no exit status yet */
 
 /* Options without a short form. A command's own ones: CLI_OPTION_MORE and up. */
-enum { CLI_OPTION_PREFIX = CLI_OPTION_OWN, CLI_OPTION_JSON, CLI_OPTION_MORE };
+enum { CLI_OPTION_JSON = CLI_OPTION_OWN, CLI_OPTION_MORE };
 
+/* The end of a table for getopt_long. */
 #define CLI_LOOK_OPTIONS                                                                                               \
-    {"prefix", required_argument, NULL, CLI_OPTION_PREFIX}, CLI_LONG_OPTIONS,                                          \
+    CLI_LONG_OPTIONS,                                                                                                  \
     {                                                                                                                  \
         NULL, 0, NULL, 0                                                                                               \
     }
-#define CLI_LOOK_HELP "  --prefix PREFIX     what the keys in the store begin with (lock:)\n" CLI_COMMON_HELP
 #define CLI_JSON_OPTION                                                                                                \
     {                                                                                                                  \
         "json", no_argument, NULL, CLI_OPTION_JSON                                                                     \
@@ -30,7 +30,6 @@ struct cli_look {
     const char *help;
     char **argv;
     struct cli_common common;
-    const char *prefix;
     bool json, quiet;
 };
 

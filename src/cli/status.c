@@ -14,7 +14,7 @@ static const char help[] =
     "\n"
     "Tells of each lock who holds it, since when, for how long the lease lasts without a renewal, the fence of the\n"
     "newest grant, and how many wait. With -q nothing is printed: only the exit status tells.\n"
-    "\n" CLI_JSON_HELP CLI_LOOK_HELP "\n"
+    "\n" CLI_JSON_HELP CLI_COMMON_HELP "\n"
     "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong usage; 69 if the store can't be "
     "asked.\n";
 

@@ -25,7 +25,7 @@ static const char help[] =
     "                      looks so often (2; at least 0.1). Each look goes through all keys of the store\n"
     "  -s, --sort COLUMN   sorts by " CLI_COLUMN_WORDS " (held)\n"
     "  -r, --reverse       sorts the other way round\n"
-    "  -c, --count N       ends after N looks\n" CLI_LOOK_HELP "\n"
+    "  -c, --count N       ends after N looks\n" CLI_COMMON_HELP "\n"
     "Keys: q quits. n, o, h, l and w sort by name, owner, held, left and waiters; pressed again, the other way round, "
     "as\n"
     "does r. The space bar looks at once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"

@@ -58,7 +58,7 @@ def bash_completes_every_option_of_every_command():
         options = options_of(command)
         expect({"--help", "--url", "--quiet"} <= options and len(options) > 4, options)
         expect(set(bash(command, "-")) == options, command, bash(command, "-"), options)
-    expect(bash("list", "--so") == ["--sort"] and bash("break", "--t") == ["--token"])
+    expect(bash("list", "--so") == ["--sort"] and bash("break", "--to") == ["--token"])
 
 
 def bash_completes_the_names_of_locks():

@@ -270,9 +270,22 @@ def other_prefixes_are_other_locks():
     fresh("a", prefix=b"mine:")
     expect_status(dibs(URL, "status", "a"), FAILED)
     expect_status(dibs(URL, "status", "--prefix", "mine:", "a"), OK)
+    expect_status(dibs(URL, "run", "-n", "--prefix", "mine:", "a", "true"), FAILED)
     expect(dibs(URL, "list", "-n", "--prefix", "mine:").text == "a\n")
     expect_status(dibs(URL, "break", "-y", "--prefix", "mine:", "a"), OK)
     expect(server.call("EXISTS", "mine:a") == 0)
+
+
+def options_that_tell_how_to_reach_the_store():
+    for option in ("--tls-ca", "--tls-cert", "--tls-key", "--tls-name"):
+        result = expect_status(dibs(URL, "list", option, "x"), USAGE)
+        expect(b"no URL with TLS" in result.err, result)
+    sentinel = tap.topology.Sentinel()
+    sentinel.call("ACL", "SETUSER", "default", "resetpass", ">secret")
+    expect_status(dibs(sentinel.url, "list"), UNAVAILABLE)
+    expect_status(dibs(sentinel.url, "list", DIBS_SENTINEL_PASSWORD="secret"), OK)
+    expect_status(dibs(sentinel.url, "run", "a", "true", DIBS_SENTINEL_PASSWORD="secret"), OK)
+    expect_status(dibs(URL, "list", DIBS_SENTINEL_PASSWORD="secret"), OK)
 
 
 def the_url_option_goes_before_the_environment():
@@ -331,6 +344,6 @@ if __name__ == "__main__":
         break_takes_the_lock_away, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
-        the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
+        options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
         status_and_list_on_each_topology,
     )
