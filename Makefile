@@ -19,6 +19,9 @@
 #                 names contain one of the words; AGAIN=1 for what survived last time alone; takes hours
 # make install    to PREFIX (/usr/local) under DESTDIR; make uninstall removes the same (src/package/package.mk says where
 #                 each thing goes)
+# make dist       build/dibs-VERSION.tar.gz: the sources of the last commit
+# make deb        Debian packages for this system, in build/deb; DEBFULLNAME and DEBEMAIL say who makes them
+# make test-32bit the unit tests on Debian 13 of i386, in a root folder as above; ONLY="word..." for others
 # make clean
 #
 # Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, LIBDIR, INCLUDEDIR, BINDIR, MANDIR, ..., DESTDIR, PKG_CONFIG, and
@@ -41,7 +44,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib cli race demos tests benches fuzzers test test-platforms demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib cli race demos tests benches fuzzers test test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib cli race
 
@@ -148,7 +151,7 @@ REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES)
 quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
-ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall test test-platforms demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
+ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                       $(FAULT_OBJECTS))
@@ -287,6 +290,9 @@ test:
 
 test-platforms:
 	@MAKEFLAGS= MFLAGS= sh test/platforms/run $(ONLY)
+
+test-32bit:
+	@MAKEFLAGS= MFLAGS= sh test/platforms/run --32bit $(ONLY)
 
 demo:
 	@MAKEFLAGS= MFLAGS= sh demo/run --no-install

@@ -69,3 +69,13 @@ install: lib cli
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 	-rmdir $(DESTDIR)$(CMAKEDIR)
+
+# ----------------------------------------------------------------- packages
+
+.PHONY: dist deb
+
+dist:
+	@sh src/package/dist.sh $(VERSION) $(BUILD)
+
+deb:
+	@sh src/package/deb.sh $(VERSION) $(abspath $(BUILD))/deb

@@ -137,6 +137,7 @@ deps_packages() {
 
         brew:clang-tidy) echo llvm ;;
         brew:debootstrap | brew:unshare) ;; # Linux alone
+        dnf:lintian | apk:lintian | pacman:lintian | brew:lintian) ;; # of Debian alone
         brew:valgrind) ;; # does not run on current versions of macOS
 
         dnf:spin | apk:spin | pacman:spin) ;; # no package: spin is built from its sources
