@@ -232,10 +232,18 @@ typedef struct dibs_config {
  *       redis-sentinel://[user[:password]@]host[:port][,host...]/master-name[/db]
  *                           the master that these sentinels name; rediss-sentinel://...
  *                           the same over TLS, also to the sentinels
+ *       redis-cluster://[user[:password]@]host[:port][,host...]
+ *                           a cluster, of which these are some nodes; rediss-cluster://...
+ *                           the same over TLS
  *       mem: or mem:NAME    a store inside the process, private to the runtime
  *                           or shared by all runtimes that open the same NAME:
  *                           for unit tests of programs that use dibs
  * User, password and path are percent-decoded. An IPv6 address is written in brackets.
+ *
+ * With a cluster the nodes of the URL are asked in turn, until one tells which node has which
+ * slot; dibs_open needs one that does. Each name is kept by the node that has the slot of its
+ * key, which a hash tag in the name decides. Nodes are connected to when they are needed, by
+ * the account of the URL. A slot that has moved is followed.
  *
  * An odd number of URLs, 3 to 15, is a quorum (the Redlock algorithm). Each URL is one
  * master, given once, that knows nothing of the others: no replica of another, no Sentinel,
