@@ -1,4 +1,4 @@
-/* A master of a cluster is killed, and its replica takes over. */
+/* A master of a cluster is killed, and its replica takes over: without TLS, and, where TLS is built in, with it. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -12,6 +12,16 @@ static int setup(void **state)
 {
     return setup_with(state, &(cluster_options){.with_replicas = true, .node_timeout_ms = 1000});
 }
+
+#ifdef DIBS_WITH_TLS
+static int setup_tls(void **state)
+{
+    return setup_with(state, &(cluster_options){.with_replicas = true,
+                                                .node_timeout_ms = 1000,
+                                                .config = "cluster-require-full-coverage no\n",
+                                                .tls = certificates_folder()});
+}
+#endif
 
 /* ------------------------------------------------------------------------- the crowd */
 
@@ -71,7 +81,8 @@ static void a_master_is_killed_while_threads_lock(void **state)
 
     s->config.outage_ms = LIMIT_MS;
     open_on_cluster(s, 10 * SAFE_LEASE_MS);
-    dibs_runtime *other = open_url(s->c->url, &(dibs_config){.outage_ms = LIMIT_MS});
+    dibs_runtime *other =
+        open_url(s->c->url, &(dibs_config){.outage_ms = LIMIT_MS, .tls_ca_file = s->config.tls_ca_file});
     memset(&crowd, 0, sizeof crowd);
     crowd.rt = s->rt;
     for (int i = 0; i < HELD; i++) {
@@ -143,6 +154,60 @@ static void what_the_new_master_does_not_know_is_restored(void **state)
     cluster_await_ok(s->c);
 }
 
+/* Each node waits for its own replica, also after a slot has moved there. */
+static void replicas_acknowledge_at_each_node(void **state)
+{
+    struct scene *s = *state;
+    char names[3][32];
+
+    s->config.min_replicas = 1;
+    s->config.replica_timeout_ms = 300;
+    open_on_cluster(s, LONG_LEASE_MS);
+    for (int i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "%s", new_name(s, s->c->nodes[i]));
+        long long waits = server_calls(s->c->nodes[i], "wait");
+        assert_status(DIBS_OK, dibs_timedlock(s->rt, names[i], LIMIT_MS));
+        assert_true(has_lock(s->c->nodes[i + 3], names[i])); /* that is what OK says */
+        assert_true(server_calls(s->c->nodes[i], "wait") > waits);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, names[i]));
+    }
+    server_pause(s->c->nodes[3]);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(s->rt, names[0]));
+    assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[1], LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, names[1]));
+    cluster_move_slot(s->c, slot_of(s, names[0]), s->c->nodes[1]);
+    long long waits = server_calls(s->c->nodes[1], "wait");
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, names[0], LIMIT_MS));
+    assert_true(server_calls(s->c->nodes[1], "wait") > waits);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, names[0]));
+    server_resume(s->c->nodes[3]);
+    cluster_await_ok(s->c);
+}
+
+/* The runtime has not heard of the failover, and there is none yet. */
+static void an_unlock_is_done_at_the_new_master(void **state)
+{
+    struct scene *s = *state;
+    server *master = s->c->nodes[2], *replica = s->c->nodes[5];
+    dibs_owner owner;
+
+    s->config.command_timeout_ms = s->config.outage_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, master);
+    unsigned slot = slot_of(s, name);
+    assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    assert_true(wait_until(has_replicated, master, LIMIT_MS));
+    server_kill(master);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    assert_ptr_equal(cluster_await_failover(s->c, slot, master), replica);
+    assert_false(has_lock(replica, name));
+    assert_status(DIBS_OK, dibs_query(s->rt, name, &owner));
+    assert_false(owner.held);
+    server_restart(master);
+    cluster_await_ok(s->c);
+}
+
 /* A URL that names a replica: it tells where the masters are, and is not needed any more. */
 static void clients_of(server *node, long long *count)
 {
@@ -169,7 +234,7 @@ static void a_node_that_is_not_needed_is_left(void **state)
     long long count;
     char url[80];
 
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", replica->port);
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), replica->port);
     s->urls[0] = url;
     open_on_cluster(s, LONG_LEASE_MS);
     assert_status(DIBS_OK, dibs_lock(s->rt, "x"));
@@ -179,15 +244,65 @@ static void a_node_that_is_not_needed_is_left(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, "x"));
 }
 
+#ifdef DIBS_WITH_TLS
+/* ---------------------------------------------------------------------- certificates */
+
+/* One node is not who its certificate says, but the other nodes take it. */
+static void a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used(void **state)
+{
+    struct scene *s = *state;
+    server *odd = s->c->nodes[2], *good = s->c->nodes[1];
+    char url[160], name[32], its_name[32];
+    dibs_runtime *rt = NULL;
+
+    certificate_make(certificates_folder(),
+                     &(struct certificate){.file = "elsewhere", .issuer = "ca", .names = "DNS:elsewhere.test"});
+    snprintf(its_name, sizeof its_name, "%s", new_name(s, odd));
+    snprintf(name, sizeof name, "%s", new_name(s, good));
+    server_pause(s->c->nodes[5]); /* no failover */
+    server_certify(odd, "elsewhere");
+    cluster_await_owner(s->c, slot_of(s, its_name), odd);
+    snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d", odd->port);
+    assert_status(DIBS_DENIED, open_status(url, &s->config, &rt));
+    assert_non_null(strstr(dibs_last_error(), "certificate"));
+    snprintf(url, sizeof url, "rediss-cluster://127.0.0.1:%d,127.0.0.1:%d", odd->port, good->port);
+    s->urls[0] = url;
+    open_on_cluster(s, LONG_LEASE_MS);
+    long long asks = server_asks(odd);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));
+    assert_status(DIBS_DENIED, dibs_trylock(s->rt, its_name));
+    assert_non_null(strstr(dibs_last_error(), "certificate"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    assert_int_equal(server_asks(odd), asks);
+    server_certify(odd, "server");
+    server_resume(s->c->nodes[5]);
+    cluster_await_ok(s->c);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, its_name, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, its_name));
+}
+#endif
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TLS_CASE(name) cmocka_unit_test_setup_teardown(name, setup_tls, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(replicas_acknowledge_at_each_node), /* the first: later these masters are none any more */
         CASE(a_master_is_killed_while_threads_lock),
         CASE(a_node_that_is_not_needed_is_left),
         CASE(what_the_new_master_does_not_know_is_restored),
+        CASE(an_unlock_is_done_at_the_new_master),
     };
 
+#ifdef DIBS_WITH_TLS
+    const struct CMUnitTest tests_tls[] = {
+        TLS_CASE(a_node_with_a_wrong_certificate_is_refused_and_the_others_are_used),
+        TLS_CASE(a_master_is_killed_while_threads_lock),
+        TLS_CASE(what_the_new_master_does_not_know_is_restored),
+    };
+    if (cmocka_run_group_tests_name("cluster failover with TLS", tests_tls, NULL, stop_cluster) != 0)
+        return 1;
+#endif
     return cmocka_run_group_tests_name("cluster failover", tests, NULL, stop_cluster);
 }

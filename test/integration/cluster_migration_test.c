@@ -211,6 +211,58 @@ static void a_slot_that_nobody_has_is_waited_for(void **state)
     cluster_await_ok(s->c);
 }
 
+/* ----------------------------------------------------------------------- in doubt */
+
+struct key_at {
+    server *node;
+    const char *name;
+};
+
+static bool is_there(void *arg)
+{
+    const struct key_at *at = arg;
+
+    return has_lock(at->node, at->name);
+}
+
+/*
+ * A node stands still until the connection is given up because of another ask, whose time is over. Then it executes the
+ * ask that is not too late, whose thread can't know that. No connection to the node can be made meanwhile, and the lock
+ * of nobody moves along with its slot.
+ */
+static void an_ask_in_doubt_moves_with_its_slot(void **state)
+{
+    enum { TIMEOUT_MS = 2000 };
+    struct scene *s = *state;
+    actor *hasty = actor_start(), *a = actor_start();
+    char other[32], before[256], after[256];
+
+    s->config.command_timeout_ms = TIMEOUT_MS;
+    s->config.outage_ms = LIMIT_MS;
+    open_on_cluster(s, 10 * LONG_LEASE_MS);
+    snprintf(other, sizeof other, "%s", new_name(s, s->c->nodes[2]));
+    struct moving m = name_at(s, 2);
+    use_once(s, m.name);
+    server_do(m.from, "CONFIG SET maxclients 1");
+    server_pause(m.from);
+    actor_begin_lock(hasty, s->rt, other, 0);
+    pause_ms(TIMEOUT_MS / 2);
+    actor_begin_lock(a, s->rt, m.name, LIMIT_MS);
+    assert_status(DIBS_UNAVAILABLE, actor_result(hasty));
+    server_resume(m.from);
+    assert_that(wait_until(is_there, &(struct key_at){m.from, m.name}, LIMIT_MS), "the ask was not executed");
+    assert_true(actor_busy(a));
+    server_string(m.from, before, sizeof before, "GET lock:%s", m.name);
+    cluster_move_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(a));
+    server_string(m.to, after, sizeof after, "GET lock:%s", m.name);
+    assert_string_not_equal(before, after);
+    assert_status(DIBS_OK, actor_unlock(a, s->rt, m.name));
+    server_do(m.from, "CONFIG SET maxclients 10000");
+    actor_end(hasty);
+    actor_end(a);
+}
+
 /* ---------------------------------------------------------------- while slots move */
 
 /* Whoever waits is granted the lock behind the move. */
@@ -323,6 +375,7 @@ int main(void)
         CASE(a_release_waits_as_well),
         CASE(it_is_not_waited_for_longer_than_for_an_outage),
         CASE(a_slot_that_nobody_has_is_waited_for),
+        CASE(an_ask_in_doubt_moves_with_its_slot),
         CASE(a_slot_moves_while_its_lock_is_waited_for),
         CASE(slots_move_to_and_fro_while_threads_lock),
     };

@@ -31,7 +31,7 @@ static void one_node_that_answers_is_enough(void **state)
     struct scene *s = *state;
     char url[200];
 
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:1,127.0.0.1:%d", s->c->nodes[1]->port);
+    snprintf(url, sizeof url, "%s://127.0.0.1:1,127.0.0.1:%d", scheme_of(s), s->c->nodes[1]->port);
     s->urls[0] = url;
     open_on_cluster(s, LONG_LEASE_MS);
     const char *name = new_name(s, s->c->nodes[2]);
@@ -59,9 +59,8 @@ static void where_nobody_answers_it_is_said(void **state)
     dibs_runtime *rt = NULL;
     char url[100];
 
-    (void)s;
     assert_status(DIBS_UNAVAILABLE, open_status("redis-cluster://127.0.0.1:1,127.0.0.1:2", NULL, &rt));
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", alone->port);
+    snprintf(url, sizeof url, "%s://127.0.0.1:%d", scheme_of(s), alone->port);
     assert_status(DIBS_STORE_ERROR, open_status(url, NULL, &rt));
     assert_non_null(strstr(dibs_last_error(), "not part of a cluster"));
     server_stop(alone);

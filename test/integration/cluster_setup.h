@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/actor.h"
+#include "support/certificates.h"
 #include "support/cluster.h"
 #include "support/events.h"
 #include "support/fixture.h"
@@ -38,6 +39,8 @@ static inline int setup_with(void **state, const cluster_options *options)
     scene.urls[0] = scene.c->url;
     scene.config =
         (dibs_config){.urls = scene.urls, .url_count = 1, .on_event = events_record, .on_event_arg = &scene.events};
+    if (options && options->tls)
+        scene.config.tls_ca_file = certificate_path(options->tls, "ca.crt");
     *state = &scene;
     return 0;
 }
@@ -59,6 +62,12 @@ static inline int stop_cluster(void **state)
     cluster_stop(scene.c);
     scene.c = NULL;
     return 0;
+}
+
+/* For URLs of some of the nodes. */
+static inline const char *scheme_of(const struct scene *s)
+{
+    return s->c->nodes[0]->options.tls ? "rediss-cluster" : "redis-cluster";
 }
 
 /* A name that no case has used, whose lock is at that node. Of a static buffer. */

@@ -1,10 +1,14 @@
-/* redis-sentinel://: the master changes while locks are held and waited for. */
+/*
+ * redis-sentinel://: the master changes while locks are held and waited for. Where TLS is built in, the same with
+ * rediss-sentinel://.
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/certificates.h"
 #include "support/events.h"
 #include "support/fixture.h"
 #include "support/sentinels.h"
@@ -33,6 +37,7 @@ struct scene {
     events events;
     dibs_runtime *rt;
     struct crowd crowd;
+    const char *tls; /* the folder of the certificates; NULL: there is no TLS */
 };
 
 static void crowd_join(struct crowd *crowd)
@@ -49,19 +54,34 @@ static void open_scene(struct scene *scene, dibs_config config)
     config.outage_ms = config.outage_ms ? config.outage_ms : LIMIT_MS;
     config.on_event = events_record;
     config.on_event_arg = &scene->events;
+    if (scene->tls)
+        config.tls_ca_file = certificate_path(scene->tls, "ca.crt");
     scene->rt = open_url(scene->s->url, &config);
 }
 
-static int setup(void **state)
+static int setup_with(void **state, const char *tls)
 {
     struct scene *scene = calloc(1, sizeof *scene);
 
     assert_non_null(scene);
     events_init(&scene->events);
-    scene->s = sentinels_start(NULL);
+    scene->tls = tls;
+    scene->s = sentinels_start(&(sentinels_options){.tls = tls});
     *state = scene;
     return 0;
 }
+
+static int setup(void **state)
+{
+    return setup_with(state, NULL);
+}
+
+#ifdef DIBS_WITH_TLS
+static int setup_tls(void **state)
+{
+    return setup_with(state, certificates_folder());
+}
+#endif
 
 static int teardown(void **state)
 {
@@ -342,7 +362,57 @@ static void an_outage_has_an_end(void **state)
     assert_that(strstr(dibs_last_error(), "no sentinel names the master"), "%s", dibs_last_error());
 }
 
+#ifdef DIBS_WITH_TLS
+/* ------------------------------------------------------------ certificates */
+
+/* A sentinel and a replica are not who their certificates say, but the other servers take them. */
+static void a_sentinel_with_a_wrong_certificate_is_passed_over(void **state)
+{
+    struct scene *scene = *state;
+    sentinels *s = scene->s;
+    char alone[160];
+    dibs_runtime *rt = NULL;
+
+    certificate_make(scene->tls,
+                     &(struct certificate){.file = "elsewhere", .issuer = "ca", .names = "DNS:elsewhere.test"});
+    server_certify(s->sentinels[2], "elsewhere");
+    sentinels_url(s, alone, sizeof alone, "2");
+    dibs_config config = {.tls_ca_file = certificate_path(scene->tls, "ca.crt")};
+    assert_status(DIBS_DENIED, open_status(alone, &config, &rt));
+    assert_that(strstr(dibs_last_error(), "certificate"), "%s", dibs_last_error());
+    sentinels_url(s, s->url, sizeof s->url, "210");
+    open_scene(scene, (dibs_config){0});
+    expect_works_at(scene->rt, s->data[0], "x");
+    expect_works_at(scene->rt, sentinels_failover(s), "x");
+}
+
+/* It is promoted, and named by all. */
+static void a_master_with_a_wrong_certificate_is_not_used(void **state)
+{
+    struct scene *scene = *state;
+    sentinels *s = scene->s;
+
+    certificate_make(scene->tls,
+                     &(struct certificate){.file = "elsewhere", .issuer = "ca", .names = "DNS:elsewhere.test"});
+    open_scene(scene, (dibs_config){.outage_ms = 300});
+    expect_works_at(scene->rt, s->data[0], "x");
+    for (int i = 1; i < SENTINEL_DATA; i++)
+        server_certify(s->data[i], "elsewhere");
+    sentinels_await_replicas(s, SENTINEL_DATA - 1);
+    server_kill(s->data[0]);
+    server *new_one = sentinels_await_other(s, s->data[0]);
+    dibs_status status = dibs_timedlock(scene->rt, "x", LIMIT_MS);
+    assert_that(status == DIBS_DENIED || status == DIBS_UNAVAILABLE, "%s", dibs_status_name(status));
+    assert_int_equal(server_asks(new_one), 0);
+    dibs_runtime *rt = NULL;
+    dibs_config config = {.tls_ca_file = certificate_path(scene->tls, "ca.crt")};
+    assert_status(DIBS_DENIED, open_status(s->url, &config, &rt));
+    assert_that(strstr(dibs_last_error(), "certificate"), "%s", dibs_last_error());
+}
+#endif
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TLS_TEST(name) cmocka_unit_test_setup_teardown(name, setup_tls, teardown)
 
 int main(void)
 {
@@ -355,6 +425,12 @@ int main(void)
         TEST(replicas_acknowledge_on_the_new_master),
         TEST(no_master_is_an_outage_in_which_sentinels_are_not_hammered),
         TEST(an_outage_has_an_end),
+#ifdef DIBS_WITH_TLS
+        TLS_TEST(a_failover_in_order_is_followed),
+        TLS_TEST(a_master_that_is_killed_comes_back_as_a_replica),
+        TLS_TEST(a_sentinel_with_a_wrong_certificate_is_passed_over),
+        TLS_TEST(a_master_with_a_wrong_certificate_is_not_used),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 #include "support/test.h"
 #include "support/wait.h"
 
-enum { MASTERS = 3, NODE_TIMEOUT_MS = 2000, NODE_ID = 64 };
+enum { MASTERS = 3, NODE_TIMEOUT_MS = 2000, NODE_ID = CLUSTER_ID_MAX };
 
 /* ------------------------------------------------------------------ questions */
 
@@ -45,32 +45,32 @@ unsigned cluster_slot(cluster *c, const char *key)
     return (unsigned)server_integer(any_node(c), "CLUSTER KEYSLOT %s", key);
 }
 
-/* The port of the master that has the slot, as that node says. 0: none has. */
-static long long port_of_slot(server *node, unsigned slot)
-{
-    redisReply *reply = server_command(node, "CLUSTER SLOTS");
-    long long port = 0;
-
-    for (size_t i = 0; i < reply->elements; i++) {
-        const redisReply *range = reply->element[i];
-        if (range->element[0]->integer <= slot && slot <= range->element[1]->integer)
-            port = range->element[2]->element[1]->integer;
-    }
-    freeReplyObject(reply);
-    return port;
-}
-
-static server *node_at(cluster *c, long long port)
+static server *node_of(cluster *c, const char *id)
 {
     for (size_t i = 0; i < c->count; i++)
-        if (c->nodes[i]->port == port)
+        if (strcmp(c->ids[i], id) == 0)
             return c->nodes[i];
     return NULL;
 }
 
+/* The master that has the slot, as that node says. NULL: none has. */
+static server *owner_by(cluster *c, server *node, unsigned slot)
+{
+    redisReply *reply = server_command(node, "CLUSTER SLOTS");
+    server *owner = NULL;
+
+    for (size_t i = 0; i < reply->elements; i++) {
+        const redisReply *range = reply->element[i];
+        if (range->element[0]->integer <= slot && slot <= range->element[1]->integer)
+            owner = node_of(c, range->element[2]->element[2]->str);
+    }
+    freeReplyObject(reply);
+    return owner;
+}
+
 server *cluster_owner(cluster *c, unsigned slot)
 {
-    server *owner = node_at(c, port_of_slot(any_node(c), slot));
+    server *owner = owner_by(c, any_node(c), slot);
 
     assert_that(owner != NULL, "nobody has slot %u", slot);
     return owner;
@@ -120,7 +120,7 @@ static bool is_owned_by(void *arg)
 
     for (size_t i = 0; i < owning->c->count && owned; i++)
         if (runs(owning->c->nodes[i]))
-            owned = port_of_slot(owning->c->nodes[i], owning->slot) == owning->node->port;
+            owned = owner_by(owning->c, owning->c->nodes[i], owning->slot) == owning->node;
     return owned;
 }
 
@@ -135,8 +135,10 @@ static bool is_owned_by_another(void *arg)
     bool owned = true;
 
     for (size_t i = 0; i < owning->c->count && owned; i++) {
-        long long port = runs(owning->c->nodes[i]) ? port_of_slot(owning->c->nodes[i], owning->slot) : 1;
-        owned = port != 0 && port != owning->node->port;
+        if (!runs(owning->c->nodes[i]))
+            continue;
+        const server *owner = owner_by(owning->c, owning->c->nodes[i], owning->slot);
+        owned = owner && owner != owning->node;
     }
     return owned;
 }
@@ -209,21 +211,29 @@ void cluster_move_slot(cluster *c, unsigned slot, server *to)
 
 /* -------------------------------------------------------------------- starting */
 
+/* Nodes with TLS also speak to each other so. */
+static const char *tls_config(const cluster_options *options)
+{
+    return options->tls || getenv("DIBS_TEST_TLS") ? "tls-cluster yes\ntls-replication yes\n" : "";
+}
+
 static void start_nodes(cluster *c, const cluster_options *options)
 {
     char config[512];
 
-    snprintf(
-        config, sizeof config, "cluster-enabled yes\ncluster-node-timeout %u\nrepl-diskless-sync-delay 0\n%s%s\n%s",
-        options->node_timeout_ms ? options->node_timeout_ms : NODE_TIMEOUT_MS, options->password ? "masterauth " : "",
-        options->password ? options->password : "", options->config ? options->config : "");
+    snprintf(config, sizeof config,
+             "cluster-enabled yes\ncluster-node-timeout %u\nrepl-diskless-sync-delay 0\n%s%s%s\n%s",
+             options->node_timeout_ms ? options->node_timeout_ms : NODE_TIMEOUT_MS, tls_config(options),
+             options->password ? "masterauth " : "", options->password ? options->password : "",
+             options->config ? options->config : "");
     for (size_t i = 0; i < c->count; i++)
-        c->nodes[i] = server_start(&(server_options){.tcp = true, .config = config, .password = options->password});
+        c->nodes[i] = server_start(
+            &(server_options){.tcp = true, .config = config, .password = options->password, .tls = options->tls});
 }
 
 static void name_url(cluster *c)
 {
-    int length = snprintf(c->url, sizeof c->url, "redis-cluster://");
+    int length = snprintf(c->url, sizeof c->url, "redis%s-cluster://", c->nodes[0]->options.tls ? "s" : "");
 
     for (size_t i = 0; i < c->masters; i++)
         length += snprintf(c->url + length, sizeof c->url - (size_t)length, "%s127.0.0.1:%d", i > 0 ? "," : "",
@@ -248,6 +258,7 @@ static void join(cluster *c)
 
     for (size_t i = 0; i < c->count; i++) {
         server_do(c->nodes[i], "PING"); /* so that the test's own connection stands */
+        id_of(c->nodes[i], c->ids[i]);
         joining.servers[i] = (struct cluster_server){c->nodes[i]->admin, c->nodes[i]->port};
     }
     assert_that(cluster_join(joining.servers, c->count, c->masters), "the servers do not become a cluster");

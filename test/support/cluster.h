@@ -11,6 +11,7 @@
 
 #define CLUSTER_MASTERS_MAX 5
 #define CLUSTER_NODES_MAX (2 * CLUSTER_MASTERS_MAX)
+#define CLUSTER_ID_MAX 64 /* with the NUL */
 
 typedef struct cluster_options {
     size_t masters;           /* 0: three */
@@ -18,11 +19,13 @@ typedef struct cluster_options {
     uint32_t node_timeout_ms; /* 0: 2000; a master that is away for longer is failed over to its replica */
     const char *config;       /* more lines for each redis.conf */
     const char *password;     /* of all nodes; not in url */
+    const char *tls;          /* a folder of certificates.h: all speak TLS alone; url is rediss-cluster:// */
 } cluster_options;
 
 typedef struct cluster {
-    size_t masters, count;              /* at the start: the masters come first, then the replica of each */
-    server *nodes[CLUSTER_NODES_MAX];   /* each also answers server_... for itself alone */
+    size_t masters, count;            /* at the start: the masters come first, then the replica of each */
+    server *nodes[CLUSTER_NODES_MAX]; /* each also answers server_... for itself alone */
+    char ids[CLUSTER_NODES_MAX][CLUSTER_ID_MAX];
     char url[64 * CLUSTER_MASTERS_MAX]; /* redis-cluster://, with all that were masters at the start */
 } cluster;
 

@@ -13,23 +13,24 @@
 
 /* ------------------------------------------------------------ the processes */
 
-/* Where all servers are started with TLS, they also speak to each other so. */
-static const char *tls_config(void)
+/* Servers with TLS also speak to each other so. */
+static const char *tls_config(const char *tls)
 {
-    return getenv("DIBS_TEST_TLS") ? "tls-replication yes\n" : "";
+    return tls || getenv("DIBS_TEST_TLS") ? "tls-replication yes\n" : "";
 }
 
 static server *start_data(const sentinels_options *options, const server *master)
 {
     char config[256];
-    int used =
-        snprintf(config, sizeof config, "repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n%s", tls_config());
+    int used = snprintf(config, sizeof config, "repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n%s",
+                        tls_config(options->tls));
 
     if (options->password)
         used += snprintf(config + used, sizeof config - (size_t)used, "masterauth %s\n", options->password);
     if (master)
         snprintf(config + used, sizeof config - (size_t)used, "replicaof 127.0.0.1 %d\n", master->port);
-    return server_start(&(server_options){.tcp = true, .config = config, .password = options->password});
+    return server_start(
+        &(server_options){.tcp = true, .config = config, .password = options->password, .tls = options->tls});
 }
 
 /*
@@ -56,10 +57,10 @@ static server *start_sentinel(const sentinels_options *options, const server *ma
     if (options->sentinel_password)
         used += snprintf(config + used, sizeof config - (size_t)used, "sentinel sentinel-pass %s\n",
                          options->sentinel_password);
-    snprintf(config + used, sizeof config - (size_t)used, "%s%s\n", tls_config(),
+    snprintf(config + used, sizeof config - (size_t)used, "%s%s\n", tls_config(options->tls),
              options->sentinel_config ? options->sentinel_config : "");
-    server *sentinel = server_start(
-        &(server_options){.tcp = true, .sentinel = true, .config = config, .password = options->sentinel_password});
+    server *sentinel = server_start(&(server_options){
+        .tcp = true, .sentinel = true, .config = config, .password = options->sentinel_password, .tls = options->tls});
     hurry(sentinel);
     return sentinel;
 }
@@ -132,7 +133,7 @@ server *sentinel_start(const server *master)
 {
     char config[256];
 
-    snprintf(config, sizeof config, "%ssentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 1\n", tls_config(),
+    snprintf(config, sizeof config, "%ssentinel monitor " SENTINEL_MASTER " 127.0.0.1 %d 1\n", tls_config(NULL),
              master->port);
     server *sentinel = server_start(&(server_options){.tcp = true, .sentinel = true, .config = config});
     snprintf(sentinel->url, sizeof sentinel->url, "redis%s-sentinel://127.0.0.1:%d/" SENTINEL_MASTER,

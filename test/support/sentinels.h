@@ -16,6 +16,7 @@ typedef struct sentinels_options {
     const char *password;          /* of the data servers; not in url */
     const char *sentinel_password; /* of the sentinels */
     const char *sentinel_config;   /* lines for each sentinel, after the default ones */
+    const char *tls;               /* a folder of certificates.h: all speak TLS alone; url is rediss-sentinel:// */
 } sentinels_options;
 
 typedef struct sentinels {

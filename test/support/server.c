@@ -96,12 +96,13 @@ static void write_account(const server *s, char *out, size_t size)
 static bool launch(server *s)
 {
     char config[4096], tls[512] = "", account[2000] = "";
+    const char *certificate = s->options.certificate ? s->options.certificate : "server";
 
     if (s->options.tls)
         snprintf(tls, sizeof tls,
                  "port 0\ntls-port %d\ntls-auth-clients no\ntls-ca-cert-file %s/ca.crt\n"
-                 "tls-cert-file %s/server.crt\ntls-key-file %s/server.key\n",
-                 s->port, s->options.tls, s->options.tls, s->options.tls);
+                 "tls-cert-file %s/%s.crt\ntls-key-file %s/%s.key\n",
+                 s->port, s->options.tls, s->options.tls, certificate, s->options.tls, certificate);
     write_account(s, account, sizeof account);
     int length =
         snprintf(config, sizeof config, "port %d\nbind 127.0.0.1\ndatabases %d\n%s%s\n%s%s%s\n", s->port, DATABASES,
@@ -163,6 +164,7 @@ server *server_start(const server_options *options)
         s->options.preload = copy_text(options->preload);
         s->options.password = copy_text(options->password);
         s->options.tls = copy_text(options->tls);
+        s->options.certificate = copy_text(options->certificate);
     }
     snprintf(s->url, sizeof s->url, "unix://%s%s", credentials(s), s->socket_path);
     use_tls_everywhere(s);
@@ -214,6 +216,14 @@ void server_restart(server *s)
     assert_that(launch(s), "the server does not start again");
 }
 
+void server_certify(server *s, const char *certificate)
+{
+    server_kill(s);
+    free((char *)s->options.certificate);
+    s->options.certificate = copy_text(certificate);
+    server_restart(s);
+}
+
 void server_pause(server *s)
 {
     int status = 0;
@@ -240,6 +250,7 @@ void server_stop(server *s)
     free((char *)s->options.preload);
     free((char *)s->options.password);
     free((char *)s->options.tls);
+    free((char *)s->options.certificate);
     free(s);
 }
 

@@ -19,6 +19,7 @@ typedef struct server_options {
     const char *password; /* sets requirepass; the test's own commands use it; not in url */
     bool sentinel;        /* in sentinel mode: what sentinels.h starts */
     const char *tls; /* a folder of certificates.h: a port of 127.0.0.1 with TLS, and none without; url is rediss:// */
+    const char *certificate; /* with tls: the `file` in that folder; NULL: "server" */
 } server_options;
 
 typedef struct server {
@@ -47,6 +48,9 @@ void server_kill(server *s);
 
 /* Starts it again on the same socket and port, after server_kill; waits till it answers. */
 void server_restart(server *s);
+
+/* As server_kill and server_restart, of a server with TLS: with another certificate of its folder. */
+void server_certify(server *s, const char *certificate);
 
 /* SIGSTOP, on return it has stopped; SIGCONT. A paused server accepts connections (the kernel does) and says nothing.
  */

@@ -141,6 +141,7 @@ struct dibs__trip {
     struct dibs__node *node;    /* that is asked; in use */
     unsigned slot;
     unsigned hops;
+    bool was_away; /* the node could not be reached when the trip began */
     struct dibs__backoff backoff;
 };
 
@@ -159,6 +160,13 @@ bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, 
 
 /* The slot has no owner, as far as is known, or its owner can't be used: fills the error. */
 dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
+
+/*
+ * The operation is DIBS_UNAVAILABLE, and the node did not turn it away. True: another node has the slot now, and the
+ * operation is to be repeated there. patient: until the deadline that may become so; else it is only found out whether
+ * it became so before.
+ */
+bool dibs__trip_finds_heir(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool patient);
 
 /* Frees a trip that is not `here`. */
 void dibs__trip_end(struct dibs__cluster *cluster, struct dibs__trip *trip, const struct dibs__trip *here,

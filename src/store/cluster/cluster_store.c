@@ -61,14 +61,20 @@ static void give_strays(struct dibs__node *node)
         dibs__redis_give_strays(node->member, is_away_from, take, node);
 }
 
-/* A node that the map does not name is closed when it was not needed for a while. True: there is such a node. */
+/*
+ * A node that the map does not name is closed when it was not needed for a while. True: there is such a node. What is
+ * to be retracted may have come to a node after the map changed, and while the node is away it can't turn it away.
+ */
 static bool retire(struct dibs__node *node, int64_t now)
 {
-    if (!dibs__node_is_open(node) || atomic_load(&node->in_map) || !atomic_load(&node->cluster->mapped)) {
+    bool is_mapped = atomic_load(&node->cluster->mapped);
+
+    if (is_mapped && dibs__node_is_open(node))
+        give_strays(node);
+    if (!dibs__node_is_open(node) || atomic_load(&node->in_map) || !is_mapped) {
         node->idle_since = 0;
         return false;
     }
-    give_strays(node);
     bool used = atomic_load(&node->users) > 0 || node->member->ops->unconfirmed(node->member) > 0;
     if (used || node->idle_since == 0)
         node->idle_since = now;

@@ -99,7 +99,8 @@ dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid 
         }
         status = trip->node->member->ops->ask_finish(trip->node->member, bid, answer, error);
     } while (status == DIBS_UNAVAILABLE && !answer->spent &&
-             dibs__trip_goes_on(cluster, trip, bid->deadline, !bid->wait));
+             (dibs__trip_goes_on(cluster, trip, bid->deadline, !bid->wait) ||
+              (!bid->wait && !answer->unmet && dibs__trip_finds_heir(cluster, trip, bid->deadline, false))));
     if (status == DIBS_OK)
         note_server(trip->node, bid);
     bid->begun.detour = NULL;
@@ -139,7 +140,7 @@ static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__trip *
     }
     release->next = sum->next_answer.spent ? NULL : next;
     dibs_status status = member->ops->release_finish(member, release, error);
-    sum->again = sum->again || release->again;
+    sum->again = sum->again || release->again || trip->detour.in_doubt;
     if (release->next) {
         sum->next_status = release->next_status;
         sum->next_answer = release->next_answer;
@@ -160,8 +161,9 @@ dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__
     if (trip) {
         do
             status = release_at(cluster, trip, release, next, &sum, error);
-        while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, release->deadline, true));
-        if (status == DIBS_UNAVAILABLE && trip->detour.kind != DIBS__DETOUR_NONE)
+        while (status == DIBS_UNAVAILABLE && (dibs__trip_goes_on(cluster, trip, release->deadline, true) ||
+                                              dibs__trip_finds_heir(cluster, trip, release->deadline, true)));
+        if (status != DIBS_OK && status != DIBS_NOT_HELD)
             trip->node->member->ops->retract(trip->node->member, release->name, release->token, release->lease_ms);
         release->begun.detour = NULL;
         dibs__trip_end(cluster, trip, &here, status);
@@ -212,7 +214,8 @@ dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__qu
         return status;
     do
         status = trip->node->member->ops->query_finish(trip->node->member, query, owner, error);
-    while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, query->deadline, true));
+    while (status == DIBS_UNAVAILABLE && (dibs__trip_goes_on(cluster, trip, query->deadline, true) ||
+                                          dibs__trip_finds_heir(cluster, trip, query->deadline, false)));
     query->begun.detour = NULL;
     dibs__trip_end(cluster, trip, &here, status);
     return status;

@@ -12,11 +12,13 @@
 #define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other has it */
 #define PAUSE_FIRST_MS 2
 #define PAUSE_LAST_MS 50
+#define HEIR_MS 100 /* so long a map is waited for that names another node than one that just failed */
 
 static void set_out(struct dibs__cluster *cluster, struct dibs__trip *trip, const char *name)
 {
     *trip = (struct dibs__trip){.slot = dibs__cluster_slot(cluster, name), .backoff = {.first_ms = PAUSE_FIRST_MS}};
     trip->node = dibs__map_use_owner(cluster, trip->slot);
+    trip->was_away = trip->node && atomic_load(&trip->node->down);
 }
 
 struct dibs__trip *dibs__trip_new(struct dibs__cluster *cluster, const char *name)
@@ -93,6 +95,35 @@ bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, 
         return go_to(trip, said.to, said.kind == DIBS__DETOUR_ASK);
     unsigned char place = atomic_load(&cluster->owners[trip->slot]);
     return place != DIBS__NO_NODE && go_to(trip, &cluster->nodes[place], false);
+}
+
+/* A node that was away before has the map asked for all the time. */
+static int64_t heir_by(const struct dibs__cluster *cluster, const struct dibs__trip *trip, int64_t deadline,
+                       bool patient)
+{
+    int64_t now = dibs__now(cluster->config.clock), soon = trip->was_away ? now : dibs__after_ms(now, HEIR_MS);
+
+    return patient || deadline < soon ? deadline : soon;
+}
+
+bool dibs__trip_finds_heir(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool patient)
+{
+    int64_t until = heir_by(cluster, trip, deadline, patient);
+
+    if (trip->detour.kind != DIBS__DETOUR_NONE || ++trip->hops > HOPS_MAX)
+        return false;
+    for (;;) {
+        unsigned char place = atomic_load(&cluster->owners[trip->slot]);
+        int64_t now = dibs__now(cluster->config.clock);
+        if (now >= deadline)
+            return false;
+        if (place != DIBS__NO_NODE && place != trip->node->place)
+            return go_to(trip, &cluster->nodes[place], false);
+        if (now >= until)
+            return false;
+        dibs__map_want(cluster);
+        wait_a_moment(cluster, trip, until);
+    }
 }
 
 void dibs__trip_end(struct dibs__cluster *cluster, struct dibs__trip *trip, const struct dibs__trip *here,

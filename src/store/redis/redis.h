@@ -32,6 +32,7 @@ struct dibs__detour {
     bool asking;                 /* another node said that this one is to be asked, though the slot is not here yet */
     enum dibs__detour_kind kind; /* set where the node turned the operation away; zero before */
     void *to;                    /* set with MOVED and ASK: what `redirected` returned */
+    bool in_doubt;               /* set by a release that failed: the node may have done it. Nothing is retracted */
 };
 
 /* A retraction that another node is to go on with. */

@@ -149,6 +149,8 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
         if (status == DIBS_OK)
             status = take_answer(store, releasing, &unknown, &decided, error);
     } while (!decided && dibs__redis_once_more(store, &releasing->call, status, &resends, release->deadline));
+    if (release->begun.detour)
+        release->begun.detour->in_doubt = unknown;
     return status;
 }
 
@@ -215,7 +217,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
         status = dibs__lock_call_no_memory(error);
     }
     dibs__redis_heard(store, status);
-    if (status != DIBS_OK && status != DIBS_NOT_HELD && !dibs__detour_is_taken(release->begun.detour))
+    if (status != DIBS_OK && status != DIBS_NOT_HELD && !release->begun.detour)
         dibs__redis_retract(base, release->name, release->token, release->lease_ms);
     return status;
 }
