@@ -47,6 +47,7 @@ void dibs__quorum_count(struct dibs__quorum *q, bool heard)
         move(&its->commands, &all->commands);
         move(&its->errors, &all->errors);
         move(&its->reconnects, &all->reconnects);
+        move(&its->invalidations, &all->invalidations);
     }
     if (heard)
         atomic_store_explicit(&all->heard, dibs__quorum_now(q), memory_order_relaxed);
@@ -133,16 +134,6 @@ static void on_reachable(void *context, bool up, const char *detail)
     dibs__quorum_reach_mutex_unlock(&q->reach_mutex);
     if (up)
         atomic_store(&member->rests_until, 0);
-}
-
-static void on_changed(void *context, const char *name)
-{
-    (void)context, (void)name; /* the quorum has nothing watched */
-}
-
-static void on_watching(void *context, bool on)
-{
-    (void)context, (void)on;
 }
 
 /* -------------------------------------------------------------- the scheduler */
@@ -289,6 +280,7 @@ static const struct dibs__store_ops quorum_ops = {
     .retract = dibs__quorum_retract,
     .force_unlock = dibs__quorum_force_unlock,
     .renew = dibs__quorum_renew,
+    .watch = dibs__quorum_watch,
     .is_unproven = is_unproven,
     .interest = interest,
     .attend = attend,
@@ -312,8 +304,9 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     config.url_count = 1;
     config.is_member = config.connect_later = true;
     config.counters = &member->counters;
-    config.listener = (struct dibs__listener){member,       on_wake,    on_granted, on_ask_again, on_forgetful,
-                                              on_reachable, on_wake_by, on_changed, on_watching};
+    config.listener =
+        (struct dibs__listener){member,       on_wake,    on_granted,           on_ask_again,         on_forgetful,
+                                on_reachable, on_wake_by, dibs__quorum_changed, dibs__quorum_watching};
     if (dibs__store_open(&member->store, &config, &its) == DIBS_OK)
         return DIBS_OK;
     if (its.status == DIBS_INVALID)

@@ -5,6 +5,7 @@
  *   quorum_flight.c  what was begun at one member, and how a thread waits for several
  *   quorum_loose.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
+ *   quorum_watch.c   changes of locks, of which members tell
  *   quorum_vote.c    which masters may vote
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
@@ -48,8 +49,9 @@ struct dibs__member {
         distrusted; /* atomic; its clock was set forward: it is to be told not to vote, and is not asked before */
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool down DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* it told so */
-    bool is_known;   /* the scheduler thread's: it told which server renewals go to */
-    size_t fd_count; /* the scheduler thread's: descriptors in the last interest */
+    bool is_known;    /* the scheduler thread's: it told which server renewals go to */
+    bool is_watching; /* the scheduler thread's: it tells of changes */
+    size_t fd_count;  /* the scheduler thread's: descriptors in the last interest */
 };
 
 /* ------------------------------------------------------------------- claims */
@@ -72,6 +74,7 @@ struct dibs__part {
     bool renewing;                 /* a renewal is under way */
     bool behind;                   /* an extension could not be sent: the next renewal sets the lease as one does */
     bool topping_up;               /* that renewal, or one that was not answered, may set the lock there */
+    int64_t top_up_from;           /* the member lost the lock: renewals do not set it there before */
     uint64_t fence;                /* granted: the member's */
     int64_t proof;                 /* granted: of the member's bid */
     struct dibs__lease_memo lease; /* the member's own */
@@ -284,6 +287,11 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
                                       struct dibs__error *error);
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
+void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch);
+
+/* What a member tells; the context is the member. */
+void dibs__quorum_changed(void *context, const char *name);
+void dibs__quorum_watching(void *context, bool on);
 
 /* -------------------------------------------------------------------- votes */
 

@@ -6,7 +6,9 @@
  * delays no other. What it answers later still counts for its own part.
  *
  * Where a member did not grant the lock, or lost it, the renewals set it there
- * (top up), so that losing one more member does not lose the lock.
+ * (top up), so that losing one more member does not lose the lock. But what
+ * several members lose one shortly after the other counts as lost together:
+ * renewals that follow each change would otherwise set the lock again in between.
  *
  * All of this runs on the scheduler's thread. Lock discipline: quorum_parts.h.
  */
@@ -14,6 +16,8 @@
 #include <string.h>
 
 #include "store/quorum/quorum_parts.h"
+
+#define TOP_UP_AFTER_MS 100 /* for so long a member that lost the lock counts as one that lost it */
 
 /* What the members said of one lease of the caller's batch so far. */
 struct tally {
@@ -149,8 +153,10 @@ static void note_part(struct part_batch *sent, size_t i)
     part->cut_ms = item->cut_ms;
     if (item->result == DIBS__RENEWED)
         part->state = DIBS__PART_GRANTED;
-    else if (forgot)
+    if (forgot) {
         part->state = DIBS__PART_NOTHING;
+        part->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
+    }
     if (item->result != DIBS__UNANSWERED)
         part->topping_up = false;
     dibs__quorum_mutex_unlock(&q->mutex);
@@ -199,9 +205,9 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 /* ------------------------------------------------------------------ the sending */
 
 /* Whether the lease can be renewed at the part; *top_up: the lock is to be set there, which is a vote. */
-static bool takes_renewal(const struct dibs__member *member, const struct dibs__part *part, bool *top_up)
+static bool takes_renewal(const struct dibs__member *member, const struct dibs__part *part, int64_t now, bool *top_up)
 {
-    *top_up = part->state != DIBS__PART_GRANTED;
+    *top_up = part->state != DIBS__PART_GRANTED && now >= part->top_up_from;
     return !(*top_up && atomic_load(&member->distrusted)) && !part->renewing && part->state != DIBS__PART_ASKED &&
            part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_SPENT;
 }
@@ -215,7 +221,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
     bool top_up;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    bool takes = takes_renewal(sent->member, part, &top_up);
+    bool takes = takes_renewal(sent->member, part, sent->round->batch->proof, &top_up);
     if (takes) {
         *own = (struct dibs__renewal){
             .name = claim->name,

@@ -1,0 +1,120 @@
+/*
+ * Changes at the masters of a quorum are told: a lock that a majority has lost is known to be lost at once, long before
+ * its lease of 30 s would be renewed; one that a minority has lost is renewed, and set there again.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+/* Holds the lock at all masters; those up to `tell` watch it. */
+static void hold(masters *m, size_t tell)
+{
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, 0);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < tell; i++)
+        await_tracked(m->servers[i], m->rt, 1);
+}
+
+static void expect_told_since(masters *m, int64_t since)
+{
+    events_await(&m->events, DIBS_EVENT_LOST, "a");
+    int64_t took = now_ms() - since;
+
+    assert_that(took < SOON_MS, "the loss is known after %lld ms", (long long)took);
+    assert_status(DIBS_LOST, dibs_check(m->rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+    assert_true(stats_of(m->rt).invalidations > 0);
+}
+
+static void what_a_majority_deletes_is_told(void **state)
+{
+    masters *m = *state;
+
+    hold(m, m->count);
+    int64_t since = now_ms();
+    for (size_t i = 0; i < m->majority; i++) {
+        server_do(m->servers[i], "DEL lock:a");
+        pause_ms(10); /* a renewal in between does not set it again */
+    }
+    expect_told_since(m, since);
+}
+
+static void what_a_majority_flushes_is_told(void **state)
+{
+    masters *m = *state;
+
+    hold(m, m->count);
+    int64_t since = now_ms();
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "FLUSHALL");
+    expect_told_since(m, since);
+}
+
+static void a_forced_unlock_is_told(void **state)
+{
+    masters *m = *state;
+
+    hold(m, m->count);
+    dibs_runtime *other = masters_open_another(m, 0);
+    int64_t since = now_ms();
+    assert_status(DIBS_OK, dibs_force_unlock(other, "a", NULL));
+    expect_told_since(m, since);
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    dibs_close(other);
+}
+
+/* A minority may not tell: of each majority that loses the lock, one master does. */
+static void a_majority_that_tells_is_enough(void **state)
+{
+    masters *m = *state;
+
+    for (size_t i = m->majority; i < m->count; i++)
+        server_do(m->servers[i], "ACL SETUSER default -client|tracking");
+    hold(m, m->majority);
+    int64_t since = now_ms();
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[m->count - 1 - i], "FLUSHALL");
+    expect_told_since(m, since);
+}
+
+static void what_a_minority_deletes_is_set_again(void **state)
+{
+    masters *m = *state;
+
+    m->config.renew_ms = SOON_MS / 2;
+    hold(m, m->count);
+    for (int round = 0; round < 2; round++) { /* what was told once is told again */
+        uint64_t invalidations = stats_of(m->rt).invalidations;
+        for (size_t i = 0; i < m->count - m->majority; i++)
+            server_do(m->servers[i], "DEL lock:a");
+        await_invalidations(m->rt, invalidations + 1);
+        masters_await_keys(m, "a", m->count);
+        assert_status(DIBS_OK, dibs_check(m->rt, "a"));
+    }
+    assert_int_equal(events_count(&m->events, DIBS_EVENT_LOST, NULL), 0);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+#define THREE_AND_FIVE(name)                                                                                           \
+    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
+        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREE_AND_FIVE(what_a_majority_deletes_is_told),
+        THREE_AND_FIVE(what_a_majority_flushes_is_told),
+        THREE_AND_FIVE(a_forced_unlock_is_told),
+        THREE_AND_FIVE(a_majority_that_tells_is_enough),
+        THREE_AND_FIVE(what_a_minority_deletes_is_set_again),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
