@@ -86,6 +86,46 @@ static void a_wiped_master_does_not_vote_before_the_longest_lease_is_over(void *
     dibs_close(holder);
 }
 
+static bool may_not_vote(void *arg)
+{
+    long long votes_from;
+    char text[128];
+
+    return server_string(arg, text, sizeof text, "GET dibs:member") && sscanf(text, "%lld", &votes_from) == 1 &&
+           votes_from > 0;
+}
+
+/* Its keys are over before the time that their holder was told. With two others that are free it would be a majority.
+ */
+static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    server_pause(m->servers[3]);
+    server_pause(m->servers[4]);
+    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    int64_t granted = now_ms();
+    masters_step_clock(m, 0, 60000);
+    assert_false(server_has(m->servers[0], "lock:a"));
+    server_resume(m->servers[3]);
+    server_resume(m->servers[4]);
+    bool waits = false;
+    while (now_ms() < granted + LEASE_MS / 2) {
+        dibs_status status = dibs_trylock(m->rt, "a");
+        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
+                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
+                    dibs_last_error());
+        waits = waits || may_not_vote(m->servers[0]);
+    }
+    assert_true(waits || now_ms() >= granted + LEASE_MS); /* nor for others */
+    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+    assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    dibs_close(holder);
+}
+
 /* In the end it is one like the others again. */
 static void a_wiped_master_votes_again(void **state)
 {
@@ -139,6 +179,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         THREE_AND_FIVE(a_new_quorum_is_used_at_once_by_many),
         THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_over),
+        cmocka_unit_test_setup_teardown(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over,
+                                        masters_setup_5_with_clocks, masters_teardown),
         THREE_AND_FIVE(a_wiped_master_votes_again),
         THREE_AND_FIVE(longer_leases_are_announced),
     };

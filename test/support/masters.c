@@ -1,5 +1,6 @@
 #include "support/masters.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +37,18 @@ int masters_setup_5(void **state)
     return setup(state, 5);
 }
 
-/* The file from which the preloaded clock_shim.so reads how far off a server's wall clock is. */
-static void set_clock(char *path, size_t size, int64_t offset_ms)
+static void set_clock(masters *m, size_t i, int64_t offset_ms)
 {
     const int64_t ns = offset_ms * 1000000;
-    char shim[512] = "";
+
+    m->offsets_ms[i] = offset_ms;
+    assert_int_equal(pwrite(m->clocks[i], &ns, sizeof ns, 0), sizeof ns);
+}
+
+/* The preloaded clock_shim.so reads from a file how far off a server's wall clock is. */
+static void start_with_clock(masters *m, size_t i, int64_t offset_ms)
+{
+    char path[64] = "/tmp/dibs-clock-XXXXXX", shim[512] = "";
     ssize_t length = readlink("/proc/self/exe", shim, sizeof shim - 64);
 
     assert_true(length > 0);
@@ -48,31 +56,33 @@ static void set_clock(char *path, size_t size, int64_t offset_ms)
     *strrchr(shim, '/') = '\0';
     strcat(shim, "/../fault/clock_shim.so");
     assert_that(access(shim, R_OK) == 0, "%s is not built", shim);
-    snprintf(path, size, "/tmp/dibs-clock-XXXXXX");
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, &ns, sizeof ns) == sizeof ns);
-    close(fd);
+    m->clocks[i] = mkostemp(path, O_CLOEXEC);
+    set_clock(m, i, offset_ms);
     setenv("LD_PRELOAD", shim, 1);
     setenv("DIBS_CLOCK_FILE", path, 1);
+    m->servers[i] = server_start(NULL);
+    m->urls[i] = m->servers[i]->url;
+    unsetenv("LD_PRELOAD");
+    unsetenv("DIBS_CLOCK_FILE");
+    unlink(path);
+}
+
+void masters_step_clock(masters *m, size_t i, int64_t by_ms)
+{
+    set_clock(m, i, m->offsets_ms[i] + by_ms);
 }
 
 int masters_setup_5_with_clocks(void **state)
 {
     static const int64_t offsets_ms[MASTERS_MAX] = {-3000, 2000, 0, 5000, -7000};
     masters *m = NULL;
-    char path[64];
 
     setup(state, 5);
     m = *state;
     for (size_t i = 0; i < m->count; i++) {
         server_stop(m->servers[i]);
-        set_clock(path, sizeof path, offsets_ms[i]);
-        m->servers[i] = server_start(NULL);
-        m->urls[i] = m->servers[i]->url;
-        unlink(path);
+        start_with_clock(m, i, offsets_ms[i]);
     }
-    unsetenv("LD_PRELOAD");
-    unsetenv("DIBS_CLOCK_FILE");
     return 0;
 }
 
@@ -87,6 +97,8 @@ static int tear_down(void **state, void (*look)(server *s))
     for (size_t i = 0; i < m->count; i++) {
         look(m->servers[i]);
         server_stop(m->servers[i]);
+        if (m->clocks[i] > 0)
+            close(m->clocks[i]);
     }
     events_destroy(&m->events);
     free(m);

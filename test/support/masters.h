@@ -17,6 +17,8 @@ typedef struct masters {
     size_t count, majority;
     server *servers[MASTERS_MAX];
     const char *urls[MASTERS_MAX];
+    int clocks[MASTERS_MAX]; /* of masters_setup_5_with_clocks: descriptors; else 0 */
+    int64_t offsets_ms[MASTERS_MAX];
     events events;
     dibs_config config; /* with urls and on_event; to be changed before masters_open */
     dibs_runtime *rt;   /* NULL until masters_open; closed by the teardown */
@@ -27,6 +29,7 @@ int masters_setup_5(void **state);
 
 /* Five masters whose wall clocks differ by up to twelve seconds. */
 int masters_setup_5_with_clocks(void **state);
+void masters_step_clock(masters *m, size_t i, int64_t by_ms);
 
 /* Closes the runtime and stops the servers; fails where a lock, or a key without expiry, is left in one of them. */
 int masters_teardown(void **state);
