@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "integration/cluster_setup.h"
+#include "support/fake_redis.h"
 #include "support/process.h"
 
 #define SHORT_MS 400 /* of leases that are to end while a node is away */
@@ -130,6 +131,32 @@ static void nodes_are_not_hammered_for_the_map(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
+/* As they may for good after a failover of which one has not heard. */
+static void two_nodes_that_each_name_the_other_are_asked_a_few_times(void **state)
+{
+    fake_redis *one = fake_redis_start(true), *other = fake_redis_start(true);
+    char slots[100], to_one[64], to_other[64], url[64];
+    dibs_runtime *rt = NULL;
+
+    (void)state;
+    snprintf(slots, sizeof slots, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n", fake_redis_port(one));
+    snprintf(to_one, sizeof to_one, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(one));
+    snprintf(to_other, sizeof to_other, "-MOVED 1 127.0.0.1:%d\r\n", fake_redis_port(other));
+    fake_redis_answer(one, "CLUSTER SLOTS", slots);
+    fake_redis_answer(other, "CLUSTER SLOTS", slots);
+    fake_redis_answer(one, "EVAL", to_other);
+    fake_redis_answer(other, "EVAL", to_one);
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", fake_redis_port(one));
+    assert_status(DIBS_OK, open_status(url, NULL, &rt));
+    for (int i = 1; i <= 3; i++) {
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
+        assert_in_range(fake_redis_count(one, "EVAL") + fake_redis_count(other, "EVAL"), 2, 20 + 12 * i);
+    }
+    dibs_close(rt);
+    fake_redis_stop(other);
+    fake_redis_stop(one);
+}
+
 /* ------------------------------------------------------------------------ the events */
 
 static void the_store_is_down_only_when_no_node_answers(void **state)
@@ -177,9 +204,13 @@ static void a_child_finds_the_nodes_by_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(one_node_that_answers_is_enough),    CASE(a_first_node_that_is_silent_does_not_cost_the_opening),
-        CASE(where_nobody_answers_it_is_said),    CASE(it_delays_no_other_nodes_leases),
-        CASE(nodes_are_not_hammered_for_the_map), CASE(the_store_is_down_only_when_no_node_answers),
+        CASE(one_node_that_answers_is_enough),
+        CASE(a_first_node_that_is_silent_does_not_cost_the_opening),
+        CASE(where_nobody_answers_it_is_said),
+        CASE(it_delays_no_other_nodes_leases),
+        CASE(nodes_are_not_hammered_for_the_map),
+        CASE(the_store_is_down_only_when_no_node_answers),
+        CASE(two_nodes_that_each_name_the_other_are_asked_a_few_times),
         CASE(a_child_finds_the_nodes_by_itself),
     };
 

@@ -60,6 +60,24 @@ static void what_a_majority_forgot_is_lost(void **state)
     assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
 }
 
+/* The masters take their time, and it is not known for how much of that they have the lock. */
+static void a_lease_counts_from_before_the_first_sending(void **state)
+{
+    enum { SLOW_MS = 300 };
+    masters *m = *state;
+    dibs_hold hold;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++)
+        server_do(m->servers[i], "CLIENT PAUSE %d", SLOW_MS);
+    int64_t began = now_ms();
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    assert_true(now_ms() - began >= SLOW_MS / 2);
+    assert_status(DIBS_OK, dibs_hold_of(m->rt, "a", &hold));
+    assert_true(hold.remaining_ms <= LONG_LEASE_MS - (now_ms() - began) + 20);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
 struct extending {
     masters *m;
     uint32_t lease_ms;
@@ -316,6 +334,7 @@ int main(void)
         THREE_AND_FIVE(a_lease_is_renewed_by_a_majority),
         THREE_AND_FIVE(a_lease_is_lost_without_a_majority),
         THREE_AND_FIVE(what_a_majority_forgot_is_lost),
+        THREE_AND_FIVE(a_lease_counts_from_before_the_first_sending),
         THREE_AND_FIVE(an_extension_reaches_a_majority),
         THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
         THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
