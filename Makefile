@@ -128,6 +128,7 @@ CLI_OBJECTS   := $(call objects,$(sort $(wildcard src/cli/*.c)))
 CLI_LINK      ?= static
 CLI_LIBRARY   := $(LIB)/$(if $(filter shared,$(CLI_LINK)),$(SHARED),$(STATIC))
 DEMOS         := $(call programs,demo,demo)
+DEMO_OBJECTS  := $(call objects,$(wildcard demo/race/*.c))
 # Examples for which something is missing are left out, and "make demos" says so.
 EXAMPLES      := $(call programs,demo/examples,demo/examples)
 EXAMPLE_OF_CXX := $(if $(shell command -v $(CXX)),$(patsubst %.cpp,$(BUILD)/%,$(wildcard demo/examples/*.cpp)))
@@ -153,8 +154,8 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
-$(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
-                      $(FAULT_OBJECTS))
+$(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) \
+                      $(TEST_OBJECTS) $(FAULT_OBJECTS))
 endif
 
 # ----------------------------------------------------------------- library
@@ -184,7 +185,8 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(CLI_OBJECTS): PRIVATE := -Isrc
-$(COMMON) $(DEMOS) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
+$(COMMON) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
+$(DEMOS) $(DEMO_OBJECTS): PRIVATE := -Idemo -Itest
 $(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES) $(PEER): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 $(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
@@ -199,7 +201,7 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 
 $(BUILD)/flags $(BUILD)/objects: ;
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
 -include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(EXAMPLES) $(BENCHES) $(PEER) $(UNIT_TESTS) $(INTEGRATION) \
                                           $(TEST_PROGRAMS) $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
@@ -213,7 +215,7 @@ $(COMPILE) $(PRIVATE) -MMD -MP -MF $(OBJ)/$(@:$(BUILD)/%=%).d -MT $@ $(ALL_LDFLA
     $(filter %.c %.o,$^) $(filter %.a,$^) $(HIREDIS_LIBS)
 endef
 
-$(DEMOS): $(BUILD)/demo/%: demo/%.c $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(DEMOS): $(BUILD)/demo/%: demo/%.c $(DEMO_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	$(link)
 
 # Examples use what is installed alone.

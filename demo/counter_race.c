@@ -41,6 +41,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "race/picture.h"
 #include "support/common/cleanup.h"
 #include "support/common/naive_lock.h"
 #include "support/common/private_redis.h"
@@ -67,6 +68,7 @@ static struct options {
     unsigned rounds, threads, lease_ms, work_ms, delay_ms, chance;
     uint64_t seed;
     const char *way; /* NULL: all */
+    const char *svg; /* NULL: no picture */
 } options = {.rounds = 5, .threads = 100, .lease_ms = 50, .work_ms = 10, .delay_ms = 15, .chance = 85};
 
 /* Read-only once the server is there, until the cleaning up. */
@@ -86,7 +88,8 @@ struct outcome {
     atomic_int most_inside;
     atomic_int outlasted;
     atomic_int wrong_deletes;
-    atomic_int lost; /* dibs only */
+    atomic_int lost;          /* dibs only */
+    struct picture_bar *bars; /* of the first round, one for each thread, which writes its own; NULL: no picture */
 };
 
 struct racer {
@@ -95,7 +98,8 @@ struct racer {
     dibs_runtime *rt; /* NULL but for dibs */
     redisContext *redis;
     uint64_t random;
-    bool worked; /* found the counter below its limit */
+    struct picture_bar *bar; /* NULL: no picture of this round */
+    bool worked;             /* found the counter below its limit */
     char token[96];
     pthread_t thread;
 };
@@ -184,29 +188,33 @@ static void critical_section(struct racer *racer)
     atomic_fetch_sub(&racer->outcome->inside, 1);
 }
 
-static void note_duration(struct outcome *outcome, double entered)
+static void note_hold(struct racer *racer, double entered, double left, bool deleted_anothers)
 {
     if (now_ns() - entered > options.lease_ms * 1e6)
-        atomic_fetch_add(&outcome->outlasted, 1);
+        atomic_fetch_add(&racer->outcome->outlasted, 1);
+    if (deleted_anothers)
+        atomic_fetch_add(&racer->outcome->wrong_deletes, 1);
+    if (racer->bar)
+        *racer->bar = (struct picture_bar){entered, left, racer->worked, deleted_anothers};
 }
 
 static void race_naively(struct racer *racer)
 {
     struct naive_lock lock = {racer->redis, store.lock_key, racer->token, options.lease_ms};
-    double entered;
+    double entered, left;
 
     while (!naive_try(&lock))
         pause_us(RETRY_MS * UINT64_C(1000));
     entered = now_ns();
     critical_section(racer);
-    if (naive_release(&lock, racer->way->release, held_up_by_chance, racer) == NAIVE_ANOTHERS)
-        atomic_fetch_add(&racer->outcome->wrong_deletes, 1);
-    note_duration(racer->outcome, entered);
+    left = now_ns();
+    bool anothers = naive_release(&lock, racer->way->release, held_up_by_chance, racer) == NAIVE_ANOTHERS;
+    note_hold(racer, entered, left, anothers);
 }
 
 static void race_with_dibs(struct racer *racer)
 {
-    double entered;
+    double entered, left;
     int others;
     dibs_status status;
 
@@ -214,16 +222,15 @@ static void race_with_dibs(struct racer *racer)
         cleanup_fail("dibs_lock: %s", dibs_last_error());
     entered = now_ns();
     critical_section(racer);
+    left = now_ns();
     held_up_by_chance(racer);
     others = atomic_load(&racer->outcome->inside);
     status = dibs_unlock(racer->rt, store.name);
-    note_duration(racer->outcome, entered);
+    note_hold(racer, entered, left, status == DIBS_OK && others > 0);
     if (status == DIBS_LOST)
         atomic_fetch_add(&racer->outcome->lost, 1);
     else if (status != DIBS_OK)
         cleanup_fail("dibs_unlock: %s", dibs_last_error());
-    else if (others > 0)
-        atomic_fetch_add(&racer->outcome->wrong_deletes, 1);
 }
 
 static void *race(void *arg)
@@ -262,6 +269,7 @@ static void start_racers(struct racer *racers, const struct racer *model, unsign
 
         racers[i] = *model;
         racers[i].random = next_random(&seed);
+        racers[i].bar = round == 0 && model->outcome->bars ? &model->outcome->bars[i] : NULL;
         snprintf(racers[i].token, sizeof racers[i].token, "%s/%s/%u/%u", store.name, model->way->name, round, i);
         if (pthread_create(&racers[i].thread, NULL, race, &racers[i]) != 0)
             cleanup_fail("no thread number %u could be started", i + 1);
@@ -372,6 +380,7 @@ static noreturn void usage(int status)
             "  --chance PCT   and how likely (85)\n"
             "  --seed N       of the chance (the time)\n"
             "  --way NAME     del, compare, script or dibs only (all of them)\n"
+            "  --svg FILE     draws the first round of each way\n"
             "  --help\n"
             "\n"
             "Uses the Redis server of $DIBS_URL, else starts one of its own on a Unix socket.\n"
@@ -406,12 +415,17 @@ static const char *known_way(const char *name)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"rounds", required_argument, NULL, 'r'}, {"threads", required_argument, NULL, 't'},
-        {"lease", required_argument, NULL, 'l'},  {"work", required_argument, NULL, 'w'},
-        {"delay", required_argument, NULL, 'd'},  {"chance", required_argument, NULL, 'c'},
-        {"seed", required_argument, NULL, 's'},   {"way", required_argument, NULL, 'y'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option known[] = {{"rounds", required_argument, NULL, 'r'},
+                                          {"threads", required_argument, NULL, 't'},
+                                          {"lease", required_argument, NULL, 'l'},
+                                          {"work", required_argument, NULL, 'w'},
+                                          {"delay", required_argument, NULL, 'd'},
+                                          {"chance", required_argument, NULL, 'c'},
+                                          {"seed", required_argument, NULL, 's'},
+                                          {"way", required_argument, NULL, 'y'},
+                                          {"svg", required_argument, NULL, 'p'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     int option;
 
     options.seed = (uint64_t)time(NULL);
@@ -440,6 +454,9 @@ static void read_options(int argc, char **argv)
             break;
         case 'y':
             options.way = known_way(optarg);
+            break;
+        case 'p':
+            options.svg = optarg;
             break;
         case 'h':
             usage(0);
@@ -500,8 +517,35 @@ static redisContext *open_store(void)
     return redis;
 }
 
+/* -------------------------------------------------------------- the picture */
+
+static void draw(const struct outcome *outcomes)
+{
+    struct picture_strip strips[WAY_COUNT];
+    size_t count = 0;
+    FILE *out = fopen(options.svg, "w");
+
+    if (!out)
+        cleanup_fail("%s: %s", options.svg, strerror(errno));
+    for (size_t i = 0; i < WAY_COUNT; i++) {
+        if (!outcomes[i].bars)
+            continue;
+        struct picture_strip *strip = &strips[count++];
+        snprintf(strip->title, sizeof strip->title, "%s: the counter ends at %lld", ways[i].title,
+                 outcomes[i].counts[0]);
+        strip->lease_ns = options.lease_ms * 1e6;
+        strip->bars = outcomes[i].bars;
+        strip->count = options.threads;
+    }
+    if (!picture_write(out, strips, count))
+        cleanup_fail("out of memory");
+    if (fclose(out) != 0)
+        cleanup_fail("%s: %s", options.svg, strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
+    static struct outcome outcomes[WAY_COUNT];
     redisContext *redis;
     bool good = true;
 
@@ -509,14 +553,20 @@ int main(int argc, char **argv)
     redis = open_store();
     print_head();
     for (size_t i = 0; i < WAY_COUNT; i++) {
-        struct outcome outcome = {0};
+        struct outcome *outcome = &outcomes[i];
 
         if (options.way && strcmp(options.way, ways[i].name) != 0)
             continue;
-        run_way(redis, &ways[i], &outcome);
-        print_outcome(&ways[i], &outcome);
-        good &= as_expected(&ways[i], &outcome);
+        if (options.svg && !(outcome->bars = calloc(options.threads, sizeof *outcome->bars)))
+            cleanup_fail("out of memory");
+        run_way(redis, &ways[i], outcome);
+        print_outcome(&ways[i], outcome);
+        good &= as_expected(&ways[i], outcome);
     }
+    if (options.svg)
+        draw(outcomes);
+    for (size_t i = 0; i < WAY_COUNT; i++)
+        free(outcomes[i].bars);
     redisFree(redis);
     cleanup_exit(good ? 0 : 1);
 }
