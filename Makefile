@@ -13,7 +13,8 @@
 # make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
 # make valgrind   the unit tests, and those of ONLY="word...", under valgrind
 # make soak       random faults for MINUTES=1; SEED=n plans the same ones again, FAULTS=kind,kind only those;
-#                 TOPOLOGY=quorum: on five masters; TOPOLOGY=sentinel: with failovers
+#                 TOPOLOGY=quorum: on five masters; TOPOLOGY=sentinel: with failovers;
+#                 TOPOLOGY=cluster: slots that move, and failovers
 # make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
 # make mutants    how many of N=100 small slips, drawn by SEED=1, the tests notice; ONLY="word..." for the sources whose
 #                 names contain one of the words; AGAIN=1 for what survived last time alone; takes hours

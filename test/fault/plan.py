@@ -83,11 +83,15 @@ KINDS = {
     "failover_stop": Kind("failover", loses=True, disturbs=True),
     "failover_order": Kind("failover", loses=True, disturbs=True),
     "sentinel_stop": Kind("failover"),
+    # a cluster
+    "slot_move": Kind("cluster"),
+    "node_kill": Kind("cluster", loses=True, disturbs=True),
 }
 TRACKS_OF = {
     "one": ("network", "server", "loss", "clock", "process", "messages", "burst"),
     "quorum": ("master", "process"),
     "sentinel": ("failover", "process"),
+    "cluster": ("cluster", "process"),
 }
 # Only where they are asked for: a process that connects after the step does not know of it (doc/GUARANTEES.md).
 ON_DEMAND = ("master_clock_forward", "master_clock_back")
@@ -138,6 +142,10 @@ def draw_params(rng, kind, size):
         return {"worker": rng.randrange(size.processes), "role": rng.choice(["holder", "holder", "waiter", "any"])}
     if kind.startswith("master_"):
         return dict(draw_master(rng, kind, size), master=rng.randrange(MASTERS))
+    if kind == "slot_move":
+        return {"name": rng.randrange(size.names), "to": rng.randrange(2)}
+    if kind == "node_kill":
+        return {"node": rng.randrange(3)}
     if kind == "sentinel_stop":
         return {"sentinel": rng.randrange(3)}
     if kind in ("del_key", "pexpire_key"):
@@ -191,12 +199,12 @@ class Bag:
 
 
 PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "clock": (0.5, 1.0), "process": (0.02, 0.5),
-        "messages": (0.05, 0.3), "master": (0.05, 0.4), "failover": (0.3, 1.0)}
+        "messages": (0.05, 0.3), "master": (0.05, 0.4), "failover": (0.3, 1.0), "cluster": (0.1, 0.5)}
 # seconds that the rig takes for such a fault, beside the fault's length
 OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
 # the same for masters of a quorum: until their leases are over, or until they vote again
 OVERHEAD.update({kind: 0.9 for kind in KINDS if kind.startswith("master_")}, master_restart_lost=2.5, master_wipe=2.5)
-OVERHEAD.update(failover_kill=2.0, failover_stop=2.0, failover_order=1.5)
+OVERHEAD.update(failover_kill=2.0, failover_stop=2.0, failover_order=1.5, node_kill=2.5)
 
 KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
 
@@ -239,7 +247,9 @@ def make(seed, seconds, size, only=None):
 def make_rows(seed, seconds, size, kinds, rows, loses, stretches):
     """Phases of one sort. rows: tracks, each with how much slower it is; a track that comes twice has two faults at a time."""
     rng, length = random.Random(f"{seed} {size.topology}"), max(5.0, min(10.0, seconds))
-    bags = {track: Bag(rng, [kind for kind in kinds if KINDS[kind].track == track]) for track, _ in rows}
+    often = {"slot_move": 4}
+    bags = {track: Bag(rng, [kind for kind in kinds for _ in range(often.get(kind, 1)) if KINDS[kind].track == track])
+            for track, _ in rows}
     phases = []
     for number in range(1, max(1, round(seconds / length)) + 1):
         faults = []

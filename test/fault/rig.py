@@ -1,7 +1,7 @@
 """The fault rig: workers that lock, faults that harm them, and a judge of what came of it.
 
-    python3 rig.py --worker PROGRAM --shim LIBRARY [--topology one|quorum|sentinel] [--seconds N] [--seed N] [--faults KIND,...]
-                   [--processes N] [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE]
+    python3 rig.py --worker PROGRAM --shim LIBRARY [--topology one|quorum|sentinel|cluster] [--seconds N] [--seed N]
+                   [--faults KIND,...] [--processes N] [--threads N] [--names N] [--lease MS] [--long-lease MS] [--holds N] [--report FILE]
                    [--tap] [--plan]
 
 The seed decides which faults come when, and on what (--plan prints them and ends). Leases are long where the server
@@ -31,6 +31,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 import checker  # noqa: E402
+import cluster  # noqa: E402
 import judge as judges  # noqa: E402
 import plan as plans  # noqa: E402
 import quorum  # noqa: E402
@@ -105,13 +106,14 @@ class Sampler(threading.Thread):
             client = self.clients[path]
             if at_expiry:
                 self.look_at_expiry(client, locks + [f"dibs:{kind}:{{{lock}}}" for lock in locks for kind in SIDECARS])
-            found = client.pipeline([("EXISTS", lock) for lock in locks])
-            there = [before or bool(now_there) for before, now_there in zip(there, found)]
+            # A node of a cluster refuses to look for what is at another.
+            found = client.pipeline([("EXISTS", lock) for lock in locks], raises=not self.rig.IS_SPREAD)
+            there = [before or now_there == 1 for before, now_there in zip(there, found)]
         same = phase == self.rig.phase_number and paths == self.rig.watched()
         return there if same and paths else None
 
     def look_at_expiry(self, client, keys):
-        for key, left in zip(keys, client.pipeline([("PTTL", key) for key in keys])):
+        for key, left in zip(keys, client.pipeline([("PTTL", key) for key in keys], raises=not self.rig.IS_SPREAD)):
             if left == -1:
                 self.eternal.add(key)
 
@@ -251,6 +253,7 @@ def is_clock_stepped(phase):
 class Rig:
     LEAST_GRANTS = 20  # a second
     PENDING = PENDING
+    IS_SPREAD = False  # each key is at one of several servers
 
     def __init__(self, options):
         self.options = options
@@ -276,7 +279,7 @@ class Rig:
         self.timers, self.order = [], itertools.count()
         # by track; the first of each acts
         self.waiting = {"network": [], "server": [], "loss": [], "clock": [], "messages": [], "burst": [],
-                        "failover": []}
+                        "failover": [], "cluster": []}
         self.collected_at = 0
         self.pulse, self.sampler, self.waits = Pulse(), Sampler(self), Waits(self)
 
@@ -856,7 +859,11 @@ class SentinelRig(sentinel.Sentinel, Rig):
     """A master with two replicas, which three sentinels watch."""
 
 
-RIGS = {"one": Rig, "quorum": QuorumRig, "sentinel": SentinelRig}
+class ClusterRig(cluster.Cluster, Rig):
+    """Three masters with a replica each."""
+
+
+RIGS = {"one": Rig, "quorum": QuorumRig, "sentinel": SentinelRig, "cluster": ClusterRig}
 
 
 # -------------------------------------------------------------------- reporting

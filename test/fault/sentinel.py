@@ -63,15 +63,7 @@ class Sentinel:
         for i in range(SENTINELS):
             self.sentinels.append(SentinelServer(os.path.join(self.folder, f"s{i}"), self.server.port))
             self.sentinels[i].start()
-        self.await_that(lambda: all(sentinel.knows_all() for sentinel in self.sentinels), "the sentinels know each other")
-
-    @staticmethod
-    def await_that(condition, what):
-        end = now() + FAILOVER_SECONDS * 1000 * MS
-        while not condition():
-            if now() > end:
-                raise TimeoutError(f"not in time: {what}")
-            time.sleep(0.02)
+        servers.await_that(lambda: all(sentinel.knows_all() for sentinel in self.sentinels), "the sentinels know each other")
 
     def url_of(self, index):
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)

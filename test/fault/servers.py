@@ -62,12 +62,12 @@ class Client:
     def call(self, *words):
         return self.pipeline([words])[0]
 
-    def pipeline(self, commands):
+    def pipeline(self, commands, raises=True):
         for words in commands:
             self.send(*words)
         replies = [self.receive() for _ in commands]
         for reply in replies:
-            if isinstance(reply, ServerError):
+            if raises and isinstance(reply, ServerError):
                 raise reply
         return replies
 
@@ -107,6 +107,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def await_that(condition, what, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not in time: {what}")
+        time.sleep(0.02)
+
+
 class Server:
     """One server, in a folder of its own. It dies with the rig."""
 
@@ -144,12 +152,16 @@ class Server:
         for name in self.accounts():
             words += ["--user", name, "on", ">" + PASSWORD, "~*", *(["&*"] if self.version >= (6, 2) else []), "+@all"]
             words += ACCOUNTS[name].split()
+        words += self.more_words()
         environment = dict(os.environ, LD_PRELOAD=self.shim, DIBS_CLOCK_FILE=self.clock.path)
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
         self.await_answer()
+
+    def more_words(self):
+        return []
 
     def accounts(self):
         """The accounts beside the one that may do all; none before Redis 6."""
