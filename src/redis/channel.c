@@ -97,7 +97,7 @@ void dibs__channel_want(struct dibs__channel *channel)
 void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us)
 {
     channel_mutex_lock(&channel->mutex);
-    if (channel->link && channel->serial == serial)
+    if (channel->link && channel->serial == serial && server_ahead_us > channel->link->server_ahead_us)
         channel->link->server_ahead_us = server_ahead_us;
     channel_mutex_unlock(&channel->mutex);
 }

@@ -160,7 +160,11 @@ typedef void dibs__reply_fn(void *arg, const redisReply *reply, const struct dib
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,
                           dibs__reply_fn *done, void *arg);
 
-/* Corrects what the link of that serial believes of the server's clock, after a reply that told the time. */
+/*
+ * Corrects what the link of that serial believes of the server's clock, after a reply that told the time: the server's
+ * clock is so far ahead of ours at least. The link never believes that it is less than before, because the reply may
+ * have lain unread for a while, as where the process was stopped.
+ */
 void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us);
 
 /* The connection that stands now, without waiting for one. False: none does. */

@@ -227,6 +227,19 @@ static void the_clock_of_another_connection_is_not_taken(void **state)
     assert_int_equal(view.id.client, 1);
 }
 
+/* A reply that is read late tells a time that has passed. Who believed it would send what is too late at once. */
+static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__link_view view;
+
+    dibs__channel_set_clock(r->channel, serial, 1000);
+    dibs__channel_set_clock(r->channel, serial, 300);
+    assert_true(dibs__channel_view(r->channel, &view));
+    assert_int_equal(view.server_ahead_us, 1000);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -244,6 +257,7 @@ int main(void)
         TEST(a_command_that_tells_first_goes_behind_a_ping),
         TEST(one_whose_ping_alone_is_answered_is_in_doubt),
         TEST(the_clock_of_another_connection_is_not_taken),
+        TEST(a_reply_that_is_read_late_sets_no_clock_back),
     };
 
     return cmocka_run_group_tests_name("channel", tests, NULL, NULL);
