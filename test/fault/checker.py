@@ -30,7 +30,8 @@ TITLES = {
     6: "no crash, leak or thread left over, no wrong status",
     7: "a burst of releases costs nobody its lease, and nothing is left of it",
 }
-FORGETTING = ("restart_lost", "promotion", "failover_kill", "failover_stop", "failover_order", "node_kill")
+FORGETTING = ("restart_lost", "promotion", "failover_kill", "failover_stop", "failover_order", "node_kill",
+              "node_stop", "node_order")
 # What a run may be asked to have counted: reported also where it is 0.
 COUNTED = (
     "grants",

@@ -85,7 +85,10 @@ KINDS = {
     "sentinel_stop": Kind("failover"),
     # a cluster
     "slot_move": Kind("cluster"),
+    "slot_split": Kind("cluster", disturbs=True),
     "node_kill": Kind("cluster", loses=True, disturbs=True),
+    "node_stop": Kind("cluster", loses=True, disturbs=True),
+    "node_order": Kind("cluster", loses=True, disturbs=True),
 }
 TRACKS_OF = {
     "one": ("network", "server", "loss", "clock", "process", "messages", "burst"),
@@ -142,9 +145,13 @@ def draw_params(rng, kind, size):
         return {"worker": rng.randrange(size.processes), "role": rng.choice(["holder", "holder", "waiter", "any"])}
     if kind.startswith("master_"):
         return dict(draw_master(rng, kind, size), master=rng.randrange(MASTERS))
-    if kind == "slot_move":
+    if kind.startswith("slot_"):
         return {"name": rng.randrange(size.names), "to": rng.randrange(2)}
+    if kind == "node_order":
+        return {"node": rng.randrange(3), "how": rng.choice(["", "FORCE", "TAKEOVER"])}
     if kind == "node_kill":
+        return {"node": rng.randrange(3), "behind": rng.choice([0, 100, 300])}
+    if kind == "node_stop":
         return {"node": rng.randrange(3)}
     if kind == "sentinel_stop":
         return {"sentinel": rng.randrange(3)}
@@ -204,7 +211,7 @@ PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "cloc
 OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
 # the same for masters of a quorum: until their leases are over, or until they vote again
 OVERHEAD.update({kind: 0.9 for kind in KINDS if kind.startswith("master_")}, master_restart_lost=2.5, master_wipe=2.5)
-OVERHEAD.update(failover_kill=2.0, failover_stop=2.0, failover_order=1.5, node_kill=2.5)
+OVERHEAD.update(failover_kill=2.0, failover_stop=2.0, failover_order=1.5, node_kill=2.5, node_stop=2.5, node_order=0.5)
 
 KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
 
@@ -231,9 +238,11 @@ def make(seed, seconds, size, only=None):
     if size.topology == "quorum":
         # Nothing is extended to a long lease: a master that lost its data grants nothing until the longest is over.
         rows = (("master", 1), ("master", 1), ("process", 2))
-        return make_rows(seed, seconds, size, kinds, rows, loses=False, stretches=0)
-    if size.topology != "one":
-        return make_rows(seed, seconds, size, kinds, ((tracks[0], 1), ("process", 4)), loses=True, stretches=STRETCHES)
+        return make_rows(seed, seconds, size, kinds, rows, [KEPT], stretches=0)
+    if size.topology == "cluster":
+        return make_rows(seed, seconds, size, kinds, (("cluster", 1), ("process", 1)), [KEPT, LOST])
+    if size.topology == "sentinel":
+        return make_rows(seed, seconds, size, kinds, (("failover", 1), ("process", 1)), [LOST])
     phases = make_harmful(seed, seconds, size, kinds) if kinds != ["burst"] else []
     rng = random.Random(f"{seed} more")
     for _ in range(max(int(seconds / 60 + 0.5), only is not None)):
@@ -244,19 +253,26 @@ def make(seed, seconds, size, only=None):
     return phases
 
 
-def make_rows(seed, seconds, size, kinds, rows, loses, stretches):
-    """Phases of one sort. rows: tracks, each with how much slower it is; a track that comes twice has two faults at a time."""
-    rng, length = random.Random(f"{seed} {size.topology}"), max(5.0, min(10.0, seconds))
-    often = {"slot_move": 4}
-    bags = {track: Bag(rng, [kind for kind in kinds for _ in range(often.get(kind, 1)) if KINDS[kind].track == track])
-            for track, _ in rows}
+def make_rows(seed, seconds, size, kinds, rows, classes, stretches=STRETCHES):
+    """
+    Phases of these classes, in turn. rows: tracks, each with how much slower it is; a track that comes twice has two
+    faults at a time. Where data is lost, processes are harmed less often, so that holders live long enough to notice.
+    """
+    rng = random.Random(f"{seed} {size.topology}")
+    length = max(5.0, min(10.0, seconds / len(classes)))
+
+    def kinds_of(track, one):
+        return [kind for kind in kinds if KINDS[kind].track == track and (one == LOST or not KINDS[kind].loses)]
+
+    bags = {(track, one): Bag(rng, kinds_of(track, one)) for track, _ in rows for one in classes}
     phases = []
-    for number in range(1, max(1, round(seconds / length)) + 1):
-        faults = []
+    for number in range(1, max(len(classes), round(seconds / length)) + 1):
+        one, faults = classes[(number - 1) % len(classes)], []
         for track, slower in rows:
-            if bags[track].kinds:
-                faults += plan_track(rng, bags[track], track, length, size, slower)
-        phases.append(Phase(number, loses, length, sorted(faults, key=lambda f: f.at), stretches))
+            slower *= 4 if track == "process" and one == LOST else 1
+            if bags[track, one].kinds:
+                faults += plan_track(rng, bags[track, one], track, length, size, slower)
+        phases.append(Phase(number, one == LOST, length, sorted(faults, key=lambda f: f.at), stretches))
     return phases
 
 

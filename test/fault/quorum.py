@@ -50,6 +50,8 @@ class Quorum:
                 raise RuntimeError(f"master {i} has ended by itself\n{master.log()}")
             if self.proxies[i].process.poll() is not None:
                 raise RuntimeError(f"the proxy of master {i} has ended")
+            if i not in self.harmed and self.waits_for_its_vote(i):
+                self.fail(5, f"phase {self.phase_number}: master {i} may not vote, though nothing happened to it")
 
     def close_servers(self):
         for master, proxy in zip(self.masters, self.proxies):
@@ -103,17 +105,39 @@ class Quorum:
             if now() - since < VOTE_SECONDS * 1000 * MS:
                 self.after(0.05, self.recover, fault, index, since)
                 return
-            known = [self.masters[i].call("GET", "dibs:member") for i in range(plans.MASTERS)]
-            self.fail(5, f"master {index} did not vote {VOTE_SECONDS} s after {fault}; the votes: {known}")
+            self.fail(5, f"master {index} did not vote {VOTE_SECONDS} s after {fault}; {self.describe_silence(index)}")
         self.report.worst_time("a master voted again after", now() - since, [str(fault)])
         self.harmed.discard(index)
 
+    def votes_in_us(self, index):
+        """None: the master does not know."""
+        known, (seconds, us) = [self.masters[index].call(*words) for words in (("GET", "dibs:member"), ("TIME",))]
+        return known and int(known.split()[0]) - int(seconds) * 1000000 - int(us)
+
     def votes(self, index):
         try:
-            known, (seconds, us) = [self.masters[index].call(*words) for words in (("GET", "dibs:member"), ("TIME",))]
+            left = self.votes_in_us(index)
         except OSError:
             return False
-        return known is not None and int(known.split()[0]) <= int(seconds) * 1000000 + int(us)
+        return left is not None and left <= 0
+
+    def waits_for_its_vote(self, index):
+        """Of a master that is well: somebody believes that its clock was set."""
+        return (self.votes_in_us(index) or 0) > 0
+
+    def describe_silence(self, index):
+        """What the masters know, and what the one that does not vote is asked."""
+        known = [master.call("GET", "dibs:member") for master in self.masters]
+        about = [self.masters[index].info(section) for section in ("clients", "errorstats", "stats")]
+        client = servers.Client(self.masters[index].path, timeout=0.5)
+        client.send("MONITOR")
+        asked, end = [], now() + 500 * MS
+        try:
+            while now() < end:
+                asked.append(client.file.readline().decode(errors="replace")[:200])
+        except OSError:
+            pass
+        return f"the votes: {known}\n    {about}\n    {len(asked)} commands: " + "\n        ".join(asked[:12])
 
     def do_master_stop(self, fault, index):
         self.masters[index].pause()
