@@ -17,6 +17,6 @@ soak() {
 
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp"' EXIT
-soak 1 quorum 6
+soak 1 quorum 5
 soak 2 cluster 10
 exit $status
