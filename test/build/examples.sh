@@ -173,6 +173,7 @@ hears() {
     wait "$job" || status=$?
     cat "$tmp/out" "$tmp/events"
     [ "$status" = 1 ] && grep '^stopped after [0-9]* steps: the lock is lost$' "$tmp/out"
+    awk '/^stopped/ { exit $3 >= 600 }' "$tmp/out" # 600 steps are all that there are
     grep '^event: .*migration' "$tmp/events"
 }
 
