@@ -43,7 +43,7 @@ struct processes {
     size_t count, room;
 };
 
-#define FIELDS "%*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu"
+#define FIELDS " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu"
 
 /* The name of the program, which stands in parentheses, may have any characters. */
 static bool read_process(pid_t pid, struct process *out)

@@ -75,8 +75,7 @@ int cli_hold(int argc, char **argv)
         return CLI_SYSTEM;
     }
     notify("STATUS=waits for the lock");
-    status = run_acquire(&plan, -1, &lock);
-    if (status != CLI_OK)
+    if (!run_acquire(&plan, -1, &lock, &status))
         return status;
     say_held(&plan, &lock);
     kept = hold(&plan, &lock);

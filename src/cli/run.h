@@ -48,10 +48,10 @@ struct run_lock {
 
 /*
  * Opens the store and waits for the lock. Signals (run_signals.h), and those that the front passes on through wire, end
- * that at once; wire is -1 where there is no front. Returns CLI_OK, and the calling thread holds the lock; or an exit
- * status, and nothing is left of it. May end the process with such a status.
+ * that at once; wire is -1 where there is no front. Returns true if the calling thread holds the lock; else nothing is
+ * left of it, and *status is the exit status. May end the process with such a status.
  */
-int run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock);
+bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status);
 
 /*
  * Gives the lock up and closes the runtime. With keep_ms more than 0 the lock is left to end by itself, in that time.

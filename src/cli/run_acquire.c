@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,8 +22,6 @@ struct listener {
     dibs_runtime *rt; /* guarded by mutex */
     int signal;       /* guarded by mutex: what ended the wait; 0: nothing did */
 };
-
-static _Atomic bool store_is_down; /* atomic */
 
 /* --------------------------------------------------------------- the listener */
 
@@ -107,8 +104,6 @@ static bool listener_start(struct listener *listener, int wire)
 static void on_event(const dibs_event *event, void *unused)
 {
     (void)unused;
-    if (event->kind == DIBS_EVENT_STORE_DOWN || event->kind == DIBS_EVENT_STORE_UP)
-        atomic_store(&store_is_down, event->kind == DIBS_EVENT_STORE_DOWN);
     if (event->kind == DIBS_EVENT_AT_RISK)
         cli_warn("%s", event->detail);
     else
@@ -129,12 +124,12 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
     return cli_open(rt, &config, plan->url);
 }
 
-/* The same status means that somebody has the lock, and that nobody could be asked. */
+/* A waiter seldom asks: it may not have noticed that the store went away. */
 static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
 {
     dibs_owner owner;
 
-    if (atomic_load(&store_is_down) && dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
+    if (dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
         cli_warn("%s", dibs_last_error());
         return CLI_UNAVAILABLE;
     }
@@ -188,51 +183,55 @@ static int64_t wait_left_ms(const struct run_plan *plan)
     return left > 0 ? left : 0;
 }
 
-static int take_lock(const struct run_plan *plan, struct run_lock *lock)
+/* Returns whether the lock is held; otherwise *status is the exit status. */
+static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
     const dibs_lock_options options = {.flags = plan->fair ? DIBS_FAIR : 0};
     int64_t start = cli_now_ms();
-    dibs_status status = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
+    dibs_status answer = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
 
-    if (status != DIBS_OK)
-        return refused(plan, lock, status);
-    int result = look_up(plan, lock);
-    if (result == CLI_OK)
+    if (answer != DIBS_OK) {
+        *status = refused(plan, lock, answer);
+        return false;
+    }
+    *status = look_up(plan, lock);
+    if (*status == CLI_OK)
         cli_note("%s: acquired after %.3f s, fence %llu", plan->name, (double)(cli_now_ms() - start) / 1000,
                  (unsigned long long)lock->fence);
-    return result;
+    return *status == CLI_OK;
 }
 
-static int acquire(const struct run_plan *plan, struct listener *listener, struct run_lock *lock)
+static bool acquire(const struct run_plan *plan, struct listener *listener, struct run_lock *lock, int *status)
 {
-    int result = open_store(plan, &lock->rt);
+    bool held;
 
+    *status = open_store(plan, &lock->rt);
     pthread_mutex_lock(&listener->mutex);
     listener->opening = false;
     listener->rt = lock->rt;
     pthread_mutex_unlock(&listener->mutex);
-    if (result == CLI_OK)
-        result = take_lock(plan, lock);
+    held = lock->rt && take_lock(plan, lock, status);
     listener_end(listener);
-    return listener->signal ? 128 + listener->signal : result;
+    if (listener->signal)
+        *status = 128 + listener->signal;
+    return held && !listener->signal;
 }
 
-int run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock)
+bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status)
 {
     struct listener listener;
-    int result;
 
     memset(lock, 0, sizeof *lock);
     if (!listener_start(&listener, wire)) {
         cli_error("no descriptor or thread to be had");
-        return CLI_SYSTEM;
+        *status = CLI_SYSTEM;
+        return false;
     }
-    result = acquire(plan, &listener, lock);
-    if (result != CLI_OK) {
-        dibs_close(lock->rt);
-        lock->rt = NULL;
-    }
-    return result;
+    if (acquire(plan, &listener, lock, status))
+        return true;
+    dibs_close(lock->rt);
+    lock->rt = NULL;
+    return false;
 }
 
 /* -------------------------------------------------------------------- its end */

@@ -373,8 +373,7 @@ int run_holder(const struct run_plan *plan, const struct run_terminal *terminal,
     setpgid(0, 0);
     child_tree_call_me("dibs-holder");
     child_tree_adopt();
-    status = run_acquire(plan, wire, &holder.lock);
-    if (status != CLI_OK)
+    if (!run_acquire(plan, wire, &holder.lock, &status))
         return status;
     holder.start_ms = holder.front_ms = cli_now_ms();
     if (!start_command(&holder, &status)) {

@@ -1,0 +1,231 @@
+"""For tests of the command: a Redis server, dibs as a process, what is left of it, and results as TAP.
+
+A test is a function with @test("what is so"); it fails by an exception. run_tests() runs them one after another and
+prints TAP; DIBS_ONLY is a pattern for their functions' names.
+"""
+
+import contextlib
+import fnmatch
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+DIBS = os.path.join(os.environ["DIBS_BUILD"], "dibs")
+# A shell has what it starts in the background ignore these two, and so would dibs.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+LIMIT = 20  # seconds, for what is waited for
+TESTS = []
+
+
+def test(name):
+    def add(function):
+        TESTS.append((name, function))
+        return function
+
+    return add
+
+
+def run_tests():
+    only = os.environ.get("DIBS_ONLY", "*")
+    chosen = [(name, function) for name, function in TESTS if fnmatch.fnmatch(function.__name__, only)]
+    failed = 0
+    print(f"1..{len(chosen)}", flush=True)
+    for number, (name, function) in enumerate(chosen, 1):
+        try:
+            function()
+            print(f"ok {number} - {name}", flush=True)
+        except Exception:
+            failed = 1
+            print(f"not ok {number} - {name}")
+            for line in traceback.format_exc().splitlines():
+                print(f"# {line}", flush=True)
+    sys.exit(failed)
+
+
+def wait_for(condition, what="", seconds=LIMIT):
+    """Returns what the condition returned as soon as that is true."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"did not come: {what or condition}"
+        time.sleep(0.005)
+
+
+def equal(value, expected, more=""):
+    assert value == expected, f"{value!r} instead of {expected!r} {more}"
+
+
+def folder():
+    return contextlib.closing(Folder())
+
+
+class Folder:
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="dibs-cli-")
+
+    def file(self, name):
+        return os.path.join(self.path, name)
+
+    def close(self):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Server:
+    """A Redis server on a Unix socket, without persistence."""
+
+    def __init__(self):
+        self.folder = Folder()
+        self.socket = self.folder.file("s")
+        self.url = f"unix://{self.socket}"
+        self.start()
+
+    def start(self):
+        program = os.environ.get("DIBS_SERVER") or shutil.which("redis-server") or shutil.which("valkey-server")
+        arguments = ["--port", "0", "--unixsocket", self.socket, "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(
+            [program, *arguments, "--dir", self.folder.path, "--logfile", self.folder.file("log")]
+        )
+        wait_for(self.answers, "the server")
+
+    def answers(self):
+        try:
+            return self.ask("PING") == "PONG"
+        except OSError:
+            return False
+
+    def ask(self, *words):
+        """One command, on a connection of its own."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.socket)
+            parts = [w.encode() if isinstance(w, str) else w for w in words]
+            connection.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts))
+            with connection.makefile("rb") as stream:
+                return read_reply(stream)
+
+    def owner(self, name):
+        return self.ask("GET", f"lock:{name}")
+
+    def waiters(self, name):
+        return (self.ask("HLEN", f"dibs:queue:{{lock:{name}}}") - 1) // 2 if self.queued(name) else 0
+
+    def queued(self, name):
+        return self.ask("EXISTS", f"dibs:queue:{{lock:{name}}}") == 1
+
+    def left_pttl(self, name):
+        return self.ask("PTTL", f"lock:{name}")
+
+    def close(self):
+        if self.process:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait()
+        self.folder.close()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+
+def read_reply(stream):
+    line = stream.readline()[:-2].decode()
+    kind, rest = line[:1], line[1:]
+    if kind in "+-":
+        return rest
+    if kind == ":":
+        return int(rest)
+    if kind == "$":
+        return stream.read(int(rest) + 2)[:-2].decode("utf-8", "replace") if int(rest) >= 0 else None
+    return [read_reply(stream) for _ in range(int(rest))]
+
+
+_servers = []
+
+
+def server():
+    """The server that the tests of this program share."""
+    if not _servers:
+        _servers.append(Server())
+    return _servers[0]
+
+
+def close_server():
+    while _servers:
+        _servers.pop().close()
+
+
+def environment(**more):
+    values = {**os.environ, "DIBS_URL": server().url}
+    values.pop("NOTIFY_SOCKET", None)
+    for name, value in more.items():
+        values.pop(name, None)
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def start(*arguments, env=None, **more):
+    """Starts dibs; its output is read by communicate()."""
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([DIBS, *arguments], env=environment(**(env or {})), text=True, **{**files, **more})
+
+
+class Done:
+    def __init__(self, process):
+        self.out, self.err = process.communicate(timeout=60)
+        self.status = process.returncode
+
+
+def dibs(*arguments, **more):
+    """Runs dibs to its end."""
+    return Done(start(*arguments, **more))
+
+
+def processes_with(mark):
+    """The processes that have the mark, "NAME=VALUE", in their environment; not those that have ended."""
+    needle, found = mark.encode() + b"\0", []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if needle in file.read():
+                        found.append(int(entry))
+            except OSError:
+                pass
+    return found
+
+
+def children(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+    return []
+
+
+def state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+
+
+def alive(pid):
+    return state_of(pid) not in (None, "Z")
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,227 @@
+"""dibs run: a lease that is lost. The old COMMAND is dead before the next one starts.
+
+Each COMMAND writes lines "WHO TIME" to one file, every few milliseconds: they must not be interleaved.
+"""
+
+import os
+import signal
+import sys
+import time
+
+from command import *  # noqa: F403
+
+# Ignores SIGTERM where it is told to, and writes from a grandchild in a session of its own as well.
+WRITER = """
+import os, signal, sys, time
+who, path, stubborn = sys.argv[1:4]
+def told(number, frame):
+    os.write(out, f"{who} TERM\\n".encode())
+    if stubborn == "no":
+        os._exit(0)
+out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+signal.signal(signal.SIGTERM, told)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() > 0:
+        os._exit(0)
+while True:
+    os.write(out, f"{who} {time.monotonic_ns()}\\n".encode())
+    time.sleep(0.003)
+"""
+
+
+class Pair:
+    """Two dibs that want the same name: one has it, the other waits, and writes only a few lines."""
+
+    def __init__(self, own, files, *options, stubborn="yes", lease="1.5"):
+        self.own, self.log, self.lost = own, files.file("log"), files.file("lost")
+        self.mark = f"DIBS_TEST_MARK=loss-{os.getpid()}-{time.monotonic_ns()}"
+        env = {"DIBS_URL": own.url, **dict([self.mark.split("=")])}
+        command = ["n", sys.executable, "-c", WRITER, "old", self.log, stubborn]
+        self.old = start("run", "-t", lease, "--on-lost", f"echo lost >>{self.lost}", *options, *command, env=env)
+        wait_for(lambda: read(self.log).count("old") > 10)
+        self.first = self.lines()
+        script = f"echo new $(date +%s) >>{self.log}; sleep 0.3; echo new >>{self.log}"
+        self.new = start("run", "-t", lease, "n", "sh", "-c", script, env={"DIBS_URL": own.url})
+        if own.process and state_of(own.process.pid) != "T":
+            wait_for(lambda: own.queued("n"))
+
+    def lines(self):
+        return [line.split() for line in read(self.log).splitlines()]
+
+    def check_order(self):
+        """After both have ended: not one line of the old COMMAND behind the first of the new one."""
+        done = Done(self.new)
+        equal(done.status, 0, done.err)
+        owners = [line[0] for line in self.lines()]
+        first = owners.index("new")
+        assert "old" not in owners[first:], owners[first:]
+        return owners
+
+    def check_old(self, status=76):
+        done = Done(self.old)
+        equal(done.status, status, done.err)
+        equal(processes_with(self.mark), [])
+        equal(read(self.lost), "lost\n" if status == 76 else "")
+        assert "dibs: n: " in done.err or status != 76, done.err
+        return done
+
+
+@test("a lock that was deleted: COMMAND is ended at once, and uses its grace time while nobody has the lock")
+def deleted():
+    with folder() as files:
+        pair = Pair(server(), files, "--grace", "0.2", stubborn="no", lease="20")
+        began = time.monotonic()
+        server().ask("DEL", "lock:n")
+        pair.check_old()
+        assert time.monotonic() - began < 2
+        assert ["old", "TERM"] in pair.lines()
+        pair.check_order()
+
+
+@test("a lock that was deleted, and a COMMAND that ignores SIGTERM")
+def deleted_stubborn():
+    with folder() as files:
+        pair = Pair(server(), files, "--grace", "0.3", lease="30")
+        server().ask("DEL", "lock:n")
+        pair.check_old()
+        pair.check_order()
+
+
+@test("a lock that another has got: COMMAND is killed at once")
+def given_away():
+    with folder() as files:
+        pair = Pair(server(), files, "--grace", "5", lease="60")
+        pair.new.terminate()
+        pair.new.communicate()
+        began = time.monotonic()
+        server().ask("SET", "lock:n", "somebody", "PX", "600")
+        pair.check_old()
+        assert time.monotonic() - began < 2
+        server().ask("DEL", "lock:n")
+
+
+@test("dibs stopped by SIGSTOP for longer than its lease")
+def front_stopped():
+    with folder() as files:
+        pair = Pair(server(), files)
+        pair.old.send_signal(signal.SIGSTOP)
+        pair.check_order()
+        pair.old.send_signal(signal.SIGCONT)
+        pair.check_old()
+
+
+@test("the process with the lock stopped by SIGSTOP")
+def holder_stopped():
+    with folder() as files:
+        pair = Pair(server(), files)
+        os.kill(children(pair.old.pid)[0], signal.SIGSTOP)
+        pair.check_old()
+        pair.check_order()
+
+
+@test("dibs stopped for less than its lease goes on")
+def stopped_briefly():
+    with folder() as files:
+        pair = Pair(server(), files, stubborn="no", lease="4")
+        for process in (pair.old.pid, children(pair.old.pid)[0]):
+            os.kill(process, signal.SIGSTOP)
+            time.sleep(0.5)
+            os.kill(process, signal.SIGCONT)
+        time.sleep(0.5)
+        pair.old.terminate()
+        pair.check_old(0)
+        pair.check_order()
+
+
+@test("a server that was stopped by SIGSTOP")
+def server_stopped():
+    own = Server()
+    with folder() as files:
+        pair = Pair(own, files, "--grace", "0.3")
+        own.process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        wait_for(lambda: not is_alive_beside(pair), "the end of COMMAND")
+        assert time.monotonic() - began < 1.6
+        own.process.send_signal(signal.SIGCONT)
+        pair.check_old()
+        pair.check_order()
+    own.close()
+
+
+def is_alive_beside(pair):
+    """Whether a process with the mark lives that is not dibs."""
+    holder = children(pair.old.pid)
+    return any(pid not in (pair.old.pid, *holder) for pid in processes_with(pair.mark))
+
+
+@test("a server that was killed, and started anew without its data")
+def server_killed():
+    own = Server()
+    with folder() as files:
+        pair = Pair(own, files, "--grace", "0.3")
+        own.kill()
+        began = time.monotonic()
+        wait_for(lambda: not is_alive_beside(pair), "the end of COMMAND")
+        assert time.monotonic() - began < 1.6
+        own.start()
+        pair.check_old()
+        pair.check_order()
+    own.close()
+
+
+@test("a server that comes back in time: nothing is lost")
+def server_back():
+    own = Server()
+    with folder() as files:
+        pair = Pair(own, files, stubborn="no", lease="4")
+        own.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.7)
+        own.process.send_signal(signal.SIGCONT)
+        time.sleep(1)
+        pair.old.terminate()
+        pair.check_old(0)
+        pair.check_order()
+    own.close()
+
+
+@test("SIGTERM comes as early as the grace time needs")
+def early_enough():
+    own = Server()
+    with folder() as files:
+        process = start(
+            "run", "-t", "3", "--grace", "1", "n", "sh", "-c",
+            f"trap 'date +%s%N >>{files.file('log')}; sleep 0.8; date +%s%N >>{files.file('log')}; exit' TERM; "
+            "echo ready; while :; do sleep 0.01; done",
+            env={"DIBS_URL": own.url},
+        )
+        equal(process.stdout.readline(), "ready\n")
+        own.process.send_signal(signal.SIGSTOP)
+        equal(Done(process).status, 76)
+        times = [int(word) for word in read(files.file("log")).split()]
+        equal(len(times), 2)  # COMMAND had its time
+    own.close()
+
+
+@test("a COMMAND that exits with 76 has not lost anything")
+def status_76():
+    with folder() as files:
+        done = dibs("run", "--on-lost", f"echo lost >{files.file('lost')}", "n", "sh", "-c", "exit 76")
+        equal((done.status, read(files.file("lost"))), (76, ""))
+
+
+@test("--on-lost: its environment, its output, and signals to it")
+def on_lost():
+    process = start("run", "--on-lost", 'echo $DIBS_NAME $DIBS_FENCE; sleep 60', "n", "sh", "-c", "echo $DIBS_FENCE; sleep 60")
+    fence = process.stdout.readline().strip()
+    server().ask("DEL", "lock:n")
+    equal(process.stdout.readline(), f"n {fence}\n")
+    process.terminate()
+    equal(Done(process).status, 76)
+
+
+if __name__ == "__main__":
+    try:
+        run_tests()
+    finally:
+        close_server()

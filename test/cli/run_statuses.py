@@ -1,0 +1,357 @@
+"""dibs run: exit statuses, options, and what COMMAND gets and leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from command import *  # noqa: F403
+
+PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
+
+
+def holder(name, *options):
+    """dibs with the lock, and COMMAND running."""
+    process = start("run", *options, name, "sh", "-c", "echo $$; exec sleep 60")
+    process.command = int(process.stdout.readline())
+    return process
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    return Done(process)
+
+
+@test("the exit status is COMMAND's")
+def status_of_command():
+    for status in (0, 1, 7, 64, 69, 76, 126, 127, 255):
+        equal(dibs("run", "n", "sh", "-c", f"exit {status}").status, status)
+
+
+@test("or 128 and the signal that ended COMMAND")
+def status_of_signal():
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGINT):
+        equal(dibs("run", "n", "sh", "-c", f"kill -{int(number)} $$").status, 128 + number)
+
+
+@test("or 1, or that of -E, where the lock is taken")
+def status_taken():
+    with_lock = holder("taken")
+    for options, status in (
+        (["-n"], 1),
+        (["-n", "-E", "42"], 42),
+        (["-n", "-E", "0"], 0),
+        (["-w", "0"], 1),
+        (["-w", "0.05"], 1),
+        (["--wait=.05", "--conflict-exit-code=255"], 255),
+    ):
+        done = dibs("run", *options, "taken", "echo", "ran")
+        equal((done.status, done.out, done.err), (status, "", ""))
+    equal(end(with_lock).status, 128 + signal.SIGTERM)
+
+
+@test("-w waits for the lock, with decimals")
+def waits():
+    with_lock = start("run", "n", "sleep", "0.5")
+    wait_for(lambda: server().owner("n"))
+    equal(dibs("run", "-w", "10.5", "n", "true").status, 0)
+    equal(Done(with_lock).status, 0)
+    with_lock = holder("n")
+    began = time.monotonic()
+    equal(dibs("run", "-w", "0.4", "n", "true").status, 1)
+    assert 0.4 <= time.monotonic() - began < 2
+    end(with_lock)
+
+
+@test("69 where the store can't be reached, or refuses")
+def status_unreachable():
+    for url in ("unix:///nonexistent/socket", "redis://127.0.0.1:1", server().url.replace("unix://", "unix://u:p@")):
+        done = dibs("run", "-w", "5", "n", "true", env={"DIBS_URL": url})
+        equal(done.status, 69, done.err)
+        assert done.err.startswith("dibs: ") and "p@" not in done.err, done.err
+        equal(dibs("run", "-q", "--url", url, "n", "true").err, "")
+
+
+@test("69 where the store stops answering during the wait")
+def status_silent_store():
+    own = Server()
+    with_lock = start("run", "-t", "60", "n", "sleep", "60", env={"DIBS_URL": own.url})
+    wait_for(lambda: own.owner("n"))
+    waiting = start("run", "-w", "3", "n", "true", env={"DIBS_URL": own.url})
+    wait_for(lambda: own.queued("n"))
+    own.process.send_signal(signal.SIGSTOP)
+    equal(Done(waiting).status, 69)
+    with_lock.kill()
+    with_lock.communicate()
+    own.close()
+
+
+@test("64 for wrong usage, with a message that names it")
+def status_usage():
+    for arguments, word in (
+        ([], "NAME"),
+        (["n"], "COMMAND"),
+        (["n", "--"], "COMMAND"),
+        (["", "true"], "0 bytes"),
+        (["n" * 513, "true"], "513 bytes"),
+        (["-w", "soon", "n", "true"], "soon"),
+        (["-w", "-1", "n", "true"], "-1"),
+        (["-w", "1e3", "n", "true"], "1e3"),
+        (["-w", "", "n", "true"], "seconds"),
+        (["-w", "nan", "n", "true"], "nan"),
+        (["-w", "0x10", "n", "true"], "0x10"),
+        (["-w"], "-w"),
+        (["--lease"], "argument"),
+        (["-n", "-w", "1", "n", "true"], "exclude"),
+        (["-t", "0", "n", "true"], "0.1"),
+        (["-t", "86401", "n", "true"], "86400"),
+        (["-t", "99999999999999999999999", "n", "true"], "86400"),
+        (["-t", "2", "--grace", "1.5", "n", "true"], "does not fit"),
+        (["-E", "256", "n", "true"], "256"),
+        (["-E", "x", "n", "true"], "x"),
+        (["--at-least", "86401", "n", "true"], "86400"),
+        (["-x", "n", "true"], "-x"),
+        (["--nonsense", "n", "true"], "--nonsense"),
+        (["--fair=1", "n", "true"], "--fair"),
+        (["n", "-n", "true"], "-n"),
+        (["n", "-c"], "-c"),
+        (["n", "-c", "true", "more"], "-c"),
+        (["-c", "true", "n", "more"], "-c"),
+        (["--url", "http://x", "n", "true"], "scheme"),
+        (["--url", " ", "n", "true"], "--url"),
+        (["--url", "mem: mem:", "n", "true"], "2 URLs"),
+    ):
+        done = dibs("run", *arguments)
+        equal((done.status, done.out), (64, ""), arguments)
+        assert done.err.startswith("dibs: ") and word in done.err and done.err.count("\n") == 1, (arguments, done.err)
+
+
+@test("126 where COMMAND can't be run, 127 where there is none; the lock is free then")
+def status_exec():
+    with folder() as files:
+        path = files.file("plain")
+        open(path, "w").close()
+        for command, status in (("/", 126), (path, 126), ("/nonexistent/x", 127), ("no-such-command", 127)):
+            done = dibs("run", "--at-least", "60", "n", command)
+            equal(done.status, status)
+            assert command in done.err, done.err
+            equal(server().owner("n"), None)
+
+
+@test("-c before and behind NAME runs a shell's command; SHELL is the shell")
+def shell_command():
+    equal(dibs("run", "-c", "echo a b | tr a-z A-Z", "n").out, "A B\n")
+    equal(dibs("run", "n", "-c", "exit 5").status, 5)
+    equal(dibs("run", "n", "--command", "echo $0 $DIBS_NAME", env={"SHELL": "/bin/sh"}).out, "/bin/sh n\n")
+    equal(dibs("run", "n", "--", "echo", "-c").out, "-c\n")
+    equal(dibs("run", "--", "n", "--", "echo", "--").out, "--\n")
+    equal(dibs("run", "-c", "echo no SHELL", "n", env={"SHELL": None}).out, "no SHELL\n")
+
+
+@test("COMMAND finds the name, the fence and the token in its environment")
+def environment_of_command():
+    name = "a name: with 'all' sorts of\tbytes"
+    fences = []
+    for _ in range(2):
+        done = dibs("run", name, sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
+        found = json.loads(done.out)
+        equal(found["DIBS_NAME"], name)
+        assert found["DIBS_TOKEN"].startswith("dibs:python3"), found["DIBS_TOKEN"]
+        fences.append(int(found["DIBS_FENCE"]))
+        assert int(server().ask("GET", f"dibs:fence:{{lock:{name}}}")) == fences[-1] >> 10
+    assert 0 < fences[0] < fences[1]
+    process = start("run", "n", "-c", 'echo "$DIBS_TOKEN"; exec sleep 60')
+    equal(process.stdout.readline().strip(), server().owner("n"))
+    end(process)
+
+
+@test("standard input, output and error are COMMAND's, in pipes as well")
+def pipes():
+    done = subprocess.run(
+        f"seq 100000 | {DIBS} run p cat | tail -n 1; {DIBS} run p sh -c 'echo out; echo err >&2' 2>&1 >/dev/null",
+        shell=True, env=environment(), capture_output=True, text=True,
+    )
+    equal(done.stdout, "100000\nerr\n")
+    # Who reads sees the end, and who writes the broken pipe, when COMMAND has closed its own.
+    process = start("run", "p", "sh", "-c", "exec >&- <&-; exec sleep 60", stdin=subprocess.PIPE)
+    equal(process.stdout.read(), "")
+    try:
+        wait_for(lambda: process.stdin.write("x" * 10000) and process.stdin.flush())
+        raise AssertionError("the pipe is not broken")
+    except BrokenPipeError:
+        process.stdin = None
+    equal(end(process).status, 128 + signal.SIGTERM)
+
+
+@test("COMMAND gets no descriptor but those that dibs got")
+def descriptors():
+    listing = "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd'))[:-1])"
+    equal(dibs("run", "n", sys.executable, "-c", listing).out, "[0, 1, 2]\n")
+    reading, writing = os.pipe()
+    equal(dibs("run", "n", sys.executable, "-c", listing, pass_fds=(reading,)).out, f"[0, 1, 2, {reading}]\n")
+    os.close(reading)
+    os.close(writing)
+
+
+@test("COMMAND finds its signals as dibs found them")
+def dispositions():
+    show = "grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status"
+    for prepare in ("", "trap '' HUP USR1 PIPE TSTP; ", "trap '' CHLD; "):
+        plain = subprocess.run(["sh", "-c", f"{prepare}{show}"], capture_output=True, text=True).stdout
+        done = subprocess.run(
+            ["sh", "-c", f"{prepare}{DIBS} run n {show}"], capture_output=True, text=True, env=environment()
+        )
+        equal(done.stdout, plain)
+
+
+@test("the six signals go to COMMAND's whole group")
+def signals_are_passed():
+    for number in PASSED:
+        script = "trap 'echo got; exit 3' INT TERM HUP QUIT USR1 USR2; (sleep 60)& echo ready; wait"
+        process = start("run", "n", "sh", "-c", script)
+        equal(process.stdout.readline(), "ready\n")
+        process.send_signal(number)
+        done = Done(process)
+        equal((done.status, done.out), (3, "got\n"), number)
+    for number in PASSED:
+        process = holder("n")
+        process.send_signal(number)
+        equal(Done(process).status, 128 + number)
+
+
+@test("a signal ends the wait at once, and leaves no entry in the queue")
+def signals_end_the_wait():
+    for options in ((), ("--fair",), ("-w", "60")):
+        with_lock = holder("n")
+        for number in PASSED:
+            process = start("run", *options, "n", "echo", "ran")
+            wait_for(lambda: server().queued("n"))
+            began = time.monotonic()
+            process.send_signal(number)
+            done = Done(process)
+            equal((done.status, done.out), (128 + number, ""))
+            assert time.monotonic() - began < 2
+            assert not server().queued("n")
+        end(with_lock)
+
+
+@test("where the front is killed, COMMAND and its descendants are, and the lock is free")
+def front_killed():
+    mark = f"DIBS_TEST_MARK=killed-{os.getpid()}"
+    script = "trap '' TERM HUP INT; setsid sh -c 'setsid sleep 60 & sleep 60' & echo ready; sleep 60"
+    process = start("run", "n", "sh", "-c", script, env=dict([mark.split("=")]))
+    equal(process.stdout.readline(), "ready\n")
+    wait_for(lambda: len(processes_with(mark)) >= 6)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not processes_with(mark), seconds=3)
+    wait_for(lambda: server().owner("n") is None, seconds=3)
+
+
+@test("where the process with the lock is killed, so are COMMAND and its descendants")
+def holder_killed():
+    mark = f"DIBS_TEST_MARK=holder-{os.getpid()}"
+    script = "trap '' TERM HUP INT; setsid sh -c 'setsid sleep 60 & sleep 60' & echo ready; sleep 60"
+    process = start("run", "-t", "1", "n", "sh", "-c", script, env=dict([mark.split("=")]))
+    equal(process.stdout.readline(), "ready\n")
+    wait_for(lambda: len(processes_with(mark)) >= 6)
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    done = Done(process)
+    equal(done.status, 76, done.err)
+    equal(processes_with(mark), [])
+    wait_for(lambda: server().owner("n") is None, seconds=3)
+
+
+@test("what COMMAND leaves running is ended before the lock is free")
+def left_behind():
+    mark = f"DIBS_TEST_MARK=left-{os.getpid()}"
+    began = time.monotonic()
+    script = "setsid sh -c 'trap \"\" TERM; sleep 60' >/dev/null 2>&1 & sleep 60 >/dev/null 2>&1 & exit 4"
+    done = dibs("run", "--grace", "0.2", "n", "sh", "-c", script, env=dict([mark.split("=")]))
+    equal(done.status, 4)
+    equal(processes_with(mark), [])
+    assert time.monotonic() - began < 5
+    # What ends by itself soon may do so.
+    with folder() as files:
+        dibs("run", "n", "sh", "-c", f"(sleep 0.3; echo done >{files.file('log')}) & exit 0")
+        equal(read(files.file("log")), "done\n")
+
+
+@test("--at-least keeps the name locked though dibs has ended, and -n elsewhere fails")
+def at_least():
+    began = time.monotonic()
+    equal(dibs("run", "--at-least", "1.5", "cron", "true").status, 0)
+    assert time.monotonic() - began < 1
+    for _ in range(9):
+        equal(dibs("run", "-n", "--at-least", "1.5", "cron", "echo", "again").out, "")
+    assert 0 < server().left_pttl("cron") <= 1500
+    equal(dibs("run", "-w", "10", "cron", "true").status, 0)
+    assert 1.5 <= time.monotonic() - began < 4
+    # A COMMAND that takes longer releases the lock at its end.
+    equal(dibs("run", "--at-least", "0.2", "cron", "sleep", "0.4").status, 0)
+    equal(server().owner("cron"), None)
+
+
+@test("--at-least holds from the grant on, whatever becomes of dibs")
+def at_least_killed():
+    process = start("run", "-t", "1", "--at-least", "8", "cron", "sleep", "60")
+    wait_for(lambda: server().owner("cron"))
+    assert 7000 < server().left_pttl("cron") <= 8000
+    process.kill()
+    process.communicate()
+    wait_for(lambda: 0 < server().left_pttl("cron") <= 8000)
+    server().ask("DEL", "lock:cron")
+    process = start("run", "--at-least", "8", "cron", "sleep", "60")
+    wait_for(lambda: server().owner("cron"))
+    equal(end(process).status, 128 + signal.SIGTERM)
+    assert 6000 < server().left_pttl("cron") <= 8000
+    server().ask("DEL", "lock:cron")
+
+
+@test("-q is silent, -v tells what happens, --help goes to standard output")
+def messages():
+    equal(dibs("run", "n", "true").err, "")
+    told = dibs("run", "-v", "n", "true").err
+    for word in ("acquired", "fence", "started", "status 0", "released"):
+        assert word in told, told
+    equal(dibs("run", "-q", "--url", "unix:///nonexistent", "n", "true").err, "")
+    for command in ("run", "hold"):
+        done = dibs(command, "--help")
+        equal((done.status, done.err), (0, ""))
+        assert done.out.startswith(f"Usage: dibs {command} "), done.out
+        assert all(len(line) <= 120 for line in done.out.splitlines())
+
+
+@test("--fair: first come, first served")
+def fair():
+    with folder() as files:
+        log = files.file("log")
+        with_lock = holder("n")
+        waiting = []
+        for number in range(4):
+            waiting.append(start("run", "--fair", "n", "sh", "-c", f"echo {number} >>{log}"))
+            wait_for(lambda: server().waiters("n") == number + 1)
+        end(with_lock)
+        for process in waiting:
+            equal(Done(process).status, 0)
+        equal(read(log), "0\n1\n2\n3\n")
+
+
+@test("a store inside the process, and a quorum")
+def other_stores():
+    equal(dibs("run", "--url", "mem:", "n", "echo", "ran").out, "ran\n")
+    others = [Server(), Server()]
+    urls = " ".join(each.url for each in (server(), *others))
+    equal(dibs("run", "--url", urls, "quorum", "echo", "ran").out, "ran\n")
+    equal(dibs("run", "--fair", "--url", urls, "quorum", "true").status, 64)
+    for each in others:
+        each.close()
+
+
+if __name__ == "__main__":
+    try:
+        run_tests()
+    finally:
+        close_server()

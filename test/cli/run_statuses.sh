@@ -1,0 +1,3 @@
+# dibs run: its exit statuses, its options, and what COMMAND gets and leaves.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/run_statuses.py"

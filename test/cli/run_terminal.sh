@@ -1,0 +1,3 @@
+# dibs run in a terminal, and dibs in the foreground and the background of a shell with job control.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/run_terminal.py"
