@@ -148,6 +148,8 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
     case DIBS_INVALID:
         cli_error("%s", dibs_last_error());
         return CLI_USAGE;
+    case DIBS_CLOSED: /* a signal came */
+        return CLI_FAILED;
     default:
         cli_warn("%s: %s", plan->name, dibs_last_error());
         return CLI_UNAVAILABLE;

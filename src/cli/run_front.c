@@ -28,9 +28,10 @@ struct front {
     pid_t holder;
     uint64_t holder_age;
 
-    pid_t group;     /* COMMAND's; 0: COMMAND has not been started */
-    bool held_back;  /* Ctrl-Z ended the wait for the lock */
-    int wait_status; /* COMMAND's; meaningful if ended */
+    bool had_terminal; /* COMMAND's group, at its end */
+    pid_t group;       /* COMMAND's; 0: COMMAND has not been started */
+    bool held_back;    /* Ctrl-Z ended the wait for the lock */
+    int wait_status;   /* COMMAND's; meaningful if ended */
     bool ended;
 
     int64_t limit_ms; /* when no process of COMMAND may live any more, as the holder said last; 0: not known */
@@ -101,6 +102,13 @@ static void on_started(struct front *front, const struct run_message *message)
     beat(front, cli_now_ms());
 }
 
+static void take_terminal_back(struct front *front)
+{
+    if (run_terminal_has(&front->terminal, front->group))
+        front->had_terminal = true;
+    run_terminal_take_back(&front->terminal, front->group);
+}
+
 static void on_message(struct front *front, const struct run_message *message)
 {
     switch (message->word) {
@@ -117,6 +125,7 @@ static void on_message(struct front *front, const struct run_message *message)
     case RUN_ENDED:
         front->ended = true;
         front->wait_status = message->number;
+        take_terminal_back(front);
         break;
     case RUN_LOST:
         front->lost = true;
@@ -134,19 +143,17 @@ static void on_signal(struct front *front, int signal)
         beat(front, cli_now_ms()); /* the front may have been stopped for long */
     if (signal == SIGTSTP && !front->group)
         front->held_back = true;
-    if (signal != SIGWINCH || front->group)
-        run_wire_send(front->wire, RUN_SIGNAL, signal, 0, NULL);
+    run_wire_send(front->wire, RUN_SIGNAL, signal, 0, NULL);
 }
 
 static void hear(struct front *front)
 {
     struct run_message message;
-    int got;
 
+    while (run_wire_receive(front->wire, &message) == 1)
+        on_message(front, &message);
     for (int signal; (signal = run_signals_next()) != 0;)
         on_signal(front, signal);
-    while ((got = run_wire_receive(front->wire, &message)) == 1)
-        on_message(front, &message);
 }
 
 /* ---------------------------------------------------------- watching the holder */
@@ -281,7 +288,7 @@ static int run_once(struct front *front)
     status = supervise(front);
     close(front->wire);
     front->wire = -1;
-    run_terminal_take_back(&front->terminal, front->group);
+    take_terminal_back(front);
     if (!WIFEXITED(status))
         return clean_up(front);
     return front->held_back && !front->group && WEXITSTATUS(status) == 128 + SIGTSTP ? -1 : WEXITSTATUS(status);
@@ -308,13 +315,17 @@ static void run_on_lost(const struct front *front)
     }
 }
 
-/* A shell that waits for dibs, and got the same Ctrl-C, ends its loop only where the signal ended dibs, too. */
+/*
+ * A shell that waits for dibs, and got the same Ctrl-C, ends its loop only where the signal ended dibs, too. Where
+ * COMMAND's group had the terminal, the key reached nobody else of the job.
+ */
 static void die_as_command_did(const struct front *front)
 {
-    if (front->ended && WIFSIGNALED(front->wait_status) && WTERMSIG(front->wait_status) == SIGINT &&
-        run_terminal_in_front(&front->terminal)) {
+    bool by_signal = front->ended && WIFSIGNALED(front->wait_status) && WTERMSIG(front->wait_status) == SIGINT;
+
+    if ((by_signal || !front->group) && run_terminal_in_front(&front->terminal)) {
         fflush(NULL);
-        run_signals_raise(SIGINT, false);
+        run_signals_raise(SIGINT, front->had_terminal);
     }
 }
 
