@@ -1,0 +1,145 @@
+"""dibs hold: holds a lock until a signal arrives, says so on standard output, and tells systemd."""
+
+import os
+import re
+import signal
+import socket
+import time
+
+from command import *  # noqa: F403
+
+PASSED = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
+
+
+def holder(*options, **more):
+    process = start("hold", *options, "n", **more)
+    found = re.fullmatch(r"n held, fence (\d+)\n", process.stdout.readline())
+    process.fence = int(found.group(1))
+    return process
+
+
+@test("says that it holds the lock, and holds it until one of the signals arrives")
+def until_a_signal():
+    fence = 0
+    for number in PASSED:
+        process = holder()
+        assert process.fence > fence
+        fence = process.fence
+        assert server().owner("n").startswith("dibs:")
+        equal(dibs("run", "-n", "n", "true").status, 1)
+        process.send_signal(number)
+        equal((Done(process).status, server().owner("n")), (0, None))
+
+
+@test("renews its lease")
+def renews():
+    process = holder("-t", "0.5")
+    token = server().owner("n")
+    time.sleep(1.2)
+    equal(server().owner("n"), token)
+    process.terminate()
+    equal(Done(process).status, 0)
+
+
+@test("exit statuses: taken, a signal during the wait, no store, wrong usage")
+def statuses():
+    process = holder()
+    equal(dibs("hold", "-n", "n").status, 1)
+    equal(dibs("hold", "-w", "0.05", "-E", "9", "n").status, 9)
+    for number in PASSED:
+        waiting = start("hold", "n")
+        wait_for(lambda: server().queued("n"))
+        waiting.send_signal(number)
+        done = Done(waiting)
+        equal((done.status, done.out), (128 + number, ""))
+        assert not server().queued("n")
+    process.terminate()
+    equal(Done(process).status, 0)
+    equal(dibs("hold", "--url", "unix:///nonexistent", "n").status, 69)
+    for arguments in ([], ["n", "true"], ["-c", "true", "n"], ["--at-least", "1", "n"], ["-t", "x", "n"]):
+        equal(dibs("hold", *arguments).status, 64)
+
+
+@test("76 if the lease was lost, or can't be renewed; then the end comes before that of the lease")
+def lost():
+    process = holder()
+    server().ask("DEL", "lock:n")
+    done = Done(process)
+    equal(done.status, 76)
+    assert "lost" in done.err
+    own = Server()
+    process = holder("-t", "2", "--grace", "0.8", env={"DIBS_URL": own.url})
+    own.process.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    wait_for(lambda: "lost" in process.stderr.readline())
+    assert time.monotonic() - began < 1.3
+    equal(Done(process).status, 76)
+    own.close()
+
+
+@test("stopped by SIGSTOP for longer than its lease: 76")
+def stopped():
+    process = holder("-t", "0.5")
+    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: server().owner("n") is None)
+    process.send_signal(signal.SIGCONT)
+    equal(Done(process).status, 76)
+
+
+@contextlib.contextmanager
+def notify_socket(name):
+    """What a service manager reads: of a path, or of an abstract name, which begins with @."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + name[1:] if name[0] == "@" else name)
+        manager.settimeout(LIMIT)
+        yield manager
+
+
+def states(manager, until):
+    lines = []
+    while until not in lines:
+        lines += manager.recv(4096).decode().splitlines()
+    return lines
+
+
+@test("tells systemd when it is ready, and when it stops; COMMAND of dibs run may tell by itself")
+def notifies():
+    with folder() as files:
+        for name in (files.file("notify"), f"@dibs-test-{os.getpid()}"):
+            with notify_socket(name) as manager:
+                other = holder()
+                process = start("hold", "n", env={"NOTIFY_SOCKET": name})
+                wait_for(lambda: server().queued("n"))
+                other.terminate()
+                equal(Done(other).status, 0)
+                states(manager, "READY=1")
+                assert server().owner("n")
+                server().ask("DEL", "lock:n")
+                states(manager, "STOPPING=1")
+                equal(Done(process).status, 76)
+                script = "import os; print(os.environ['NOTIFY_SOCKET'])"
+                done = dibs("run", "n", "python3", "-c", script, env={"NOTIFY_SOCKET": name})
+                equal(done.out, name + "\n")
+    for name in ("", "relative", "/nonexistent/socket", "/" + 200 * "x"):
+        process = holder(env={"NOTIFY_SOCKET": name})
+        process.terminate()
+        equal(Done(process).status, 0)
+
+
+@test("a standard output that nobody reads is no reason to end")
+def closed_output():
+    process = start("hold", "n")
+    process.stdout.close()
+    wait_for(lambda: server().owner("n"))
+    time.sleep(0.2)
+    equal(process.poll(), None)
+    process.terminate()
+    process.stdout = None
+    equal(Done(process).status, 0)
+
+
+if __name__ == "__main__":
+    try:
+        run_tests()
+    finally:
+        close_server()

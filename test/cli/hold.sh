@@ -1,0 +1,3 @@
+# dibs hold: holds a lock until a signal arrives, and tells systemd.
+set -u
+exec python3 -B "$DIBS_TOP/test/cli/hold.py"
