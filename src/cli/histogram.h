@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLI_BUCKETS ((size_t)60 * 32)
+#define CLI_BUCKETS ((size_t)59 * 32) /* the last one has INT64_MAX */
 
 struct cli_histogram {
     uint64_t count;

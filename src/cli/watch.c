@@ -60,6 +60,7 @@ static bool look_again(struct watch *watch)
         return false;
     }
     watch->trouble[0] = '\0';
+    cli_locks_sort(&locks, watch->sort, watch->reverse);
     cli_locks_free(&watch->locks);
     watch->locks = locks;
     return true;
@@ -109,11 +110,12 @@ static int watch_lines(struct watch *watch)
     struct cli_locks before = {0};
     bool troubled = false;
 
+    watch->sort = CLI_NAME;
+    watch->reverse = false;
     for (;;) {
         watch->locks = (struct cli_locks){0};
         bool read = look_again(watch);
         if (read) {
-            cli_locks_sort(&watch->locks, CLI_NAME, false);
             print_changes(&before, &watch->locks);
             cli_locks_free(&before);
             before = watch->locks;
@@ -207,18 +209,18 @@ static bool draw(struct watch *watch)
     if (!out)
         return true;
     cli_screen_size(&rows, &columns);
-    cli_locks_sort(&watch->locks, watch->sort, watch->reverse);
     write_frame(out, watch, rows, columns);
     bool shown = fclose(out) != 0 || cli_screen_show(frame);
     free(frame);
     return shown;
 }
 
-static void sort_by(struct watch *watch, enum cli_column column)
+static void sort_by(struct watch *watch, enum cli_column column, bool reverse)
 {
-    watch->reverse = watch->sort == column && !watch->reverse;
     watch->sort = column;
+    watch->reverse = reverse;
     watch->first = 0;
+    cli_locks_sort(&watch->locks, column, reverse);
 }
 
 static void scroll(struct watch *watch, int key)
@@ -239,11 +241,10 @@ static void obey(struct watch *watch, int key)
 {
     static const char sorts[] = "nohlw"; /* as in enum cli_column */
     const char *sort = key > 0 && key < 128 ? strchr(sorts, key) : NULL;
+    enum cli_column column = sort ? (enum cli_column)(sort - sorts) : watch->sort;
 
-    if (sort)
-        sort_by(watch, (enum cli_column)(sort - sorts));
-    else if (key == 'r')
-        watch->reverse = !watch->reverse;
+    if (sort || key == 'r')
+        sort_by(watch, column, watch->sort == column && !watch->reverse);
     else if (key >= CLI_KEY_UP)
         scroll(watch, key);
 }

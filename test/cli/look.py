@@ -205,6 +205,23 @@ def at_a_terminal(*words, answer):
     return status, shown.decode()
 
 
+def real_owners_and_waiters():
+    """The next that waits gets what is taken away; who had the lock ends."""
+    fresh()
+    holder = subprocess.Popen([tap.DIBS, "hold", "real"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=tap.environment(URL))
+    holder.stdout.readline()
+    waiter = subprocess.Popen([tap.DIBS, "run", "real", "--", "echo", "inside"], stdout=subprocess.PIPE, env=tap.environment(URL))
+    tap.topology.await_true(lambda: dibs(URL, "status", "real").text.endswith("waiters  1\n"), "a waiter")
+    lock = expect_status(dibs(URL, "status", "--json", "real"), OK).json["locks"][0]
+    expect(lock["owner"]["label"] == "dibs" and lock["waiters"] == 1 and 0 <= lock["held_ms"] < 20000, lock)
+    expect(table(dibs(URL, "list"))[1][0][-1] == "1")
+    began = time.monotonic()
+    expect_status(dibs(URL, "break", "--yes", "real"), OK)
+    expect(waiter.communicate(timeout=20)[0] == b"inside\n" and waiter.returncode == OK)
+    expect(time.monotonic() - began < 5)
+    expect(holder.wait(20) == 76)
+
+
 def break_asks_first():
     for answer, status, left in ((b"y\n", OK, 0), (b"n\n", FAILED, 1), (b"\n", FAILED, 1), (b"\x04", FAILED, 1)):
         fresh("a")
@@ -342,7 +359,7 @@ if __name__ == "__main__":
         list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         break_takes_the_lock_away, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
-        break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
+        real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
         status_and_list_on_each_topology,
