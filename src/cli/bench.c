@@ -181,6 +181,7 @@ static int measure_handovers(struct bench *bench)
 {
     pthread_t other;
 
+    cli_note("measuring hand-over between two runtimes");
     bench->released_by = -1;
     bench->end_ns = cli_now_ns() + bench->length_ms * NS_OF_MS * 3 / 5;
     if (!start(&other, &bench->sides[1])) {
@@ -211,6 +212,7 @@ static int measure(struct bench *bench)
         return result;
     catch_signals();
     snprintf(bench->name, sizeof bench->name, "dibs-bench-%016" PRIx64, cli_random());
+    cli_note("measuring acquire and release of \"%s\"", bench->name);
     dibs_status status = measure_alone(bench);
     if (status != DIBS_OK)
         return cli_look_failed(status);

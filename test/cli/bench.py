@@ -62,7 +62,7 @@ def a_store_that_fails_meanwhile():
 
 def each_topology():
     for store in (tap.topology.Quorum(), tap.topology.Sentinel(), tap.topology.Cluster()):
-        report = expect_status(dibs(store.url, "bench", "-s", "0.5", "--json"), OK).json
+        report = expect_status(dibs(store.url, "bench", "-s", "1", "--json"), OK).json
         expect(all(report[name]["count"] > 0 for name in PARTS), store.url, report)
         expect(all(left(node) == [] for node in store.servers), store.url)
 

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -31,8 +32,8 @@ def status_of_a_lock_that_is_held():
     fields = dict(line.strip().split(None, 1) for line in lines[1:])
     expect(fields["owner"] == "my:job on alpha, process 4711, thread 4712", fields)
     expect(fields["token"] == token(label="my:job", thread=4712), fields)
-    expect(fields["since"].endswith("(3m12s)") or fields["since"].endswith("(3m13s)"), fields)
-    expect(fields["left"].startswith(("29.", "30.")) and fields["waiters"] == "0", fields)
+    expect(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(3m[12]\ds\)", fields["since"]), fields)
+    expect(10 < float(fields["left"].rstrip("s")) <= 30 and fields["waiters"] == "0", fields)
     expect(int(fields["fence"]) > 2**53, fields)
 
 
@@ -60,9 +61,9 @@ def status_as_json():
     held, foreign, free = expect_status(dibs(URL, "status", "--json", "nightly", "foreign", "free"), FAILED).json["locks"]
     expect(held["name"] == "nightly" and held["held"] is True and held["waiters"] == 0, held)
     expect(held["owner"] == {"label": "my:job", "host": "alpha", "pid": 12, "thread": 34, "runtime": tap.RUNTIME}, held)
-    expect(60000 <= held["held_ms"] < 62000 and 28000 < held["left_ms"] <= 30000, held)
+    expect(60000 <= held["held_ms"] < 80000 and 10000 < held["left_ms"] <= 30000, held)
     then = time.mktime(time.strptime(held["since"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
-    expect(abs(time.time() - then - 60) < 5 and held["since"].endswith("Z"), held)
+    expect(abs(time.time() - then - 60) < 20 and held["since"].endswith("Z"), held)
     expect(isinstance(held["fence"], str) and int(held["fence"]) > 2**53, held)
     expect(foreign["owner"] is None and foreign["token"] == "abc" and foreign["left_ms"] is None, foreign)
     expect(foreign["held_ms"] is None and foreign["since"] is None and foreign["fence"] is None, foreign)
