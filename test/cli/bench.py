@@ -5,8 +5,8 @@ import signal
 import subprocess
 import time
 
-import tap
-from tap import OK, UNAVAILABLE, dibs, expect, expect_status
+import looking as tap
+from looking import OK, UNAVAILABLE, dibs, expect, expect_status
 
 server = tap.topology.Server()
 PARTS = ("acquire", "release", "handover")

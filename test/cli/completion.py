@@ -10,8 +10,8 @@ import signal
 import subprocess
 import time
 
-import tap
-from tap import OK, dibs, expect, expect_status, put
+import looking as tap
+from looking import OK, dibs, expect, expect_status, put
 
 server = tap.topology.Server()
 URL = server.url

@@ -1,7 +1,7 @@
 """dibs doctor: what it says of good and bad servers, and how it exits."""
 
-import tap
-from tap import FAILED, NOWHERE, OK, UNAVAILABLE, dibs, expect, expect_status
+import looking as tap
+from looking import FAILED, NOWHERE, OK, UNAVAILABLE, dibs, expect, expect_status
 
 VERDICTS = {"ok", "warn", "bad"}
 

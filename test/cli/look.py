@@ -7,8 +7,8 @@ import select
 import subprocess
 import time
 
-import tap
-from tap import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
+import looking as tap
+from looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
 
 server = tap.topology.Server()
 URL = server.url

@@ -10,8 +10,8 @@ import subprocess
 import termios
 import time
 
-import tap
-from tap import OK, dibs, expect, expect_status, put, token
+import looking as tap
+from looking import OK, dibs, expect, expect_status, put, token
 
 server = tap.topology.Server()
 URL = server.url

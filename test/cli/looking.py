@@ -1,16 +1,16 @@
-"""Tests of the command: results as TAP, the command itself, and locks that stand in a server as if somebody held them."""
+"""For tests of what looks at a store: the command, on servers of topology.py, and locks as if somebody held them."""
 
 import json
 import os
 import subprocess
 import sys
-import time
-import traceback
+
+import command
 
 sys.path.insert(0, os.path.join(os.environ["DIBS_TOP"], "test", "support"))
 import topology  # noqa: E402,F401
 
-DIBS = os.path.join(os.environ["DIBS_BUILD"], "dibs")
+DIBS = command.DIBS
 RUNTIME = "0123456789abcdef" * 2
 OK, FAILED, USAGE, UNAVAILABLE = 0, 1, 64, 69
 NOWHERE = "redis://127.0.0.1:1"
@@ -68,16 +68,6 @@ def put(server, name, owner=None, lease_ms=30000, held_s=None, prefix=b"lock:"):
 
 
 def main(*tests):
-    """Runs the tests, each a function, whose name tells what it is about."""
-    failed = False
-    print(f"1..{len(tests)}")
-    for number, test in enumerate(tests, 1):
-        begin = time.monotonic()
-        try:
-            test()
-            word = "ok"
-        except Exception:  # whatever it is, the next test is to run
-            word, failed = "not ok", True
-            print("\n".join("# " + line for line in traceback.format_exc().splitlines()))
-        print(f"{word} {number} - {test.__name__.replace('_', ' ')} # {time.monotonic() - begin:.1f} s", flush=True)
-    sys.exit(failed)
+    """Runs the tests, each a function, whose name tells what is so."""
+    command.TESTS.extend((test.__name__.replace("_", " "), test) for test in tests)
+    command.run_tests()
