@@ -46,9 +46,10 @@ static bool found(void *context, const char *name)
 
 static dibs_status begin_visit(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error)
 {
-    if (atomic_load(&runtime->closing))
-        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-    return dibs__visit_begin(visit, runtime, error);
+    if (!atomic_load(&runtime->closing))
+        return dibs__visit_begin(visit, runtime, error);
+    dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    return DIBS_CLOSED;
 }
 
 static dibs_status gather(struct gathering *gathering, const char *pattern, struct dibs__error *error)
@@ -80,8 +81,10 @@ static dibs_status look_up(dibs_runtime *runtime, char *const *names, struct bat
 {
     struct dibs__visit visit;
 
-    if (begin_visit(&visit, runtime, error) != DIBS_OK)
-        return error->status;
+    dibs_status status = begin_visit(&visit, runtime, error);
+
+    if (status != DIBS_OK)
+        return status;
     struct dibs__store *store = visit.core->store;
     int64_t deadline = dibs__core_command_deadline(visit.core);
     for (size_t i = 0; i < batch->count; i++) {

@@ -100,6 +100,7 @@ void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *
     const struct dibs__endpoint *like = &hosts->hosts[0]->endpoint;
 
     for (size_t i = 0; i < hosts->count; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are as many hosts as are counted */
         const struct dibs__host *known = &hosts->hosts[i]->endpoint.url.hosts[0];
         if (known->port == port && strcmp(known->name, name) == 0) {
             hosts->hosts[i]->named = true;
@@ -137,7 +138,7 @@ bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct di
     const struct dibs__url *url = &hosts->hosts[0]->endpoint.url;
 
     *out = (struct dibs__sentinel_hosts){.count = 0};
-    if (!dibs__sentinel_hosts_init(out, master, url->user, url->password)) {
+    if (!dibs__sentinel_hosts_init(out, master, url->user, url->password) || out->count == 0) {
         dibs__sentinel_hosts_free(out);
         return false;
     }

@@ -318,11 +318,12 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
 /* ----------------------------------------------------------- all locks of a space */
 
 /* twalk hands no context to what it calls. */
-static _Thread_local struct {
+struct walking {
     const struct dibs__walk *walk;
     int64_t now;
     bool good;
-} walking;
+};
+static _Thread_local struct walking walking;
 
 static void tell_of_lock(const void *node, VISIT visit, int depth)
 {
@@ -338,9 +339,7 @@ static void tell_of_lock(const void *node, VISIT visit, int depth)
 
 bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, int64_t now)
 {
-    walking.walk = walk;
-    walking.now = now;
-    walking.good = true;
+    walking = (struct walking){walk, now, true};
     twalk(space->locks, tell_of_lock);
     return walking.good;
 }

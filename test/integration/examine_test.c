@@ -215,7 +215,7 @@ static void what_a_server_evicts(void **state)
     server_do(f->server, "CONFIG SET maxmemory-policy noeviction");
     expect(f->rt, "eviction", OK, "evicts nothing");
     redisReply *info = server_command(f->server, "INFO memory");
-    snprintf(text, sizeof text, "%lld", atoll(strstr(info->str, "used_memory:") + 12) * 102 / 100);
+    snprintf(text, sizeof text, "%lld", strtoll(strstr(info->str, "used_memory:") + 12, NULL, 10) * 102 / 100);
     freeReplyObject(info);
     server_do(f->server, "CONFIG SET maxmemory %s", text);
     expect(f->rt, "eviction", WARN, "bytes are in use");
@@ -361,7 +361,7 @@ static void right_of(const document_row *row, char out[64])
     }
     snprintf(out, 64, "+%.60s", row->cells[0]);
     for (char *c = out; *c; c++)
-        *c = *c == ' ' ? '|' : (char)tolower((unsigned char)*c);
+        *c = (char)(*c == ' ' ? '|' : tolower((unsigned char)*c));
 }
 
 /* All of the rule but one word. */

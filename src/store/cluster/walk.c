@@ -62,14 +62,13 @@ dibs_status dibs__cluster_walk(struct dibs__store *base, const struct dibs__walk
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct tour tour = {.backoff = {.first_ms = PAUSE_FIRST_MS}};
-    dibs_status status = DIBS_OK;
     unsigned slot;
 
     set_time(cluster, &tour);
     if (!atomic_load(&cluster->mapped) && dibs__map_fetch(cluster, tour.until, error) != DIBS_OK)
         return error->status;
     while ((slot = next_slot(cluster, &tour)) < DIBS__SLOTS) {
-        status = walk_one(cluster, &tour, slot, walk, error);
+        dibs_status status = walk_one(cluster, &tour, slot, walk, error);
         if (status == DIBS_OK)
             set_time(cluster, &tour);
         else if (status != DIBS_UNAVAILABLE || !wait_for_another(cluster, &tour))

@@ -62,9 +62,14 @@ static void say_unknown(struct dibs__examining *e, const char *subject, const ch
 /* "7.0.15" as 70015; 0: that is none. */
 static long version_number(const char *text)
 {
-    long major = 0, minor = 0, patch = 0;
+    long number = 0;
 
-    return sscanf(text, "%3ld.%2ld.%2ld", &major, &minor, &patch) > 0 ? major * 10000 + minor * 100 + patch : 0;
+    for (long weight = 10000; weight > 0; weight /= 100) {
+        char *end;
+        number += strtol(text, &end, 10) % 100 * weight;
+        text = *end == '.' ? end + 1 : end;
+    }
+    return number;
 }
 
 static void tell_version(struct dibs__examining *e)

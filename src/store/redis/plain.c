@@ -26,7 +26,7 @@ static dibs_status exchange_all(struct dibs__channel *channel, struct dibs__plai
            (requests[sent] = dibs__channel_send(channel, plain->view.serial, &plain->commands[sent], 0, &unsent)))
         sent++;
     for (size_t i = 0; i < sent; i++) {
-        struct dibs__error its;
+        struct dibs__error its = {DIBS_OK, ""};
         struct dibs__exchange exchange = {.deadline = deadline, .error = &its};
         dibs_status one = dibs__channel_wait(channel, requests[i], &exchange);
         plain->replies[i] = exchange.reply;

@@ -50,8 +50,10 @@ static dibs_status ask_for_page(struct scan *scan, struct dibs__plain *plain, st
 
     plain->commands = &command;
     plain->count = 1;
-    return dibs__redis_plain(scan->store, plain,
-                             dibs__after_ms(dibs__now(store->config.clock), store->config.command_timeout_ms), error);
+    dibs_status status = dibs__redis_plain(
+        scan->store, plain, dibs__after_ms(dibs__now(store->config.clock), store->config.command_timeout_ms), error);
+    plain->commands = NULL; /* they were of this function */
+    return status;
 }
 
 /* The name of the lock with that key; NULL: there can be none. */
