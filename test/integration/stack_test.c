@@ -150,6 +150,32 @@ static dibs_status look(struct play *play)
     return dibs_force_unlock(play->rt, play->name, "nobody's");
 }
 
+static bool take_name(const char *name, const dibs_owner *owner, void *arg)
+{
+    (void)name;
+    (void)owner;
+    (void)arg;
+    return true;
+}
+
+static dibs_status list(struct play *play)
+{
+    GOOD(dibs_lock(play->rt, play->name));
+    GOOD(dibs_list(play->rt, "n*", take_name, NULL));
+    return dibs_unlock(play->rt, play->name);
+}
+
+static void take_finding(const dibs_finding *finding, void *arg)
+{
+    (void)finding;
+    (void)arg;
+}
+
+static dibs_status examine(struct play *play)
+{
+    return dibs_examine(play->rt, take_finding, NULL);
+}
+
 /* Waits for a lock that another holds all the time. */
 static dibs_status wait_in_vain(struct play *play)
 {
@@ -252,6 +278,8 @@ static void play_all(fixture *f, const char *url)
     perform(&play, look, "query, force_unlock");
     lose_connections(&play);
     perform(&play, look, "query, force_unlock, with a new connection");
+    perform(&play, list, "list");
+    perform(&play, examine, "examine");
     assert_status(DIBS_OK, dibs_lock(play.other, play.name));
     perform(&play, wait_in_vain, "trylock, timedlock in vain");
     assert_status(DIBS_OK, dibs_unlock(play.other, play.name));

@@ -213,14 +213,13 @@ static const struct trial patterns[] = {
 };
 #define PATTERNS (sizeof patterns / sizeof patterns[0])
 
-/* What the words of the trials stand for; and what was told already. */
+/* What the words of the trials stand for; and what was told already. Some KiB: on the heap. */
 struct meaning {
     struct dibs__key keys[DIBS__KEYS];
     char channel[DIBS__CHANNEL_MAX];
     bool told[PATTERNS];
-    bool told_command; /* of the trial before, which is of the same command */
-    bool lacks;        /* a right */
-    bool unknown;      /* a command */
+    bool lacks;   /* a right */
+    bool unknown; /* a command */
 };
 
 static void make_meaning(const struct dibs__examining *e, struct meaning *meaning)
@@ -228,7 +227,6 @@ static void make_meaning(const struct dibs__examining *e, struct meaning *meanin
     uint64_t random = 0;
     char name[64];
 
-    memset(meaning, 0, sizeof *meaning);
     dibs__random_bytes(&random, sizeof random);
     snprintf(name, sizeof name, "dibs-examine-%016" PRIx64, random);
     for (int i = 0; i < DIBS__KEYS; i++)
@@ -378,15 +376,20 @@ static void tell_all(struct dibs__examining *e, struct meaning *meaning, redisRe
 bool dibs__examine_rights(struct dibs__examining *e)
 {
     redisReply *replies[TRIALS] = {NULL};
-    struct meaning meaning;
+    struct meaning *meaning = calloc(1, sizeof *meaning);
 
-    make_meaning(e, &meaning);
+    if (!meaning) {
+        e->no_memory = true;
+        return false;
+    }
+    make_meaning(e, meaning);
     e->hears_changes = true;
-    bool good = try_some(e, &meaning, false, replies) && try_some(e, &meaning, true, replies);
+    bool good = try_some(e, meaning, false, replies) && try_some(e, meaning, true, replies);
     if (good)
-        tell_all(e, &meaning, replies);
+        tell_all(e, meaning, replies);
     for (size_t i = 0; i < TRIALS; i++)
         if (replies[i])
             dibs__reply_free(replies[i]);
+    free(meaning);
     return good;
 }
