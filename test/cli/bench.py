@@ -5,17 +5,18 @@ import signal
 import subprocess
 import time
 
-import looking as tap
+import looking
 from looking import OK, UNAVAILABLE, dibs, expect, expect_status
 
-server = tap.topology.Server()
+server = looking.topology.Server()
 PARTS = ("acquire", "release", "handover")
 TIMES = ("min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us")
 
 
 def left(store=server):
-    """Keys, but for those that keep fences rising, which end by themselves."""
-    return [key for key in store.call("KEYS", "*") if not key.startswith((b"dibs:fence:", b"dibs:member"))]
+    """Keys, but for those that end by themselves: fences, votes, and probes."""
+    known = (b"dibs:fence:", b"dibs:member", b"dibs:probe:")
+    return [key for key in store.call("KEYS", "*") if not key.startswith(known)]
 
 
 def figures_as_json():
@@ -42,18 +43,18 @@ def figures_as_text():
 def an_interrupted_one_leaves_nothing():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         for seconds in (0.05, 0.4, 1.2):
-            words = [tap.DIBS, "bench", "-s", "2"]
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, env=tap.environment(server.url), text=True)
+            words = [looking.DIBS, "bench", "-s", "2"]
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, env=looking.environment(server.url), text=True)
             time.sleep(seconds)
             process.send_signal(number)
             text = process.communicate(timeout=20)[0]
             expect(process.returncode == -number, number, seconds, process.returncode, text)
-            expect(left() == [], number, seconds)
+            expect(left() == [], number, seconds, left())
 
 
 def a_store_that_fails_meanwhile():
-    own = tap.topology.Server()
-    process = subprocess.Popen([tap.DIBS, "bench", "-s", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=tap.environment(own.url))
+    own = looking.topology.Server()
+    process = subprocess.Popen([looking.DIBS, "bench", "-s", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=looking.environment(own.url))
     time.sleep(0.3)
     own.kill()
     out, err = process.communicate(timeout=30)
@@ -61,11 +62,11 @@ def a_store_that_fails_meanwhile():
 
 
 def each_topology():
-    for store in (tap.topology.Quorum(), tap.topology.Sentinel(), tap.topology.Cluster()):
+    for store in (looking.topology.Quorum(), looking.topology.Sentinel(), looking.topology.Cluster()):
         report = expect_status(dibs(store.url, "bench", "-s", "1", "--json"), OK).json
         expect(all(report[name]["count"] > 0 for name in PARTS), store.url, report)
         expect(all(left(node) == [] for node in store.servers), store.url)
 
 
 if __name__ == "__main__":
-    tap.main(figures_as_json, figures_as_text, an_interrupted_one_leaves_nothing, a_store_that_fails_meanwhile, each_topology)
+    looking.main(figures_as_json, figures_as_text, an_interrupted_one_leaves_nothing, a_store_that_fails_meanwhile, each_topology)

@@ -10,10 +10,10 @@ import signal
 import subprocess
 import time
 
-import looking as tap
+import looking
 from looking import OK, dibs, expect, expect_status, put
 
-server = tap.topology.Server()
+server = looking.topology.Server()
 URL = server.url
 SCRIPTS = os.path.join(os.environ["DIBS_TOP"], "src", "cli", "completion")
 COMMANDS = ["run", "hold", "status", "list", "watch", "break", "doctor", "bench"]
@@ -30,7 +30,7 @@ _dibs
 
 
 def environment():
-    return tap.environment(URL, PATH=os.path.dirname(tap.DIBS) + ":" + os.environ["PATH"])
+    return looking.environment(URL, PATH=os.path.dirname(looking.DIBS) + ":" + os.environ["PATH"])
 
 
 def bash(*words):
@@ -153,7 +153,7 @@ def where_installed(shell, test):
 
 
 if __name__ == "__main__":
-    tap.main(
+    looking.main(
         bash_completes_commands, bash_completes_every_option_of_every_command, bash_completes_the_names_of_locks,
         bash_completes_arguments_of_options, bash_completes_the_command_that_runs, bash_at_a_terminal,
         *where_installed("zsh", zsh_at_a_terminal), *where_installed("fish", fish_completes),

@@ -7,10 +7,10 @@ import select
 import subprocess
 import time
 
-import looking as tap
+import looking
 from looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status, put, token
 
-server = tap.topology.Server()
+server = looking.topology.Server()
 URL = server.url
 ODD_NAMES = [b"plain", b"sku:25", b"two words", b"tab\there", b"line\nend", b"\x1b[31mred", b'quote"back\\slash',
              "été".encode(), "漢字".encode(), "\u202eturned".encode(), "😀".encode(), b"\xff\xfe", b"half\xc3", b"\xed\xa0\x80",
@@ -60,7 +60,7 @@ def status_as_json():
     put(server, "foreign", owner="abc", lease_ms=None)
     held, foreign, free = expect_status(dibs(URL, "status", "--json", "nightly", "foreign", "free"), FAILED).json["locks"]
     expect(held["name"] == "nightly" and held["held"] is True and held["waiters"] == 0, held)
-    expect(held["owner"] == {"label": "my:job", "host": "alpha", "pid": 12, "thread": 34, "runtime": tap.RUNTIME}, held)
+    expect(held["owner"] == {"label": "my:job", "host": "alpha", "pid": 12, "thread": 34, "runtime": looking.RUNTIME}, held)
     expect(60000 <= held["held_ms"] < 80000 and 10000 < held["left_ms"] <= 30000, held)
     then = time.mktime(time.strptime(held["since"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
     expect(abs(time.time() - then - 60) < 20 and held["since"].endswith("Z"), held)
@@ -190,7 +190,7 @@ def at_a_terminal(*words, answer):
     """What the command prints at a terminal, and its exit status; answer is typed when it has asked."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(tap.DIBS, [tap.DIBS, *words], tap.environment(URL))
+        os.execve(looking.DIBS, [looking.DIBS, *words], looking.environment(URL))
     shown, end = b"", time.monotonic() + 10
     while time.monotonic() < end:
         if select.select([terminal], [], [], 0.2)[0]:
@@ -209,10 +209,10 @@ def at_a_terminal(*words, answer):
 def real_owners_and_waiters():
     """The next that waits gets what is taken away; who had the lock ends."""
     fresh()
-    holder = subprocess.Popen([tap.DIBS, "hold", "real"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=tap.environment(URL))
+    holder = subprocess.Popen([looking.DIBS, "hold", "real"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=looking.environment(URL))
     holder.stdout.readline()
-    waiter = subprocess.Popen([tap.DIBS, "run", "real", "--", "echo", "inside"], stdout=subprocess.PIPE, env=tap.environment(URL))
-    tap.topology.await_true(lambda: dibs(URL, "status", "real").text.endswith("waiters  1\n"), "a waiter")
+    waiter = subprocess.Popen([looking.DIBS, "run", "real", "--", "echo", "inside"], stdout=subprocess.PIPE, env=looking.environment(URL))
+    looking.topology.await_true(lambda: dibs(URL, "status", "real").text.endswith("waiters  1\n"), "a waiter")
     lock = expect_status(dibs(URL, "status", "--json", "real"), OK).json["locks"][0]
     expect(lock["owner"]["label"] == "dibs" and lock["waiters"] == 1 and 0 <= lock["held_ms"] < 20000, lock)
     expect(table(dibs(URL, "list"))[1][0][-1] == "1")
@@ -241,7 +241,7 @@ def break_leaves_a_new_owner_alone():
     fresh("a")
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(tap.DIBS, [tap.DIBS, "break", "a"], tap.environment(URL))
+        os.execve(looking.DIBS, [looking.DIBS, "break", "a"], looking.environment(URL))
     shown = b""
     while b"[y/N]" not in shown:
         shown += os.read(terminal, 4096)
@@ -298,7 +298,7 @@ def options_that_tell_how_to_reach_the_store():
     for option in ("--tls-ca", "--tls-cert", "--tls-key", "--tls-name"):
         result = expect_status(dibs(URL, "list", option, "x"), USAGE)
         expect(b"no URL with TLS" in result.err, result)
-    sentinel = tap.topology.Sentinel()
+    sentinel = looking.topology.Sentinel()
     sentinel.call("ACL", "SETUSER", "default", "resetpass", ">secret")
     expect_status(dibs(sentinel.url, "list"), UNAVAILABLE)
     expect_status(dibs(sentinel.url, "list", DIBS_SENTINEL_PASSWORD="secret"), OK)
@@ -324,15 +324,15 @@ def what_cannot_be_written_is_a_failure():
     fresh("a")
     for words in (("status", "a"), ("list",), ("list", "--json"), ("status", "--help"), ("break", "-y", "a")):
         with open("/dev/full", "wb") as full:
-            process = subprocess.run([tap.DIBS, *words], stdout=full, stderr=subprocess.PIPE, env=tap.environment(URL), timeout=20)
+            process = subprocess.run([looking.DIBS, *words], stdout=full, stderr=subprocess.PIPE, env=looking.environment(URL), timeout=20)
         expect(process.returncode == FAILED and b"standard output" in process.stderr, words, process)
 
 
 # ---------------------------------------------------------------- topologies
 
 def status_and_list_on_each_topology():
-    for store in (tap.topology.Quorum(), tap.topology.Sentinel(), tap.topology.Cluster()):
-        where = store.servers if isinstance(store, tap.topology.Quorum) else store.servers[:1]
+    for store in (looking.topology.Quorum(), looking.topology.Sentinel(), looking.topology.Cluster()):
+        where = store.servers if isinstance(store, looking.topology.Quorum) else store.servers[:1]
         names = ["a", "b", "c", "d", "e", "f"]
         for name in names:
             owners = [node for node in store.servers if has_slot(node, name)] if len(where) < len(store.servers) else where
@@ -350,12 +350,12 @@ def has_slot(node, name):
     try:
         node.call("GET", f"lock:{name}")
         return True
-    except tap.topology.rig.ServerError:
+    except looking.topology.rig.ServerError:
         return False
 
 
 if __name__ == "__main__":
-    tap.main(
+    looking.main(
         status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_as_json,
         list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,

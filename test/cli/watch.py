@@ -10,12 +10,12 @@ import subprocess
 import termios
 import time
 
-import looking as tap
+import looking
 from looking import OK, dibs, expect, expect_status, put, token
 
-server = tap.topology.Server()
+server = looking.topology.Server()
 URL = server.url
-await_true = tap.topology.await_true
+await_true = looking.topology.await_true
 
 
 def fresh(*names, **how):
@@ -28,8 +28,8 @@ def fresh(*names, **how):
 
 def lines_through_a_pipe():
     fresh("a", held_s=5)
-    words = [tap.DIBS, "watch", "-i", "0.1"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=tap.environment(URL), text=True)
+    words = [looking.DIBS, "watch", "-i", "0.1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=looking.environment(URL), text=True)
     try:
         fields = process.stdout.readline().rstrip("\n").split("\t")
         expect(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", fields[0]), fields)
@@ -53,7 +53,7 @@ def lines_end_after_so_many_looks():
 
 def lines_end_where_nobody_reads():
     fresh("a")
-    process = subprocess.Popen([tap.DIBS, "watch", "-i", "0.1"], stdout=subprocess.PIPE, env=tap.environment(URL))
+    process = subprocess.Popen([looking.DIBS, "watch", "-i", "0.1"], stdout=subprocess.PIPE, env=looking.environment(URL))
     process.stdout.readline()
     process.stdout.close()
     for i in range(50):
@@ -66,10 +66,10 @@ def lines_end_where_nobody_reads():
 
 
 def a_store_that_goes_away_is_told_of_once():
-    own = tap.topology.Server()
+    own = looking.topology.Server()
     put(own, "a")
-    words = [tap.DIBS, "watch", "-i", "0.1"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=tap.environment(own.url), text=True)
+    words = [looking.DIBS, "watch", "-i", "0.1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=looking.environment(own.url), text=True)
     try:
         process.stdout.readline()
         own.kill()
@@ -91,7 +91,7 @@ class Terminal:
     """A shell in a terminal of tmux."""
 
     def __init__(self, columns=80, rows=12):
-        self.socket = os.path.join(tap.topology.folder(), "t")
+        self.socket = os.path.join(looking.topology.folder(), "t")
         variables = [f"{name}={shlex.quote(value)}" for name, value in (("DIBS_URL", URL), ("LC_ALL", "C.UTF-8"), ("PS1", "> "))]
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), f"env {' '.join(variables)} sh")
         atexit.register(self.close)
@@ -125,7 +125,7 @@ class Terminal:
         await_true(lambda: self.names() == names, f"{names} in {self.lines()}")
 
     def watch(self, *words):
-        self.type("clear; " + shlex.join([tap.DIBS, "watch", *words]), "Enter")
+        self.type("clear; " + shlex.join([looking.DIBS, "watch", *words]), "Enter")
         self.await_text("NAME")
 
 
@@ -193,7 +193,7 @@ def ctrl_z_and_back():
 def at_a_bare_terminal(url, *words, **variables):
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(tap.DIBS, [tap.DIBS, "watch", *words], tap.environment(url, TERM="xterm", **variables))
+        os.execve(looking.DIBS, [looking.DIBS, "watch", *words], looking.environment(url, TERM="xterm", **variables))
     return pid, terminal
 
 
@@ -224,7 +224,7 @@ def a_signal_leaves_the_terminal_as_it_was():
 
 
 def ctrl_c_ends_it_though_the_store_hangs():
-    own = tap.topology.Server()
+    own = looking.topology.Server()
     put(own, "a")
     pid, terminal = at_a_bare_terminal(own.url, "-i", "0.1")
     read_until(terminal, b"q quit")
@@ -240,7 +240,7 @@ def ctrl_c_ends_it_though_the_store_hangs():
 
 
 def the_screen_tells_of_a_store_that_is_away():
-    own = tap.topology.Server()
+    own = looking.topology.Server()
     put(own, "a")
     pid, terminal = at_a_bare_terminal(own.url, "-i", "0.1")
     read_until(terminal, b"q quit")
@@ -271,7 +271,7 @@ def a_dumb_terminal_gets_lines():
     fresh("a")
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(tap.DIBS, [tap.DIBS, "watch", "-c", "1", "-i", "0.1"], tap.environment(URL, TERM="dumb"))
+        os.execve(looking.DIBS, [looking.DIBS, "watch", "-c", "1", "-i", "0.1"], looking.environment(URL, TERM="dumb"))
     shown = read_until(terminal, b"\n")
     expect(b"\x1b" not in shown and b"\theld\ta\t" in shown.expandtabs(0) or b"held" in shown, shown)
     expect(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == OK)
@@ -279,7 +279,7 @@ def a_dumb_terminal_gets_lines():
 
 
 if __name__ == "__main__":
-    tap.main(
+    looking.main(
         lines_through_a_pipe, lines_end_after_so_many_looks, lines_end_where_nobody_reads, a_store_that_goes_away_is_told_of_once,
         a_screen_that_sorts_by_each_column, a_screen_that_follows_the_window, ctrl_z_and_back,
         a_signal_leaves_the_terminal_as_it_was, ctrl_c_ends_it_though_the_store_hangs, the_screen_tells_of_a_store_that_is_away,
