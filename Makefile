@@ -45,7 +45,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib cli race demos tests benches fuzzers test test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib cli race demos units tests benches fuzzers test test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib cli race
 
@@ -282,6 +282,7 @@ $(if $(EXAMPLES_LEFT_OUT),$(info demo/examples/fence_sql.c is left out: SQLite i
 $(if $(EXAMPLE_OF_CXX),,$(info demo/examples/cplusplus.cpp is left out: there is no C++ compiler $(CXX)))
 endif
 benches: $(BENCHES)
+units: $(UNIT_TESTS)
 tests: $(CLI) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(TEST_SHIMS) $(REPLAYS) $(PEER)
 fuzzers: $(FUZZERS)
 

@@ -11,7 +11,7 @@
 /* Where the name stands in the table, or is to stand. */
 static uint32_t *place_of(const struct dibs__names *names, const char *name)
 {
-    size_t mask = 2 * names->room - 1, at = dibs__hash(name, strlen(name)) & mask;
+    size_t mask = 2 * names->room - 1, at = (size_t)dibs__hash(name, strlen(name)) & mask;
 
     while (names->table[at] && strcmp(names->all[names->table[at] - 1], name) != 0)
         at = (at + 1) & mask;

@@ -126,7 +126,7 @@ static bool is_granted(void *arg)
 /* False: the store did not do what it should. */
 static bool take_turn(struct member *member, int turn)
 {
-    char token[16];
+    char token[16] = "";
     struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__bid bid = waiting(token, 1000);
