@@ -79,3 +79,9 @@ dist:
 
 deb:
 	@sh src/package/deb.sh $(VERSION) $(abspath $(BUILD))/deb
+
+# At a release, once its version stands in the header: what programs that are built now will rely on.
+.PHONY: abi-baseline
+abi-baseline:
+	sh src/package/abi.sh write include >src/package/abi/baseline.xml.new
+	mv src/package/abi/baseline.xml.new src/package/abi/baseline.xml

@@ -137,6 +137,9 @@ deps_packages() {
 
         brew:clang-tidy) echo llvm ;;
         brew:debootstrap | brew:unshare) ;; # Linux alone
+        apt-get:abidiff) echo abigail-tools ;;
+        dnf:abidiff | apk:abidiff) echo libabigail ;;
+        pacman:abidiff | brew:abidiff) ;; # no package
         dnf:lintian | apk:lintian | pacman:lintian | brew:lintian) ;; # of Debian alone
         brew:valgrind) ;; # does not run on current versions of macOS
 
