@@ -23,6 +23,7 @@
 # make dist       build/dibs-VERSION.tar.gz: the sources of the last commit
 # make deb        Debian packages for this system, in build/deb; DEBFULLNAME and DEBEMAIL say who makes them
 # make test-32bit the unit tests on Debian 13 of i386, in a root folder as above; ONLY="word..." for others
+# make abi-baseline   keeps the binary interface for the test of the next release (src/package/abi.sh)
 # make clean
 #
 # Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, LIBDIR, INCLUDEDIR, BINDIR, MANDIR, ..., DESTDIR, PKG_CONFIG, and
