@@ -65,12 +65,13 @@ pid_t child_start(char *const *command, const struct run_terminal *terminal)
     fcntl(report[0], F_SETFD, FD_CLOEXEC);
     fcntl(report[1], F_SETFD, FD_CLOEXEC);
     child = start(command, terminal, report);
-    error = child < 0 ? errno : 0;
+    error = errno;
     close(report[1]);
-    if (child > 0 && (error = report_of(report[0])) != 0)
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-            ;
+    if (child > 0)
+        error = report_of(report[0]);
     close(report[0]);
+    while (child > 0 && error && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
     errno = error;
     return error ? -1 : child;
 }

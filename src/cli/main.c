@@ -1,9 +1,11 @@
 /*
  * dibs(1): locks at a shell prompt. Chooses the command; each has a file of its own.
  */
+#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/look.h"
@@ -38,8 +40,20 @@ static const struct cli_command *find(const char *name)
     return NULL;
 }
 
+/*
+ * A descriptor that dibs opens must not become one of the first three, to which it writes messages. A program that dibs
+ * starts finds them closed again.
+ */
+static void fill_standard_files(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) < 0)
+            return;
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_files();
     setlocale(LC_CTYPE, ""); /* for names of locks that are not ASCII */
     if (argc < 2) {
         print_help(stderr);

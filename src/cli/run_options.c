@@ -10,10 +10,10 @@
 #define DAY_MS INT64_C(86400000)
 #define WAIT_MOST_MS (INT64_C(100) * 365 * DAY_MS)
 #define LEASE_LEAST_MS 100
-#define LEASE_MS 30000
-#define GRACE_MS 5000
-#define MARGIN_LEAST_MS 20
-#define MARGIN_MOST_MS 500
+#define LEASE_MS INT64_C(30000)
+#define GRACE_MS INT64_C(5000)
+#define MARGIN_LEAST_MS INT64_C(20)
+#define MARGIN_MOST_MS INT64_C(500)
 #define LABEL_MOST 48
 
 enum { OPTION_FAIR = CLI_OPTION_OWN, OPTION_GRACE, OPTION_AT_LEAST, OPTION_ON_LOST };
@@ -103,6 +103,11 @@ static bool take_option(struct reading *reading, int option, const char *help, s
 
 /* -------------------------------------------------------- what they mean together */
 
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t margin_of(int64_t lease_ms)
 {
     int64_t margin = lease_ms / 20;
@@ -119,18 +124,16 @@ static bool settle_times(const struct reading *reading)
     struct run_plan *plan = reading->plan;
 
     if (plan->lease_ms < 0)
-        plan->lease_ms =
-            plan->grace_ms * 2 + 2 * MARGIN_MOST_MS > LEASE_MS ? plan->grace_ms * 2 + 2 * MARGIN_MOST_MS : LEASE_MS;
+        plan->lease_ms = most(LEASE_MS, 2 * (plan->grace_ms + MARGIN_MOST_MS));
     if (plan->grace_ms < 0)
         plan->grace_ms = plan->lease_ms / 4 < GRACE_MS ? plan->lease_ms / 4 : GRACE_MS;
     plan->margin_ms = margin_of(plan->lease_ms);
-    if (plan->lease_ms > DAY_MS || plan->grace_ms + plan->margin_ms > plan->lease_ms / 2) {
-        cli_usage_error(reading->argv[0], "--grace %g does not fit into a lease (-t) of %g s: at most %g",
-                        (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000,
-                        (double)(plan->lease_ms / 2 - plan->margin_ms) / 1000);
-        return false;
-    }
-    return true;
+    int64_t room_ms = plan->lease_ms / 2 - plan->margin_ms;
+    if (plan->lease_ms <= DAY_MS && plan->grace_ms <= room_ms)
+        return true;
+    cli_usage_error(reading->argv[0], "--grace %g does not fit into a lease (-t) of %g s: at most %g",
+                    (double)plan->grace_ms / 1000, (double)plan->lease_ms / 1000, (double)room_ms / 1000);
+    return false;
 }
 
 static bool settle_wait(const struct reading *reading)

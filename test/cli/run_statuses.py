@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -195,6 +196,23 @@ def descriptors():
     os.close(writing)
 
 
+@test("standard files that dibs found closed are closed for COMMAND")
+def closed_files():
+    with folder() as files:
+        script, log = files.file("script"), files.file("log")
+        with open(script, "w") as file:
+            file.write(f"import os\nopen_files = [f for f in range(3) if os.path.exists(f'/proc/self/fd/{{f}}')]\n"
+                       f"open({log!r}, 'w').write(str(open_files))\n")
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            seen = []
+            for command in ("", f"{DIBS} run -v n "):
+                line = f"{command}{sys.executable} {script} {closed}"
+                subprocess.run(line, shell=True, env=environment(), check=True)
+                seen.append(read(log))
+            equal(seen[1], seen[0], closed)
+            assert seen[0], closed
+
+
 @test("COMMAND finds its signals as dibs found them")
 def dispositions():
     show = "grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status"
@@ -322,6 +340,19 @@ def messages():
         equal((done.status, done.err), (0, ""))
         assert done.out.startswith(f"Usage: dibs {command} "), done.out
         assert all(len(line) <= 120 for line in done.out.splitlines())
+
+
+@test("a signal ends dibs at once while a server does not greet")
+def signal_while_connecting():
+    with folder() as files, socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(files.file("s"))
+        silent.listen()
+        process = start("run", "--url", f"unix://{files.file('s')}", "n", "true")
+        silent.accept()
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        equal(Done(process).status, 128 + signal.SIGTERM)
+        assert time.monotonic() - began < 0.7
 
 
 @test("--fair: first come, first served")
