@@ -105,9 +105,9 @@ static void on_event(const dibs_event *event, void *unused)
 {
     (void)unused;
     if (event->kind == DIBS_EVENT_AT_RISK)
-        cli_warn("%s", event->detail);
+        cli_warn("%s: %s", event->name, event->detail);
     else
-        cli_note("%s", event->detail);
+        cli_note("%s%s%s", event->name ? event->name : "", event->name ? ": " : "", event->detail);
     if (event->kind == DIBS_EVENT_LOST)
         run_signals_wake();
 }

@@ -38,6 +38,7 @@ struct front {
     int64_t beat_ms;  /* when the front sent its last beat */
     bool answered;    /* the holder answered that beat */
     bool term_sent;   /* by the front itself */
+    bool gone;        /* no process of COMMAND is left */
     bool taken_over;  /* the front kills */
     bool lost;        /* the lease */
 };
@@ -127,6 +128,9 @@ static void on_message(struct front *front, const struct run_message *message)
         front->wait_status = message->number;
         take_terminal_back(front);
         break;
+    case RUN_GONE:
+        front->gone = true;
+        break;
     case RUN_LOST:
         front->lost = true;
         break;
@@ -168,7 +172,7 @@ static void watch(struct front *front, int64_t now)
     int64_t patience = plan->margin_ms / 4, left = front->limit_ms - now;
     bool silent = !front->answered && now - front->beat_ms >= patience;
 
-    if (!front->limit_ms)
+    if (!front->limit_ms || front->gone)
         return;
     if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - patience) {
         front->term_sent = true;
@@ -199,7 +203,7 @@ static int timeout(const struct front *front)
 {
     int64_t wait = front->plan->lease_ms / 8;
 
-    if (!front->group)
+    if (!front->group || front->gone)
         return -1;
     if (front->taken_over)
         return ROUND_MS;

@@ -317,6 +317,7 @@ static void supervise(struct holder *holder)
         struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN}, {.fd = holder->wire, .events = POLLIN}};
         (void)poll(fds, 2, timeout(holder, cli_now_ms()));
     }
+    run_wire_send(holder->wire, RUN_GONE, 0, 0, NULL);
     stop_to_look(holder);
 }
 

@@ -18,7 +18,8 @@ enum run_word {
     RUN_LIMIT,   /* value is the time by cli_now_ms at which no process of COMMAND may live any more */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
-    RUN_LOST     /* the lease was lost, and no process of COMMAND is left */
+    RUN_GONE,    /* no process of COMMAND is left; the holder does not answer any more while it gives the lock up */
+    RUN_LOST     /* the lease was lost */
 };
 
 struct run_message {
