@@ -54,11 +54,12 @@ export TIDY_LOGS
 mkdir "$TIDY_LOGS"
 sed -e '/^#/d' -e '/^$/d' .cppcheck >"$tmp/suppressions"
 
-tap_plan 8
+tap_plan 9
 tap 'clang: thread safety' keeps_to_its_mutexes
 tap 'clang-tidy: the header' tidies_header
 tap 'clang-tidy: src/base, src/api and src/store' tidies src/base src/api src/store
 tap 'clang-tidy: src/core' tidies src/core
+tap 'clang-tidy: src/cli' tidies src/cli
 tap 'clang-tidy: src/redis' tidies src/redis
 tap 'clang-tidy: the demo, the benchmarks, and what they have in common with the tests' tidies demo bench test/support/common
 tap 'cppcheck' checks src demo bench test/support/common
