@@ -54,7 +54,7 @@ struct bench {
     _Atomic bool failed;         /* one side did */
 };
 
-static volatile sig_atomic_t signal_number;
+static _Atomic int signal_number; /* both threads read it, so it is more than a sig_atomic_t */
 
 static void on_signal(int number)
 {
