@@ -332,6 +332,9 @@ struct dibs__store_ops {
      */
     bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
 
+    /* Whether there may be a reply of what was begun: something was sent. Never blocks. NULL: there always is. */
+    bool (*is_sent)(const struct dibs__begun *begun);
+
     /*
      * Waits until the ear is roused, which whoever is told by the listener
      * may do, at most until the time. Meanwhile the calling thread may be the

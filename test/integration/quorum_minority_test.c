@@ -89,6 +89,27 @@ static void who_is_silent(void **state)
     }
 }
 
+/* No connection stands when the lock is released: the release is made up for as soon as one does. */
+static void who_loses_its_connections(void **state)
+{
+    masters *m = *state;
+
+    m->config.command_timeout_ms = 4 * LIMIT_MS; /* longer than this test waits */
+    masters_open_connected(m, 10 * LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    for (size_t i = 0; i < minority(m); i++) {
+        server_do(m->servers[i], "CONFIG SET maxclients 1");
+        server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
+    }
+    pause_ms(100); /* so that they are known to be broken: else the release is sent, and its failure is seen */
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    assert_int_equal(masters_with_key(m, "a"), minority(m));
+    for (size_t i = 0; i < minority(m); i++)
+        server_do(m->servers[i], "CONFIG SET maxclients 10000");
+    masters_await_keys(m, "a", 0);
+}
+
 /* Its answers come late: they are one more vote, or given back. */
 static void who_is_slow(void **state)
 {
@@ -210,6 +231,7 @@ int main(void)
         THREE_AND_FIVE(who_is_down_from_the_start),
         THREE_AND_FIVE(who_goes_down),
         THREE_AND_FIVE(who_is_silent),
+        THREE_AND_FIVE(who_loses_its_connections),
         THREE_AND_FIVE(who_is_slow),
         THREE_AND_FIVE(a_foreign_key_at_a_minority),
         THREE_AND_FIVE(a_foreign_key_at_a_majority),

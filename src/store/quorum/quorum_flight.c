@@ -123,6 +123,13 @@ bool dibs__flight_await(struct dibs__flight *flight, int64_t until)
     return store->ops->await(store, begun_of(flight), until);
 }
 
+bool dibs__flight_is_sent(const struct dibs__flight *flight)
+{
+    const struct dibs__store_ops *ops = flight->member->store->ops;
+
+    return !ops->is_sent || ops->is_sent(begun_of(flight));
+}
+
 static dibs_status finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner, struct dibs__error *error)
 {
     struct dibs__store *store = flight->member->store;

@@ -1,7 +1,8 @@
 /*
  * Loose flights: asks and releases that were begun, and for which no thread
  * waits any more. The scheduler's thread looks for their replies, at first soon,
- * then less often, and gives them up at the end of the command timeout.
+ * then less often, and gives them up at the end of the command timeout. What
+ * could not be sent is given up at once: then its retraction need not wait.
  *
  * Lock discipline: quorum_parts.h. While the scheduler's thread looks at a
  * flight, that has is_looked_at, and no other thread takes it.
@@ -120,7 +121,7 @@ void dibs__loose_attend(struct dibs__quorum *q, int64_t now)
     struct dibs__flight *flight;
 
     while ((flight = take_due(q, now))) {
-        if (dibs__flight_await(flight, 0) || now >= dibs__flight_end(flight)) {
+        if (dibs__flight_await(flight, 0) || !dibs__flight_is_sent(flight) || now >= dibs__flight_end(flight)) {
             land(q, flight, now);
             continue;
         }

@@ -170,6 +170,9 @@ void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what);
 /* As await of store.h. */
 bool dibs__flight_await(struct dibs__flight *flight, int64_t until);
 
+/* False: no connection stood, so no reply will come. */
+bool dibs__flight_is_sent(const struct dibs__flight *flight);
+
 /* Finishes the flight, and notes how the member did. */
 dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
                                 struct dibs__error *error);

@@ -144,3 +144,10 @@ bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun
 
     return call && call->request && dibs__channel_await(store->channels[call->channel], call->request, until);
 }
+
+bool dibs__redis_is_sent(const struct dibs__begun *begun)
+{
+    const struct dibs__lock_call *call = begun->state;
+
+    return call && call->request;
+}

@@ -224,6 +224,7 @@ static const struct dibs__store_ops redis_ops = {
     .raise_begin = dibs__redis_raise_begin,
     .raise_finish = dibs__redis_raise_finish,
     .await = dibs__redis_await,
+    .is_sent = dibs__redis_is_sent,
     .listen = listen_redis,
     .retract = dibs__redis_retract,
     .force_unlock = dibs__redis_force_unlock,

@@ -266,6 +266,7 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
 dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                      struct dibs__error *error);
 bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
+bool dibs__redis_is_sent(const struct dibs__begun *begun);
 
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote);
 dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote *vote, struct dibs__error *error);
