@@ -80,12 +80,29 @@ static void the_nodes_of_a_cluster(void **state)
     cluster_stop(c);
 }
 
+/* Slow to start, so two tests share it. */
+static cluster *shared;
+
+static cluster *one_master(void)
+{
+    if (!shared)
+        shared = cluster_start(&(cluster_options){.masters = 1, .with_replicas = true});
+    return shared;
+}
+
+static int stop_shared(void **state)
+{
+    (void)state;
+    cluster_stop(shared);
+    return 0;
+}
+
 /* Rights that only a cluster has use for. */
 static void the_rights_of_an_account_on_a_cluster(void **state)
 {
     static const char *const names[] = {"CLUSTER SLOTS", "SPUBLISH", "PUBSUB SHARDNUMSUB", "SSUBSCRIBE"};
     static const char *const rights[] = {"cluster|slots", "spublish", "pubsub|shardnumsub", "ssubscribe"};
-    cluster *c = cluster_start(&(cluster_options){.masters = 1});
+    cluster *c = one_master();
     char url[200], words[64];
 
     (void)state;
@@ -100,19 +117,16 @@ static void the_rights_of_an_account_on_a_cluster(void **state)
         assert_int_equal(findings_bad(findings_of(rt), "rights"), 1);
     }
     dibs_close(rt);
-    cluster_stop(c);
 }
 
 static void one_master_is_too_few(void **state)
 {
-    cluster *c = cluster_start(&(cluster_options){.masters = 1, .with_replicas = true});
-    dibs_runtime *rt = open_url(c->url, NULL);
+    dibs_runtime *rt = open_url(one_master()->url, NULL);
 
     (void)state;
     findings_expect(findings_of(rt), "cluster", WARN, "There is 1 master:");
     findings_expect(findings_of(rt), "replicas", WARN, "a failover forgets");
     dibs_close(rt);
-    cluster_stop(c);
 }
 
 /* ---------------------------------------------------------------------- quorum */
@@ -159,6 +173,8 @@ static void what_a_master_must_not_keep_in_part(void **state)
     findings_expect(found, "persistence", WARN, "votes for others");
     server_do(m->servers[2], "CONFIG SET appendfsync always");
     findings_expect(findings_of(m->rt), "persistence", OK, "before each answer");
+    server_do(m->servers[1], "CONFIG SET save %s", ""); /* else its end would take long */
+    server_do(m->servers[2], "CONFIG SET appendonly no");
 }
 
 static void clocks_that_differ(void **state)
@@ -201,5 +217,5 @@ int main(void)
         cmocka_unit_test(one_server_under_two_names),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, stop_shared);
 }

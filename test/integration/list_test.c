@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support/cluster.h"
 #include "support/fixture.h"
@@ -296,6 +298,42 @@ static void a_callback_may_close_the_runtime(void **state)
     server_do(f->server, "FLUSHALL");
 }
 
+/* In the first callback a child is made, which goes on with the list. */
+struct forker {
+    pid_t child; /* 0: in the child */
+    size_t count;
+};
+
+static bool fork_once(const char *name, const dibs_owner *owner, void *arg)
+{
+    struct forker *forker = arg;
+
+    (void)name;
+    (void)owner;
+    if (forker->count++ == 0)
+        forker->child = fork();
+    return true;
+}
+
+static void a_callback_may_fork(void **state)
+{
+    fixture *f = *state;
+    struct forker forker = {.child = -1};
+    int status;
+
+    fixture_open(f, LONG_LEASE_MS);
+    set_many(f->server, "a", 200);
+    dibs_status listed = dibs_list(f->rt, NULL, fork_once, &forker);
+    if (forker.child == 0)
+        _exit(listed == DIBS_OK && forker.count == 200 ? 0 : 1);
+    assert_status(DIBS_OK, listed);
+    assert_int_equal(forker.count, 200);
+    assert_true(forker.child > 0);
+    assert_int_equal(waitpid(forker.child, &status, 0), forker.child);
+    assert_int_equal(status, 0);
+    server_do(f->server, "FLUSHALL");
+}
+
 /* At the first callback most of the locks end. */
 static bool delete_all(const char *name, const dibs_owner *owner, void *arg)
 {
@@ -551,6 +589,7 @@ int main(void)
         TEST(a_callback_may_end_the_list),
         TEST(a_callback_may_use_the_runtime),
         TEST(a_callback_may_close_the_runtime),
+        TEST(a_callback_may_fork),
         TEST(locks_that_end_meanwhile_are_left_out),
         TEST(wrong_arguments_are_refused),
         TEST(what_the_server_refuses_is_told),

@@ -1,0 +1,112 @@
+/*
+ * Memory that runs out in dibs_list and dibs_examine: each allocation of the calling thread fails once. Every call
+ * comes back, and the next is a good one.
+ *
+ * Where a sanitizer has its own allocator, nothing fails.
+ */
+#include <stdio.h>
+
+#include "support/failing_malloc.h"
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/test.h"
+
+#define NTH_MOST 20000
+
+static bool count_lock(const char *name, const dibs_owner *owner, void *arg)
+{
+    (void)name;
+    (void)owner;
+    (*(size_t *)arg)++;
+    return true;
+}
+
+static void count_finding(const dibs_finding *finding, void *arg)
+{
+    (void)finding;
+    (*(size_t *)arg)++;
+}
+
+static dibs_status list(dibs_runtime *rt, size_t *count)
+{
+    return dibs_list(rt, "a*", count_lock, count);
+}
+
+static dibs_status examine(dibs_runtime *rt, size_t *count)
+{
+    return dibs_examine(rt, count_finding, count);
+}
+
+typedef dibs_status call_of(dibs_runtime *rt, size_t *count);
+
+/* A connection whose answer could not be read may be given up. */
+static void fail_each_allocation(dibs_runtime *rt, call_of *call)
+{
+    size_t expected = 0;
+    bool failed = true;
+
+    assert_status(DIBS_OK, call(rt, &expected));
+    for (long nth = 1; nth < NTH_MOST && failed; nth++) {
+        size_t count = 0;
+        fails_here = CAN_FAIL;
+        atomic_store(&fail_at, nth);
+        dibs_status status = call(rt, &count);
+        fails_here = false;
+        failed = CAN_FAIL && atomic_exchange(&fail_at, 0) <= 0;
+        assert_that(status == DIBS_OK || status == DIBS_NO_MEMORY || status == DIBS_UNAVAILABLE, "allocation %ld: %s",
+                    nth, dibs_status_name(status));
+        count = 0;
+        assert_status(DIBS_OK, call(rt, &count));
+        assert_int_equal(count, expected);
+    }
+    assert_false(failed);
+}
+
+static void on_one_server(void **state)
+{
+    fixture *f = *state;
+    char name[8];
+
+    fixture_open_connected(f, LONG_LEASE_MS);
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "a%d", i);
+        assert_status(DIBS_OK, dibs_lock(f->rt, name));
+    }
+    fail_each_allocation(f->rt, list);
+    fail_each_allocation(f->rt, examine);
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+static void in_memory(void **state)
+{
+    dibs_runtime *rt = open_url("mem:", NULL);
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    fail_each_allocation(rt, list);
+    fail_each_allocation(rt, examine);
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(rt);
+}
+
+static void on_a_quorum(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_await_keys(m, "a", m->count);
+    fail_each_allocation(m->rt, list);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(on_one_server, fixture_setup, fixture_teardown),
+        cmocka_unit_test(in_memory),
+        cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
