@@ -22,7 +22,8 @@
 #include "cli/run_wire.h"
 
 #define PATIENCE_MS 1000 /* how long what COMMAND leaves behind may take to end by itself */
-#define ROUND_MS 10      /* between two rounds of KILL */
+#define ROUND_MS 10      /* between two rounds of KILL, in the first second */
+#define SLOW_ROUND_MS 300
 #define GIVE_UP_MS 10000 /* how long KILL is repeated once the lease is lost */
 #define LOOK_MS 5        /* between two looks at who has the lock now */
 
@@ -275,7 +276,7 @@ static int timeout(const struct holder *holder, int64_t now)
     if (holder->phase == LINGERS || holder->phase == TERM_SENT)
         wait = least(wait, holder->phase_until_ms - now);
     if (holder->phase == KILL_SENT)
-        wait = ROUND_MS;
+        wait = now - holder->killed_ms < 1000 ? ROUND_MS : SLOW_ROUND_MS;
     return wait < 1 ? 1 : (int)wait;
 }
 
