@@ -1,6 +1,8 @@
-# make dist: a tarball of the sources that is the same each time, and that builds and passes its unit tests on its own.
+# make dist: a tarball of the sources that is the same each time, and that builds and passes its unit tests on its own:
+# with the 32 bits of i386, in a root folder that has nothing else of ours, where there is that; else on this system.
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
+. "$DIBS_TOP/test/support/root.sh"
 version=$(awk '/define DIBS_VERSION_M/ || /define DIBS_VERSION_P/ { printf "%s%s", dot, $3; dot = "." }' \
     "$DIBS_TOP/include/dibs.h")
 name=dibs-$version
@@ -37,12 +39,32 @@ holds_what_the_repository_has() {
 }
 
 builds() {
-    MAKEFLAGS='' make -C "$tmp/$name" -j"$jobs" BUILD=build SANITIZE= CFLAGS=-O0 lib cli units
+    MAKEFLAGS='' make -C "$tmp/$name" -j"$jobs" BUILD=build SANITIZE= CFLAGS=-O0 lib cli
     [ "$("$tmp/$name/build/dibs" --version)" = "dibs $version" ]
 }
 
-passes_its_unit_tests() {
-    DIBS_VARIANTS=plain DIBS_TARGETS='lib cli units' CFLAGS=-O0 MAKEFLAGS='' sh "$tmp/$name/test/run" --no-install unit/ >"$tmp/units"
+give_up() {
+    echo "$*"
+    exit 1
+}
+
+has_32_bits() (
+    root_choose i386
+    root_need
+    root_work=$tmp
+    root_inside true </dev/null
+) >"$tmp/why" 2>&1
+
+unit_tests_in_32_bits() {
+    DIBS_VARIANTS=plain sh "$tmp/$name/test/platforms/run" --32bit
+}
+
+unit_tests() {
+    DIBS_VARIANTS=plain DIBS_TARGETS='lib cli units' CFLAGS=-O0 MAKEFLAGS='' sh "$tmp/$name/test/run" --no-install unit/
+}
+
+passes() {
+    "$@" >"$tmp/units" 2>&1 </dev/null || true
     grep -v '^pass' "$tmp/units"
     tail -n 1 "$tmp/units" | grep -xE '[1-9][0-9]* passed, 0 failed'
 }
@@ -52,5 +74,10 @@ tap 'the same sources make the same tarball' is_the_same_each_time
 tap 'it unpacks to a folder of its name' unpacks
 tap 'it holds what the repository has' holds_what_the_repository_has
 tap 'it builds' builds
-tap 'it passes its unit tests' passes_its_unit_tests
+if has_32_bits; then
+    tap 'it passes its unit tests, in 32 bits' passes unit_tests_in_32_bits
+else
+    sed 's/^/# no 32 bits: /' "$tmp/why"
+    tap 'it passes its unit tests' passes unit_tests
+fi
 tap_end
