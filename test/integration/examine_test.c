@@ -131,6 +131,24 @@ static void a_connection_that_breaks(void **state)
     script_server_stop(net);
 }
 
+static void a_server_that_is_silent(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt =
+        open_url(script_server_url(net), &(dibs_config){.connect_timeout_ms = 300, .command_timeout_ms = 200});
+
+    script_server_add(net, (script_rule){.match = "*1\r\n$4\r\nINFO\r\n", .action = SCRIPT_STALL_REPLY});
+    expect(rt, "connection", BAD, "did not answer in time");
+    server_pause(f->server);
+    expect(rt, "connection", BAD, "does not answer");
+    server_resume(f->server);
+    script_server_clear(net);
+    script_server_release(net);
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
 /* -------------------------------------------------------------------- from INFO */
 
 /* What a server says that answers INFO so. */
@@ -494,6 +512,7 @@ int main(void)
         cmocka_unit_test(memory_is_examined_too),
         TEST(a_server_that_is_away),
         TEST(a_connection_that_breaks),
+        TEST(a_server_that_is_silent),
         TEST(servers_of_all_ages),
         TEST(a_disk_that_fails),
         TEST(a_replica_is_no_master),

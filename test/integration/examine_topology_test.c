@@ -14,6 +14,14 @@
 #define WARN DIBS_VERDICT_WARN
 #define BAD DIBS_VERDICT_BAD
 
+static bool take_lock(const char *name, const dibs_owner *owner, void *arg)
+{
+    (void)name;
+    (void)owner;
+    (void)arg;
+    return true;
+}
+
 /* ------------------------------------------------------------------- sentinels */
 
 static void sentinels_that_agree_and_do_not(void **state)
@@ -32,6 +40,20 @@ static void sentinels_that_agree_and_do_not(void **state)
     found = findings_of(rt);
     findings_expect(found, "sentinels", WARN, "A sentinel names no master");
     assert_null(findings_find(found, "sentinels", OK, ""));
+    dibs_close(rt);
+    sentinels_stop(s);
+}
+
+static void a_sentinel_that_names_another(void **state)
+{
+    sentinels *s = sentinels_start(NULL);
+    dibs_runtime *rt = open_url(s->url, &(dibs_config){.connect_timeout_ms = 3000});
+
+    (void)state;
+    server_do(s->sentinels[2], "SENTINEL REMOVE " SENTINEL_MASTER);
+    findings_expect(findings_of(rt), "sentinels", WARN, "does not know that name");
+    server_do(s->sentinels[2], "SENTINEL MONITOR " SENTINEL_MASTER " 127.0.0.1 %d 2", s->data[1]->port);
+    findings_expect(findings_of(rt), "sentinels", WARN, "names another master");
     dibs_close(rt);
     sentinels_stop(s);
 }
@@ -74,6 +96,8 @@ static void the_nodes_of_a_cluster(void **state)
         server_do(c->nodes[i], "CLUSTER DELSLOTS 100 101");
     rt = open_url(c->url, NULL);
     findings_expect(findings_of(rt), "cluster", BAD, "2 of 16384 slots have no master");
+    assert_status(DIBS_UNAVAILABLE, dibs_list(rt, NULL, take_lock, NULL));
+    assert_that(strstr(dibs_last_error(), "no node has the slot 100"), "%s", dibs_last_error());
     server_kill(c->nodes[2]);
     findings_expect(findings_of(rt), "connection", BAD, "No new connection");
     dibs_close(rt);
@@ -161,6 +185,25 @@ static void masters_that_fail(void **state)
     assert_true(wait_until(server_lost_its_data, m, LIMIT_MS));
 }
 
+static bool server_waits_for_its_vote(void *arg)
+{
+    masters *m = arg;
+
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a")); /* so that the master is asked for its vote */
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    return findings_find(findings_of(m->rt), "quorum", WARN, "does not vote for another") != NULL;
+}
+
+static void a_master_that_may_not_vote_yet(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    server_kill(m->servers[0]);
+    server_restart(m->servers[0]);
+    assert_true(wait_until(server_waits_for_its_vote, m, LIMIT_MS));
+}
+
 static void what_a_master_must_not_keep_in_part(void **state)
 {
     masters *m = *state;
@@ -207,11 +250,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sentinels_that_agree_and_do_not),
+        cmocka_unit_test(a_sentinel_that_names_another),
         cmocka_unit_test(one_sentinel_alone),
         cmocka_unit_test(the_nodes_of_a_cluster),
         cmocka_unit_test(the_rights_of_an_account_on_a_cluster),
         cmocka_unit_test(one_master_is_too_few),
         cmocka_unit_test_setup_teardown(masters_that_fail, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_master_that_may_not_vote_yet, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(what_a_master_must_not_keep_in_part, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),
         cmocka_unit_test(one_server_under_two_names),

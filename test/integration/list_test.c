@@ -192,6 +192,27 @@ static void a_server_that_chooses_no_type(void **state)
     script_server_stop(net);
 }
 
+/* A cursor means nothing to another server. */
+static void a_walk_begins_anew_at_another_server(void **state)
+{
+    static const char another[] =
+        "$71\r\nredis_version:7.0.15\r\nrun_id:0123456789012345678901234567890123456789\r\n\r\n";
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    dibs_runtime *rt = open_url(script_server_url(net), NULL);
+
+    set_many(f->server, "a", 5000);
+    script_server_add(net, (script_rule){.match = "\r\nSCAN\r\n", .nth = 3, .action = SCRIPT_CLOSE_BEFORE});
+    script_server_add(
+        net, (script_rule){.match = "$4\r\nINFO\r\n$6\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = another});
+    assert_int_equal(list(rt, NULL)->count, 5000);
+    assert_true(server_calls(f->server, "scan") >= 5 + 3);
+    script_server_clear(net);
+    server_do(f->server, "FLUSHALL");
+    dibs_close(rt);
+    script_server_stop(net);
+}
+
 /* -------------------------------------------------------------------- many locks */
 
 static void ten_thousand_locks_take_few_round_trips(void **state)
@@ -585,6 +606,7 @@ int main(void)
         TEST(with_an_empty_prefix_what_dibs_keeps_is_no_lock),
         TEST(locks_of_others_are_listed_and_other_keys_are_not),
         TEST(a_server_that_chooses_no_type),
+        TEST(a_walk_begins_anew_at_another_server),
         TEST(ten_thousand_locks_take_few_round_trips),
         TEST(a_callback_may_end_the_list),
         TEST(a_callback_may_use_the_runtime),
