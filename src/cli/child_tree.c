@@ -148,6 +148,8 @@ size_t child_tree_signal(int signal, pid_t group, uint64_t since)
 
     list_processes(&list);
     mark(&list);
+    if (list.count == 0 && group > 0) /* /proc is not mounted */
+        found = kill(-group, signal) == 0;
     for (size_t i = 0; i < list.count; i++) {
         const struct process *process = &list.all[i];
 
