@@ -53,7 +53,7 @@ static void remember(void)
     if (known)
         return;
     known = true;
-    sigprocmask(SIG_SETMASK, NULL, &mask_before);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask_before);
     mask_now = mask_before;
     for (size_t i = 0; i < COUNT; i++) {
         sigaction(table[i].number, NULL, &before[i]);
@@ -125,19 +125,19 @@ void run_signals_block(void)
     sigset_t all;
 
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
 }
 
 void run_signals_unblock(void)
 {
-    sigprocmask(SIG_SETMASK, &mask_now, NULL);
+    pthread_sigmask(SIG_SETMASK, &mask_now, NULL);
 }
 
 void run_signals_restore(void)
 {
     for (size_t i = 0; i < COUNT; i++)
         sigaction(table[i].number, &before[i], NULL);
-    sigprocmask(SIG_SETMASK, &mask_before, NULL);
+    pthread_sigmask(SIG_SETMASK, &mask_before, NULL);
 }
 
 bool run_signals_passed(int signal)
