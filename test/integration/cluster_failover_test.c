@@ -176,13 +176,14 @@ static void replicas_acknowledge_at_each_node(void **state)
     assert_that(strcasestr(dibs_last_error(), "replica"), "%s", dibs_last_error());
     assert_status(DIBS_OK, dibs_timedlock(s->rt, names[1], LIMIT_MS));
     assert_status(DIBS_OK, dibs_unlock(s->rt, names[1]));
+    server_resume(s->c->nodes[3]);
+    cluster_await_ok(s->c);
+    assert_true(wait_until(has_replicated, s->c->nodes[0], LIMIT_MS)); /* Valkey moves no slot without */
     cluster_move_slot(s->c, slot_of(s, names[0]), s->c->nodes[1]);
     long long waits = server_calls(s->c->nodes[1], "wait");
     assert_status(DIBS_OK, dibs_timedlock(s->rt, names[0], LIMIT_MS));
     assert_true(server_calls(s->c->nodes[1], "wait") > waits);
     assert_status(DIBS_OK, dibs_unlock(s->rt, names[0]));
-    server_resume(s->c->nodes[3]);
-    cluster_await_ok(s->c);
 }
 
 /* The runtime has not heard of the failover, and there is none yet. */
