@@ -68,7 +68,7 @@ install: lib cli
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
-	-rmdir $(DESTDIR)$(CMAKEDIR)
+	rmdir $(DESTDIR)$(CMAKEDIR) 2>/dev/null || true
 
 # ----------------------------------------------------------------- packages
 

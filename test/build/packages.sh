@@ -29,6 +29,27 @@ builds() {
     printf '%s\n' "dibs_$version-1" "libdibs-dev_$version-1" "libdibs0_$version-1" | diff - "$tmp/names"
 }
 
+# Prints the files of a package but those of its own documentation.
+files_of() {
+    dpkg-deb --fsys-tarfile "$debs/$1"_*.deb | tar -tf - | grep -v -e '/$' -e '^\./usr/share/doc/'
+}
+
+have_their_parts() {
+    files_of libdibs0 | sed 's,/lib/[^/]*/,/lib/,' | LC_ALL=C sort >"$tmp/part"
+    printf './usr/lib/%s\n' "libdibs.so.${version%%.*}" "libdibs.so.$version" | diff - "$tmp/part"
+    files_of dibs >"$tmp/part"
+    for file in bin/dibs share/man/man1/dibs.1.gz share/bash-completion/completions/dibs \
+        share/zsh/vendor-completions/_dibs share/fish/vendor_completions.d/dibs.fish; do
+        grep -qx "./usr/$file" "$tmp/part" || { echo "dibs has no $file" && false; }
+    done
+    if grep -e /lib/ -e /include/ -e '\.3\.gz$' "$tmp/part"; then return 1; fi
+    files_of libdibs-dev >"$tmp/part"
+    for header in "$DIBS_TOP"/include/*.h*; do
+        grep -qx "./usr/include/${header##*/}" "$tmp/part"
+    done
+    grep -qx './usr/share/man/man3/dibs_trylock.3.gz' "$tmp/part"
+}
+
 lintian_finds_no_error() {
     lintian --allow-root --fail-on error "$debs"/*.changes
 }
@@ -121,8 +142,9 @@ purges() {
     [ -z "$(find "$tmp/bare/usr" "$tmp/bare/etc" "$tmp/bare/var/lib/dpkg/info" -name '*dibs*')" ]
 }
 
-tap_plan 9
+tap_plan 10
 tap 'make deb builds dibs, libdibs0 and libdibs-dev' builds
+tap 'each has its part of what is installed' have_their_parts
 tap 'lintian finds no error in them' lintian_finds_no_error
 tap 'the symbols file tells which version a program needs' has_symbols_file
 tap 'a bare root folder has neither a compiler nor hiredis' is_bare
