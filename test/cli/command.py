@@ -4,6 +4,7 @@ A test is a function with @test("what is so"); it fails by an exception. run_tes
 prints TAP; DIBS_ONLY is a pattern for their functions' names.
 """
 
+import atexit
 import contextlib
 import fnmatch
 import os
@@ -44,6 +45,7 @@ def run_tests():
             print(f"ok {number} - {name}", flush=True)
         except Exception:
             failed = 1
+            end_all()
             print(f"not ok {number} - {name}")
             for line in traceback.format_exc().splitlines():
                 print(f"# {line}", flush=True)
@@ -90,6 +92,7 @@ class Server:
         self.start()
 
     def start(self):
+        atexit.register(self.end)
         program = os.environ.get("DIBS_SERVER") or shutil.which("redis-server") or shutil.which("valkey-server")
         arguments = ["--port", "0", "--unixsocket", self.socket, "--save", "", "--appendonly", "no"]
         self.process = subprocess.Popen(
@@ -125,11 +128,15 @@ class Server:
         return self.ask("PTTL", f"lock:{name}")
 
     def close(self):
+        self.end()
+        self.folder.close()
+
+    def end(self):
         if self.process:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
             self.process.wait()
-        self.folder.close()
+        self.process = None
 
     def kill(self):
         self.process.kill()
@@ -149,7 +156,7 @@ def read_reply(stream):
     return [read_reply(stream) for _ in range(int(rest))]
 
 
-_servers = []
+_servers, _started = [], []
 
 
 def server():
@@ -177,7 +184,21 @@ def environment(**more):
 def start(*arguments, env=None, **more):
     """Starts dibs; its output is read by communicate()."""
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([DIBS, *arguments], env=environment(**(env or {})), text=True, **{**files, **more})
+    process = subprocess.Popen([DIBS, *arguments], env=environment(**(env or {})), text=True, **{**files, **more})
+    _started.append(process)
+    return process
+
+
+def end_all():
+    """After a test that failed: what it started does not disturb the next one. Stopped holders die with their front."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            for pid in (*children(process.pid), process.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
+            process.kill()
+            process.wait()
 
 
 class Done:

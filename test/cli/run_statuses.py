@@ -348,11 +348,11 @@ def signal_while_connecting():
         silent.bind(files.file("s"))
         silent.listen()
         process = start("run", "--url", f"unix://{files.file('s')}", "n", "true")
-        silent.accept()
-        began = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        equal(Done(process).status, 128 + signal.SIGTERM)
-        assert time.monotonic() - began < 0.7
+        with silent.accept()[0]:
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            equal(Done(process).status, 128 + signal.SIGTERM)
+            assert time.monotonic() - began < 0.7
 
 
 @test("--fair: first come, first served")
