@@ -102,6 +102,14 @@ void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int
     channel_mutex_unlock(&channel->mutex);
 }
 
+void dibs__channel_lower_clock(struct dibs__channel *channel, uint64_t serial, int64_t most_ahead_us)
+{
+    channel_mutex_lock(&channel->mutex);
+    if (channel->link && channel->serial == serial && channel->link->server_ahead_us > most_ahead_us)
+        channel->link->server_ahead_us = most_ahead_us;
+    channel_mutex_unlock(&channel->mutex);
+}
+
 void dibs__channel_set_tracked(struct dibs__channel *channel, uint64_t serial)
 {
     channel_mutex_lock(&channel->mutex);

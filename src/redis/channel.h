@@ -167,6 +167,12 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
  */
 void dibs__channel_set_clock(struct dibs__channel *channel, uint64_t serial, int64_t server_ahead_us);
 
+/*
+ * The same the other way round: the server's clock is so far ahead at most. That is what a reply tells whose time is
+ * counted from before its request was sent, however late it is read.
+ */
+void dibs__channel_lower_clock(struct dibs__channel *channel, uint64_t serial, int64_t most_ahead_us);
+
 /* The connection that stands now, without waiting for one. False: none does. */
 bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *view);
 

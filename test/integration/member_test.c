@@ -351,6 +351,53 @@ static void who_lost_its_data_does_not_vote(struct world *w)
     assert_false(look_at_vote(seat, 1000).known);
 }
 
+/* The clock has shown a later time. It may be set forward again: then what is granted meanwhile ends early. */
+static void whose_clock_was_set_back_does_not_vote(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__bid bid = bid_for(w, "x", false);
+    struct dibs__renewal renewal = top_up_of("dibs:held", 5);
+
+    if (w->kind->where == IN_MEMORY)
+        return;
+    admit(seat, 0);
+    server_do(w->servers[0], "SET dibs:member %s", "0 5000 4000000000000000");
+    expect_no_vote(seat, &bid);
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__GONE);
+    expect_nothing_in_the_store(w, seat, 1);
+    assert_false(look_at_vote(seat, 1000).known);
+    admit(seat, 0); /* as one that lost its data */
+    get(seat, &bid);
+    assert_status(DIBS_OK, release(seat, "x", bid.token));
+}
+
+/* What is granted there was granted before: it ends when it would have, if the clock is set forward again. */
+static void a_lease_that_a_clock_made_longer_is_not_renewed(struct world *w)
+{
+    struct seat *seat = sit_as_member(w);
+    struct dibs__renewal renewal = top_up_of("dibs:held", 5);
+
+    if (w->kind->where == IN_MEMORY)
+        return;
+    admit(seat, 0);
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    server_do(w->servers[0], "PEXPIRE lock:x %d", 100 * LEASE_MS);
+    for (int in_full = 0; in_full < 2; in_full++) {
+        renewal.top_up = in_full;
+        seat_begin_renewal(seat, &renewal);
+        seat_end_renewal(seat, &renewal);
+        assert_int_equal(renewal.result, DIBS__UNANSWERED);
+    }
+    assert_true(look(seat, "x").remaining_ms > 99 * LEASE_MS);
+    server_do(w->servers[0], "PEXPIRE lock:x %d", LEASE_MS / 2);
+    renewal.top_up = false;
+    seat_renew(seat, &renewal);
+    assert_int_equal(renewal.result, DIBS__RENEWED);
+    assert_status(DIBS_OK, release(seat, "x", "dibs:held"));
+}
+
 /* To top up is to grant. What is granted already is renewed. */
 static void a_top_up_needs_a_vote(struct world *w)
 {
@@ -643,6 +690,8 @@ int main(void)
         CASE(who_may_not_vote_changes_nothing),
         CASE(who_may_vote_again_grants),
         CASE(who_lost_its_data_does_not_vote),
+        CASE(whose_clock_was_set_back_does_not_vote),
+        CASE(a_lease_that_a_clock_made_longer_is_not_renewed),
         CASE(a_top_up_needs_a_vote),
         CASE(who_is_distrusted_waits_once),
         CASE(a_release_tells_the_first_and_leaves_the_lock_free),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/fixture.h"
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -126,6 +127,51 @@ static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is
     dibs_close(holder);
 }
 
+static void set_right_again(masters *m)
+{
+    masters_step_clock(m, 0, 60000);
+    server_resume(m->servers[3]);
+    server_resume(m->servers[4]);
+}
+
+/* What it granted would end early once the clock is set right again: with those two it would be a majority for another.
+ */
+static void a_master_whose_clock_was_set_back_does_not_vote(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    server_pause(m->servers[3]); /* so the first is needed for a majority */
+    server_pause(m->servers[4]);
+    masters_step_clock(m, 0, -60000);
+    dibs_status status = dibs_lock_with(m->rt, "a", LEASE_MS / 2, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
+    assert_that(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE, "%s", dibs_status_name(status));
+    set_right_again(m);
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    dibs_close(other);
+}
+
+/* What was granted before lasts no longer than then, if the clock is set right again: no renewal there counts. */
+static void a_master_whose_clock_was_set_back_renews_nothing(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    server_pause(m->servers[3]);
+    server_pause(m->servers[4]);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_step_clock(m, 0, -60000);
+    await_lost(m->rt, "a");
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+    set_right_again(m);
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    dibs_close(other);
+}
+
 /* In the end it is one like the others again. */
 static void a_wiped_master_votes_again(void **state)
 {
@@ -181,6 +227,10 @@ int main(void)
         THREE_AND_FIVE(a_wiped_master_does_not_vote_before_the_longest_lease_is_over),
         cmocka_unit_test_setup_teardown(a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is_over,
                                         masters_setup_5_with_clocks, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_does_not_vote, masters_setup_5_with_clocks,
+                                        masters_teardown),
+        cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_renews_nothing, masters_setup_5_with_clocks,
+                                        masters_teardown),
         THREE_AND_FIVE(a_wiped_master_votes_again),
         THREE_AND_FIVE(longer_leases_are_announced),
     };

@@ -240,6 +240,22 @@ static void a_reply_that_is_read_late_sets_no_clock_back(void **state)
     assert_int_equal(view.server_ahead_us, 1000);
 }
 
+static void a_clock_that_is_at_most_so_far_ahead_was_set_back(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__link_view view;
+
+    dibs__channel_set_clock(r->channel, serial, 1000);
+    dibs__channel_lower_clock(r->channel, serial, 2000);
+    dibs__channel_lower_clock(r->channel, serial + 1, 100);
+    assert_true(dibs__channel_view(r->channel, &view));
+    assert_int_equal(view.server_ahead_us, 1000);
+    dibs__channel_lower_clock(r->channel, serial, -500);
+    assert_true(dibs__channel_view(r->channel, &view));
+    assert_int_equal(view.server_ahead_us, -500);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -258,6 +274,7 @@ int main(void)
         TEST(one_whose_ping_alone_is_answered_is_in_doubt),
         TEST(the_clock_of_another_connection_is_not_taken),
         TEST(a_reply_that_is_read_late_sets_no_clock_back),
+        TEST(a_clock_that_is_at_most_so_far_ahead_was_set_back),
     };
 
     return cmocka_run_group_tests_name("channel", tests, NULL, NULL);

@@ -5,8 +5,9 @@
 -- restored only where the server may vote, since that is a grant (rule 15)
 -- ARGV, in short: the lease in ms of all, or '' and then those of each behind the tokens; the token of each.
 -- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by
--- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; negative: too late,
--- nothing was done, and the amount is the server's time (us); an error: the lock could not be looked at, or not be restored.
+-- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; 4: nothing was done,
+-- since the lease lasts longer than asked; negative: too late, nothing was done, and the amount is the server's time (us);
+-- an error: the lock could not be looked at, or not be restored.
 -- Then that time. In short, where all is done, only that time.
 -- In short, nothing but the lease is renewed. In full:
 -- set_by is '' for a renewal, which never shortens a lease: one that was stuck on its way must not undo an extension (rule
@@ -38,10 +39,11 @@ local function set_lease(K, lease, set_by)
     if GREATER and redis.call('PEXPIRE', K, lease, 'GT') == 1 then
       return 1
     end
-    if redis.call('PTTL', K) < tonumber(lease) then
+    local left = redis.call('PTTL', K)
+    if left < tonumber(lease) then
       redis.call('PEXPIRE', K, lease)
     end
-    return 1
+    return left > lease + 1 and 4 or 1
   end
   local now = now_us()
   if is_late(set_by, now) then
@@ -70,9 +72,11 @@ local function restore(K, F, token, lease, fence, restore_by, M)
   if is_late(not_after, now) then
     return -now
   end
-  local votes_from = M and tonumber(string.match(redis.call('GET', M) or '', '^(%d+) %d+$'))
-  if M and not (votes_from and votes_from <= now) then
-    return 0
+  if M then
+    local from, seen = string.match(redis.call('GET', M) or '', '^(%d+) %d+ ?(%d*)$')
+    if not from or now < tonumber(from) or now < (tonumber(seen) or 0) then
+      return 0
+    end
   end
   -- A larger number is no fence (rule 30).
   local was_another = last and last > tonumber(fence) and last < 2^53 - 1

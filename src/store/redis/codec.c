@@ -62,7 +62,7 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
         code > DIBS__ASK_TAKEN)
         return false;
     out->code = (enum dibs__ask_code)code;
-    if (code == DIBS__ASK_LATE)
+    if (code == DIBS__ASK_LATE || code == DIBS__ASK_NO_VOTE)
         out->server_us = number;
     if (code == DIBS__ASK_TAKEN) {
         out->remaining_ms = number;
@@ -170,8 +170,8 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
 }
 
 /*
- * 1: done; 2: restored; 3: done, but the fence is gone; 0: no longer the token's;
- * less: too late, and the server's time with its sign turned round.
+ * 1: done; 2: restored; 3: done, but the fence is gone; 4: lasts longer than asked;
+ * 0: no longer the token's; less: too late, and the server's time with its sign turned round.
  */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
 {
@@ -185,6 +185,7 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
         return (struct dibs__renew_reply){.code = DIBS__RENEW_LATE, .server_us = -result};
     return (struct dibs__renew_reply){.code = result == 0   ? DIBS__RENEW_GONE
                                               : result == 3 ? DIBS__RENEW_NO_FENCE
+                                              : result == 4 ? DIBS__RENEW_LONGER
                                                             : DIBS__RENEW_DONE};
 }
 

@@ -362,6 +362,11 @@ static bool take_results(const struct renewal_call *call, const redisReply *repl
         case DIBS__RENEW_GONE:
             item->result = DIBS__GONE;
             break;
+        case DIBS__RENEW_LONGER: /* at a member: because its clock was set back, and may be set forward again (rule 52)
+                                  */
+            if (!store->config.is_member)
+                take_renewed(call, item, standing ? &view : NULL, server_us);
+            break;
         case DIBS__RENEW_NO_FENCE:
             no_fence = true;
             /* fallthrough */
