@@ -126,6 +126,7 @@ struct dibs__vote {
     int64_t server_us;   /* set: the master's clock */
     bool known;          /* set: the master knows whether it may vote */
     int64_t votes_in_ms; /* set, where it is known: 0: it may vote now; else after that time */
+    int64_t began;       /* the store's own */
     struct dibs__begun begun;
 };
 

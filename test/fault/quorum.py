@@ -33,7 +33,8 @@ class Quorum:
             self.proxies.append(servers.ProxyProcess(self.masters[i].path))
         self.server = self.masters[0]
         self.harmed = set()  # numbers of masters
-        self.stepped = set()  # of those whose clock was stepped in this phase
+        self.stepped = set()  # of those whose clock was stepped in this phase,
+        self.ever_stepped = set()  # and in any: who connected meanwhile finds later that the clock was set
 
     def url_of(self, index):
         if index % 2:
@@ -50,7 +51,7 @@ class Quorum:
                 raise RuntimeError(f"master {i} has ended by itself\n{master.log()}")
             if self.proxies[i].process.poll() is not None:
                 raise RuntimeError(f"the proxy of master {i} has ended")
-            if i not in self.harmed and self.waits_for_its_vote(i):
+            if i not in self.harmed | self.ever_stepped and self.waits_for_its_vote(i):
                 self.fail(5, f"phase {self.phase_number}: master {i} may not vote, though nothing happened to it")
 
     def close_servers(self):
@@ -172,6 +173,7 @@ class Quorum:
 
     def step(self, index, seconds):
         self.stepped.add(index)
+        self.ever_stepped.add(index)
         self.masters[index].clock.set(seconds)
         return lambda: self.masters[index].clock.set(0)
 

@@ -147,7 +147,7 @@ static void what_is_said_of_an_ask(void **state)
         {"*2\r\n:-1\r\n:77\r\n", true, {.code = DIBS__ASK_LATE, .server_us = 77}},
         {"*2\r\n:-2\r\n:0\r\n", true, {.code = DIBS__ASK_OVERTAKEN}},
         {"*2\r\n:1\r\n:0\r\n", false, {.fence = 0}},
-        {"*2\r\n:-3\r\n:7\r\n", true, {.code = DIBS__ASK_NO_VOTE, .server_us = 7}},
+        {"*2\r\n:-3\r\n:7\r\n", true, {.code = DIBS__ASK_NO_VOTE}},
         {"*2\r\n:-4\r\n:0\r\n", false, {.fence = 0}},
         {"*1\r\n:1\r\n", false, {.fence = 0}},
         {"*2\r\n+OK\r\n:0\r\n", false, {.fence = 0}},

@@ -62,7 +62,7 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
         code > DIBS__ASK_TAKEN)
         return false;
     out->code = (enum dibs__ask_code)code;
-    if (code == DIBS__ASK_LATE || code == DIBS__ASK_NO_VOTE)
+    if (code == DIBS__ASK_LATE)
         out->server_us = number;
     if (code == DIBS__ASK_TAKEN) {
         out->remaining_ms = number;

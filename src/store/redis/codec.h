@@ -46,7 +46,7 @@ struct dibs__ask_reply {
     bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
     bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
-    int64_t server_us;    /* late, no vote: the server's clock */
+    int64_t server_us;    /* late: the server's clock */
 };
 
 bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);

@@ -50,6 +50,7 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote)
 {
     DIBS__REQUIRE(!vote->begun.state);
+    vote->began = dibs__now(dibs__redis_of(base)->config.clock);
     vote->begun.state = begin_call(dibs__redis_of(base), NO_NAME, write_vote, vote);
 }
 
@@ -68,8 +69,11 @@ static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__vote 
     vote->server_us = said.server_us;
     vote->known = said.known;
     vote->votes_in_ms = said.votes_in_ms;
-    if (said.known)
-        vote->longest_ms = said.longest_ms;
+    if (!said.known)
+        return DIBS_OK;
+    vote->longest_ms = said.longest_ms;
+    /* By the clock that the server votes by from now on, and that may have been set back before. */
+    dibs__channel_lower_clock(store->channels[call->channel], call->view.serial, said.server_us - vote->began / 1000);
     return DIBS_OK;
 }
 

@@ -285,8 +285,6 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
     case DIBS__ASK_NO_VOTE:
         answer->no_vote = true;
-        dibs__channel_lower_clock(store->channels[call->channel], call->view.serial,
-                                  said.server_us - bid->proof / 1000);
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s may not vote in the quorum now", store->endpoint.url.shown);
     case DIBS__ASK_OVERTAKEN:
     default:
