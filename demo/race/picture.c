@@ -99,9 +99,9 @@ static void draw_axis(const struct drawing *d, double length, double y)
     for (size_t i = 0; i < sizeof steps / sizeof *steps && length / step > TICKS_MAX; i++)
         step = steps[i] * 1e6;
     fprintf(d->out, "<path class=\"axis\" d=\"M%d %.1fh%.1f\"/>\n", MARGIN, y, length * d->scale);
-    for (double at = 0; at <= length; at += step)
-        fprintf(d->out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%.0f ms</text>\n", MARGIN + at * d->scale, y + 16,
-                at / 1e6);
+    for (int i = 0; i * step <= length; i++)
+        fprintf(d->out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%.0f ms</text>\n", MARGIN + i * step * d->scale,
+                y + 16, i * step / 1e6);
 }
 
 static void draw_head(FILE *out, double height)

@@ -8,7 +8,7 @@
 #include "base/require.h"
 #include "base/thread.h"
 
-#define UNIT_NS 500                       /* half of the first bound */
+#define UNIT_NS INT64_C(500)              /* half of the first bound */
 #define STRIPES 4                         /* copies of the histograms of a group */
 #define PLACES (2 * DIBS__METRICS_GROUPS) /* in the table of groups: a power of two */
 #define REST PLACES                       /* the number of the group of the rest */
@@ -119,7 +119,7 @@ int64_t dibs__metrics_bound(unsigned bucket)
 /* The bucket of (bound of the one before, own bound]. */
 static unsigned bucket_of(int64_t ns)
 {
-    uint64_t units = ns > 0 ? (uint64_t)(ns - 1) / UNIT_NS : 0;
+    uint64_t units = ns > 0 ? (uint64_t)((ns - 1) / UNIT_NS) : 0;
 
     if (units < 2)
         return 0;

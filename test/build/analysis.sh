@@ -6,7 +6,7 @@ cd "$DIBS_TOP" || exit 1
 
 jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 libraries=$(pkg-config --cflags hiredis cmocka)
-includes='-Iinclude -Isrc -Ibench -Itest'
+includes='-Iinclude -Isrc -Idemo -Ibench -Itest'
 
 sources() {
     find "$@" -name '*.c' | sort
