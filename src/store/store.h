@@ -359,7 +359,8 @@ struct dibs__store_ops {
     /*
      * The scheduler's: renews the leases that are still their tokens', in the
      * order of the calls. The store alone decides whether a lease that it may
-     * have forgotten is restored.
+     * have forgotten is restored. Where more is left of a lease than is asked
+     * for, that stays; a member of a quorum then says DIBS__UNANSWERED (rule 52).
      */
     void (*renew)(struct dibs__store *store, struct dibs__batch *batch);
 

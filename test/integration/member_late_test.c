@@ -173,7 +173,7 @@ static void an_admission_has_its_time(void **state)
     assert_true(server_integer(p->server, "DBSIZE") == 0);
 }
 
-/* The time of its vote has come: that a clock is set back changes nothing any more. */
+/* The time of its vote has come, and is not looked at any more. */
 static void who_votes_goes_on_voting(void **state)
 {
     struct play *p = *state;
@@ -181,11 +181,11 @@ static void who_votes_goes_on_voting(void **state)
 
     assert_int_equal(vote(p, true).votes_in_ms, 0);
     assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:member"));
-    assert_string_equal(noted, "0 1000");
+    assert_memory_equal(noted, "0 1000 ", 7);
     server_do(p->server, "SET dibs:member %s PX 1000", "1700000000000000 5000");
     assert_int_equal(vote(p, false).votes_in_ms, 0);
     assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:member"));
-    assert_string_equal(noted, "0 5000");
+    assert_memory_equal(noted, "0 5000 ", 7);
     assert_true(server_integer(p->server, "PTTL dibs:member") > 86400000);
     server_do(p->server, "PEXPIRE dibs:member 1000");
     vote(p, false);
