@@ -18,28 +18,23 @@
 
 enum { OPTION_FAIR = CLI_OPTION_OWN, OPTION_GRACE, OPTION_AT_LEAST, OPTION_ON_LOST };
 
-static const struct option run_table[] = {{"nonblock", no_argument, NULL, 'n'},
-                                          {"wait", required_argument, NULL, 'w'},
-                                          {"timeout", required_argument, NULL, 'w'},
-                                          {"lease", required_argument, NULL, 't'},
-                                          {"conflict-exit-code", required_argument, NULL, 'E'},
+/* What "dibs run" and "dibs hold" have in common. */
+#define COMMON_OPTIONS                                                                                                 \
+    {"nonblock", no_argument, NULL, 'n'}, {"wait", required_argument, NULL, 'w'},                                      \
+        {"timeout", required_argument, NULL, 'w'}, {"lease", required_argument, NULL, 't'},                            \
+        {"conflict-exit-code", required_argument, NULL, 'E'}, {"fair", no_argument, NULL, OPTION_FAIR},                \
+    {                                                                                                                  \
+        "grace", required_argument, NULL, OPTION_GRACE                                                                 \
+    }
+
+static const struct option run_table[] = {COMMON_OPTIONS,
                                           {"command", required_argument, NULL, 'c'},
-                                          {"fair", no_argument, NULL, OPTION_FAIR},
-                                          {"grace", required_argument, NULL, OPTION_GRACE},
                                           {"at-least", required_argument, NULL, OPTION_AT_LEAST},
                                           {"on-lost", required_argument, NULL, OPTION_ON_LOST},
                                           CLI_LONG_OPTIONS,
                                           {NULL, 0, NULL, 0}};
 
-static const struct option hold_table[] = {{"nonblock", no_argument, NULL, 'n'},
-                                           {"wait", required_argument, NULL, 'w'},
-                                           {"timeout", required_argument, NULL, 'w'},
-                                           {"lease", required_argument, NULL, 't'},
-                                           {"conflict-exit-code", required_argument, NULL, 'E'},
-                                           {"fair", no_argument, NULL, OPTION_FAIR},
-                                           {"grace", required_argument, NULL, OPTION_GRACE},
-                                           CLI_LONG_OPTIONS,
-                                           {NULL, 0, NULL, 0}};
+static const struct option hold_table[] = {COMMON_OPTIONS, CLI_LONG_OPTIONS, {NULL, 0, NULL, 0}};
 
 /* While the options are read. */
 struct reading {

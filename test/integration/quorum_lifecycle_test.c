@@ -324,10 +324,6 @@ static void fences_grow_though_clocks_differ(void **state)
     }
 }
 
-#define THREE_AND_FIVE(name)                                                                                           \
-    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
-        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

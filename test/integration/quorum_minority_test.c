@@ -221,10 +221,6 @@ static void who_was_wiped_is_topped_up(void **state)
     expect_nothing_left(m);
 }
 
-#define THREE_AND_FIVE(name)                                                                                           \
-    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
-        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -216,10 +216,6 @@ static void longer_leases_are_announced(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
-#define THREE_AND_FIVE(name)                                                                                           \
-    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
-        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

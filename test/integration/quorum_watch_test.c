@@ -102,10 +102,6 @@ static void what_a_minority_deletes_is_set_again(void **state)
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }
 
-#define THREE_AND_FIVE(name)                                                                                           \
-    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
-        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

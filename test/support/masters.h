@@ -56,4 +56,9 @@ void masters_await_keys(masters *m, const char *name, size_t count);
 /* How many scripts clients have run at that master so far. */
 long long masters_asks(masters *m, size_t i);
 
+/* The case of that test with three masters, and with five. */
+#define THREE_AND_FIVE(name)                                                                                           \
+    cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown),                                          \
+        cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+
 #endif
