@@ -72,6 +72,14 @@ class Terminal:
         os.close(self.fd)
 
 
+def name_of(process):
+    try:
+        with open(f"/proc/{process}/comm", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
 @contextlib.contextmanager
 def terminal():
     shell = Terminal()
@@ -144,6 +152,7 @@ def background_reader():
         wait_for(lambda: server().owner("n"))
         wait_for(lambda: shell.status("jobs") == 0 and "Stopped" in shell.seen)
         shell.enter("fg")
+        wait_for(lambda: name_of(shell.foreground()) == "cat")  # before that the shell may not have the terminal echo
         shell.line("text")
         shell.see("text\n(.|\n)*text\n")
         shell.type("\x04")
@@ -219,7 +228,7 @@ def pipeline():
         shell.type("\x1a")
         shell.see("Stopped")
         shell.enter("fg")
-        time.sleep(0.2)
+        wait_for(lambda: shell.foreground() != shell.pid)
         shell.type("\x03")
         shell.see(PROMPT)
         wait_for(lambda: server().owner("n") is None)
