@@ -130,7 +130,7 @@ CLI_OBJECTS   := $(call objects,$(sort $(wildcard src/cli/*.c)))
 CLI_LINK      ?= static
 CLI_LIBRARY   := $(LIB)/$(if $(filter shared,$(CLI_LINK)),$(SHARED),$(STATIC))
 DEMOS         := $(call programs,demo,demo)
-DEMO_OBJECTS  := $(call objects,$(wildcard demo/race/*.c))
+DEMO_OBJECTS  := $(call objects,$(wildcard demo/race/*.c demo/ways/*.c))
 # Examples for which something is missing are left out, and "make demos" says so.
 EXAMPLES      := $(call programs,demo/examples,demo/examples)
 EXAMPLE_OF_CXX := $(if $(shell command -v $(CXX)),$(patsubst %.cpp,$(BUILD)/%,$(wildcard demo/examples/*.cpp)))

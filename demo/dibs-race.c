@@ -1,0 +1,303 @@
+/*
+ * The gallery's races: every way to lock of demo/ways, over one race, and the scenes that make its flaw show.
+ *
+ * Exit status: 0; 1 if a scene did not show what it is to show, or a sound way showed a flaw; 2 if a race could not be
+ * run.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "race/bars.h"
+#include "race/count.h"
+#include "race/options.h"
+#include "race/race.h"
+#include "race/results.h"
+#include "race/table.h"
+#include "ways/ways.h"
+
+enum { WAYS_MOST = 64, LIMIT = 10 };
+
+/* Read-only once the command line is read. */
+static struct {
+    const struct way *ways[WAYS_MOST];
+    size_t way_count;
+    struct race_options race;
+    unsigned rounds;
+    bool chance, scenes;
+    const char *svg, *results;
+} chosen = {.race = {.processes = 4, .threads = 40, .lease_ms = 50, .work_ms = 10, .delay_ms = 15, .chance = 85},
+            .chance = true};
+
+static noreturn void usage(int status)
+{
+    fputs("usage: dibs-race [options] [WAY...]\n"
+          "\n"
+          "Threads of several processes get into a lock once each, to raise a counter in Redis that must stop at ten.\n"
+          "The lock is taken in the WAYs that are named, by name or number (all of them). What happens is seen from\n"
+          "outside the lock.\n"
+          "\n"
+          "  --list          the ways, and the scenes of each\n"
+          "  --processes N   (4)\n"
+          "  --threads N     of all processes together (40)\n"
+          "  --lease MS      (50)\n"
+          "  --work MS       (10)\n"
+          "  --delay MS      how long a thread is held up at a point (15)\n"
+          "  --chance PCT    and how likely (85)\n"
+          "  --rounds N      of each way (3), or of each scene (1)\n"
+          "  --seed N        of the chance (the time)\n"
+          "  --forced        no race by chance: the scenes, which make happen what chance seldom shows\n"
+          "  --gallery       both\n"
+          "  --svg FILE      draws the first round of each way\n"
+          "  --results FILE  writes all numbers, and the times of the first rounds\n"
+          "  --help\n"
+          "\n"
+          "Uses the Redis server of $DIBS_URL for ways that need one server, else starts its own on Unix sockets.\n"
+          "Exit status: 0; 1 if a scene did not show what it is to show, or a sound way was not sound; 2 on an error.\n",
+          status ? stderr : stdout);
+    exit(status);
+}
+
+static noreturn void list(void)
+{
+    for (size_t i = 0; i < way_count; i++) {
+        const struct way *way = ways[i];
+        printf("%2d  %-14s %s\n    %s\n", way->number, way->name, way->title, way->text);
+        for (const struct scene *scene = way->scenes; scene && scene->racers; scene++)
+            printf("      - %s\n", scene->title);
+    }
+    exit(0);
+}
+
+static void add_way(const char *text)
+{
+    const struct way *way = way_named(text);
+
+    if (!way) {
+        fprintf(stderr, "there is no way \"%s\": --list shows them\n", text);
+        exit(2);
+    }
+    if (chosen.way_count < WAYS_MOST)
+        chosen.ways[chosen.way_count++] = way;
+}
+
+/* Options that are a number. */
+static const struct number_option numbers[] = {
+    {"processes", &chosen.race.processes, 1, PROCESSES_MOST}, {"threads", &chosen.race.threads, 1, RACERS_MOST},
+    {"lease", &chosen.race.lease_ms, 20, 3600000},            {"work", &chosen.race.work_ms, 0, 3600000},
+    {"delay", &chosen.race.delay_ms, 0, 3600000},             {"chance", &chosen.race.chance, 0, 100},
+    {"rounds", &chosen.rounds, 1, ROUNDS_MOST},
+};
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
+
+static void take_option(int option)
+{
+    switch (option) {
+    case 's':
+        chosen.race.seed = option_number("seed", optarg, 0, UINT64_MAX);
+        break;
+    case 'l':
+        list();
+    case 'f':
+        chosen.scenes = true;
+        chosen.chance = false;
+        break;
+    case 'g':
+        chosen.scenes = chosen.chance = true;
+        break;
+    case 'p':
+        chosen.svg = optarg;
+        break;
+    case 'r':
+        chosen.results = optarg;
+        break;
+    case 'h':
+        usage(0);
+    default:
+        usage(2);
+    }
+}
+
+static void read_options(int argc, char **argv)
+{
+    static const struct option others[] = {{"seed", required_argument, NULL, 's'},
+                                           {"list", no_argument, NULL, 'l'},
+                                           {"forced", no_argument, NULL, 'f'},
+                                           {"gallery", no_argument, NULL, 'g'},
+                                           {"svg", required_argument, NULL, 'p'},
+                                           {"results", required_argument, NULL, 'r'},
+                                           {"help", no_argument, NULL, 'h'}};
+    struct option known[OPTIONS_MOST];
+    int option;
+
+    options_join(known, numbers, NUMBERS, others, sizeof others / sizeof *others);
+    chosen.race.seed = (uint64_t)time(NULL);
+    while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
+        if (!option_take_number(numbers, NUMBERS, option, optarg))
+            take_option(option);
+    while (optind < argc)
+        add_way(argv[optind++]);
+    for (size_t i = 0; chosen.way_count == 0 && i < way_count; i++)
+        chosen.ways[i] = ways[i];
+    chosen.way_count = chosen.way_count ? chosen.way_count : way_count;
+    if (chosen.race.processes > chosen.race.threads)
+        chosen.race.processes = chosen.race.threads;
+    chosen.race.limit = chosen.race.threads < LIMIT ? chosen.race.threads : LIMIT;
+    chosen.race.patience_ms = 60000;
+    chosen.race.fenced = true;
+}
+
+/* -------------------------------------------------------------------- races */
+
+static FILE *results;
+static struct picture_strip strips[WAYS_MOST];
+static size_t strip_count;
+
+static unsigned rounds_or(unsigned usual)
+{
+    return chosen.rounds ? chosen.rounds : usual;
+}
+
+/* False: the race could not be run. *good: a sound way showed no flaw. */
+static bool run_by_chance(struct race *race, const struct way *way, bool *good)
+{
+    struct tally tally = {0};
+    unsigned rounds = rounds_or(3);
+    bool ran = true;
+
+    for (unsigned i = 0; ran && i < rounds; i++) {
+        ran = race_round(race, way, NULL, &chosen.race, i, table_progress, &rounds);
+        table_progress_over();
+        if (!ran)
+            break;
+        tally_add(&tally, race);
+        if (i > 0)
+            continue;
+        results_begin(results, race);
+        if (chosen.svg)
+            ran = bars_add(&strips[strip_count++], race);
+    }
+    if (ran) {
+        table_row(race, &tally);
+        results_end(results, race, &tally, 0);
+        *good = !way->sound || tally.noticed || !tally_flaws(&tally, race);
+    }
+    tally_free(&tally);
+    return ran;
+}
+
+/* Whether the numbers of one round are what the scene foretells. */
+static bool as_foretold(const struct race *race, const struct tally *tally)
+{
+    unsigned flaws = tally_flaws(tally, race);
+
+    if (atomic_load(&race->stuck))
+        return false;
+    return race->scene->shows ? (flaws & race->scene->shows) == race->scene->shows : flaws == 0;
+}
+
+static bool run_scene(struct race *race, const struct way *way, const struct scene *scene, bool *good)
+{
+    struct race_options options = race_scene_options(scene, chosen.race.seed);
+    unsigned rounds = rounds_or(1), foretold = 0;
+    struct tally all = {0};
+    bool ran = true;
+
+    for (unsigned i = 0; ran && i < rounds; i++) {
+        struct tally one = {0};
+        ran = race_round(race, way, scene, &options, i, table_progress, &rounds);
+        table_progress_over();
+        if (!ran)
+            break;
+        tally_add(&one, race);
+        foretold += as_foretold(race, &one);
+        tally_add(&all, race);
+        if (i + 1 == rounds) {
+            table_scene(race, &one, foretold);
+            results_begin(results, race);
+            results_end(results, race, &one, foretold);
+        }
+        tally_free(&one);
+    }
+    *good = foretold == rounds;
+    tally_free(&all);
+    return ran;
+}
+
+static bool run_scenes(struct race *race, const struct way *way, bool *good)
+{
+    if (!way->scenes)
+        return true;
+    table_scene_way(way);
+    for (const struct scene *scene = way->scenes; scene->racers; scene++) {
+        bool this_one = false;
+        if (!run_scene(race, way, scene, &this_one))
+            return false;
+        *good &= this_one;
+    }
+    return true;
+}
+
+static bool run_all(struct race *race, bool *good)
+{
+    if (chosen.chance)
+        table_head(&chosen.race, rounds_or(3));
+    for (size_t i = 0; chosen.chance && i < chosen.way_count; i++) {
+        bool this_one = true;
+        results_way(results, chosen.ways[i]);
+        if (!run_by_chance(race, chosen.ways[i], &this_one))
+            return false;
+        *good &= this_one;
+    }
+    if (chosen.scenes) {
+        printf("%s", chosen.chance ? "\n" : "");
+        table_scenes_head(rounds_or(1));
+    }
+    for (size_t i = 0; chosen.scenes && i < chosen.way_count; i++) {
+        results_way(results, chosen.ways[i]);
+        if (!run_scenes(race, chosen.ways[i], good))
+            return false;
+    }
+    return true;
+}
+
+static bool write_picture(void)
+{
+    FILE *out = fopen(chosen.svg, "w");
+    bool good = out && picture_write(out, strips, strip_count);
+
+    if (out && fclose(out) != 0)
+        good = false;
+    if (!good)
+        fprintf(stderr, "%s: %s\n", chosen.svg, strerror(errno));
+    for (size_t i = 0; i < strip_count; i++)
+        bars_free(&strips[i]);
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    struct race *race;
+    bool good = true, ran;
+
+    read_options(argc, argv);
+    if (chosen.results && !(results = fopen(chosen.results, "w"))) {
+        fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
+        return 2;
+    }
+    race = race_open("dibs-race");
+    if (!race)
+        return 2;
+    results_head(results, race, chosen.race.seed);
+    ran = run_all(race, &good);
+    if (ran && chosen.svg && chosen.chance)
+        ran = write_picture();
+    if (results && fclose(results) != 0) {
+        fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
+        ran = false;
+    }
+    race_exit(race, !ran ? 2 : good ? 0 : 1);
+}

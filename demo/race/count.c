@@ -1,0 +1,242 @@
+#include "race/count.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ways/way.h"
+
+struct hold {
+    uint64_t arrived, begin, end;
+    bool lapsed; /* its holder died, or was told that the lock was gone: when the lock became free is not known */
+};
+
+/* ------------------------------------------------------------------- holds */
+
+static bool noticed(const struct record *record)
+{
+    return record_time(record, HAPPENED_LOST) || record_time(record, HAPPENED_REFUSED);
+}
+
+/* Of a hold whose loss was noticed: when its holder was last seen at work before that. */
+static uint64_t last_at_work(const struct record *record)
+{
+    static const enum happening signs[] = {HAPPENED_ENTER, HAPPENED_RAISE, HAPPENED_STOP};
+    uint64_t last = 0;
+
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+        uint64_t at = record_time(record, signs[i]);
+        last = at > last ? at : last;
+    }
+    return last;
+}
+
+bool hold_of(const struct race *race, const struct record *record, uint64_t *begin, uint64_t *end)
+{
+    uint64_t left = record_time(record, HAPPENED_LEAVE), died = record_time(record, HAPPENED_DIE);
+
+    *begin = record_time(record, HAPPENED_ENTER);
+    if (!*begin)
+        return false;
+    if (noticed(record))
+        *end = last_at_work(record);
+    else if (left || died)
+        *end = left ? left : died;
+    else
+        *end = race->began + (uint64_t)(race->seconds * 1e9);
+    return true;
+}
+
+static bool was_inside(const struct race *race, const struct record *record, uint64_t at)
+{
+    uint64_t begin, end;
+
+    return hold_of(race, record, &begin, &end) && begin < at && at < end;
+}
+
+bool deleted_anothers(const struct race *race, const struct record *record)
+{
+    uint64_t at = record_time(record, HAPPENED_UNKNOWN);
+
+    if (record_time(record, HAPPENED_ANOTHERS))
+        return true;
+    for (unsigned i = 0; at && i < race->options.threads; i++)
+        if (&race->records[i] != record && was_inside(race, &race->records[i], at))
+            return true;
+    return false;
+}
+
+static int by_begin(const void *one, const void *other)
+{
+    uint64_t a = ((const struct hold *)one)->begin, b = ((const struct hold *)other)->begin;
+
+    return (a > b) - (a < b);
+}
+
+/* All holds of the round, by when they began. The caller frees them. */
+static struct hold *holds_of(const struct race *race, size_t *count)
+{
+    struct hold *holds = calloc(race->options.threads, sizeof *holds);
+
+    *count = 0;
+    for (unsigned i = 0; holds && i < race->options.threads; i++) {
+        const struct record *record = &race->records[i];
+        struct hold *hold = &holds[*count];
+        if (!hold_of(race, record, &hold->begin, &hold->end))
+            continue;
+        hold->arrived = record_time(record, HAPPENED_ARRIVE);
+        hold->lapsed = noticed(record) || record_time(record, HAPPENED_DIE);
+        (*count)++;
+    }
+    if (holds)
+        qsort(holds, *count, sizeof *holds, by_begin);
+    return holds;
+}
+
+/* ------------------------------------------------------------------- counts */
+
+static void count_overlaps(struct tally *tally, const struct hold *holds, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        unsigned inside = 1;
+        for (size_t j = 0; j < i; j++) {
+            tally->pairs += holds[j].end > holds[i].begin;
+            inside += holds[j].end > holds[i].begin;
+        }
+        tally->most = inside > tally->most ? inside : tally->most;
+    }
+}
+
+static void count_order(struct tally *tally, const struct hold *holds, size_t count)
+{
+    tally->order_pairs += count * (count - (count > 0)) / 2;
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < i; j++)
+            tally->inverted += holds[j].arrived > holds[i].arrived;
+}
+
+/* From the end of the holds before, or from when the first of those came that are not in yet. */
+static void count_idle(struct tally *tally, const struct hold *holds, size_t count)
+{
+    uint64_t free_since = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t since = holds[i].arrived;
+        for (size_t j = i; j < count; j++)
+            since = holds[j].arrived < since ? holds[j].arrived : since;
+        since = since > free_since ? since : free_since;
+        if (i > 0 && !holds[i - 1].lapsed && holds[i].begin > since && holds[i].begin - since > tally->idle_ns)
+            tally->idle_ns = holds[i].begin - since;
+        free_since = holds[i].end > free_since ? holds[i].end : free_since;
+    }
+}
+
+static void keep_waits(struct tally *tally, const struct hold *holds, size_t count)
+{
+    if (tally->wait_count + count > tally->wait_room) {
+        size_t room = (tally->wait_count + count) * 2;
+        uint64_t *waits = realloc(tally->waits, room * sizeof *waits);
+        if (!waits)
+            return;
+        tally->waits = waits;
+        tally->wait_room = room;
+    }
+    for (size_t i = 0; i < count; i++)
+        tally->waits[tally->wait_count++] = holds[i].begin - holds[i].arrived;
+}
+
+static void add_record(struct tally *tally, const struct race *race, const struct record *record)
+{
+    uint64_t begin = record_time(record, HAPPENED_ENTER), left = record_time(record, HAPPENED_LEFT);
+
+    tally->gave_up += record_time(record, HAPPENED_GIVE_UP) != 0;
+    tally->noticed += noticed(record);
+    tally->deleted += deleted_anothers(race, record);
+    tally->outlasted += left && left - begin > race->options.lease_ms * UINT64_C(1000000);
+    tally->commands += atomic_load(&record->commands);
+    tally->threads += atomic_load(&record->threads);
+    for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++) {
+        uint64_t extra = atomic_load(&record->extras[i]);
+        if (way_keeps_most(race->way, i))
+            tally->extras[i] = extra > tally->extras[i] ? extra : tally->extras[i];
+        else
+            tally->extras[i] += extra;
+    }
+}
+
+void tally_add(struct tally *tally, const struct race *race)
+{
+    size_t count;
+    struct hold *holds = holds_of(race, &count);
+
+    tally->limit = race->options.limit;
+    tally->counts[tally->rounds++] = race->final;
+    tally->holds += (unsigned)count;
+    tally->left += race->left_keys;
+    tally->seconds += race->seconds;
+    for (unsigned i = 0; i < race->options.threads; i++)
+        add_record(tally, race, &race->records[i]);
+    for (unsigned i = 0; i < race->options.processes; i++) {
+        tally->commands += atomic_load(&race->crew_commands[i]);
+        tally->threads += atomic_load(&race->crew_threads[i]);
+    }
+    if (!holds)
+        return;
+    count_overlaps(tally, holds, count);
+    count_order(tally, holds, count);
+    count_idle(tally, holds, count);
+    keep_waits(tally, holds, count);
+    free(holds);
+}
+
+/* ----------------------------------------------------------------- figures */
+
+static int by_size(const void *one, const void *other)
+{
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+
+    return (a > b) - (a < b);
+}
+
+double tally_wait_ms(struct tally *tally, double percent)
+{
+    size_t at = (size_t)((double)tally->wait_count * percent / 100);
+
+    if (tally->wait_count == 0)
+        return 0;
+    qsort(tally->waits, tally->wait_count, sizeof *tally->waits, by_size);
+    return (double)tally->waits[at < tally->wait_count ? at : tally->wait_count - 1] / 1e6;
+}
+
+double tally_commands(const struct tally *tally)
+{
+    return tally->holds ? (double)tally->commands / tally->holds : 0;
+}
+
+double tally_inverted(const struct tally *tally)
+{
+    return tally->order_pairs ? 100.0 * (double)tally->inverted / (double)tally->order_pairs : 0;
+}
+
+unsigned tally_flaws(const struct tally *tally, const struct race *race)
+{
+    unsigned flaws = 0;
+
+    for (unsigned i = 0; !race->way->run && i < tally->rounds; i++)
+        flaws |= tally->counts[i] != tally->limit ? FLAW_COUNT : 0;
+    flaws |= tally->pairs ? FLAW_OVERLAP : 0;
+    flaws |= tally->deleted ? FLAW_DELETED : 0;
+    flaws |= tally->left || tally->gave_up ? FLAW_LEFT : 0;
+    flaws |= tally->extras[0] && !race->way->extras_are_good[0] ? FLAW_EXTRA : 0;
+    flaws |= tally->extras[1] && !race->way->extras_are_good[1] ? FLAW_EXTRA_2 : 0;
+    if (race->scene) {
+        flaws |= tally->inverted ? FLAW_ORDER : 0;
+        flaws |= tally->idle_ns >= race->options.lease_ms * UINT64_C(500000) ? FLAW_IDLE : 0;
+    }
+    return flaws;
+}
+
+void tally_free(struct tally *tally)
+{
+    free(tally->waits);
+    tally->waits = NULL;
+}

@@ -1,0 +1,59 @@
+/* What the records of a race say, seen from outside the lock. */
+#ifndef DIBS_DEMO_COUNT_H
+#define DIBS_DEMO_COUNT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "race/race.h"
+
+enum { ROUNDS_MOST = 100 };
+
+struct tally {
+    unsigned rounds;
+    long long counts[ROUNDS_MOST]; /* where the counter ended */
+    unsigned limit;
+    unsigned holds;      /* how often the lock was got */
+    unsigned gave_up;    /* how often a racer waited in vain */
+    unsigned left;       /* locks that stayed behind for ever */
+    unsigned most;       /* inside at once */
+    unsigned pairs;      /* of holds that overlap */
+    unsigned outlasted;  /* holds that took longer than the lease, from getting the lock to having released it */
+    unsigned deleted;    /* locks that the release of another deleted */
+    unsigned noticed;    /* holds whose loss the way told in time, or whose write was refused */
+    uint64_t order_pairs; /* pairs of racers that got the lock, and */
+    uint64_t inverted;   /* those of them in which the later one was in earlier */
+    uint64_t idle_ns;    /* the longest time for which the lock was free though somebody waited */
+    uint64_t commands;   /* that the way sent */
+    unsigned threads;    /* that the way started */
+    uint64_t extras[WAY_EXTRAS];
+    double seconds;
+    uint64_t *waits; /* ns, one for each hold; sorted by tally_wait_ms. Freed by tally_free */
+    size_t wait_count, wait_room;
+};
+
+/*
+ * Adds a round. A hold lasts from having the lock to the begin of its release. Where the way told the holder of its loss,
+ * or the counter refused its fence, the hold ends when the holder was last at work.
+ */
+void tally_add(struct tally *tally, const struct race *race);
+
+/* The waiting time that so many per cent did not exceed; 0 where nobody got the lock. */
+double tally_wait_ms(struct tally *tally, double percent);
+
+double tally_commands(const struct tally *tally); /* for each time that the lock was got */
+double tally_inverted(const struct tally *tally); /* in per cent of all pairs */
+
+/* The flaws (enum flaw) that the numbers show. */
+unsigned tally_flaws(const struct tally *tally, const struct race *race);
+
+void tally_free(struct tally *tally);
+
+/* When the hold of this record began and ended; false: the racer never got the lock. */
+bool hold_of(const struct race *race, const struct record *record, uint64_t *begin, uint64_t *end);
+
+/* Whether what this record deleted was another's. */
+bool deleted_anothers(const struct race *race, const struct record *record);
+
+#endif

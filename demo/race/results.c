@@ -1,0 +1,138 @@
+#include "race/results.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "race/table.h"
+
+/* -------------------------------------------------------------------- heads */
+
+void results_head(FILE *out, struct race *race, uint64_t seed)
+{
+    char date[40], version[40];
+    time_t now = time(NULL);
+    struct tm parts;
+
+    if (!out)
+        return;
+    gmtime_r(&now, &parts);
+    strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &parts);
+    race_server_version(race, version, sizeof version);
+    fprintf(out, "dibs-race 1\ndate %s\nserver %s\nseed %llu\n", date, version, (unsigned long long)seed);
+}
+
+void results_way(FILE *out, const struct way *way)
+{
+    const char *source = strstr(way->source, "demo/ways/");
+
+    if (!out)
+        return;
+    fprintf(out, "way %d\nname %s\ntitle %s\ntext %s\nsource %s\nsound %d\n", way->number, way->name, way->title,
+            way->text, source ? source : way->source, way->sound);
+}
+
+/* -------------------------------------------------------------------- lanes */
+
+static long long since(const struct race *race, uint64_t at)
+{
+    return at ? ((long long)at - (long long)race->began) / 1000 : 0;
+}
+
+static void lane(FILE *out, const struct race *race, unsigned number)
+{
+    const struct record *record = &race->records[number];
+    uint64_t begin, end;
+
+    if (hold_of(race, record, &begin, &end))
+        fprintf(out, "hold %u %u %lld %lld %lld %lld %d\n", number, record->crew,
+                since(race, record_time(record, HAPPENED_ARRIVE)), since(race, begin), since(race, end),
+                since(race, record->lease_end), record_time(record, HAPPENED_WORK) != 0);
+}
+
+static const char *mark_of(enum happening what)
+{
+    static const struct {
+        enum happening what;
+        const char *mark;
+    } marks[] = {{HAPPENED_ANOTHERS, "deleted"}, {HAPPENED_UNKNOWN, "deleted"}, {HAPPENED_LOST, "lost"},
+                 {HAPPENED_REFUSED, "refused"},  {HAPPENED_STOP, "stop"},       {HAPPENED_GO, "go"},
+                 {HAPPENED_DIE, "die"},          {HAPPENED_GIVE_UP, "give-up"}};
+
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (marks[i].what == what)
+            return marks[i].mark;
+    return NULL;
+}
+
+static void marks(FILE *out, const struct race *race, unsigned number)
+{
+    const struct record *record = &race->records[number];
+
+    for (unsigned i = 0; i < record->count; i++) {
+        const struct event *event = &record->events[i];
+        if (mark_of(event->what) && (event->what != HAPPENED_UNKNOWN || deleted_anothers(race, record)))
+            fprintf(out, "mark %u %s %lld\n", number, mark_of(event->what), since(race, event->at));
+    }
+}
+
+void results_begin(FILE *out, const struct race *race)
+{
+    const struct race_options *options = &race->options;
+
+    if (!out)
+        return;
+    if (race->scene)
+        fprintf(out, "run scene %s\n", race->scene->title);
+    else
+        fprintf(out, "run race\n");
+    fprintf(out,
+            "setting threads %u\nsetting processes %u\nsetting lease_ms %u\nsetting work_ms %u\nsetting delay_ms %u\n"
+            "setting chance %u\nsetting limit %u\n",
+            options->threads, options->processes, options->lease_ms, options->work_ms, options->delay_ms,
+            options->chance, options->limit);
+    for (unsigned i = 0; i < options->threads; i++) {
+        lane(out, race, i);
+        marks(out, race, i);
+    }
+}
+
+/* ------------------------------------------------------------------ figures */
+
+static void figures(FILE *out, struct tally *tally)
+{
+    static const int percents[] = {50, 90, 99, 100};
+
+    fprintf(out, "figure holds %u\nfigure gave_up %u\nfigure left %u\nfigure most %u\nfigure pairs %u\n", tally->holds,
+            tally->gave_up, tally->left, tally->most, tally->pairs);
+    fprintf(out, "figure outlasted %u\nfigure deleted %u\nfigure noticed %u\n", tally->outlasted, tally->deleted,
+            tally->noticed);
+    fprintf(out, "figure inverted_percent %.1f\nfigure idle_ms %.1f\n", tally_inverted(tally),
+            (double)tally->idle_ns / 1e6);
+    fprintf(out, "figure commands_per_acquire %.2f\nfigure threads_started %u\nfigure seconds %.3f\n",
+            tally_commands(tally), tally->threads, tally->seconds);
+    for (size_t i = 0; i < sizeof percents / sizeof *percents; i++)
+        fprintf(out, "figure wait_ms_%d %.1f\n", percents[i], tally_wait_ms(tally, percents[i]));
+}
+
+void results_end(FILE *out, const struct race *race, struct tally *tally, unsigned foretold)
+{
+    char words[400];
+
+    if (!out)
+        return;
+    fprintf(out, "rounds %u\n", tally->rounds);
+    if (race->scene) {
+        table_words(race, tally, words, sizeof words);
+        fprintf(out, "foretold %u\nwords %s\n", foretold, words);
+    }
+    fprintf(out, "counts");
+    for (unsigned i = 0; i < tally->rounds; i++)
+        fprintf(out, " %lld", tally->counts[i]);
+    fputc('\n', out);
+    figures(out, tally);
+    fprintf(out, "flaws %u\n", tally_flaws(tally, race));
+    for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++)
+        fprintf(out, "extra %d %llu %s\n", race->way->extras_are_good[i], (unsigned long long)tally->extras[i],
+                race->way->extras[i]);
+    fprintf(out, "end\n");
+}

@@ -1,0 +1,18 @@
+/* The servers that a race needs: that of $DIBS_URL where one is enough, else private ones, started when first needed. */
+#ifndef DIBS_DEMO_SERVERS_H
+#define DIBS_DEMO_SERVERS_H
+
+#include <hiredis/hiredis.h>
+
+#include "race/race.h"
+
+/* Makes so many servers run, and names them in the race. False after a line on stderr. */
+bool servers_ready(struct race *race, unsigned count);
+
+/* The program's own connection to the first of them. NULL after a line on stderr. */
+redisContext *servers_first(struct race *race);
+
+/* Stops those that were started; in the one that was not, deletes the keys of this program. */
+void servers_stop(struct race *race);
+
+#endif

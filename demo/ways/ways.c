@@ -1,0 +1,25 @@
+#include "ways/ways.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const struct way way_setnx_expire, way_getset, way_set_del, way_watchdog, way_owner_value, way_compare_del,
+    way_script, way_thread_name, way_sleep_retry, way_late_renewal, way_dibs;
+
+const struct way *const ways[] = {
+    &way_setnx_expire, &way_getset,      &way_set_del,     &way_watchdog,     &way_owner_value, &way_compare_del,
+    &way_script,       &way_thread_name, &way_sleep_retry, &way_late_renewal, &way_dibs,
+};
+const size_t way_count = sizeof ways / sizeof *ways;
+
+const struct way *way_named(const char *text)
+{
+    char number[16];
+
+    for (size_t i = 0; i < way_count; i++) {
+        snprintf(number, sizeof number, "%d", ways[i]->number);
+        if (strcmp(text, ways[i]->name) == 0 || strcmp(text, number) == 0)
+            return ways[i];
+    }
+    return NULL;
+}
