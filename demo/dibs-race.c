@@ -34,30 +34,31 @@ static struct {
 
 static noreturn void usage(int status)
 {
-    fputs("usage: dibs-race [options] [WAY...]\n"
-          "\n"
-          "Threads of several processes get into a lock once each, to raise a counter in Redis that must stop at ten.\n"
-          "The lock is taken in the WAYs that are named, by name or number (all of them). What happens is seen from\n"
-          "outside the lock.\n"
-          "\n"
-          "  --list          the ways, and the scenes of each\n"
-          "  --processes N   (4)\n"
-          "  --threads N     of all processes together (40)\n"
-          "  --lease MS      (50)\n"
-          "  --work MS       (10)\n"
-          "  --delay MS      how long a thread is held up at a point (15)\n"
-          "  --chance PCT    and how likely (85)\n"
-          "  --rounds N      of each way (3), or of each scene (1)\n"
-          "  --seed N        of the chance (the time)\n"
-          "  --forced        no race by chance: the scenes, which make happen what chance seldom shows\n"
-          "  --gallery       both\n"
-          "  --svg FILE      draws the first round of each way\n"
-          "  --results FILE  writes all numbers, and the times of the first rounds\n"
-          "  --help\n"
-          "\n"
-          "Uses the Redis server of $DIBS_URL for ways that need one server, else starts its own on Unix sockets.\n"
-          "Exit status: 0; 1 if a scene did not show what it is to show, or a sound way was not sound; 2 on an error.\n",
-          status ? stderr : stdout);
+    fputs(
+        "usage: dibs-race [options] [WAY...]\n"
+        "\n"
+        "Threads of several processes get into a lock once each, to raise a counter in Redis that must stop at ten.\n"
+        "The lock is taken in the WAYs that are named, by name or number (all of them). What happens is seen from\n"
+        "outside the lock.\n"
+        "\n"
+        "  --list          the ways, and the scenes of each\n"
+        "  --processes N   (4)\n"
+        "  --threads N     of all processes together (40)\n"
+        "  --lease MS      (50)\n"
+        "  --work MS       (10)\n"
+        "  --delay MS      how long a thread is held up at a point (15)\n"
+        "  --chance PCT    and how likely (85)\n"
+        "  --rounds N      of each way (3), or of each scene (1)\n"
+        "  --seed N        of the chance (the time)\n"
+        "  --forced        no race by chance: the scenes, which make happen what chance seldom shows\n"
+        "  --gallery       both\n"
+        "  --svg FILE      draws the first round of each way\n"
+        "  --results FILE  writes all numbers, and the times of the first rounds\n"
+        "  --help\n"
+        "\n"
+        "Uses the Redis server of $DIBS_URL for ways that need one server, else starts its own on Unix sockets.\n"
+        "Exit status: 0; 1 if a scene did not show what it is to show, or a sound way was not sound; 2 on an error.\n",
+        status ? stderr : stdout);
     exit(status);
 }
 
@@ -86,9 +87,12 @@ static void add_way(const char *text)
 
 /* Options that are a number. */
 static const struct number_option numbers[] = {
-    {"processes", &chosen.race.processes, 1, PROCESSES_MOST}, {"threads", &chosen.race.threads, 1, RACERS_MOST},
-    {"lease", &chosen.race.lease_ms, 20, 3600000},            {"work", &chosen.race.work_ms, 0, 3600000},
-    {"delay", &chosen.race.delay_ms, 0, 3600000},             {"chance", &chosen.race.chance, 0, 100},
+    {"processes", &chosen.race.processes, 1, PROCESSES_MOST},
+    {"threads", &chosen.race.threads, 1, RACERS_MOST},
+    {"lease", &chosen.race.lease_ms, 20, 3600000},
+    {"work", &chosen.race.work_ms, 0, 3600000},
+    {"delay", &chosen.race.delay_ms, 0, 3600000},
+    {"chance", &chosen.race.chance, 0, 100},
     {"rounds", &chosen.rounds, 1, ROUNDS_MOST},
 };
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
@@ -123,13 +127,11 @@ static void take_option(int option)
 
 static void read_options(int argc, char **argv)
 {
-    static const struct option others[] = {{"seed", required_argument, NULL, 's'},
-                                           {"list", no_argument, NULL, 'l'},
-                                           {"forced", no_argument, NULL, 'f'},
-                                           {"gallery", no_argument, NULL, 'g'},
-                                           {"svg", required_argument, NULL, 'p'},
-                                           {"results", required_argument, NULL, 'r'},
-                                           {"help", no_argument, NULL, 'h'}};
+    static const struct option others[] = {
+        {"seed", required_argument, NULL, 's'}, {"list", no_argument, NULL, 'l'},
+        {"forced", no_argument, NULL, 'f'},     {"gallery", no_argument, NULL, 'g'},
+        {"svg", required_argument, NULL, 'p'},  {"results", required_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'}};
     struct option known[OPTIONS_MOST];
     int option;
 
@@ -264,20 +266,6 @@ static bool run_all(struct race *race, bool *good)
     return true;
 }
 
-static bool write_picture(void)
-{
-    FILE *out = fopen(chosen.svg, "w");
-    bool good = out && picture_write(out, strips, strip_count);
-
-    if (out && fclose(out) != 0)
-        good = false;
-    if (!good)
-        fprintf(stderr, "%s: %s\n", chosen.svg, strerror(errno));
-    for (size_t i = 0; i < strip_count; i++)
-        bars_free(&strips[i]);
-    return good;
-}
-
 int main(int argc, char **argv)
 {
     struct race *race;
@@ -294,7 +282,7 @@ int main(int argc, char **argv)
     results_head(results, race, chosen.race.seed);
     ran = run_all(race, &good);
     if (ran && chosen.svg && chosen.chance)
-        ran = write_picture();
+        ran = bars_write(chosen.svg, strips, strip_count);
     if (results && fclose(results) != 0) {
         fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
         ran = false;

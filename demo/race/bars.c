@@ -1,6 +1,8 @@
 #include "race/bars.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "race/count.h"
 
@@ -26,8 +28,16 @@ bool bars_add(struct picture_strip *strip, const struct race *race)
     return true;
 }
 
-void bars_free(struct picture_strip *strip)
+bool bars_write(const char *path, struct picture_strip *strips, size_t count)
 {
-    free((void *)(uintptr_t)strip->bars);
-    strip->bars = NULL;
+    FILE *out = fopen(path, "w");
+    bool good = out && picture_write(out, strips, count);
+
+    if (out && fclose(out) != 0)
+        good = false;
+    if (!good)
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    for (size_t i = 0; i < count; i++)
+        free((void *)(uintptr_t)strips[i].bars);
+    return good;
 }

@@ -7,6 +7,8 @@
 
 /* False: no memory; said on stderr. */
 bool bars_add(struct picture_strip *strip, const struct race *race);
-void bars_free(struct picture_strip *strip);
+
+/* The picture of them all, which are freed. False: there is no picture; why was said on stderr. */
+bool bars_write(const char *path, struct picture_strip *strips, size_t count);
 
 #endif

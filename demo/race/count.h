@@ -14,19 +14,19 @@ struct tally {
     unsigned rounds;
     long long counts[ROUNDS_MOST]; /* where the counter ended */
     unsigned limit;
-    unsigned holds;      /* how often the lock was got */
-    unsigned gave_up;    /* how often a racer waited in vain */
-    unsigned left;       /* locks that stayed behind for ever */
-    unsigned most;       /* inside at once */
-    unsigned pairs;      /* of holds that overlap */
-    unsigned outlasted;  /* holds that took longer than the lease, from getting the lock to having released it */
-    unsigned deleted;    /* locks that the release of another deleted */
-    unsigned noticed;    /* holds whose loss the way told in time, or whose write was refused */
+    unsigned holds;       /* how often the lock was got */
+    unsigned gave_up;     /* how often a racer waited in vain */
+    unsigned left;        /* locks that stayed behind for ever */
+    unsigned most;        /* inside at once */
+    unsigned pairs;       /* of holds that overlap */
+    unsigned outlasted;   /* holds that took longer than the lease, from getting the lock to having released it */
+    unsigned deleted;     /* locks that the release of another deleted */
+    unsigned noticed;     /* holds whose loss the way told in time, or whose write was refused */
     uint64_t order_pairs; /* pairs of racers that got the lock, and */
-    uint64_t inverted;   /* those of them in which the later one was in earlier */
-    uint64_t idle_ns;    /* the longest time for which the lock was free though somebody waited */
-    uint64_t commands;   /* that the way sent */
-    unsigned threads;    /* that the way started */
+    uint64_t inverted;    /* those of them in which the later one was in earlier */
+    uint64_t idle_ns;     /* the longest time for which the lock was free though somebody waited */
+    uint64_t commands;    /* that the way sent */
+    unsigned threads;     /* that the way started */
     uint64_t extras[WAY_EXTRAS];
     double seconds;
     uint64_t *waits; /* ns, one for each hold; sorted by tally_wait_ms. Freed by tally_free */
@@ -34,8 +34,8 @@ struct tally {
 };
 
 /*
- * Adds a round. A hold lasts from having the lock to the begin of its release. Where the way told the holder of its loss,
- * or the counter refused its fence, the hold ends when the holder was last at work.
+ * Adds a round. A hold lasts from having the lock to the begin of its release. Where the way told the holder of its
+ * loss, or the counter refused its fence, the hold ends when the holder was last at work.
  */
 void tally_add(struct tally *tally, const struct race *race);
 

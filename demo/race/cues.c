@@ -1,4 +1,6 @@
-/* What a scene does to racers at named points. A cue that waits is told by the racer that comes to what it waits for. */
+/* What a scene does to racers at named points. A cue that waits is told by the racer that comes to what it waits for.
+ */
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +41,7 @@ static void wait_for(struct race *race, unsigned which)
 static void stop(struct racer *me)
 {
     record_note(me->record, HAPPENED_STOP, clock_ns());
-    raise(SIGSTOP);
+    pthread_kill(pthread_self(), SIGSTOP);
     record_note(me->record, HAPPENED_GO, clock_ns());
 }
 

@@ -2,8 +2,8 @@
  * A race: processes and threads that get into one lock, once each, to raise a counter that must stop at its limit.
  *
  * The program itself (one thread) starts servers and, for each round, the processes; it waits for them and reads the
- * records. What it shares with them lies in struct race, in a mapping that fork inherits. A racer's thread is in racer.c,
- * the cues of a scene in cues.c, what the records say in count.c.
+ * records. What it shares with them lies in struct race, in a mapping that fork inherits. A racer's thread is in
+ * racer.c, the cues of a scene in cues.c, what the records say in count.c.
  */
 #ifndef DIBS_DEMO_RACE_H
 #define DIBS_DEMO_RACE_H
@@ -33,7 +33,7 @@ struct race {
     const struct way *way;
     const struct scene *scene; /* NULL: chance alone */
     unsigned round;
-    char program[64];     /* begins all names and keys */
+    char program[64]; /* begins all names and keys */
     char name[96], key[112], counter[112];
     unsigned servers;
     char urls[WAY_MASTERS_MOST][URL_SIZE];
@@ -42,15 +42,15 @@ struct race {
     uint64_t began;               /* ns */
 
     atomic_uint ready, inside, done;
-    atomic_bool failed;              /* some racer could not go on, and said why */
-    atomic_bool cues[SCENE_CUES];    /* what each cue waits for has happened */
-    atomic_bool stuck;               /* it has not within 10 s */
+    atomic_bool failed;           /* some racer could not go on, and said why */
+    atomic_bool cues[SCENE_CUES]; /* what each cue waits for has happened */
+    atomic_bool stuck;            /* it has not within 10 s */
     _Atomic uint64_t crew_commands[PROCESSES_MOST];
     atomic_uint crew_threads[PROCESSES_MOST];
-    pid_t alive[PROCESSES_MOST];    /* the program's: 0 once the process has ended */
-    bool stopped[PROCESSES_MOST];   /* the program's */
-    long long final;                /* of the counter, when the round was over */
-    unsigned left_keys;             /* keys of the lock that stayed behind, for ever */
+    pid_t alive[PROCESSES_MOST];  /* the program's: 0 once the process has ended */
+    bool stopped[PROCESSES_MOST]; /* the program's */
+    long long final;              /* of the counter, when the round was over */
+    unsigned left_keys;           /* keys of the lock that stayed behind, for ever */
     double seconds;
     struct record records[]; /* of options.threads */
 };

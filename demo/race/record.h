@@ -1,6 +1,7 @@
 /*
- * What is known of one racer in one round. Records lie in memory that all processes of a race share; a record is written
- * by its racer (its counters by the racer's helpers, too), and read by the program when all processes have ended.
+ * What is known of one racer in one round. Records lie in memory that all processes of a race share; a record is
+ * written by its racer (its counters by the racer's helpers, too), and read by the program when all processes have
+ * ended.
  */
 #ifndef DIBS_DEMO_RECORD_H
 #define DIBS_DEMO_RECORD_H
@@ -16,19 +17,19 @@ enum { RECORD_EVENTS = 40 };
 enum happening {
     HAPPENED_ARRIVE = 1,
     HAPPENED_ENTER,
-    HAPPENED_WORK,    /* found the counter below its limit */
-    HAPPENED_RAISE,   /* raised the counter */
-    HAPPENED_LEAVE,   /* before unlock */
-    HAPPENED_LEFT,    /* after it */
-    HAPPENED_DELETE,  /* of its own lock, or of none */
+    HAPPENED_WORK,     /* found the counter below its limit */
+    HAPPENED_RAISE,    /* raised the counter */
+    HAPPENED_LEAVE,    /* before unlock */
+    HAPPENED_LEFT,     /* after it */
+    HAPPENED_DELETE,   /* of its own lock, or of none */
     HAPPENED_ANOTHERS, /* deleted the lock of another */
-    HAPPENED_UNKNOWN, /* deleted a lock; whose, is to be seen from who was inside */
-    HAPPENED_LOST,    /* the way said that the lock was lost */
-    HAPPENED_REFUSED, /* the counter refused the fence */
-    HAPPENED_STOP,    /* its process is about to be stopped */
-    HAPPENED_GO,      /* goes on */
-    HAPPENED_DIE,     /* is about to be killed */
-    HAPPENED_GIVE_UP, /* waited for as long as it had patience */
+    HAPPENED_UNKNOWN,  /* deleted a lock; whose, is to be seen from who was inside */
+    HAPPENED_LOST,     /* the way said that the lock was lost */
+    HAPPENED_REFUSED,  /* the counter refused the fence */
+    HAPPENED_STOP,     /* its process is about to be stopped */
+    HAPPENED_GO,       /* goes on */
+    HAPPENED_DIE,      /* is about to be killed */
+    HAPPENED_GIVE_UP,  /* waited for as long as it had patience */
 };
 
 struct event {
@@ -37,9 +38,9 @@ struct event {
 };
 
 struct record {
-    unsigned count; /* the racer's */
+    unsigned count;                     /* the racer's */
     struct event events[RECORD_EVENTS]; /* the racer's */
-    unsigned crew;  /* read-only once the round began */
+    unsigned crew;                      /* read-only once the round began */
     _Atomic uint64_t commands;
     atomic_uint threads;
     _Atomic uint64_t lease_end; /* ns; when the lease that was set last was to end. 0: none was */

@@ -64,7 +64,7 @@ static const char *mark_of(enum happening what)
     return NULL;
 }
 
-static void marks(FILE *out, const struct race *race, unsigned number)
+static void write_marks(FILE *out, const struct race *race, unsigned number)
 {
     const struct record *record = &race->records[number];
 
@@ -92,7 +92,7 @@ void results_begin(FILE *out, const struct race *race)
             options->chance, options->limit);
     for (unsigned i = 0; i < options->threads; i++) {
         lane(out, race, i);
-        marks(out, race, i);
+        write_marks(out, race, i);
     }
 }
 

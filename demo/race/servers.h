@@ -1,4 +1,5 @@
-/* The servers that a race needs: that of $DIBS_URL where one is enough, else private ones, started when first needed. */
+/* The servers that a race needs: that of $DIBS_URL where one is enough, else private ones, started when first needed.
+ */
 #ifndef DIBS_DEMO_SERVERS_H
 #define DIBS_DEMO_SERVERS_H
 

@@ -49,9 +49,9 @@ void table_head(const struct race_options *options, unsigned rounds)
            options->lease_ms, options->work_ms, STALLS_INSIDE + 1, options->delay_ms, options->chance,
            (unsigned long long)options->seed);
     printf("%-*s  %8s  %6s  %7s  %9s  %6s  %6s  %8s  %8s  %8s  %7s\n", TITLE_WIDTH, "", "counter", "most", "overlap",
-           "deleted", "left", "out of", "wait", "wait", "commands", "threads");
+           "deleted", "left", "out of", "wait", "wait", "commands", "threads/");
     printf("%s%-*s  %8s  %6s  %7s  %9s  %6s  %6s  %8s  %8s  %8s  %7s%s\n", BOLD, TITLE_WIDTH, "way", "ended at",
-           "inside", "pairs", "another's", "behind", "order", "median", "99 %", "/acquire", "started", PLAIN);
+           "inside", "pairs", "another's", "behind", "order", "median", "99 %", "/acquire", "round", PLAIN);
     fflush(stdout);
 }
 
@@ -101,7 +101,7 @@ void table_row(const struct race *race, struct tally *tally)
     cell(8, false, "%.0f ms", tally_wait_ms(tally, 50));
     cell(8, false, "%.0f ms", tally_wait_ms(tally, 99));
     cell(8, false, "%.1f", tally_commands(tally));
-    cell(7, false, "%u", tally->threads);
+    cell(7, false, "%u", tally->threads / tally->rounds);
     putchar('\n');
     extra_lines(race, tally);
     fflush(stdout);

@@ -285,8 +285,10 @@ struct racer *way_thread(struct racer *me, void (*run)(struct racer *helper))
 {
     struct helper *helper = calloc(1, sizeof *helper);
 
-    if (!helper)
+    if (!helper) {
         way_fail("out of memory");
+        return NULL;
+    }
     helper->racer = *me;
     helper->racer.boss = me;
     helper->racer.worked = true;
@@ -305,7 +307,9 @@ bool way_over(struct racer *helper)
 
 bool way_sleep(struct racer *helper, unsigned ms)
 {
-    for (unsigned i = 0; i < ms && !way_over(helper); i++)
+    uint64_t end = clock_ns() + ms * UINT64_C(1000000);
+
+    while (clock_ns() < end && !way_over(helper))
         pause_us(1000);
     return !way_over(helper);
 }

@@ -7,8 +7,9 @@
 static bool try_lock(struct racer *me)
 {
     char until[32], seen[32], old[32];
+    unsigned long long end = way_time_ms(me) + me->lease_ms;
 
-    snprintf(until, sizeof until, "%llu", (unsigned long long)(way_time_ms(me) + me->lease_ms));
+    snprintf(until, sizeof until, "%llu", end);
     if (way_ask(me, "SETNX %s %s", me->key, until))
         return true;
     if (!way_get(me, seen, sizeof seen, "GET %s", me->key) || strtoull(seen, NULL, 10) > way_time_ms(me))

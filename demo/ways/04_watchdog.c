@@ -44,8 +44,9 @@ const struct way way_watchdog = {
     .number = 4,
     .name = "watchdog",
     .title = "SET NX PX, a watchdog each",
-    .text = "A thread for each holder sets the lease again every millisecond, so work may take longer. "
-            "That costs a thread and a thousand commands a second for each lock, and SET does not look whose lock it is.",
+    .text =
+        "A thread for each holder sets the lease again every millisecond, so work may take longer. "
+        "That costs a thread and a thousand commands a second for each lock, and SET does not look whose lock it is.",
     .source = __FILE__,
     .lock = lock,
     .unlock = unlock,

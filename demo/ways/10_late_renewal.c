@@ -13,7 +13,8 @@ static void watch(struct racer *helper)
     while (way_sleep(helper, left)) {
         way_point(helper, "tick");
         if (way_ask(helper, "EVAL %s 1 %s %s %u", extend, helper->key, helper->token, more) == 0) {
-            way_extra(helper, 0, 1); /* too late: the thread ends, and the holder works on */
+            way_extra(helper, 0, 1);
+            way_point(helper, "too late"); /* the thread ends, and the holder works on */
             return;
         }
         way_leased(helper, more);
@@ -45,7 +46,7 @@ static const struct scene scenes[] = {
      .work_ms = 1,
      .cues = {{0, "tick", CUE_WAIT, 1, "work", 0},
               {1, "arrive", CUE_WAIT, 0, "work", 0},
-              {0, "work", CUE_WAIT, 1, "work", 10}},
+              {0, "work", CUE_WAIT, 0, "too late", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP | FLAW_EXTRA},
     {.racers = 0},
 };

@@ -98,8 +98,9 @@ const struct way way_dibs = {
     .number = 11,
     .name = "dibs",
     .title = "dibs",
-    .text = "One scheduler thread renews all leases of a process, the server wakes who waits, and only the owner "
-            "releases. A holder that was stopped is told that its lease is gone, and a fence keeps its late writes out.",
+    .text =
+        "One scheduler thread renews all leases of a process, the server wakes who waits, and only the owner "
+        "releases. A holder that was stopped is told that its lease is gone, and a fence keeps its late writes out.",
     .source = __FILE__,
     .sound = true,
     .prepare = prepare,

@@ -40,8 +40,8 @@ enum cue_kind {
     CUE_WAIT = 1, /* the racer waits until racer `whom` has come to the point `passes`, and `ms` more */
     CUE_SLEEP,    /* sleeps for `ms` */
     CUE_DIE,      /* its process is killed, as by kill -9 */
-    CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes`, and `ms` later */
-    CUE_FELL,     /* the server number `ms` is killed; the harness starts that server anew for the next round */
+    CUE_STOP, /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes`, and `ms` later */
+    CUE_FELL, /* the server number `ms` is killed; the harness starts that server anew for the next round */
 };
 
 struct cue {
@@ -71,8 +71,8 @@ struct scene {
     unsigned limit;    /* of the counter */
     unsigned lease_ms;
     unsigned work_ms;
-    unsigned patience_ms;                /* 0: 3000; a racer that waits longer gives up */
-    int clock_off_ms[SCENE_RACERS];      /* how far the racer's clock is ahead */
+    unsigned patience_ms;           /* 0: 3000; a racer that waits longer gives up */
+    int clock_off_ms[SCENE_RACERS]; /* how far the racer's clock is ahead */
     struct cue cues[SCENE_CUES];
     unsigned shows; /* the flaws that show every time. 0: none ever shows, whatever happens */
 };
@@ -87,7 +87,7 @@ struct way {
     const char *source; /* __FILE__ */
     bool sound;         /* shows no flaw in any race */
 
-    bool value_ends;    /* the key needs no time to live, because its value says when the lock ends */
+    bool value_ends; /* the key needs no time to live, because its value says when the lock ends */
 
     unsigned masters; /* servers that know nothing of each other; 0 stands for 1 */
 
@@ -108,9 +108,9 @@ struct way {
     /* Instead of lock, the critical section and unlock: a race of another kind. It calls way_enter and way_leave. */
     void (*run)(struct racer *me);
 
-    const char *extras[WAY_EXTRAS]; /* what the way's own numbers count (way_extra); NULL where there are no more */
+    const char *extras[WAY_EXTRAS];   /* what the way's own numbers count (way_extra); NULL where there are no more */
     bool extras_are_good[WAY_EXTRAS]; /* is no flaw, and not shown in red */
-    const struct scene *scenes;     /* ends with one of no racers; NULL: none */
+    const struct scene *scenes;       /* ends with one of no racers; NULL: none */
 };
 
 /* One process. */
@@ -126,25 +126,25 @@ struct crew {
 struct racer {
     const struct way *way;
     struct crew *crew;
-    const char *key;     /* where the lock stands in Redis */
-    const char *name;    /* of the lock: key is "lock:" and the name */
-    unsigned number;     /* among all */
+    const char *key;  /* where the lock stands in Redis */
+    const char *name; /* of the lock: key is "lock:" and the name */
+    unsigned number;  /* among all */
     unsigned lease_ms;
     char token[112];      /* unique in the world */
     char thread_name[24]; /* unique in its process alone: "thread-3" */
-    void *own;           /* the way's */
-    uint64_t place;      /* the way's */
+    void *own;            /* the way's */
+    uint64_t place;       /* the way's */
     char text[112];       /* the way's */
 
     struct record *record;
     redisContext *links[WAY_MASTERS_MOST]; /* made when they are needed */
     uint64_t random;
-    uint64_t arrived;   /* ns */
+    uint64_t arrived; /* ns */
     int clock_off_ms;
-    bool worked; /* found the counter below its limit */
-    bool gone;   /* noticed that it had lost the lock */
+    bool worked;        /* found the counter below its limit */
+    bool gone;          /* noticed that it had lost the lock */
     struct racer *boss; /* of a helper (way_thread): whom it helps */
-    atomic_bool over; /* of a helper */
+    atomic_bool over;   /* of a helper */
 };
 
 /* ---------------------------------------------------- what a way may call */
