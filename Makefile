@@ -1,4 +1,4 @@
-# make            the library (lib/), the command (build/dibs) and the race (build/demo/counter_race)
+# make            the library (lib/), the command (build/dibs) and the races (build/demo)
 # make demos      the race and the programs of demo/examples (build/demo/examples/)
 # make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
 # make test-platforms   the suite on Debian 13 with Redis and with Valkey, in a root folder that it makes in a cache folder
