@@ -73,16 +73,15 @@ static noreturn void list(void)
     exit(0);
 }
 
-static void add_way(const char *text)
+static void add_ways(const char *text)
 {
-    const struct way *way = way_named(text);
-
-    if (!way) {
+    if (!way_named(text)) {
         fprintf(stderr, "there is no way \"%s\": --list shows them\n", text);
         exit(2);
     }
-    if (chosen.way_count < WAYS_MOST)
-        chosen.ways[chosen.way_count++] = way;
+    for (size_t i = 0; i < way_count && chosen.way_count < WAYS_MOST; i++)
+        if (way_is(ways[i], text))
+            chosen.ways[chosen.way_count++] = ways[i];
 }
 
 /* Options that are a number. */
@@ -141,7 +140,7 @@ static void read_options(int argc, char **argv)
         if (!option_take_number(numbers, NUMBERS, option, optarg))
             take_option(option);
     while (optind < argc)
-        add_way(argv[optind++]);
+        add_ways(argv[optind++]);
     for (size_t i = 0; chosen.way_count == 0 && i < way_count; i++)
         chosen.ways[i] = ways[i];
     chosen.way_count = chosen.way_count ? chosen.way_count : way_count;
@@ -163,15 +162,28 @@ static unsigned rounds_or(unsigned usual)
     return chosen.rounds ? chosen.rounds : usual;
 }
 
+/* Where the way has a size of its own, its race has that. */
+static struct race_options options_for(const struct way *way)
+{
+    struct race_options options = chosen.race;
+
+    if (way->threads) {
+        options.threads = way->threads;
+        options.processes = way->processes ? way->processes : 1;
+    }
+    return options;
+}
+
 /* False: the race could not be run. *good: a sound way showed no flaw. */
 static bool run_by_chance(struct race *race, const struct way *way, bool *good)
 {
+    struct race_options options = options_for(way);
     struct tally tally = {0};
     unsigned rounds = rounds_or(3);
     bool ran = true;
 
     for (unsigned i = 0; ran && i < rounds; i++) {
-        ran = race_round(race, way, NULL, &chosen.race, i, table_progress, &rounds);
+        ran = race_round(race, way, NULL, &options, i, table_progress, &rounds);
         table_progress_over();
         if (!ran)
             break;
@@ -243,12 +255,24 @@ static bool run_scenes(struct race *race, const struct way *way, bool *good)
     return true;
 }
 
+/* A way that can't be run here is neither good nor bad. */
+static bool can_run(const struct way *way)
+{
+    const char *missing = way->missing ? way->missing() : NULL;
+
+    if (missing)
+        printf("%2d %s: NOT RUN: %s\n", way->number, way->title, missing);
+    return !missing;
+}
+
 static bool run_all(struct race *race, bool *good)
 {
     if (chosen.chance)
         table_head(&chosen.race, rounds_or(3));
     for (size_t i = 0; chosen.chance && i < chosen.way_count; i++) {
         bool this_one = true;
+        if (!can_run(chosen.ways[i]))
+            continue;
         results_way(results, chosen.ways[i]);
         if (!run_by_chance(race, chosen.ways[i], &this_one))
             return false;
@@ -259,6 +283,8 @@ static bool run_all(struct race *race, bool *good)
         table_scenes_head(rounds_or(1));
     }
     for (size_t i = 0; chosen.scenes && i < chosen.way_count; i++) {
+        if (!can_run(chosen.ways[i]))
+            continue;
         results_way(results, chosen.ways[i]);
         if (!run_scenes(race, chosen.ways[i], good))
             return false;

@@ -51,7 +51,7 @@ struct race *race_open(const char *program)
     snprintf(race->program, sizeof race->program, "%s:%016llx", program, (unsigned long long)next_random(&mix));
     install_signals();
     way_fails_in(race);
-    if (!servers_ready(race, 1)) {
+    if (!servers_ready(race, 1, 0)) {
         race_close(race);
         return NULL;
     }
@@ -277,7 +277,7 @@ bool race_round(struct race *race, const struct way *way, const struct scene *sc
     race->way = way;
     race->scene = scene;
     race->round = round;
-    if (!servers_ready(race, way->masters ? way->masters : 1))
+    if (!servers_ready(race, way->masters ? way->masters : 1, way->replicas))
         return false;
     make_ready(race);
     good = (!way->set_up || way->set_up(race)) && run_crews(race, progress, arg);

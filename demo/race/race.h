@@ -36,8 +36,8 @@ struct race {
     char program[64]; /* begins all names and keys */
     char name[96], key[112], counter[112];
     unsigned servers;
-    char urls[WAY_MASTERS_MOST][URL_SIZE];
-    pid_t pids[WAY_MASTERS_MOST]; /* 0: not the program's */
+    char urls[WAY_SERVERS_MOST][URL_SIZE];
+    pid_t pids[WAY_SERVERS_MOST]; /* 0: not the program's */
     int gate;                     /* read end of a pipe; it closes when the round begins */
     uint64_t began;               /* ns */
 

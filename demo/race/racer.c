@@ -149,7 +149,7 @@ static void *racer_main(void *arg)
     else
         record_note(me->record, HAPPENED_GIVE_UP, clock_ns());
     atomic_fetch_add(&race->done, 1);
-    for (unsigned i = 0; i < WAY_MASTERS_MOST; i++)
+    for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
         if (me->links[i])
             redisFree(me->links[i]);
     return NULL;

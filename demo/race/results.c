@@ -56,12 +56,22 @@ static const char *mark_of(enum happening what)
         const char *mark;
     } marks[] = {{HAPPENED_ANOTHERS, "deleted"}, {HAPPENED_UNKNOWN, "deleted"}, {HAPPENED_LOST, "lost"},
                  {HAPPENED_REFUSED, "refused"},  {HAPPENED_STOP, "stop"},       {HAPPENED_GO, "go"},
-                 {HAPPENED_DIE, "die"},          {HAPPENED_GIVE_UP, "give-up"}};
+                 {HAPPENED_DIE, "die"},          {HAPPENED_GIVE_UP, "give-up"}, {HAPPENED_ARRIVE, "arrive"}};
 
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (marks[i].what == what)
             return marks[i].mark;
     return NULL;
+}
+
+/* Whether the event is more than its racer's line of "hold" tells. */
+static bool is_worth_a_mark(const struct race *race, const struct record *record, const struct event *event)
+{
+    if (event->what == HAPPENED_UNKNOWN)
+        return deleted_anothers(race, record);
+    if (event->what == HAPPENED_ARRIVE)
+        return record_time(record, HAPPENED_ENTER) == 0;
+    return mark_of(event->what) != NULL;
 }
 
 static void write_marks(FILE *out, const struct race *race, unsigned number)
@@ -70,7 +80,7 @@ static void write_marks(FILE *out, const struct race *race, unsigned number)
 
     for (unsigned i = 0; i < record->count; i++) {
         const struct event *event = &record->events[i];
-        if (mark_of(event->what) && (event->what != HAPPENED_UNKNOWN || deleted_anothers(race, record)))
+        if (is_worth_a_mark(race, record, event))
             fprintf(out, "mark %u %s %lld\n", number, mark_of(event->what), since(race, event->at));
     }
 }
@@ -108,8 +118,8 @@ static void figures(FILE *out, struct tally *tally)
             tally->noticed);
     fprintf(out, "figure inverted_percent %.1f\nfigure idle_ms %.1f\n", tally_inverted(tally),
             (double)tally->idle_ns / 1e6);
-    fprintf(out, "figure commands_per_acquire %.2f\nfigure threads_started %u\nfigure seconds %.3f\n",
-            tally_commands(tally), tally->threads, tally->seconds);
+    fprintf(out, "figure commands_per_acquire %.2f\nfigure threads_per_round %u\nfigure seconds %.3f\n",
+            tally_commands(tally), tally->threads / tally->rounds, tally->seconds);
     for (size_t i = 0; i < sizeof percents / sizeof *percents; i++)
         fprintf(out, "figure wait_ms_%d %.1f\n", percents[i], tally_wait_ms(tally, percents[i]));
 }

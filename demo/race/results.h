@@ -23,7 +23,7 @@
  *   words counter 2 of 1, ...    (scenes) the last round's numbers in words
  *   counts 11 12 11 10 11        where the counter ended, round by round
  *   figure most 2                a number each: holds, gave_up, left, most, pairs, outlasted, deleted, noticed,
- *                                inverted_percent, idle_ms, commands_per_acquire, threads_started, seconds,
+ *                                inverted_percent, idle_ms, commands_per_acquire, threads_per_round, seconds,
  *                                wait_ms_50, wait_ms_90, wait_ms_99, wait_ms_100
  *   flaws 7                      the bits of enum flaw (ways/way.h) that these numbers show
  *   extra 0 3 wrong releases     one of the way's own numbers: 1: a good one, else 0; the number; what it counts
@@ -31,7 +31,7 @@
  *                                it arrived, had the lock, began to unlock; when its lease was to end (0: not known);
  *                                1: it found the counter below its limit
  *   mark 4 deleted 82000         what happened to a racer: deleted (the lock of another), lost, refused, stop, go, die,
- *                                give-up
+ *                                give-up, arrive (only of one that never got the lock)
  *   end                          of the run
  */
 #ifndef DIBS_DEMO_RESULTS_H

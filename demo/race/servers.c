@@ -7,8 +7,12 @@
 
 #include "support/common/private_redis.h"
 #include "support/common/redis_connect.h"
+#include "support/common/redis_process.h"
+#include "support/common/timing.h"
 
-static struct private_redis own[WAY_MASTERS_MOST];
+enum { SYNC_LIMIT_MS = 10000, POLL_MS = 10 };
+
+static struct private_redis own[WAY_SERVERS_MOST], replicated[WAY_SERVERS_MOST];
 static redisContext *first; /* to the server of first_url */
 static char first_url[URL_SIZE];
 
@@ -27,25 +31,80 @@ static bool runs(struct private_redis *server)
     return server->pid > 0;
 }
 
-static bool start(struct private_redis *server)
+static bool start(struct private_redis *server, const char *config)
 {
     private_redis_stop(server);
-    return private_redis_start(server);
+    return private_redis_start_with(server, config);
 }
 
-bool servers_ready(struct race *race, unsigned count)
+static void name_server(struct race *race, const struct private_redis *server)
 {
-    race->servers = count;
-    if (count == 1 && given_url()) {
+    snprintf(race->urls[race->servers], URL_SIZE, "%s", server->url);
+    race->pids[race->servers] = server->pid;
+    race->servers++;
+}
+
+static bool link_is_up(const struct private_redis *replica)
+{
+    redisContext *redis = redis_connect(replica->url);
+    redisReply *reply = redis ? redisCommand(redis, "INFO replication") : NULL;
+    bool up = reply && reply->type == REDIS_REPLY_STRING && strstr(reply->str, "master_link_status:up");
+
+    if (reply)
+        freeReplyObject(reply);
+    if (redis)
+        redisFree(redis);
+    return up;
+}
+
+static bool has_caught_up(const struct private_redis *replica)
+{
+    for (int waited = 0; waited < SYNC_LIMIT_MS; waited += POLL_MS) {
+        if (link_is_up(replica))
+            return true;
+        pause_us(POLL_MS * UINT64_C(1000));
+    }
+    fprintf(stderr, "a replica does not catch up with its master\n");
+    return false;
+}
+
+static bool start_replicated(struct race *race, unsigned replicas)
+{
+    char config[128];
+    int port = free_port();
+
+    snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nrepl-diskless-sync-delay 0", port);
+    if (port < 0 || !start(&replicated[0], config))
+        return false;
+    name_server(race, &replicated[0]);
+    snprintf(config, sizeof config, "replicaof 127.0.0.1 %d", port);
+    for (unsigned i = 1; i <= replicas; i++) {
+        if (!start(&replicated[i], config) || !has_caught_up(&replicated[i]))
+            return false;
+        name_server(race, &replicated[i]);
+    }
+    return true;
+}
+
+static bool start_masters(struct race *race, unsigned masters)
+{
+    for (unsigned i = 0; i < masters; i++) {
+        if (!runs(&own[i]) && !start(&own[i], ""))
+            return false;
+        name_server(race, &own[i]);
+    }
+    return true;
+}
+
+bool servers_ready(struct race *race, unsigned masters, unsigned replicas)
+{
+    race->servers = 0;
+    if (masters == 1 && replicas == 0 && given_url()) {
         snprintf(race->urls[0], URL_SIZE, "%s", given_url());
         race->pids[0] = 0;
-        return servers_first(race) != NULL;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        if (!runs(&own[i]) && !start(&own[i]))
-            return false;
-        snprintf(race->urls[i], URL_SIZE, "%s", own[i].url);
-        race->pids[i] = own[i].pid;
+        race->servers = 1;
+    } else if (replicas > 0 ? !start_replicated(race, replicas) : !start_masters(race, masters)) {
+        return false;
     }
     return servers_first(race) != NULL;
 }
@@ -94,6 +153,8 @@ void servers_stop(struct race *race)
     if (first)
         redisFree(first);
     first = NULL;
-    for (unsigned i = 0; i < WAY_MASTERS_MOST; i++)
+    for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
         private_redis_stop(&own[i]);
+    for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
+        private_redis_stop(&replicated[i]);
 }

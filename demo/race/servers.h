@@ -7,8 +7,11 @@
 
 #include "race/race.h"
 
-/* Makes so many servers run, and names them in the race. False after a line on stderr. */
-bool servers_ready(struct race *race, unsigned count);
+/*
+ * Makes so many masters run and names them in the race; where there are to be replicas, one master and, behind it, its
+ * replicas, which have caught up. False after a line on stderr.
+ */
+bool servers_ready(struct race *race, unsigned masters, unsigned replicas);
 
 /* The program's own connection to the first of them. NULL after a line on stderr. */
 redisContext *servers_first(struct race *race);

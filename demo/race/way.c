@@ -34,9 +34,9 @@ void way_fails_in(struct race *race)
     failed_flag = &race->failed;
 }
 
-const char *way_url(const struct crew *crew, unsigned master)
+const char *way_url(const struct crew *crew, unsigned server)
 {
-    return crew->race->urls[master];
+    return crew->race->urls[server];
 }
 
 /* ---------------------------------------------------------------- commands */
@@ -57,23 +57,23 @@ static redisContext *connect_to(const char *url)
     return link;
 }
 
-static redisContext *link_to(struct racer *me, unsigned master)
+static redisContext *link_to(struct racer *me, unsigned server)
 {
-    redisContext **link = &me->links[master];
+    redisContext **link = &me->links[server];
 
     if (*link && (*link)->err) {
         redisFree(*link);
         *link = NULL;
     }
     if (!*link)
-        *link = connect_to(way_url(me->crew, master));
+        *link = connect_to(way_url(me->crew, server));
     return *link;
 }
 
 /* NULL where the server did not answer. */
-static redisReply *send_to(struct racer *me, unsigned master, const char *format, va_list arguments)
+static redisReply *send_to(struct racer *me, unsigned server, const char *format, va_list arguments)
 {
-    redisContext *link = link_to(me, master);
+    redisContext *link = link_to(me, server);
 
     atomic_fetch_add(&me->record->commands, 1);
     return link ? redisvCommand(link, format, arguments) : NULL;
@@ -102,13 +102,13 @@ redisReply *way_command(struct racer *me, const char *format, ...)
     return reply;
 }
 
-redisReply *way_command_at(struct racer *me, unsigned master, const char *format, ...)
+redisReply *way_command_at(struct racer *me, unsigned server, const char *format, ...)
 {
     redisReply *reply;
     va_list arguments;
 
     va_start(arguments, format);
-    reply = send_to(me, master, format, arguments);
+    reply = send_to(me, server, format, arguments);
     va_end(arguments);
     return reply;
 }
@@ -290,7 +290,6 @@ struct racer *way_thread(struct racer *me, void (*run)(struct racer *helper))
         return NULL;
     }
     helper->racer = *me;
-    helper->racer.boss = me;
     helper->racer.worked = true;
     memset(helper->racer.links, 0, sizeof helper->racer.links);
     helper->run = run;
@@ -320,7 +319,7 @@ void way_join(struct racer *racer)
 
     atomic_store(&racer->over, true);
     pthread_join(helper->thread, NULL);
-    for (unsigned i = 0; i < WAY_MASTERS_MOST; i++)
+    for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
         if (racer->links[i])
             redisFree(racer->links[i]);
     free(helper);

@@ -1,5 +1,6 @@
 #include <dibs.h>
 
+#include "ways/scenes.h"
 #include "ways/way.h"
 
 static bool lock(struct racer *me)
@@ -58,42 +59,6 @@ static void finish(struct crew *crew)
     dibs_close(crew->own);
 }
 
-static const struct scene scenes[] = {
-    {.title = "a holder is killed",
-     .racers = 2,
-     .limit = 1,
-     .lease_ms = 100,
-     .work_ms = 1,
-     .cues = {{0, "work", CUE_DIE, 0, NULL, 0}, {1, "arrive", CUE_WAIT, 0, "work", 0}}},
-    {.title = "work takes three times as long as the lease",
-     .racers = 2,
-     .limit = 1,
-     .lease_ms = 100,
-     .work_ms = 300,
-     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0}}},
-    {.title = "the holder's process is stopped past its lease, goes on, and asks dibs_check",
-     .racers = 2,
-     .limit = 1,
-     .lease_ms = 100,
-     .work_ms = 1,
-     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0}, {0, "check", CUE_STOP, 1, "left", 0}}},
-    {.title = "the holder's process is stopped past its lease, behind dibs_check: the counter refuses the old fence",
-     .racers = 2,
-     .limit = 1,
-     .lease_ms = 100,
-     .work_ms = 1,
-     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0}, {0, "write", CUE_STOP, 1, "left", 0}}},
-    {.title = "one waits while the lock becomes free; another comes later",
-     .racers = 3,
-     .limit = 3,
-     .lease_ms = 200,
-     .work_ms = 1,
-     .cues = {{0, "work", CUE_WAIT, 1, "arrive", 10},
-              {1, "arrive", CUE_WAIT, 0, "work", 0},
-              {2, "arrive", CUE_WAIT, 0, "left", 20}}},
-    {.racers = 0},
-};
-
 const struct way way_dibs = {
     .number = 11,
     .name = "dibs",
@@ -109,5 +74,5 @@ const struct way way_dibs = {
     .unlock = unlock,
     .still = still,
     .fence = fence,
-    .scenes = scenes,
+    .scenes = scenes_for_sound_ways,
 };

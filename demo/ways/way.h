@@ -7,7 +7,8 @@
  * the commands.
  *
  * A file demo/ways/NN_name.c has one way: its functions as an article would print them, and below them, from the first
- * "static const struct scene" on, what the harness needs to know. ways.c lists all ways.
+ * line that begins with "static const struct scene" or "const struct way" on, what the harness needs to know. ways.c
+ * lists all ways.
  */
 #ifndef DIBS_DEMO_WAY_H
 #define DIBS_DEMO_WAY_H
@@ -19,7 +20,7 @@
 #include <stdint.h>
 #include <stdnoreturn.h>
 
-enum { WAY_MASTERS_MOST = 5, WAY_EXTRAS = 4, SCENE_CUES = 10, SCENE_RACERS = 6 };
+enum { WAY_SERVERS_MOST = 8, WAY_EXTRAS = 4, SCENE_CUES = 10, SCENE_RACERS = 6 };
 
 struct crew;
 struct race;
@@ -40,8 +41,8 @@ enum cue_kind {
     CUE_WAIT = 1, /* the racer waits until racer `whom` has come to the point `passes`, and `ms` more */
     CUE_SLEEP,    /* sleeps for `ms` */
     CUE_DIE,      /* its process is killed, as by kill -9 */
-    CUE_STOP, /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes`, and `ms` later */
-    CUE_FELL, /* the server number `ms` is killed; the harness starts that server anew for the next round */
+    CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes` */
+    CUE_FELL,     /* the server number `ms` is killed */
 };
 
 struct cue {
@@ -89,9 +90,19 @@ struct way {
 
     bool value_ends; /* the key needs no time to live, because its value says when the lock ends */
 
-    unsigned masters; /* servers that know nothing of each other; 0 stands for 1 */
+    /*
+     * Servers, which way_command_at, way_url and CUE_FELL count from 0. Masters know nothing of each other. With
+     * replicas there is one master, and its replicas come behind it; all of them are new in each round.
+     */
+    unsigned masters; /* 0 stands for 1 */
+    unsigned replicas;
 
-    /* In the program itself, around each round: what the way needs besides, such as a replica. NULL: nothing. */
+    unsigned processes, threads; /* of its race by chance; 0: as the command line says */
+
+    /* Why the way can't be run here, in a few words; NULL: it can. */
+    const char *(*missing)(void);
+
+    /* In the program itself, around each round: what the way needs besides servers. NULL: nothing. */
     bool (*set_up)(struct race *race);
     void (*tear_down)(struct race *race);
 
@@ -137,14 +148,13 @@ struct racer {
     char text[112];       /* the way's */
 
     struct record *record;
-    redisContext *links[WAY_MASTERS_MOST]; /* made when they are needed */
+    redisContext *links[WAY_SERVERS_MOST]; /* made when they are needed */
     uint64_t random;
     uint64_t arrived; /* ns */
     int clock_off_ms;
-    bool worked;        /* found the counter below its limit */
-    bool gone;          /* noticed that it had lost the lock */
-    struct racer *boss; /* of a helper (way_thread): whom it helps */
-    atomic_bool over;   /* of a helper */
+    bool worked;      /* found the counter below its limit */
+    bool gone;        /* noticed that it had lost the lock */
+    atomic_bool over; /* of a helper */
 };
 
 /* ---------------------------------------------------- what a way may call */
@@ -160,11 +170,10 @@ long long way_ask(struct racer *me, const char *format, ...);
 bool way_get(struct racer *me, char *out, size_t size, const char *format, ...);
 redisReply *way_command(struct racer *me, const char *format, ...);
 
-/* The same at one of the way's masters, from 0. NULL where that server does not answer. */
-redisReply *way_command_at(struct racer *me, unsigned master, const char *format, ...);
+/* The same at one of the way's servers. NULL where that server does not answer. */
+redisReply *way_command_at(struct racer *me, unsigned server, const char *format, ...);
 
-/* The server's URL. */
-const char *way_url(const struct crew *crew, unsigned master);
+const char *way_url(const struct crew *crew, unsigned server);
 
 /*
  * DEL. Tells the harness whose lock that was: `mine` is the value that the racer believes stands there (a GET in the

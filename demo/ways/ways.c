@@ -12,14 +12,18 @@ const struct way *const ways[] = {
 };
 const size_t way_count = sizeof ways / sizeof *ways;
 
-const struct way *way_named(const char *text)
+bool way_is(const struct way *way, const char *text)
 {
     char number[16];
 
-    for (size_t i = 0; i < way_count; i++) {
-        snprintf(number, sizeof number, "%d", ways[i]->number);
-        if (strcmp(text, ways[i]->name) == 0 || strcmp(text, number) == 0)
+    snprintf(number, sizeof number, "%d", way->number);
+    return strcmp(text, way->name) == 0 || strcmp(text, number) == 0;
+}
+
+const struct way *way_named(const char *text)
+{
+    for (size_t i = 0; i < way_count; i++)
+        if (way_is(ways[i], text))
             return ways[i];
-    }
     return NULL;
 }

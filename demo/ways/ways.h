@@ -7,7 +7,10 @@
 extern const struct way *const ways[];
 extern const size_t way_count;
 
-/* By its name or number; NULL: there is none. */
+/* Whether the text is the way's name or number. A number may have several ways. */
+bool way_is(const struct way *way, const char *text);
+
+/* The first way of which the text is the name or number; NULL: there is none. */
 const struct way *way_named(const char *text);
 
 #endif
