@@ -90,6 +90,10 @@ HIREDIS_CFLAGS += $(if $(TLS),-DDIBS_WITH_TLS)
 HIREDIS_LIBS  := $(call query,--libs $(HIREDIS))
 SQLITE_CFLAGS := $(call query,--cflags sqlite3)
 SQLITE_LIBS   := $(call query,--libs sqlite3)
+# ZooKeeper's library, for one way of the gallery, which is left out where it is missing.
+ZOOKEEPER     := $(wildcard $(addsuffix /zookeeper/zookeeper.h,/usr/include /usr/local/include /opt/homebrew/include))
+ZOOKEEPER_CFLAGS := $(if $(ZOOKEEPER),-DDEMO_ZOOKEEPER)
+ZOOKEEPER_LIBS := $(if $(ZOOKEEPER),-lzookeeper_mt)
 CMOCKA_CFLAGS := $(call query,--cflags cmocka)
 CMOCKA_LIBS   := $(call query,--libs cmocka)
 
@@ -155,7 +159,7 @@ quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
-$(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
+$(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS) $(ZOOKEEPER_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) \
                       $(TEST_OBJECTS) $(FAULT_OBJECTS))
 endif
@@ -188,7 +192,7 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(CLI_OBJECTS): PRIVATE := -Isrc
 $(COMMON) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
-$(DEMOS) $(DEMO_OBJECTS): PRIVATE := -Idemo -Itest
+$(DEMOS) $(DEMO_OBJECTS): PRIVATE := -Idemo -Itest $(ZOOKEEPER_CFLAGS)
 $(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES) $(PEER): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 $(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
@@ -218,7 +222,7 @@ $(COMPILE) $(PRIVATE) -MMD -MP -MF $(OBJ)/$(@:$(BUILD)/%=%).d -MT $@ $(ALL_LDFLA
 endef
 
 $(DEMOS): $(BUILD)/demo/%: demo/%.c $(DEMO_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
-	$(link)
+	$(link) $(ZOOKEEPER_LIBS)
 
 # Examples use what is installed alone.
 $(EXAMPLES): $(BUILD)/demo/examples/%: demo/examples/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)

@@ -271,9 +271,9 @@ static bool run_all(struct race *race, bool *good)
         table_head(&chosen.race, rounds_or(3));
     for (size_t i = 0; chosen.chance && i < chosen.way_count; i++) {
         bool this_one = true;
+        results_way(results, chosen.ways[i]);
         if (!can_run(chosen.ways[i]))
             continue;
-        results_way(results, chosen.ways[i]);
         if (!run_by_chance(race, chosen.ways[i], &this_one))
             return false;
         *good &= this_one;
@@ -283,9 +283,9 @@ static bool run_all(struct race *race, bool *good)
         table_scenes_head(rounds_or(1));
     }
     for (size_t i = 0; chosen.scenes && i < chosen.way_count; i++) {
+        results_way(results, chosen.ways[i]);
         if (!can_run(chosen.ways[i]))
             continue;
-        results_way(results, chosen.ways[i]);
         if (!run_scenes(race, chosen.ways[i], good))
             return false;
     }

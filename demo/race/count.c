@@ -7,6 +7,7 @@
 
 struct hold {
     uint64_t arrived, begin, end;
+    unsigned item;
     bool lapsed; /* its holder died, or was told that the lock was gone: when the lock became free is not known */
 };
 
@@ -84,6 +85,7 @@ static struct hold *holds_of(const struct race *race, size_t *count)
         if (!hold_of(race, record, &hold->begin, &hold->end))
             continue;
         hold->arrived = record_time(record, HAPPENED_ARRIVE);
+        hold->item = record->item;
         hold->lapsed = noticed(record) || record_time(record, HAPPENED_DIE);
         (*count)++;
     }
@@ -94,14 +96,14 @@ static struct hold *holds_of(const struct race *race, size_t *count)
 
 /* ------------------------------------------------------------------- counts */
 
-static void count_overlaps(struct tally *tally, const struct hold *holds, size_t count)
+/* Of those that want the same lock. A pair is one too many inside. */
+static void count_overlaps(struct tally *tally, const struct hold *holds, size_t count, unsigned room)
 {
     for (size_t i = 0; i < count; i++) {
         unsigned inside = 1;
-        for (size_t j = 0; j < i; j++) {
-            tally->pairs += holds[j].end > holds[i].begin;
-            inside += holds[j].end > holds[i].begin;
-        }
+        for (size_t j = 0; j < i; j++)
+            inside += holds[j].item == holds[i].item && holds[j].end > holds[i].begin;
+        tally->pairs += inside > room ? inside - room : 0;
         tally->most = inside > tally->most ? inside : tally->most;
     }
 }
@@ -150,6 +152,7 @@ static void add_record(struct tally *tally, const struct race *race, const struc
 
     tally->gave_up += record_time(record, HAPPENED_GIVE_UP) != 0;
     tally->noticed += noticed(record);
+    tally->denied += record_time(record, HAPPENED_DENIED) != 0;
     tally->deleted += deleted_anothers(race, record);
     tally->outlasted += left && left - begin > race->options.lease_ms * UINT64_C(1000000);
     tally->commands += atomic_load(&record->commands);
@@ -181,7 +184,7 @@ void tally_add(struct tally *tally, const struct race *race)
     }
     if (!holds)
         return;
-    count_overlaps(tally, holds, count);
+    count_overlaps(tally, holds, count, way_room(race->way));
     count_order(tally, holds, count);
     count_idle(tally, holds, count);
     keep_waits(tally, holds, count);
@@ -221,14 +224,14 @@ unsigned tally_flaws(const struct tally *tally, const struct race *race)
 {
     unsigned flaws = 0;
 
-    for (unsigned i = 0; !race->way->run && i < tally->rounds; i++)
+    for (unsigned i = 0; way_counts(race->way) && i < tally->rounds; i++)
         flaws |= tally->counts[i] != tally->limit ? FLAW_COUNT : 0;
     flaws |= tally->pairs ? FLAW_OVERLAP : 0;
     flaws |= tally->deleted ? FLAW_DELETED : 0;
     flaws |= tally->left || tally->gave_up ? FLAW_LEFT : 0;
     flaws |= tally->extras[0] && !race->way->extras_are_good[0] ? FLAW_EXTRA : 0;
     flaws |= tally->extras[1] && !race->way->extras_are_good[1] ? FLAW_EXTRA_2 : 0;
-    if (race->scene) {
+    if (race->scene && !race->way->run) {
         flaws |= tally->inverted ? FLAW_ORDER : 0;
         flaws |= tally->idle_ns >= race->options.lease_ms * UINT64_C(500000) ? FLAW_IDLE : 0;
     }

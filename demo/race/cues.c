@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "race/failover.h"
 #include "race/race.h"
 #include "support/common/timing.h"
 
@@ -74,6 +75,12 @@ static void perform(struct racer *me, unsigned which)
     case CUE_FELL:
         if (race->pids[cue->ms] > 0)
             kill(race->pids[cue->ms], SIGKILL);
+        break;
+    case CUE_CUT:
+        failover_cut(race, cue->ms);
+        break;
+    case CUE_PROMOTE:
+        failover_promote(race, cue->ms);
         break;
     }
 }

@@ -86,6 +86,8 @@ static bool miscounted(const struct page_run *run)
     char *rest = NULL, *count;
     double limit = page_figure(run, "limit");
 
+    if (page_figure(run, "counts") == 0)
+        return false;
     snprintf(counts, sizeof counts, "%s", run->counts);
     for (count = strtok_r(counts, " ", &rest); count; count = strtok_r(NULL, " ", &rest)) {
         char limit_text[24];
@@ -94,6 +96,11 @@ static bool miscounted(const struct page_run *run)
             return true;
     }
     return false;
+}
+
+static const char *counts_of(const struct page_run *run)
+{
+    return page_figure(run, "counts") == 0 ? "&ndash;" : run->counts;
 }
 
 static void number_cell(FILE *out, const struct page_run *run, const char *name, double harmless, const char *unit)
@@ -111,8 +118,8 @@ static void overview_row(FILE *out, const struct page_way *way)
         return;
     fprintf(out, "<tr><th scope=\"row\"><a href=\"#%s\">%d ", way->name, way->number);
     page_escape(out, way->title);
-    fprintf(out, "</a></th><td%s>%s</td>", class_of(miscounted(run)), run->counts);
-    number_cell(out, run, "most", 1, "");
+    fprintf(out, "</a></th><td%s>%s</td>", class_of(miscounted(run)), counts_of(run));
+    number_cell(out, run, "most", page_figure(run, "room"), "");
     number_cell(out, run, "pairs", 0, "");
     number_cell(out, run, "deleted", 0, "");
     number_cell(out, run, "wait_ms_50", 1e18, "&nbsp;ms");
@@ -158,9 +165,12 @@ static void extra_facts(FILE *out, const struct page_run *run)
 
 static void race_facts(FILE *out, const struct page_run *run)
 {
-    fprintf(out, "<dl>\n<div><dt>Counter, which must be %.0f</dt><dd%s>%s</dd></div>\n", page_figure(run, "limit"),
-            class_of(miscounted(run)), run->counts);
-    fact(out, "Most inside at once", page_figure(run, "most") > 1, "%.0f", page_figure(run, "most"));
+    fprintf(out, "<dl>\n");
+    if (page_figure(run, "counts") != 0)
+        fprintf(out, "<div><dt>Counter, which must be %.0f</dt><dd%s>%s</dd></div>\n", page_figure(run, "limit"),
+                class_of(miscounted(run)), run->counts);
+    fact(out, "Most inside at once", page_figure(run, "most") > page_figure(run, "room"), "%.0f",
+         page_figure(run, "most"));
     fact(out, "Overlapping pairs", page_figure(run, "pairs") > 0, "%.0f", page_figure(run, "pairs"));
     fact(out, "Others' locks deleted", page_figure(run, "deleted") > 0, "%.0f", page_figure(run, "deleted"));
     fact(out, "Locks left for ever", page_figure(run, "left") > 0, "%.0f", page_figure(run, "left"));
@@ -173,7 +183,7 @@ static void race_facts(FILE *out, const struct page_run *run)
     fputs("</dl>\n", out);
 }
 
-static void one_run(FILE *out, const struct page_way *way, const struct page_run *run)
+static void one_run(FILE *out, const struct page_run *run)
 {
     double rounds = page_figure(run, "rounds");
 
@@ -183,7 +193,7 @@ static void one_run(FILE *out, const struct page_way *way, const struct page_run
     page_lanes(out, run);
     fprintf(out, "<figcaption>");
     if (run->title[0]) {
-        fprintf(out, "<span class=\"%s\">", way->sound ? "good" : "bad");
+        fprintf(out, "<span class=\"%s\">", page_figure(run, "shows") == 0 ? "good" : "bad");
         page_escape(out, run->words);
         fprintf(out, "</span>. Lease %.0f&nbsp;ms.", page_figure(run, "lease_ms"));
     } else {
@@ -232,7 +242,7 @@ static void one_way(FILE *out, const struct page_way *way, const char *top)
     page_escape(out, way->text);
     fprintf(out, "</p>\n");
     for (size_t i = 0; i < way->run_count; i++)
-        one_run(out, way, &way->runs[i]);
+        one_run(out, &way->runs[i]);
     code(out, way, top);
     fprintf(out, "</section>\n");
 }

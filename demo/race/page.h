@@ -15,6 +15,7 @@ struct page_hold {
     unsigned racer, crew;
     double arrived, begin, end, lease_end; /* ms since the round began; lease_end 0: not known */
     bool worked;
+    unsigned item; /* which of several locks */
 };
 
 struct page_mark {

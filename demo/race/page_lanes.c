@@ -105,13 +105,28 @@ static void sign(const struct lanes *l, double at, double y, const char *class, 
             x_of(l, at), y, class, path);
 }
 
-static void draw_overlaps(const struct lanes *l, size_t at, double y, double height)
+/* Others of the same lock that were inside when this hold began. */
+static unsigned inside_before(const struct lanes *l, const struct page_hold *hold)
 {
-    const struct page_hold *hold = &l->holds[at];
+    unsigned count = 0;
 
     for (size_t i = 0; i < l->count; i++) {
         const struct page_hold *other = &l->holds[i];
-        if (i != at && other->arrived >= 0)
+        count += other->item == hold->item && other->begin < hold->begin && hold->begin < other->end;
+    }
+    return count;
+}
+
+static void draw_overlaps(const struct lanes *l, size_t at, double y, double height)
+{
+    const struct page_hold *hold = &l->holds[at];
+    double room = page_figure(l->run, "room");
+
+    if (room > 1 && inside_before(l, hold) < room)
+        return;
+    for (size_t i = 0; i < l->count; i++) {
+        const struct page_hold *other = &l->holds[i];
+        if (i != at && other->arrived >= 0 && other->item == hold->item)
             bar(l, other->begin > hold->begin ? other->begin : hold->begin,
                 other->end < hold->end ? other->end : hold->end, y, height, "both");
     }

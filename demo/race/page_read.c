@@ -89,8 +89,8 @@ static void read_hold(struct page_run *run, const char *text)
     int worked;
 
     if (!run->holds || run->hold_count >= PAGE_LANES ||
-        sscanf(text, "%u %u %lf %lf %lf %lf %d", &hold.racer, &hold.crew, &hold.arrived, &hold.begin, &hold.end,
-               &hold.lease_end, &worked) != 7)
+        sscanf(text, "%u %u %lf %lf %lf %lf %d %u", &hold.racer, &hold.crew, &hold.arrived, &hold.begin, &hold.end,
+               &hold.lease_end, &worked, &hold.item) != 8)
         return;
     hold.arrived /= 1000;
     hold.begin /= 1000;

@@ -36,6 +36,7 @@ struct race {
     char program[64]; /* begins all names and keys */
     char name[96], key[112], counter[112];
     unsigned servers;
+    unsigned address; /* the number of the server that is the address of a master with replicas; 0: there is none */
     char urls[WAY_SERVERS_MOST][URL_SIZE];
     pid_t pids[WAY_SERVERS_MOST]; /* 0: not the program's */
     int gate;                     /* read end of a pipe; it closes when the round begins */
@@ -96,6 +97,10 @@ bool cues_may_go_on(const struct race *race, unsigned crew);
 
 /* Whether the largest of that number of the way's own counts, not the sum. */
 bool way_keeps_most(const struct way *way, unsigned which);
+
+/* How many may be inside at once, and whether the way's race raises the counter. */
+unsigned way_room(const struct way *way);
+bool way_counts(const struct way *way);
 
 /* splitmix64 */
 uint64_t next_random(uint64_t *state);

@@ -78,6 +78,7 @@ void way_enter(struct racer *me)
     struct record *record = me->record;
     uint64_t none = 0, now = clock_ns();
 
+    record->item = me->item;
     record_note(record, HAPPENED_ENTER, now);
     atomic_compare_exchange_strong(&record->lease_end, &none, now + me->lease_ms * UINT64_C(1000000));
     atomic_fetch_add(&me->crew->race->inside, 1);
@@ -91,14 +92,25 @@ void way_leave(struct racer *me)
     atomic_fetch_sub(&me->crew->race->inside, 1);
 }
 
-static void work(struct racer *me)
+static void be_slow(struct racer *me)
 {
-    const struct race_options *options = &me->crew->race->options;
-
     record_note(me->record, HAPPENED_WORK, clock_ns());
-    pause_us(options->work_ms * UINT64_C(1000));
+    pause_us(me->crew->race->options.work_ms * UINT64_C(1000));
     for (int i = 1; i < STALLS_INSIDE; i++)
         way_point(me, "");
+}
+
+void way_work(struct racer *me)
+{
+    me->worked = true;
+    cues_at(me, "work");
+    be_slow(me);
+    cues_at(me, "write");
+}
+
+static void work(struct racer *me)
+{
+    be_slow(me);
     way_point(me, "check");
     if (me->way->still && !me->way->still(me)) {
         way_lost(me);
@@ -130,6 +142,18 @@ static void wait_at_gate(const struct race *race)
     }
 }
 
+static void race_once(struct racer *me)
+{
+    if (me->way->run) {
+        me->way->run(me);
+        cues_at(me, "left");
+    } else if (me->way->lock(me)) {
+        lock_once(me);
+    } else if (!me->gone) {
+        way_gave_up(me);
+    }
+}
+
 static void *racer_main(void *arg)
 {
     struct racer *me = arg;
@@ -142,12 +166,7 @@ static void *racer_main(void *arg)
     cues_at(me, "arrive");
     me->arrived = clock_ns();
     record_note(me->record, HAPPENED_ARRIVE, me->arrived);
-    if (me->way->run)
-        me->way->run(me);
-    else if (me->way->lock(me))
-        lock_once(me);
-    else
-        record_note(me->record, HAPPENED_GIVE_UP, clock_ns());
+    race_once(me);
     atomic_fetch_add(&race->done, 1);
     for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
         if (me->links[i])
@@ -180,6 +199,8 @@ static void fill(struct racer *me, struct crew *crew, unsigned number, unsigned 
     me->crew = crew;
     me->key = race->key;
     me->name = race->name;
+    me->counter = race->counter;
+    me->limit = race->options.limit;
     me->number = number;
     me->lease_ms = race->options.lease_ms;
     me->record = &race->records[number];

@@ -29,6 +29,7 @@ enum happening {
     HAPPENED_STOP,     /* its process is about to be stopped */
     HAPPENED_GO,       /* goes on */
     HAPPENED_DIE,      /* is about to be killed */
+    HAPPENED_DENIED,   /* was told that the lock can't be had safely at present */
     HAPPENED_GIVE_UP,  /* waited for as long as it had patience */
 };
 
@@ -41,6 +42,7 @@ struct record {
     unsigned count;                     /* the racer's */
     struct event events[RECORD_EVENTS]; /* the racer's */
     unsigned crew;                      /* read-only once the round began */
+    unsigned item;                      /* the racer's: which of several locks */
     _Atomic uint64_t commands;
     atomic_uint threads;
     _Atomic uint64_t lease_end; /* ns; when the lease that was set last was to end. 0: none was */

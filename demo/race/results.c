@@ -44,9 +44,9 @@ static void lane(FILE *out, const struct race *race, unsigned number)
     uint64_t begin, end;
 
     if (hold_of(race, record, &begin, &end))
-        fprintf(out, "hold %u %u %lld %lld %lld %lld %d\n", number, record->crew,
+        fprintf(out, "hold %u %u %lld %lld %lld %lld %d %u\n", number, record->crew,
                 since(race, record_time(record, HAPPENED_ARRIVE)), since(race, begin), since(race, end),
-                since(race, record->lease_end), record_time(record, HAPPENED_WORK) != 0);
+                since(race, record->lease_end), record_time(record, HAPPENED_WORK) != 0, record->item);
 }
 
 static const char *mark_of(enum happening what)
@@ -56,7 +56,8 @@ static const char *mark_of(enum happening what)
         const char *mark;
     } marks[] = {{HAPPENED_ANOTHERS, "deleted"}, {HAPPENED_UNKNOWN, "deleted"}, {HAPPENED_LOST, "lost"},
                  {HAPPENED_REFUSED, "refused"},  {HAPPENED_STOP, "stop"},       {HAPPENED_GO, "go"},
-                 {HAPPENED_DIE, "die"},          {HAPPENED_GIVE_UP, "give-up"}, {HAPPENED_ARRIVE, "arrive"}};
+                 {HAPPENED_DIE, "die"},          {HAPPENED_GIVE_UP, "give-up"}, {HAPPENED_ARRIVE, "arrive"},
+                 {HAPPENED_DENIED, "denied"}};
 
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (marks[i].what == what)
@@ -97,9 +98,10 @@ void results_begin(FILE *out, const struct race *race)
         fprintf(out, "run race\n");
     fprintf(out,
             "setting threads %u\nsetting processes %u\nsetting lease_ms %u\nsetting work_ms %u\nsetting delay_ms %u\n"
-            "setting chance %u\nsetting limit %u\n",
+            "setting chance %u\nsetting limit %u\nsetting counts %d\nsetting room %u\nsetting shows %u\n",
             options->threads, options->processes, options->lease_ms, options->work_ms, options->delay_ms,
-            options->chance, options->limit);
+            options->chance, options->limit, way_counts(race->way), way_room(race->way),
+            race->scene ? race->scene->shows : 0);
     for (unsigned i = 0; i < options->threads; i++) {
         lane(out, race, i);
         write_marks(out, race, i);

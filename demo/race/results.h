@@ -18,7 +18,8 @@
  *   run race                     a race by chance begins, with all its rounds; or
  *   run scene work outlasts ...  a scene
  *   rounds 5
- *   setting threads 100          and so on: processes, lease_ms, work_ms, delay_ms, chance, limit
+ *   setting threads 100          and so on: processes, lease_ms, work_ms, delay_ms, chance, limit, counts (1: the race
+ *                                raises the counter), room (for so many inside), shows (the flaws of a scene)
  *   foretold 5                   (scenes) in how many rounds did what the scene is to show show
  *   words counter 2 of 1, ...    (scenes) the last round's numbers in words
  *   counts 11 12 11 10 11        where the counter ended, round by round
@@ -29,9 +30,9 @@
  *   extra 0 3 wrong releases     one of the way's own numbers: 1: a good one, else 0; the number; what it counts
  *   hold 4 1 0 120 81000 50120 1 one racer of the first round (a scene: of the last one): its number, its process, when
  *                                it arrived, had the lock, began to unlock; when its lease was to end (0: not known);
- *                                1: it found the counter below its limit
+ *                                1: it found the counter below its limit; which of several locks
  *   mark 4 deleted 82000         what happened to a racer: deleted (the lock of another), lost, refused, stop, go, die,
- *                                give-up, arrive (only of one that never got the lock)
+ *                                give-up, denied, arrive (only of one that never got the lock)
  *   end                          of the run
  */
 #ifndef DIBS_DEMO_RESULTS_H

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "race/failover.h"
 #include "support/common/private_redis.h"
 #include "support/common/redis_connect.h"
 #include "support/common/redis_process.h"
@@ -68,22 +69,36 @@ static bool has_caught_up(const struct private_redis *replica)
     return false;
 }
 
+static void name_address(struct race *race)
+{
+    race->address = race->servers;
+    name_server(race, &replicated[0]);
+    snprintf(race->urls[race->address], URL_SIZE, "unix://%s/address", replicated[0].folder);
+}
+
 static bool start_replicated(struct race *race, unsigned replicas)
 {
-    char config[128];
-    int port = free_port();
+    char config[128], address[URL_SIZE];
+    int master = 0;
 
-    snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nrepl-diskless-sync-delay 0", port);
-    if (port < 0 || !start(&replicated[0], config))
-        return false;
-    name_server(race, &replicated[0]);
-    snprintf(config, sizeof config, "replicaof 127.0.0.1 %d", port);
+    for (unsigned i = 0; i <= replicas; i++) {
+        int port = free_port(), length;
+        length = snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nhz 100\nrepl-diskless-sync-delay 0", port);
+        if (i > 0)
+            snprintf(config + length, sizeof config - (size_t)length, "\nreplicaof 127.0.0.1 %d", master);
+        else
+            master = port;
+        if (port < 0 || !start(&replicated[i], config))
+            return false;
+    }
+    name_address(race);
     for (unsigned i = 1; i <= replicas; i++) {
-        if (!start(&replicated[i], config) || !has_caught_up(&replicated[i]))
+        if (!has_caught_up(&replicated[i]))
             return false;
         name_server(race, &replicated[i]);
     }
-    return true;
+    snprintf(address, sizeof address, "%s/address", replicated[0].folder);
+    return failover_address(address, replicated[0].socket_path);
 }
 
 static bool start_masters(struct race *race, unsigned masters)
@@ -98,14 +113,16 @@ static bool start_masters(struct race *race, unsigned masters)
 
 bool servers_ready(struct race *race, unsigned masters, unsigned replicas)
 {
-    race->servers = 0;
-    if (masters == 1 && replicas == 0 && given_url()) {
+    race->servers = race->address = 0;
+    if (masters == 1 && given_url()) {
         snprintf(race->urls[0], URL_SIZE, "%s", given_url());
         race->pids[0] = 0;
         race->servers = 1;
-    } else if (replicas > 0 ? !start_replicated(race, replicas) : !start_masters(race, masters)) {
+    } else if (!start_masters(race, masters)) {
         return false;
     }
+    if (replicas > 0 && !start_replicated(race, replicas))
+        return false;
     return servers_first(race) != NULL;
 }
 

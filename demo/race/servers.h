@@ -8,8 +8,8 @@
 #include "race/race.h"
 
 /*
- * Makes so many masters run and names them in the race; where there are to be replicas, one master and, behind it, its
- * replicas, which have caught up. False after a line on stderr.
+ * Makes so many masters run and names them in the race; where there are to be replicas, behind them the address of one
+ * more master, and its replicas, which have caught up. False after a line on stderr.
  */
 bool servers_ready(struct race *race, unsigned masters, unsigned replicas);
 

@@ -66,7 +66,7 @@ static void counter_cell(const struct race *race, const struct tally *tally)
         most = tally->counts[i] > most ? tally->counts[i] : most;
         bad |= tally->counts[i] != tally->limit;
     }
-    if (race->way->run)
+    if (!way_counts(race->way))
         cell(8, false, "-");
     else if (least == most)
         cell(8, bad, "%lld", least);
@@ -93,7 +93,7 @@ void table_row(const struct race *race, struct tally *tally)
     snprintf(title, sizeof title, "%2d %s", race->way->number, race->way->title);
     printf("%-*s", TITLE_WIDTH, title);
     counter_cell(race, tally);
-    cell(6, tally->most > 1, "%u", tally->most);
+    cell(6, tally->most > way_room(race->way), "%u", tally->most);
     cell(7, tally->pairs > 0, "%u", tally->pairs);
     cell(9, tally->deleted > 0, "%u", tally->deleted);
     cell(6, tally->left > 0, "%u", tally->left);
@@ -136,7 +136,7 @@ static void add(char *out, size_t size, const char *format, ...)
 void table_words(const struct race *race, const struct tally *tally, char *out, size_t size)
 {
     out[0] = '\0';
-    if (!race->way->run)
+    if (way_counts(race->way))
         add(out, size, "counter %lld of %u", tally->counts[tally->rounds - 1], tally->limit);
     add(out, size, "%u inside at once", tally->most);
     if (tally->deleted)
@@ -145,7 +145,7 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
         add(out, size, "%u locked for ever", tally->left);
     if (tally->gave_up)
         add(out, size, "%u waited in vain", tally->gave_up);
-    if (tally->inverted)
+    if (tally->inverted && !race->way->run)
         add(out, size, "%llu out of order", (unsigned long long)tally->inverted);
     if (tally->idle_ns >= race->options.lease_ms * UINT64_C(500000))
         add(out, size, "free for %.0f ms while somebody waited", (double)tally->idle_ns / 1e6);
@@ -154,6 +154,8 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
             add(out, size, "%s: %llu", race->way->extras[i], (unsigned long long)tally->extras[i]);
     if (tally->noticed)
         add(out, size, "%u lost and noticed", tally->noticed);
+    if (tally->denied)
+        add(out, size, "%u told that the lock can't be had", tally->denied);
 }
 
 void table_scene(const struct race *race, const struct tally *tally, unsigned as_expected)

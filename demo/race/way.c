@@ -226,6 +226,16 @@ bool way_keeps_most(const struct way *way, unsigned which)
     return strncmp(way->extras[which], "most", 4) == 0 || strncmp(way->extras[which], "deepest", 7) == 0;
 }
 
+unsigned way_room(const struct way *way)
+{
+    return way->room ? way->room : 1;
+}
+
+bool way_counts(const struct way *way)
+{
+    return !way->run || way->counts;
+}
+
 void way_extra(struct racer *me, unsigned which, unsigned amount)
 {
     _Atomic uint64_t *number = &me->record->extras[which];
@@ -237,6 +247,17 @@ void way_extra(struct racer *me, unsigned which, unsigned amount)
         while (seen < amount && !atomic_compare_exchange_weak(number, &seen, amount)) {
             /* a helper changed the number, which `seen` now holds */
         }
+}
+
+void way_refused(struct racer *me)
+{
+    record_note(me->record, HAPPENED_DENIED, clock_ns());
+    me->gone = true;
+}
+
+void way_gave_up(struct racer *me)
+{
+    record_note(me->record, HAPPENED_GIVE_UP, clock_ns());
 }
 
 /* ------------------------------------------------------- chance, and clocks */

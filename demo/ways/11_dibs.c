@@ -1,31 +1,36 @@
 #include <dibs.h>
 
+#include "ways/library.h"
 #include "ways/scenes.h"
-#include "ways/way.h"
 
-static bool lock(struct racer *me)
+bool library_lock(struct racer *me)
 {
+    dibs_status status = dibs_lock(me->crew->own, me->name);
     dibs_hold hold;
 
-    if (dibs_lock(me->crew->own, me->name) != DIBS_OK)
+    if (status == DIBS_UNAVAILABLE) {
+        way_refused(me);
+        return false;
+    }
+    if (status != DIBS_OK)
         way_fail("dibs_lock: %s", dibs_last_error());
     me->place = dibs_hold_of(me->crew->own, me->name, &hold) == DIBS_OK ? hold.fence : 0;
     return true;
 }
 
 /* No I/O: to be asked before what can't be undone. */
-static bool still(struct racer *me)
+bool library_still(struct racer *me)
 {
     return dibs_check(me->crew->own, me->name) == DIBS_OK;
 }
 
 /* For the resource, which refuses a smaller one than it has seen. */
-static uint64_t fence(struct racer *me)
+uint64_t library_fence(struct racer *me)
 {
     return me->place;
 }
 
-static void unlock(struct racer *me)
+void library_unlock(struct racer *me)
 {
     uint64_t before = way_now(me, "before dibs_unlock");
     dibs_status status = dibs_unlock(me->crew->own, me->name);
@@ -34,23 +39,29 @@ static void unlock(struct racer *me)
         way_deleted(me, before);
     else if (status == DIBS_LOST)
         way_lost(me);
-    else
+    else if (status != DIBS_UNAVAILABLE) /* the runtime goes on deleting it */
         way_fail("dibs_unlock: %s", dibs_last_error());
 }
 
 /* One runtime for all threads of the process. */
-static void prepare(struct crew *crew)
+void library_open(struct crew *crew, dibs_config config)
 {
-    const char *url = way_url(crew, 0);
-    dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = crew->lease_ms};
     dibs_runtime *rt;
 
+    config.lease_ms = crew->lease_ms;
     if (dibs_open(&rt, &config) != DIBS_OK)
         way_fail("dibs_open: %s", dibs_last_error());
     crew->own = rt;
 }
 
-static void finish(struct crew *crew)
+void library_prepare(struct crew *crew)
+{
+    const char *url = way_url(crew, 0);
+
+    library_open(crew, (dibs_config){.urls = &url, .url_count = 1});
+}
+
+void library_finish(struct crew *crew)
 {
     dibs_stats stats;
 
@@ -68,11 +79,11 @@ const struct way way_dibs = {
         "releases. A holder that was stopped is told that its lease is gone, and a fence keeps its late writes out.",
     .source = __FILE__,
     .sound = true,
-    .prepare = prepare,
-    .finish = finish,
-    .lock = lock,
-    .unlock = unlock,
-    .still = still,
-    .fence = fence,
+    .prepare = library_prepare,
+    .finish = library_finish,
+    .lock = library_lock,
+    .unlock = library_unlock,
+    .still = library_still,
+    .fence = library_fence,
     .scenes = scenes_for_sound_ways,
 };

@@ -43,6 +43,8 @@ enum cue_kind {
     CUE_DIE,      /* its process is killed, as by kill -9 */
     CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes` */
     CUE_FELL,     /* the server number `ms` is killed */
+    CUE_CUT,      /* the replica number `ms` hears no more of its master */
+    CUE_PROMOTE,  /* the replica number `ms` becomes the master: the address leads to it, other replicas follow it */
 };
 
 struct cue {
@@ -91,13 +93,17 @@ struct way {
     bool value_ends; /* the key needs no time to live, because its value says when the lock ends */
 
     /*
-     * Servers, which way_command_at, way_url and CUE_FELL count from 0. Masters know nothing of each other. With
-     * replicas there is one master, and its replicas come behind it; all of them are new in each round.
+     * Servers, which way_command_at, way_url and the cues count from 0. Masters know nothing of each other. With
+     * replicas, server 0 has the counter alone; server 1 is a master behind an address that a promoted replica takes
+     * over, and the replicas of that master come behind it. They are new in each round.
      */
     unsigned masters; /* 0 stands for 1 */
     unsigned replicas;
 
     unsigned processes, threads; /* of its race by chance; 0: as the command line says */
+
+    unsigned room; /* how many may be inside at once; 0 stands for 1 */
+    bool counts;   /* `run` raises the counter */
 
     /* Why the way can't be run here, in a few words; NULL: it can. */
     const char *(*missing)(void);
@@ -110,7 +116,7 @@ struct way {
     void (*prepare)(struct crew *crew);
     void (*finish)(struct crew *crew);
 
-    bool (*lock)(struct racer *me); /* false: way_retry said that it waited long enough */
+    bool (*lock)(struct racer *me); /* false: way_retry said that it waited long enough, or way_refused was called */
     void (*unlock)(struct racer *me);
 
     bool (*still)(struct racer *me);     /* whether the lock is still the racer's; NULL: the way cannot tell */
@@ -137,15 +143,18 @@ struct crew {
 struct racer {
     const struct way *way;
     struct crew *crew;
-    const char *key;  /* where the lock stands in Redis */
-    const char *name; /* of the lock: key is "lock:" and the name */
-    unsigned number;  /* among all */
+    const char *key;     /* where the lock stands in Redis */
+    const char *name;    /* of the lock: key is "lock:" and the name */
+    const char *counter; /* where the counter stands in Redis */
+    unsigned limit;      /* of the counter */
+    unsigned number;     /* among all */
     unsigned lease_ms;
     char token[112];      /* unique in the world */
     char thread_name[24]; /* unique in its process alone: "thread-3" */
     void *own;            /* the way's */
     uint64_t place;       /* the way's */
     char text[112];       /* the way's */
+    unsigned item;        /* the way's: which of several locks, where its race has several */
 
     struct record *record;
     redisContext *links[WAY_SERVERS_MOST]; /* made when they are needed */
@@ -203,6 +212,12 @@ void way_leased(struct racer *me, unsigned ms);
 /* The way told the racer that its lock was lost. */
 void way_lost(struct racer *me);
 
+/* The racer was told that it can't have the lock safely, which is no flaw. */
+void way_refused(struct racer *me);
+
+/* Where `run` is set: the racer waited for as long as it has patience. */
+void way_gave_up(struct racer *me);
+
 /* Sleeps, then says whether the racer is to try again, or has waited long enough. */
 bool way_retry(struct racer *me, unsigned ms);
 
@@ -215,8 +230,9 @@ uint64_t way_time_ms(const struct racer *me);
 /* Adds to one of the way's own numbers. Those that begin with "most" or "deepest" keep the largest instead. */
 void way_extra(struct racer *me, unsigned which, unsigned amount);
 
-/* Where `run` is set: the racer is inside, and is out. */
+/* Where `run` is set: the racer is inside; works there for as long as the race says; and is out. */
 void way_enter(struct racer *me);
+void way_work(struct racer *me);
 void way_leave(struct racer *me);
 
 /*

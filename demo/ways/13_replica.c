@@ -1,0 +1,57 @@
+#include "ways/way.h"
+
+enum { ADDRESS = 1 }; /* where the master is, whichever server that is */
+
+static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
+                              "return redis.call('DEL', KEYS[1]) else return 0 end";
+
+static bool try_lock(struct racer *me)
+{
+    redisReply *reply = way_command_at(me, ADDRESS, "SET %s %s NX PX %u", me->key, me->token, me->lease_ms);
+    bool granted = reply && reply->type == REDIS_REPLY_STATUS;
+
+    freeReplyObject(reply);
+    return granted;
+}
+
+static bool lock(struct racer *me)
+{
+    while (!try_lock(me))
+        if (!way_retry(me, 10))
+            return false;
+    return true;
+}
+
+static void unlock(struct racer *me)
+{
+    way_point(me, "before the script");
+    freeReplyObject(way_command_at(me, ADDRESS, "EVAL %s 1 %s %s", release, me->key, me->token));
+}
+
+static const struct scene scenes[] = {
+    {.title = "the master dies before its replica hears of the lock, and the replica is promoted",
+     .racers = 2,
+     .limit = 1,
+     .lease_ms = 2000,
+     .work_ms = 1,
+     .cues = {{0, "arrive", CUE_CUT, 0, NULL, 2},
+              {0, "work", CUE_FELL, 0, NULL, 1},
+              {0, "work", CUE_PROMOTE, 0, NULL, 2},
+              {1, "arrive", CUE_WAIT, 0, "check", 0},
+              {0, "write", CUE_WAIT, 1, "work", 0}},
+     .shows = FLAW_COUNT | FLAW_OVERLAP},
+    {.racers = 0},
+};
+
+const struct way way_replica = {
+    .number = 13,
+    .name = "replica",
+    .title = "a master with a replica",
+    .text = "The replica is there for when the master dies, and clients then find the replica at the same address. "
+            "It may not have heard of a lock that the master granted a moment before: then it grants it once more.",
+    .source = __FILE__,
+    .replicas = 1,
+    .lock = lock,
+    .unlock = unlock,
+    .scenes = scenes,
+};
