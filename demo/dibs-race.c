@@ -227,7 +227,10 @@ static bool run_scene(struct race *race, const struct way *way, const struct sce
         if (!ran)
             break;
         tally_add(&one, race);
-        foretold += as_foretold(race, &one);
+        if (as_foretold(race, &one))
+            foretold++;
+        else if (rounds > 1)
+            table_unforeseen(race, &one);
         tally_add(&all, race);
         if (i + 1 == rounds) {
             table_scene(race, &one, foretold);

@@ -80,7 +80,7 @@ static void perform(struct racer *me, unsigned which)
         failover_cut(race, cue->ms);
         break;
     case CUE_PROMOTE:
-        failover_promote(race, cue->ms);
+        failover_promote(race);
         break;
     }
 }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "support/common/redis_connect.h"
@@ -33,13 +34,42 @@ void failover_cut(const struct race *race, unsigned replica)
     freeReplyObject(tell(race, replica, "REPLICAOF 127.0.0.1 %d", NOBODY));
 }
 
-void failover_promote(const struct race *race, unsigned replica)
+/* How much the replica has heard of its master. */
+static long long offset_of(const struct race *race, unsigned replica)
 {
-    freeReplyObject(tell(race, replica, "REPLICAOF NO ONE", 0));
+    static const char field[] = "slave_repl_offset:";
+    redisReply *reply = tell(race, replica, "INFO replication", 0);
+    const char *at = reply->type == REDIS_REPLY_STRING ? strstr(reply->str, field) : NULL;
+    long long offset = at ? strtoll(at + sizeof field - 1, NULL, 10) : 0;
+
+    freeReplyObject(reply);
+    return offset;
+}
+
+static unsigned best_replica(const struct race *race)
+{
+    unsigned best = race->address + 1;
+    long long most = offset_of(race, best);
+
+    for (unsigned i = best + 1; i < race->servers; i++) {
+        long long offset = offset_of(race, i);
+        if (offset > most) {
+            most = offset;
+            best = i;
+        }
+    }
+    return best;
+}
+
+void failover_promote(const struct race *race)
+{
+    unsigned best = best_replica(race);
+
+    freeReplyObject(tell(race, best, "REPLICAOF NO ONE", 0));
     for (unsigned i = race->address + 1; i < race->servers; i++)
-        if (i != replica)
-            freeReplyObject(tell(race, i, "REPLICAOF 127.0.0.1 %d", port_of(race, replica)));
-    if (!failover_address(race->urls[race->address] + URL_BEGIN, race->urls[replica] + URL_BEGIN))
+        if (i != best)
+            freeReplyObject(tell(race, i, "REPLICAOF 127.0.0.1 %d", port_of(race, best)));
+    if (!failover_address(race->urls[race->address] + URL_BEGIN, race->urls[best] + URL_BEGIN))
         way_fail("the address could not be moved");
 }
 

@@ -7,8 +7,11 @@
 /* The replica of that number keeps its data, and hears no more of its master. */
 void failover_cut(const struct race *race, unsigned replica);
 
-/* The replica of that number becomes the master: the other replicas follow it, and the address leads to it. */
-void failover_promote(const struct race *race, unsigned replica);
+/*
+ * The replica that has heard most of the master becomes the master, as Sentinel would choose it: the other replicas
+ * follow it, and the address leads to it.
+ */
+void failover_promote(const struct race *race);
 
 /* Makes the address (a symbolic link in place of a socket) lead to that socket, in one step. */
 bool failover_address(const char *address, const char *socket_path);

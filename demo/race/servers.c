@@ -1,5 +1,6 @@
 #include "race/servers.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +33,17 @@ static bool runs(struct private_redis *server)
     return server->pid > 0;
 }
 
+/* A server that is told to end waits for its replicas, in vain: nothing of it is needed any more. */
+static void stop(struct private_redis *server)
+{
+    if (server->pid > 0)
+        kill(server->pid, SIGKILL);
+    private_redis_stop(server);
+}
+
 static bool start(struct private_redis *server, const char *config)
 {
-    private_redis_stop(server);
+    stop(server);
     return private_redis_start_with(server, config);
 }
 
@@ -171,7 +180,7 @@ void servers_stop(struct race *race)
         redisFree(first);
     first = NULL;
     for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
-        private_redis_stop(&own[i]);
+        stop(&own[i]);
     for (unsigned i = 0; i < WAY_SERVERS_MOST; i++)
-        private_redis_stop(&replicated[i]);
+        stop(&replicated[i]);
 }

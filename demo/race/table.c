@@ -158,6 +158,16 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
         add(out, size, "%u told that the lock can't be had", tally->denied);
 }
 
+void table_unforeseen(const struct race *race, const struct tally *tally)
+{
+    char words[400];
+
+    table_words(race, tally, words, sizeof words);
+    printf("     round %u is not as foretold: %s%s%s%s\n", race->round + 1, RED, words,
+           atomic_load(&race->stuck) ? ", what a cue waits for did not happen" : "", PLAIN);
+    fflush(stdout);
+}
+
 void table_scene(const struct race *race, const struct tally *tally, unsigned as_expected)
 {
     char words[400];

@@ -1,6 +1,6 @@
 #include "ways/library.h"
 
-enum { MASTERS = 5 };
+enum { MASTERS = 5, PATIENCE_MS = 300 };
 
 /* Five URLs are a quorum: all masters are asked at the same time. */
 static void prepare(struct crew *crew)
@@ -9,7 +9,11 @@ static void prepare(struct crew *crew)
 
     for (unsigned i = 0; i < MASTERS; i++)
         urls[i] = way_url(crew, i);
-    library_open(crew, (dibs_config){.urls = urls, .url_count = MASTERS, .outage_ms = 2 * crew->lease_ms});
+    library_open(crew, (dibs_config){.urls = urls,
+                                     .url_count = MASTERS,
+                                     .connect_timeout_ms = PATIENCE_MS,
+                                     .command_timeout_ms = PATIENCE_MS,
+                                     .outage_ms = 2 * crew->lease_ms});
 }
 
 static const struct scene scenes[] = {

@@ -19,7 +19,7 @@ static const struct scene scenes[] = {
               {0, "write", CUE_STOP, 1, "left", 0},
               {1, "arrive", CUE_WAIT, 0, "write", 10},
               {1, "arrive", CUE_FELL, 0, NULL, 1},
-              {1, "arrive", CUE_PROMOTE, 0, NULL, 2}}},
+              {1, "arrive", CUE_PROMOTE, 0, NULL, 0}}},
     {.title = "the promoted replica lacks the lock: its holder sets the lease again before somebody else comes",
      .racers = 2,
      .limit = 1,
@@ -27,7 +27,7 @@ static const struct scene scenes[] = {
      .work_ms = 1,
      .cues = {{0, "arrive", CUE_CUT, 0, NULL, 2},
               {0, "work", CUE_FELL, 0, NULL, 1},
-              {0, "work", CUE_PROMOTE, 0, NULL, 2},
+              {0, "work", CUE_PROMOTE, 0, NULL, 0},
               {0, "work", CUE_SLEEP, 0, NULL, 150}, /* half a lease: one renewal at least */
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "arrive", 20}}},

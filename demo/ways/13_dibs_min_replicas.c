@@ -21,7 +21,7 @@ static const struct scene scenes[] = {
      .lease_ms = 1000,
      .work_ms = 1,
      .cues = {{0, "work", CUE_FELL, 0, NULL, 1},
-              {0, "work", CUE_PROMOTE, 0, NULL, 2},
+              {0, "work", CUE_PROMOTE, 0, NULL, 0},
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "arrive", 50}}},
     {.title = "no replica hears of the lock: it is given back, and the caller is told so",

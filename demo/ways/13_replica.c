@@ -36,7 +36,7 @@ static const struct scene scenes[] = {
      .work_ms = 1,
      .cues = {{0, "arrive", CUE_CUT, 0, NULL, 2},
               {0, "work", CUE_FELL, 0, NULL, 1},
-              {0, "work", CUE_PROMOTE, 0, NULL, 2},
+              {0, "work", CUE_PROMOTE, 0, NULL, 0},
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "work", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP},

@@ -44,7 +44,7 @@ enum cue_kind {
     CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes` */
     CUE_FELL,     /* the server number `ms` is killed */
     CUE_CUT,      /* the replica number `ms` hears no more of its master */
-    CUE_PROMOTE,  /* the replica number `ms` becomes the master: the address leads to it, other replicas follow it */
+    CUE_PROMOTE,  /* the replica that heard most becomes the master: the address leads to it, the others follow it */
 };
 
 struct cue {
