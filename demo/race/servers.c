@@ -54,28 +54,34 @@ static void name_server(struct race *race, const struct private_redis *server)
     race->servers++;
 }
 
-static bool link_is_up(const struct private_redis *replica)
+/* How many replicas have acknowledged a write. A replica whose link is up may not be heard by its master yet. */
+static long long replicas_that_follow(redisContext *master, unsigned replicas)
 {
-    redisContext *redis = redis_connect(replica->url);
-    redisReply *reply = redis ? redisCommand(redis, "INFO replication") : NULL;
-    bool up = reply && reply->type == REDIS_REPLY_STRING && strstr(reply->str, "master_link_status:up");
+    redisReply *reply;
+    long long count;
 
-    if (reply)
-        freeReplyObject(reply);
-    if (redis)
-        redisFree(redis);
-    return up;
+    freeReplyObject(redisCommand(master, "SET ready 1"));
+    reply = redisCommand(master, "WAIT %u %d", replicas, 10 * POLL_MS);
+    count = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+    freeReplyObject(reply);
+    return count;
 }
 
-static bool has_caught_up(const struct private_redis *replica)
+static bool have_caught_up(const struct private_redis *master, unsigned replicas)
 {
-    for (int waited = 0; waited < SYNC_LIMIT_MS; waited += POLL_MS) {
-        if (link_is_up(replica))
-            return true;
-        pause_us(POLL_MS * UINT64_C(1000));
+    redisContext *redis = redis_connect(master->url);
+    uint64_t end = clock_ns() + SYNC_LIMIT_MS * UINT64_C(1000000);
+    bool good = false;
+
+    while (redis && !good && clock_ns() < end) {
+        good = replicas_that_follow(redis, replicas) >= replicas;
+        pause_us(good ? 0 : POLL_MS * UINT64_C(1000));
     }
-    fprintf(stderr, "a replica does not catch up with its master\n");
-    return false;
+    if (redis)
+        redisFree(redis);
+    if (!good)
+        fprintf(stderr, "a replica does not catch up with its master\n");
+    return good;
 }
 
 static void name_address(struct race *race)
@@ -101,11 +107,10 @@ static bool start_replicated(struct race *race, unsigned replicas)
             return false;
     }
     name_address(race);
-    for (unsigned i = 1; i <= replicas; i++) {
-        if (!has_caught_up(&replicated[i]))
-            return false;
+    if (!have_caught_up(&replicated[0], replicas))
+        return false;
+    for (unsigned i = 1; i <= replicas; i++)
         name_server(race, &replicated[i]);
-    }
     snprintf(address, sizeof address, "%s/address", replicated[0].folder);
     return failover_address(address, replicated[0].socket_path);
 }
