@@ -204,8 +204,7 @@ static void read_options(int argc, char **argv)
 
 /* -------------------------------------------------------------------- races */
 
-static struct picture_strip strips[WAY_COUNT];
-static size_t strip_count;
+static struct bars bars;
 
 /* False: the race could not be run. */
 static bool run_way(struct race *race, const struct way *way, bool *good)
@@ -218,7 +217,7 @@ static bool run_way(struct race *race, const struct way *way, bool *good)
         if (ran)
             tally_add(&tally, race);
         if (ran && i == 0 && options.svg)
-            ran = bars_add(&strips[strip_count++], race);
+            ran = bars_add(&bars, race);
     }
     if (ran) {
         print_outcome(way, &tally);
@@ -242,6 +241,6 @@ int main(int argc, char **argv)
         if (!options.way || strcmp(options.way, entries[i].name) == 0)
             ran = run_way(race, way_named(entries[i].way), &good);
     if (ran && options.svg)
-        ran = bars_write(options.svg, strips, strip_count);
+        ran = bars_write(options.svg, &bars);
     race_exit(race, !ran ? 2 : good ? 0 : 1);
 }

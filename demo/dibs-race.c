@@ -154,8 +154,7 @@ static void read_options(int argc, char **argv)
 /* -------------------------------------------------------------------- races */
 
 static FILE *results;
-static struct picture_strip strips[WAYS_MOST];
-static size_t strip_count;
+static struct bars bars;
 
 static unsigned rounds_or(unsigned usual)
 {
@@ -172,6 +171,16 @@ static struct race_options options_for(const struct way *way)
         options.processes = way->processes ? way->processes : 1;
     }
     return options;
+}
+
+/* Who was told that the lock can't be had safely, or that it is lost, does not raise the counter: that is no flaw. */
+static bool is_good(const struct race *race, const struct tally *tally)
+{
+    unsigned flaws = tally_flaws(tally, race);
+
+    if (tally->denied)
+        flaws &= ~(unsigned)FLAW_COUNT;
+    return !race->way->sound || tally->noticed || !flaws;
 }
 
 /* False: the race could not be run. *good: a sound way showed no flaw. */
@@ -192,12 +201,12 @@ static bool run_by_chance(struct race *race, const struct way *way, bool *good)
             continue;
         results_begin(results, race);
         if (chosen.svg)
-            ran = bars_add(&strips[strip_count++], race);
+            ran = bars_add(&bars, race);
     }
     if (ran) {
         table_row(race, &tally);
         results_end(results, race, &tally, 0);
-        *good = !way->sound || tally.noticed || !tally_flaws(&tally, race);
+        *good = is_good(race, &tally);
     }
     tally_free(&tally);
     return ran;
@@ -263,8 +272,10 @@ static bool can_run(const struct way *way)
 {
     const char *missing = way->missing ? way->missing() : NULL;
 
-    if (missing)
+    if (missing) {
         printf("%2d %s: NOT RUN: %s\n", way->number, way->title, missing);
+        results_missing(results, missing);
+    }
     return !missing;
 }
 
@@ -311,7 +322,7 @@ int main(int argc, char **argv)
     results_head(results, race, chosen.race.seed);
     ran = run_all(race, &good);
     if (ran && chosen.svg && chosen.chance)
-        ran = bars_write(chosen.svg, strips, strip_count);
+        ran = bars_write(chosen.svg, &bars);
     if (results && fclose(results) != 0) {
         fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
         ran = false;

@@ -1,43 +1,71 @@
 #include "race/bars.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "race/count.h"
+#include "race/page.h"
+#include "race/picture.h"
+#include "race/results.h"
 
-bool bars_add(struct picture_strip *strip, const struct race *race)
+/* What a file of results would say of the round. */
+static struct page *round_of(const struct race *race)
 {
-    struct picture_bar *bars = calloc(race->options.threads, sizeof *bars);
+    struct page *page = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
 
-    if (!bars) {
+    if (!file)
+        return NULL;
+    fprintf(file, "dibs-race 1\n");
+    results_way(file, race->way);
+    results_begin(file, race);
+    fprintf(file, "end\n");
+    if (fclose(file) == 0 && (file = fmemopen(text, size, "r")) != NULL) {
+        page = page_read(file);
+        fclose(file);
+    }
+    free(text);
+    return page;
+}
+
+bool bars_add(struct bars *bars, const struct race *race)
+{
+    struct page *round = bars->count < BARS_MOST ? round_of(race) : NULL;
+    char *title = bars->titles[bars->count % BARS_MOST];
+
+    if (!round || !round->way_count || !round->ways[0].run_count) {
         fprintf(stderr, "out of memory\n");
+        page_free(round);
         return false;
     }
-    for (unsigned i = 0; i < race->options.threads; i++) {
-        const struct record *record = &race->records[i];
-        uint64_t begin, end;
-        if (hold_of(race, record, &begin, &end))
-            bars[i] = (struct picture_bar){(double)begin, (double)end, record_time(record, HAPPENED_WORK) != 0,
-                                           deleted_anothers(race, record)};
-    }
-    snprintf(strip->title, sizeof strip->title, "%s: the counter ends at %lld", race->way->title, race->final);
-    strip->lease_ns = race->options.lease_ms * 1e6;
-    strip->bars = bars;
-    strip->count = race->options.threads;
+    if (way_counts(race->way))
+        snprintf(title, sizeof bars->titles[0], "%s: the counter ends at %lld", race->way->title, race->final);
+    else
+        snprintf(title, sizeof bars->titles[0], "%s", race->way->title);
+    bars->rounds[bars->count++] = round;
     return true;
 }
 
-bool bars_write(const char *path, struct picture_strip *strips, size_t count)
+bool bars_write(const char *path, struct bars *bars)
 {
+    struct picture_strip strips[BARS_MOST];
     FILE *out = fopen(path, "w");
-    bool good = out && picture_write(out, strips, count);
+    bool good;
 
+    for (size_t i = 0; i < bars->count; i++) {
+        strips[i].run = &bars->rounds[i]->ways[0].runs[0];
+        snprintf(strips[i].title, sizeof strips[i].title, "%s", bars->titles[i]);
+    }
+    good = out && picture_write(out, strips, bars->count);
     if (out && fclose(out) != 0)
         good = false;
     if (!good)
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
-    for (size_t i = 0; i < count; i++)
-        free((void *)(uintptr_t)strips[i].bars);
+    for (size_t i = 0; i < bars->count; i++)
+        page_free(bars->rounds[i]);
+    bars->count = 0;
     return good;
 }

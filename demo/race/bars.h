@@ -1,14 +1,24 @@
-/* A round as a strip of a picture. */
+/* The rounds of a picture. */
 #ifndef DIBS_DEMO_BARS_H
 #define DIBS_DEMO_BARS_H
 
-#include "race/picture.h"
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "race/race.h"
 
-/* False: no memory; said on stderr. */
-bool bars_add(struct picture_strip *strip, const struct race *race);
+enum { BARS_MOST = 64 };
 
-/* The picture of them all, which are freed. False: there is no picture; why was said on stderr. */
-bool bars_write(const char *path, struct picture_strip *strips, size_t count);
+struct bars { /* begins as {0} */
+    struct page *rounds[BARS_MOST];
+    char titles[BARS_MOST][120];
+    size_t count;
+};
+
+/* Adds the round whose records the race has now. False: no memory; said on stderr. */
+bool bars_add(struct bars *bars, const struct race *race);
+
+/* Draws the picture of them all, and frees them. False: there is no picture; why was said on stderr. */
+bool bars_write(const char *path, struct bars *bars);
 
 #endif

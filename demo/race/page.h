@@ -1,6 +1,6 @@
 /*
  * The gallery as one page of HTML that needs nothing else: made of a results file (results.h) and of the sources of the
- * ways. page_read.c reads the results, page.c writes the page, page_lanes.c draws what happened, lane by lane.
+ * ways. page_read.c reads the results, page.c writes the page, lanes.c draws what happened, lane by lane.
  */
 #ifndef DIBS_DEMO_PAGE_H
 #define DIBS_DEMO_PAGE_H
@@ -43,6 +43,7 @@ struct page_way {
     int number;
     bool sound;
     char name[40], title[100], text[600], source[200];
+    char missing[200]; /* why it could not be run; "": it was */
     struct page_run runs[PAGE_RUNS];
     size_t run_count;
 };
@@ -60,13 +61,28 @@ void page_free(struct page *page);
 /* A setting or figure by its name; 0 where there is none. */
 double page_figure(const struct page_run *run, const char *name);
 
+/* The race by chance; NULL: there was none. */
+const struct page_run *page_race(const struct page_way *way);
+
+/* Whether a round ended elsewhere than at the limit; below it is no flaw if racers were told that they can't be let in.
+ */
+bool page_miscounted(const struct page_run *run);
+
+/* Commands for each thread: in most races each gets into the lock once. */
+double page_commands(const struct page_run *run);
+
+/* Whether all threads were inside, so that their waiting times tell something. */
+bool page_all_inside(const struct page_run *run);
+
 /* Writes the page. The sources of the ways are read below the folder `top`. Errors of out are the caller's. */
 void page_write(FILE *out, const struct page *page, const char *top);
 
-/* One run as lanes (SVG), for page.c. */
-void page_lanes(FILE *out, const struct page_run *run);
+/* Its parts: the table (page_table.c), and a way's section (page_way.c). */
+void page_table(FILE *out, const struct page *page);
+void page_section(FILE *out, const struct page_way *way, const char *top);
 
-/* The text with what HTML needs escaped. */
+/* The text with what HTML needs escaped; page_title begins with a capital, but where the text is "dibs". */
 void page_escape(FILE *out, const char *text);
+void page_title(FILE *out, const char *text);
 
 #endif

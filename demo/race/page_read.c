@@ -143,6 +143,8 @@ static void read_of_way(struct reading *r, const char *word, const char *text)
         copy(way->text, sizeof way->text, text);
     else if (strcmp(word, "source") == 0)
         copy(way->source, sizeof way->source, text);
+    else if (strcmp(word, "missing") == 0)
+        copy(way->missing, sizeof way->missing, text);
     else if (strcmp(word, "sound") == 0)
         way->sound = *text == '1';
     else if (strcmp(word, "run") == 0)
@@ -199,10 +201,52 @@ void page_free(struct page *page)
     free(page);
 }
 
+/* ----------------------------------------------------------------- figures */
+
 double page_figure(const struct page_run *run, const char *name)
 {
     for (size_t i = 0; i < run->figure_count; i++)
         if (strcmp(run->figures[i].name, name) == 0)
             return run->figures[i].value;
     return 0;
+}
+
+const struct page_run *page_race(const struct page_way *way)
+{
+    for (size_t i = 0; i < way->run_count; i++)
+        if (!way->runs[i].title[0])
+            return &way->runs[i];
+    return NULL;
+}
+
+bool page_miscounted(const struct page_run *run)
+{
+    char counts[sizeof run->counts], limit[24];
+    char *rest = NULL, *count;
+
+    if (page_figure(run, "counts") == 0)
+        return false;
+    snprintf(limit, sizeof limit, "%.0f", page_figure(run, "limit"));
+    snprintf(counts, sizeof counts, "%s", run->counts);
+    for (count = strtok_r(counts, " ", &rest); count; count = strtok_r(NULL, " ", &rest))
+        if (strcmp(count, limit) != 0 && (page_figure(run, "denied") == 0 || strtod(count, NULL) > strtod(limit, NULL)))
+            return true;
+    return false;
+}
+
+static double racers(const struct page_run *run)
+{
+    double rounds = page_figure(run, "rounds");
+
+    return page_figure(run, "threads") * (rounds > 0 ? rounds : 1);
+}
+
+double page_commands(const struct page_run *run)
+{
+    return racers(run) > 0 ? page_figure(run, "commands") / racers(run) : 0;
+}
+
+bool page_all_inside(const struct page_run *run)
+{
+    return racers(run) > 0 && page_figure(run, "holds") >= racers(run);
 }

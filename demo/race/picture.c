@@ -1,154 +1,92 @@
 #include "race/picture.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { WIDTH = 880, MARGIN = 16, LANE = 13, BAR = 9, TITLE = 30, GAP = 26, AXIS = 34, TICKS_MAX = 12 };
+#include "race/lanes.h"
 
-/* The bars that are drawn, by when they begin, and the span of all strips. */
-struct drawing {
-    FILE *out;
-    double scale; /* pixels for a ns */
-    struct picture_bar *bars;
-    size_t count;
-    double start;
-};
+enum { WIDTH = 880, MARGIN = 16, TITLE = 26, GAP = 20, KEY = 30 };
 
-static int by_entering(const void *one, const void *other)
+static int height_of(const struct lanes *lanes)
 {
-    double a = ((const struct picture_bar *)one)->entered, b = ((const struct picture_bar *)other)->entered;
-
-    return (a > b) - (a < b);
+    return TITLE + (int)lanes->count * lanes->height + GAP;
 }
 
-static bool collect(struct drawing *d, const struct picture_strip *strip)
-{
-    d->count = 0;
-    d->bars = malloc((strip->count + 1) * sizeof *d->bars);
-    if (!d->bars)
-        return false;
-    for (size_t i = 0; i < strip->count; i++)
-        if (strip->bars[i].worked)
-            d->bars[d->count++] = strip->bars[i];
-    qsort(d->bars, d->count, sizeof *d->bars, by_entering);
-    d->start = d->count ? d->bars[0].entered : 0;
-    return true;
-}
-
-static double length_of(const struct drawing *d)
-{
-    double end = d->start;
-
-    for (size_t i = 0; i < d->count; i++)
-        end = d->bars[i].left > end ? d->bars[i].left : end;
-    return end - d->start;
-}
-
-static double x_of(const struct drawing *d, double when)
-{
-    return MARGIN + (when - d->start) * d->scale;
-}
-
-static void draw_rect(const struct drawing *d, double from, double to, double y, const char *class)
-{
-    fprintf(d->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"2\"/>\n", class,
-            x_of(d, from), y, (to - from) * d->scale, BAR);
-}
-
-/* Where another bar lies beside this one. */
-static void draw_overlaps(const struct drawing *d, size_t at, double y)
-{
-    const struct picture_bar *bar = &d->bars[at];
-
-    for (size_t i = 0; i < d->count; i++) {
-        double from = d->bars[i].entered > bar->entered ? d->bars[i].entered : bar->entered;
-        double to = d->bars[i].left < bar->left ? d->bars[i].left : bar->left;
-        if (i != at && from < to)
-            draw_rect(d, from, to, y, "both");
-    }
-}
-
-static void draw_bar(const struct drawing *d, size_t at, double lease_ns, double y)
-{
-    const struct picture_bar *bar = &d->bars[at];
-    double over = bar->entered + lease_ns, x = x_of(d, bar->left), middle = y + BAR / 2.0;
-
-    draw_rect(d, bar->entered, bar->left, y, "in");
-    if (over < bar->left)
-        draw_rect(d, over, bar->left, y, "late");
-    draw_overlaps(d, at, y);
-    if (bar->deleted_anothers)
-        fprintf(d->out, "<path class=\"wrong\" d=\"M%.1f %.1fl8 8m0 -8l-8 8\"/>\n", x + 4, middle - 4);
-}
-
-static double draw_strip(struct drawing *d, const struct picture_strip *strip, double y)
-{
-    fprintf(d->out, "<text x=\"%d\" y=\"%.1f\">%s</text>\n", MARGIN, y + 16, strip->title);
-    y += TITLE;
-    for (size_t i = 0; i < d->count; i++)
-        draw_bar(d, i, strip->lease_ns, y + (double)i * LANE);
-    return y + (double)d->count * LANE + GAP;
-}
-
-/* A scale of milliseconds, in round steps. */
-static void draw_axis(const struct drawing *d, double length, double y)
-{
-    static const double steps[] = {10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000};
-    double step = steps[0] * 1e6;
-
-    for (size_t i = 0; i < sizeof steps / sizeof *steps && length / step > TICKS_MAX; i++)
-        step = steps[i] * 1e6;
-    fprintf(d->out, "<path class=\"axis\" d=\"M%d %.1fh%.1f\"/>\n", MARGIN, y, length * d->scale);
-    for (int i = 0; i * step <= length; i++)
-        fprintf(d->out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%.0f ms</text>\n", MARGIN + i * step * d->scale,
-                y + 16, i * step / 1e6);
-}
-
-static void draw_head(FILE *out, double height)
+static void draw_head(FILE *out, int height)
 {
     fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" role=\"img\" "
-            "aria-label=\"Threads in a critical section, a bar for each\">\n"
-            "<style>\n"
-            "svg { font: 14px system-ui, sans-serif; }\n"
-            ".back { fill: #fff; }\n"
-            "text { fill: #222; } .tick { fill: #666; font-size: 11px; } .axis { stroke: #999; fill: none; }\n"
-            ".in { fill: #4a7fb5; } .late { fill: #a9c4de; } .both { fill: #d33; }\n"
-            ".wrong { stroke: #d33; stroke-width: 2; fill: none; }\n"
-            "@media (prefers-color-scheme: dark) {\n"
-            ".back { fill: #0d1117; } text { fill: #ddd; } .tick { fill: #999; } .late { fill: #34526e; }\n"
-            "}\n"
-            "</style>\n"
-            "<rect class=\"back\" width=\"%d\" height=\"%.0f\"/>\n",
-            WIDTH, height, WIDTH, height);
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" "
+            "aria-labelledby=\"title desc\">\n"
+            "<title id=\"title\">Threads in a critical section, a bar for each</title>\n<desc id=\"desc\">",
+            WIDTH, height);
+}
+
+static void say(FILE *out, const struct picture_strip *strip, const struct lanes *lanes)
+{
+    page_escape(out, strip->title);
+    fputs(". ", out);
+    lanes_say(out, lanes);
+}
+
+static void draw_style(FILE *out, int height)
+{
+    fprintf(out,
+            "</desc>\n<style>\n:root { color-scheme: light dark; %s }\n"
+            "@media (prefers-color-scheme: dark) { :root { %s } }\n"
+            "svg { font: 14px system-ui, sans-serif; } text { fill: var(--text); }\n"
+            ".tick { fill: var(--soft); font-size: 12px; } .back { fill: var(--back); }\n%s</style>\n"
+            "<rect class=\"back\" width=\"%d\" height=\"%d\"/>\n",
+            lanes_colours, lanes_dark_colours, lanes_style, WIDTH, height);
+}
+
+/* The time goes from one margin to the other; what is said of it in per cent, is of that width. */
+static void begin_strip(FILE *out, int y, int height)
+{
+    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" overflow=\"visible\">\n", MARGIN, y,
+            WIDTH - 2 * MARGIN, height);
+}
+
+static void draw(FILE *out, const struct picture_strip *strips, const struct lanes *lanes, size_t count)
+{
+    int y = MARGIN, height = 2 * MARGIN + LANES_AXIS + KEY;
+
+    for (size_t i = 0; i < count; i++)
+        height += height_of(&lanes[i]);
+    draw_head(out, height);
+    for (size_t i = 0; i < count; i++)
+        say(out, &strips[i], &lanes[i]);
+    draw_style(out, height);
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "<text class=\"title\" x=\"%d\" y=\"%d\">", MARGIN, y + 14);
+        page_escape(out, strips[i].title);
+        fprintf(out, "</text>\n");
+        begin_strip(out, y + TITLE, (int)lanes[i].count * lanes[i].height);
+        lanes_draw(out, &lanes[i]);
+        fputs("</svg>\n", out);
+        y += height_of(&lanes[i]);
+    }
+    begin_strip(out, y - GAP / 2, LANES_AXIS);
+    lanes_axis(out, &lanes[count - 1], 0);
+    fputs("</svg>\n", out);
+    lanes_key_line(out, MARGIN, y + LANES_AXIS + KEY / 2);
+    fputs("</svg>\n", out);
 }
 
 bool picture_write(FILE *out, const struct picture_strip *strips, size_t count)
 {
-    struct drawing *drawings = calloc(count, sizeof *drawings);
-    double longest = 1, y = MARGIN;
-    bool good = drawings != NULL;
+    struct lanes *lanes = calloc(count + 1, sizeof *lanes);
+    double longest = 0;
+    bool good = lanes != NULL;
 
     for (size_t i = 0; good && i < count; i++) {
-        good = collect(&drawings[i], &strips[i]);
-        double length = good ? length_of(&drawings[i]) : 0;
-        longest = length > longest ? length : longest;
-        y += TITLE + (double)drawings[i].count * LANE + GAP;
+        good = lanes_fill(&lanes[i], strips[i].run);
+        longest = good && lanes[i].length > longest ? lanes[i].length : longest;
     }
-    if (good)
-        draw_head(out, y + AXIS);
-    y = MARGIN;
-    for (size_t i = 0; good && i < count; i++) {
-        drawings[i].out = out;
-        drawings[i].scale = (WIDTH - 4 * MARGIN) / longest;
-        y = draw_strip(&drawings[i], &strips[i], y);
-    }
-    if (good && count) {
-        draw_axis(&drawings[count - 1], longest, y - GAP / 2.0);
-        fputs("</svg>\n", out);
-    }
-    for (size_t i = 0; drawings && i < count; i++)
-        free(drawings[i].bars);
-    free(drawings);
+    for (size_t i = 0; good && i < count; i++)
+        lanes[i].length = longest;
+    if (good && count)
+        draw(out, strips, lanes, count);
+    for (size_t i = 0; lanes && i < count; i++)
+        lanes_free(&lanes[i]);
+    free(lanes);
     return good;
 }

@@ -1,8 +1,6 @@
 /*
- * A picture of a race as SVG: one lane for each thread that worked, a bar from its
- * entering to its leaving the critical section. What of a bar lies beyond the lease is
- * pale, and what lies beside another thread's bar is red. A cross marks a release that
- * deleted another's lock.
+ * A picture of races, as an SVG file: a strip of lanes (lanes.h) for each, one above the other and on the same scale,
+ * with a key below them. It is light or dark as the reader wants it, and says in words what it shows.
  */
 #ifndef DIBS_DEMO_PICTURE_H
 #define DIBS_DEMO_PICTURE_H
@@ -11,20 +9,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
-struct picture_bar {
-    double entered, left; /* ns, of one clock */
-    bool worked;          /* else the bar is not drawn */
-    bool deleted_anothers;
-};
+#include "race/page.h"
 
-struct picture_strip { /* of one way */
+struct picture_strip {
     char title[120];
-    double lease_ns;
-    const struct picture_bar *bars;
-    size_t count;
+    const struct page_run *run;
 };
 
-/* Writes the strips one above the other, on the same scale. False: no memory. Errors of out are the caller's. */
+/* False: no memory. Errors of out are the caller's. */
 bool picture_write(FILE *out, const struct picture_strip *strips, size_t count);
 
 #endif

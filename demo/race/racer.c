@@ -80,7 +80,8 @@ void way_enter(struct racer *me)
 
     record->item = me->item;
     record_note(record, HAPPENED_ENTER, now);
-    atomic_compare_exchange_strong(&record->lease_end, &none, now + me->lease_ms * UINT64_C(1000000));
+    if (!me->way->no_lease)
+        atomic_compare_exchange_strong(&record->lease_end, &none, now + me->lease_ms * UINT64_C(1000000));
     atomic_fetch_add(&me->crew->race->inside, 1);
     cues_at(me, "enter");
 }

@@ -31,6 +31,12 @@ void results_way(FILE *out, const struct way *way)
             way->text, source ? source : way->source, way->sound);
 }
 
+void results_missing(FILE *out, const char *why)
+{
+    if (out)
+        fprintf(out, "missing %s\n", why);
+}
+
 /* -------------------------------------------------------------------- lanes */
 
 static long long since(const struct race *race, uint64_t at)
@@ -116,10 +122,11 @@ static void figures(FILE *out, struct tally *tally)
 
     fprintf(out, "figure holds %u\nfigure gave_up %u\nfigure left %u\nfigure most %u\nfigure pairs %u\n", tally->holds,
             tally->gave_up, tally->left, tally->most, tally->pairs);
-    fprintf(out, "figure outlasted %u\nfigure deleted %u\nfigure noticed %u\n", tally->outlasted, tally->deleted,
-            tally->noticed);
+    fprintf(out, "figure outlasted %u\nfigure deleted %u\nfigure noticed %u\nfigure denied %u\n", tally->outlasted,
+            tally->deleted, tally->noticed, tally->denied);
     fprintf(out, "figure inverted_percent %.1f\nfigure idle_ms %.1f\n", tally_inverted(tally),
             (double)tally->idle_ns / 1e6);
+    fprintf(out, "figure commands %llu\n", (unsigned long long)tally->commands);
     fprintf(out, "figure commands_per_acquire %.2f\nfigure threads_per_round %u\nfigure seconds %.3f\n",
             tally_commands(tally), tally->threads / tally->rounds, tally->seconds);
     for (size_t i = 0; i < sizeof percents / sizeof *percents; i++)

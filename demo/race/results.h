@@ -14,6 +14,7 @@
  *   text One command takes ...   its two sentences
  *   source demo/ways/03_set_del.c
  *   sound 0                      1: it shows no flaw whatever happens
+ *   missing no ZooKeeper ...     it could not be run here, and why
  *
  *   run race                     a race by chance begins, with all its rounds; or
  *   run scene work outlasts ...  a scene
@@ -23,9 +24,9 @@
  *   foretold 5                   (scenes) in how many rounds did what the scene is to show show
  *   words counter 2 of 1, ...    (scenes) the last round's numbers in words
  *   counts 11 12 11 10 11        where the counter ended, round by round
- *   figure most 2                a number each: holds, gave_up, left, most, pairs, outlasted, deleted, noticed,
- *                                inverted_percent, idle_ms, commands_per_acquire, threads_per_round, seconds,
- *                                wait_ms_50, wait_ms_90, wait_ms_99, wait_ms_100
+ *   figure most 2                a number each: holds, gave_up, left, most, pairs, outlasted, deleted, noticed, denied,
+ *                                inverted_percent, idle_ms, commands, commands_per_acquire, threads_per_round,
+ *                                seconds, wait_ms_50, wait_ms_90, wait_ms_99, wait_ms_100
  *   flaws 7                      the bits of enum flaw (ways/way.h) that these numbers show
  *   extra 0 3 wrong releases     one of the way's own numbers: 1: a good one, else 0; the number; what it counts
  *   hold 4 1 0 120 81000 50120 1 one racer of the first round (a scene: of the last one): its number, its process, when
@@ -46,6 +47,7 @@
 /* Each may be called with no file (NULL), and does nothing then. */
 void results_head(FILE *out, struct race *race, uint64_t seed);
 void results_way(FILE *out, const struct way *way);
+void results_missing(FILE *out, const char *why); /* behind results_way */
 
 /*
  * A run's lanes are those of the round whose records the race has now: results_begin is to be called behind the round

@@ -18,9 +18,19 @@ bool library_lock(struct racer *me)
     return true;
 }
 
+/* What is left of the lease now, as renewals have set it: for the picture. */
+void library_leased(struct racer *me, const char *name)
+{
+    dibs_hold hold;
+
+    if (dibs_hold_of(me->crew->own, name, &hold) == DIBS_OK && hold.remaining_ms > 0)
+        way_leased(me, (unsigned)hold.remaining_ms);
+}
+
 /* No I/O: to be asked before what can't be undone. */
 bool library_still(struct racer *me)
 {
+    library_leased(me, me->name);
     return dibs_check(me->crew->own, me->name) == DIBS_OK;
 }
 
@@ -32,9 +42,12 @@ uint64_t library_fence(struct racer *me)
 
 void library_unlock(struct racer *me)
 {
-    uint64_t before = way_now(me, "before dibs_unlock");
-    dibs_status status = dibs_unlock(me->crew->own, me->name);
+    uint64_t before;
+    dibs_status status;
 
+    library_leased(me, me->name);
+    before = way_now(me, "before dibs_unlock");
+    status = dibs_unlock(me->crew->own, me->name);
     if (status == DIBS_OK)
         way_deleted(me, before);
     else if (status == DIBS_LOST)

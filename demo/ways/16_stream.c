@@ -47,6 +47,7 @@ const struct way way_stream = {
     .text = "XADD gives each a place by the server's clock, and whoever has the first entry has the lock; XDEL moves "
             "the queue on. The order is right, but nothing ends the place of one that died.",
     .source = __FILE__,
+    .no_lease = true,
     .lock = lock,
     .unlock = unlock,
     .scenes = scenes,

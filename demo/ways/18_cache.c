@@ -65,6 +65,7 @@ const struct way way_cache_alone = {
     .text = "A value expires, and 200 threads of four processes miss it at the same time. "
             "All of them ask the database, which one question was to spare.",
     .source = __FILE__,
+    .no_lease = true,
     .processes = PROCESSES,
     .threads = THREADS,
     .run = read_alone,

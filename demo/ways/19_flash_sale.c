@@ -36,6 +36,7 @@ static void buy_locked(struct racer *me)
     if (dibs_lock(me->crew->own, me->text) != DIBS_OK)
         way_fail("dibs_lock: %s", dibs_last_error());
     buy(me);
+    library_leased(me, me->text);
     if (dibs_unlock(me->crew->own, me->text) != DIBS_OK)
         way_fail("dibs_unlock: %s", dibs_last_error());
 }
@@ -76,6 +77,7 @@ const struct way way_sale_alone = {
     .text = "A hundred buyers of four processes want five items, four pieces of each. "
             "Many read the same stock before one of them writes what is left, so more is sold than there is.",
     .source = __FILE__,
+    .no_lease = true,
     .processes = PROCESSES,
     .threads = BUYERS,
     .run = buy_alone,

@@ -77,6 +77,7 @@ const struct way way_packets_alone = {
     .text = "A packet of 100.00 has five parts, and a hundred takers of four processes want one. "
             "Many read the same number of parts, so more parts are taken, and more money, than there are.",
     .source = __FILE__,
+    .no_lease = true,
     .processes = PROCESSES,
     .threads = TAKERS,
     .run = take,

@@ -15,6 +15,7 @@ void library_finish(struct crew *crew);
 bool library_lock(struct racer *me);
 void library_unlock(struct racer *me);
 bool library_still(struct racer *me);
+void library_leased(struct racer *me, const char *name);
 uint64_t library_fence(struct racer *me);
 
 #endif

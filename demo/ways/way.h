@@ -92,6 +92,8 @@ struct way {
 
     bool value_ends; /* the key needs no time to live, because its value says when the lock ends */
 
+    bool no_lease; /* the lock does not end by itself, or there is none: for the picture */
+
     /*
      * Servers, which way_command_at, way_url and the cues count from 0. Masters know nothing of each other. With
      * replicas, server 0 has the counter alone; server 1 is a master behind an address that a promoted replica takes

@@ -20,17 +20,18 @@ draws() {
 import sys, xml.etree.ElementTree as tree
 strips = []
 for item in tree.parse(sys.argv[1]).getroot():
-    kind = item.get('class')
-    if item.tag.endswith('text') and kind is None:
-        strips.append((item.text, []))
-    elif strips:
-        strips[-1][1].append(kind)
+    if item.get('class') == 'title':
+        strips.append((item.text, None))
+    elif strips and not strips[-1][1]:
+        strips[-1] = (strips[-1][0], [part.get('class') for part in item.iter()])
 assert len(strips) == 4, strips
 assert strips[3][0] == 'dibs: the counter ends at 10', strips[3][0]
 assert strips[3][1].count('in') >= 10 and 'wrong' not in strips[3][1]
+assert 'renewed' in strips[3][1] or sys.argv[2] != '0'
 assert 'both' not in strips[3][1] or sys.argv[2] != '0'
 for title, kinds in strips[:3]:
-    assert title.startswith('SET NX PX') and 'both' in kinds, title
+    assert title.startswith('SET NX PX') and {'both', 'lease'} <= set(kinds), title
+    assert 'renewed' not in kinds, title
 END_OF_SCRIPT
 }
 
