@@ -233,7 +233,7 @@ int main(int argc, char **argv)
     bool good = true, ran = true;
 
     read_options(argc, argv);
-    race = race_open("counter_race");
+    race = race_open("counter_race", getenv("DIBS_URL"));
     if (!race)
         return 2;
     print_head();

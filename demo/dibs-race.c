@@ -56,7 +56,7 @@ static noreturn void usage(int status)
         "  --results FILE  writes all numbers, and the times of the first rounds\n"
         "  --help\n"
         "\n"
-        "Uses the Redis server of $DIBS_URL for ways that need one server, else starts its own on Unix sockets.\n"
+        "It starts Redis servers of its own, and ends them.\n"
         "Exit status: 0; 1 if a scene did not show what it is to show, or a sound way was not sound; 2 on an error.\n",
         status ? stderr : stdout);
     exit(status);
@@ -168,19 +168,10 @@ static struct race_options options_for(const struct way *way)
 
     if (way->threads) {
         options.threads = way->threads;
-        options.processes = way->processes ? way->processes : 1;
+        options.processes = way->processes;
+        options.lease_ms = way->lease_ms;
     }
     return options;
-}
-
-/* Who was told that the lock can't be had safely, or that it is lost, does not raise the counter: that is no flaw. */
-static bool is_good(const struct race *race, const struct tally *tally)
-{
-    unsigned flaws = tally_flaws(tally, race);
-
-    if (tally->denied)
-        flaws &= ~(unsigned)FLAW_COUNT;
-    return !race->way->sound || tally->noticed || !flaws;
 }
 
 /* False: the race could not be run. *good: a sound way showed no flaw. */
@@ -206,7 +197,7 @@ static bool run_by_chance(struct race *race, const struct way *way, bool *good)
     if (ran) {
         table_row(race, &tally);
         results_end(results, race, &tally, 0);
-        *good = is_good(race, &tally);
+        *good = !way->sound || !tally_flaws(&tally, race);
     }
     tally_free(&tally);
     return ran;
@@ -316,7 +307,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
         return 2;
     }
-    race = race_open("dibs-race");
+    race = race_open("dibs-race", NULL);
     if (!race)
         return 2;
     results_head(results, race, chosen.race.seed);

@@ -47,21 +47,22 @@ bool hold_of(const struct race *race, const struct record *record, uint64_t *beg
     return true;
 }
 
-static bool was_inside(const struct race *race, const struct record *record, uint64_t at)
+/* Whether the racer was inside at that time, and got in later than `since`. */
+static bool was_inside(const struct race *race, const struct record *record, uint64_t since, uint64_t at)
 {
     uint64_t begin, end;
 
-    return hold_of(race, record, &begin, &end) && begin < at && at < end;
+    return hold_of(race, record, &begin, &end) && begin > since && begin < at && at < end;
 }
 
 bool deleted_anothers(const struct race *race, const struct record *record)
 {
-    uint64_t at = record_time(record, HAPPENED_UNKNOWN);
+    uint64_t at = record_time(record, HAPPENED_UNKNOWN), since = record_time(record, HAPPENED_ENTER);
 
     if (record_time(record, HAPPENED_ANOTHERS))
         return true;
-    for (unsigned i = 0; at && i < race->options.threads; i++)
-        if (&race->records[i] != record && was_inside(race, &race->records[i], at))
+    for (unsigned i = 0; at && since && i < race->options.threads; i++)
+        if (&race->records[i] != record && was_inside(race, &race->records[i], since, at))
             return true;
     return false;
 }
@@ -96,12 +97,15 @@ static struct hold *holds_of(const struct race *race, size_t *count)
 
 /* ------------------------------------------------------------------- counts */
 
-/* Of those that want the same lock. A pair is one too many inside. */
+/*
+ * Of those that want the same lock. A pair is one too many inside. Whoever was told of the loss before it did anything
+ * was not inside.
+ */
 static void count_overlaps(struct tally *tally, const struct hold *holds, size_t count, unsigned room)
 {
     for (size_t i = 0; i < count; i++) {
-        unsigned inside = 1;
-        for (size_t j = 0; j < i; j++)
+        unsigned inside = holds[i].end > holds[i].begin;
+        for (size_t j = 0; inside && j < i; j++)
             inside += holds[j].item == holds[i].item && holds[j].end > holds[i].begin;
         tally->pairs += inside > room ? inside - room : 0;
         tally->most = inside > tally->most ? inside : tally->most;
@@ -110,10 +114,11 @@ static void count_overlaps(struct tally *tally, const struct hold *holds, size_t
 
 static void count_order(struct tally *tally, const struct hold *holds, size_t count)
 {
-    tally->order_pairs += count * (count - (count > 0)) / 2;
     for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < i; j++)
-            tally->inverted += holds[j].arrived > holds[i].arrived;
+        for (size_t j = 0; j < i; j++) {
+            tally->order_pairs += holds[j].item == holds[i].item;
+            tally->inverted += holds[j].item == holds[i].item && holds[j].arrived > holds[i].arrived;
+        }
 }
 
 /* From the end of the holds before, or from when the first of those came that are not in yet. */
@@ -132,29 +137,36 @@ static void count_idle(struct tally *tally, const struct hold *holds, size_t cou
     }
 }
 
-static void keep_waits(struct tally *tally, const struct hold *holds, size_t count)
+static void keep_wait(struct tally *tally, uint64_t wait)
 {
-    if (tally->wait_count + count > tally->wait_room) {
-        size_t room = (tally->wait_count + count) * 2;
+    if (tally->wait_count == tally->wait_room) {
+        size_t room = tally->wait_room ? tally->wait_room * 2 : RACERS_MOST;
         uint64_t *waits = realloc(tally->waits, room * sizeof *waits);
         if (!waits)
             return;
         tally->waits = waits;
         tally->wait_room = room;
     }
-    for (size_t i = 0; i < count; i++)
-        tally->waits[tally->wait_count++] = holds[i].begin - holds[i].arrived;
+    tally->waits[tally->wait_count++] = wait;
+}
+
+static void add_times(struct tally *tally, const struct race *race, const struct record *record)
+{
+    uint64_t arrived = record_time(record, HAPPENED_ARRIVE), begin = record_time(record, HAPPENED_ENTER),
+             left = record_time(record, HAPPENED_LEFT);
+
+    tally->racers += arrived != 0;
+    tally->outlasted += begin && left && left - begin > race->options.lease_ms * UINT64_C(1000000);
+    if (begin || left)
+        keep_wait(tally, (begin ? begin : left) - arrived);
 }
 
 static void add_record(struct tally *tally, const struct race *race, const struct record *record)
 {
-    uint64_t begin = record_time(record, HAPPENED_ENTER), left = record_time(record, HAPPENED_LEFT);
-
     tally->gave_up += record_time(record, HAPPENED_GIVE_UP) != 0;
     tally->noticed += noticed(record);
     tally->denied += record_time(record, HAPPENED_DENIED) != 0;
     tally->deleted += deleted_anothers(race, record);
-    tally->outlasted += left && left - begin > race->options.lease_ms * UINT64_C(1000000);
     tally->commands += atomic_load(&record->commands);
     tally->threads += atomic_load(&record->threads);
     for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++) {
@@ -176,8 +188,10 @@ void tally_add(struct tally *tally, const struct race *race)
     tally->holds += (unsigned)count;
     tally->left += race->left_keys;
     tally->seconds += race->seconds;
-    for (unsigned i = 0; i < race->options.threads; i++)
+    for (unsigned i = 0; i < race->options.threads; i++) {
         add_record(tally, race, &race->records[i]);
+        add_times(tally, race, &race->records[i]);
+    }
     for (unsigned i = 0; i < race->options.processes; i++) {
         tally->commands += atomic_load(&race->crew_commands[i]);
         tally->threads += atomic_load(&race->crew_threads[i]);
@@ -187,7 +201,6 @@ void tally_add(struct tally *tally, const struct race *race)
     count_overlaps(tally, holds, count, way_room(race->way));
     count_order(tally, holds, count);
     count_idle(tally, holds, count);
-    keep_waits(tally, holds, count);
     free(holds);
 }
 
@@ -202,17 +215,44 @@ static int by_size(const void *one, const void *other)
 
 double tally_wait_ms(struct tally *tally, double percent)
 {
-    size_t at = (size_t)((double)tally->wait_count * percent / 100);
+    double rank = (double)tally->wait_count * percent / 100; /* the smallest number of waits that are so many */
+    size_t at = (size_t)rank;
 
     if (tally->wait_count == 0)
         return 0;
     qsort(tally->waits, tally->wait_count, sizeof *tally->waits, by_size);
-    return (double)tally->waits[at < tally->wait_count ? at : tally->wait_count - 1] / 1e6;
+    at -= at > 0 && (double)at >= rank;
+    return (double)tally->waits[at] / 1e6;
 }
 
-double tally_commands(const struct tally *tally)
+static unsigned served(const struct tally *tally, const struct way *way)
 {
-    return tally->holds ? (double)tally->commands / tally->holds : 0;
+    return way->run ? tally->racers : tally->holds;
+}
+
+double tally_commands(const struct tally *tally, const struct way *way)
+{
+    return served(tally, way) ? (double)tally->commands / served(tally, way) : 0;
+}
+
+bool tally_has_inside(const struct tally *tally, const struct way *way)
+{
+    return !way->run || tally->holds > 0;
+}
+
+bool tally_has_lock(const struct way *way)
+{
+    return !way->lockless;
+}
+
+bool tally_has_waits(const struct tally *tally, const struct way *way)
+{
+    return !way->lockless && tally->wait_count > 0;
+}
+
+bool tally_has_commands(const struct tally *tally, const struct way *way)
+{
+    return served(tally, way) > 0;
 }
 
 double tally_inverted(const struct tally *tally)
@@ -220,12 +260,20 @@ double tally_inverted(const struct tally *tally)
     return tally->order_pairs ? 100.0 * (double)tally->inverted / (double)tally->order_pairs : 0;
 }
 
+/* By chance, whoever was told that the lock can't be had safely, or is lost, may be missing from the count. */
+static bool miscounted(const struct tally *tally, const struct race *race, long long count)
+{
+    unsigned excused = race->scene ? 0 : tally->denied + tally->noticed;
+
+    return count > tally->limit || count + excused < tally->limit;
+}
+
 unsigned tally_flaws(const struct tally *tally, const struct race *race)
 {
     unsigned flaws = 0;
 
     for (unsigned i = 0; way_counts(race->way) && i < tally->rounds; i++)
-        flaws |= tally->counts[i] != tally->limit ? FLAW_COUNT : 0;
+        flaws |= miscounted(tally, race, tally->counts[i]) ? FLAW_COUNT : 0;
     flaws |= tally->pairs ? FLAW_OVERLAP : 0;
     flaws |= tally->deleted ? FLAW_DELETED : 0;
     flaws |= tally->left || tally->gave_up ? FLAW_LEFT : 0;

@@ -14,6 +14,7 @@ struct tally {
     unsigned rounds;
     long long counts[ROUNDS_MOST]; /* where the counter ended */
     unsigned limit;
+    unsigned racers;      /* that wanted the lock, or what the way has instead */
     unsigned holds;       /* how often the lock was got */
     unsigned gave_up;     /* how often a racer waited in vain */
     unsigned denied;      /* how often a racer was told that the lock can't be had safely at present */
@@ -30,7 +31,8 @@ struct tally {
     unsigned threads;     /* that the way started */
     uint64_t extras[WAY_EXTRAS];
     double seconds;
-    uint64_t *waits; /* ns, one for each hold; sorted by tally_wait_ms. Freed by tally_free */
+    uint64_t
+        *waits; /* ns, one for each racer that got what it came for; sorted by tally_wait_ms. Freed by tally_free */
     size_t wait_count, wait_room;
 };
 
@@ -40,11 +42,22 @@ struct tally {
  */
 void tally_add(struct tally *tally, const struct race *race);
 
-/* The waiting time that so many per cent did not exceed; 0 where nobody got the lock. */
+/*
+ * The waiting time that so many per cent did not exceed: until the racer was in, or, where it never was in because
+ * there was nothing left to do, until it had what it came for.
+ */
 double tally_wait_ms(struct tally *tally, double percent);
 
-double tally_commands(const struct tally *tally); /* for each time that the lock was got */
-double tally_inverted(const struct tally *tally); /* in per cent of all pairs */
+/* The way's commands for each time that the lock was got; where a way has a race of its own, for each racer. */
+double tally_commands(const struct tally *tally, const struct way *way);
+
+double tally_inverted(const struct tally *tally); /* in per cent of all pairs of the same lock */
+
+/* Which of the numbers mean something. Where there is no lock, none can be deleted, left behind or granted in order. */
+bool tally_has_inside(const struct tally *tally, const struct way *way);
+bool tally_has_lock(const struct way *way);
+bool tally_has_waits(const struct tally *tally, const struct way *way);
+bool tally_has_commands(const struct tally *tally, const struct way *way);
 
 /* The flaws (enum flaw) that the numbers show. */
 unsigned tally_flaws(const struct tally *tally, const struct race *race);
@@ -54,7 +67,10 @@ void tally_free(struct tally *tally);
 /* When the hold of this record began and ended; false: the racer never got the lock. */
 bool hold_of(const struct race *race, const struct record *record, uint64_t *begin, uint64_t *end);
 
-/* Whether what this record deleted was another's. */
+/*
+ * Whether what this record deleted was another's. Where the lock does not tell whose it is, it belongs to the one who
+ * got in last.
+ */
 bool deleted_anothers(const struct race *race, const struct record *record);
 
 #endif

@@ -1,4 +1,6 @@
-/* What a scene does to racers at named points. A cue that waits is told by the racer that comes to what it waits for.
+/*
+ * What a scene does to racers at named points. A cue that waits is told by the racer that comes to what the cue waits
+ * for.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -73,11 +75,11 @@ static void perform(struct racer *me, unsigned which)
         stop(me);
         break;
     case CUE_FELL:
-        if (race->pids[cue->ms] > 0)
-            kill(race->pids[cue->ms], SIGKILL);
+        if (race->pids[cue->whom] > 0)
+            kill(race->pids[cue->whom], SIGKILL);
         break;
     case CUE_CUT:
-        failover_cut(race, cue->ms);
+        failover_cut(race, cue->whom);
         break;
     case CUE_PROMOTE:
         failover_promote(race);

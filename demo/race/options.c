@@ -1,5 +1,6 @@
 #include "race/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ uint64_t option_number(const char *name, const char *text, uint64_t least, uint6
 
     errno = 0;
     value = strtoull(text, &end, 10);
-    if (errno || end == text || *end || *text == '-' || value < least || value > most) {
+    if (errno || end == text || *end || !isdigit((unsigned char)*text) || value < least || value > most) {
         fprintf(stderr, "--%s: a number from %llu to %llu, not \"%s\"\n", name, (unsigned long long)least,
                 (unsigned long long)most, text);
         exit(2);

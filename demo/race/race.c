@@ -39,7 +39,7 @@ static void install_signals(void)
 
 /* ----------------------------------------------------------- open and close */
 
-struct race *race_open(const char *program)
+struct race *race_open(const char *program, const char *url)
 {
     uint64_t mix = (uint64_t)time(NULL) ^ ((uint64_t)getpid() << 32);
     struct race *race = mmap(NULL, race_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -51,6 +51,7 @@ struct race *race_open(const char *program)
     snprintf(race->program, sizeof race->program, "%s:%016llx", program, (unsigned long long)next_random(&mix));
     install_signals();
     way_fails_in(race);
+    servers_given(url);
     if (!servers_ready(race, 1, 0)) {
         race_close(race);
         return NULL;
@@ -136,9 +137,8 @@ static bool look_after(struct race *race, unsigned crew)
 
     if (!race->alive[crew])
         return true;
-    if (waitpid(race->alive[crew], &status, WNOHANG | WUNTRACED) != race->alive[crew]) {
+    if (waitpid(race->alive[crew], &status, WNOHANG | WUNTRACED) != race->alive[crew])
         return true;
-    }
     if (WIFSTOPPED(status)) {
         race->stopped[crew] = true;
         return true;
@@ -148,7 +148,7 @@ static bool look_after(struct race *race, unsigned crew)
         return true;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && was_to_die(race, crew))
         return true;
-    if (!atomic_load(&race->failed))
+    if (!atomic_load(&race->failed) && !signal_came)
         fprintf(stderr, "a process of the race ended: %s %d\n", WIFSIGNALED(status) ? "signal" : "status",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return false;
@@ -242,16 +242,29 @@ static long long number_of(redisReply *reply)
     return number;
 }
 
-/* PTTL: -1 for a key without an end, -2 for no key. */
-static void look_at_the_end(struct race *race)
+/* Whether somebody stands in the queue of a way that has one. Of another type, the queue is an error, which is no
+ * number. */
+static bool is_queued_for(redisContext *redis, const char *key)
+{
+    return number_of(redisCommand(redis, "LLEN %s:queue", key)) > 0 ||
+           number_of(redisCommand(redis, "ZCARD %s:queue", key)) > 0 ||
+           number_of(redisCommand(redis, "XLEN %s:queue", key)) > 0;
+}
+
+/* False: the first server, which no scene kills, is gone. PTTL: -1 for a key without an end, -2 for no key. */
+static bool look_at_the_end(struct race *race)
 {
     redisContext *redis = servers_first(race);
 
     if (!redis)
-        return;
+        return false;
     race->final = number_of(redisCommand(redis, "GET %s", race->counter));
     race->left_keys = !race->way->value_ends && number_of(redisCommand(redis, "PTTL %s", race->key)) == -1;
-    freeReplyObject(redisCommand(redis, "DEL %s %s %s:fence", race->key, race->counter, race->counter));
+    race->left_keys += is_queued_for(redis, race->key);
+    number_of(redisCommand(redis, "DEL %s %s:queue %s %s:fence", race->key, race->key, race->counter, race->counter));
+    if (redis->err)
+        fprintf(stderr, "the Redis server is gone: %s\n", redis->errstr);
+    return !redis->err;
 }
 
 static void make_ready(struct race *race)
@@ -265,7 +278,7 @@ static void make_ready(struct race *race)
              race->scene ? "s" : "");
     snprintf(race->key, sizeof race->key, "lock:%s", race->name);
     snprintf(race->counter, sizeof race->counter, "%s:count", race->name);
-    freeReplyObject(redisCommand(servers_first(race), "SET %s 0 EX %d", race->counter, KEY_LIFE_S));
+    number_of(redisCommand(servers_first(race), "SET %s 0 EX %d", race->counter, KEY_LIFE_S));
 }
 
 bool race_round(struct race *race, const struct way *way, const struct scene *scene, const struct race_options *options,
@@ -285,8 +298,7 @@ bool race_round(struct race *race, const struct way *way, const struct scene *sc
         way->tear_down(race);
     if (signal_came)
         race_exit(race, 2);
-    look_at_the_end(race);
-    return good;
+    return good && look_at_the_end(race);
 }
 
 struct race_options race_scene_options(const struct scene *scene, uint64_t seed)

@@ -27,43 +27,48 @@ struct race_options {
     bool fenced; /* the counter looks at fences */
 };
 
-/* In shared memory. Read-only while processes run, but for the atomics and the records. */
+/*
+ * In shared memory. What is read-only is so while the round's processes run; what is the program's, no racer looks at.
+ */
 struct race {
-    struct race_options options;
-    const struct way *way;
-    const struct scene *scene; /* NULL: chance alone */
-    unsigned round;
-    char program[64]; /* begins all names and keys */
-    char name[96], key[112], counter[112];
-    unsigned servers;
-    unsigned address; /* the number of the server that is the address of a master with replicas; 0: there is none */
-    char urls[WAY_SERVERS_MOST][URL_SIZE];
-    pid_t pids[WAY_SERVERS_MOST]; /* 0: not the program's */
-    int gate;                     /* read end of a pipe; it closes when the round begins */
-    uint64_t began;               /* ns */
+    struct race_options options; /* read-only */
+    const struct way *way;       /* read-only */
+    const struct scene *scene;   /* read-only. NULL: chance alone */
+    unsigned round;              /* read-only */
+    char program[64];            /* read-only; begins all names and keys */
+    char name[96];               /* read-only */
+    char key[112];               /* read-only */
+    char counter[112];           /* read-only */
+    unsigned servers;            /* read-only */
+    unsigned address; /* read-only: which server is the address of a master with replicas; 0: there is none */
+    char urls[WAY_SERVERS_MOST][URL_SIZE]; /* read-only */
+    pid_t pids[WAY_SERVERS_MOST];          /* read-only. 0: not the program's */
+    int gate;                              /* read-only: read end of a pipe; it closes when the round begins */
+    uint64_t began;                        /* the program's; ns */
 
     atomic_uint ready, inside, done;
     atomic_bool failed;           /* some racer could not go on, and said why */
     atomic_bool cues[SCENE_CUES]; /* what each cue waits for has happened */
-    atomic_bool stuck;            /* it has not within 10 s */
+    atomic_bool stuck;            /* what a cue waits for has not happened within 10 s */
     _Atomic uint64_t crew_commands[PROCESSES_MOST];
     atomic_uint crew_threads[PROCESSES_MOST];
     pid_t alive[PROCESSES_MOST];  /* the program's: 0 once the process has ended */
     bool stopped[PROCESSES_MOST]; /* the program's */
-    long long final;              /* of the counter, when the round was over */
-    unsigned left_keys;           /* keys of the lock that stayed behind, for ever */
-    double seconds;
-    struct record records[]; /* of options.threads */
+    long long final;              /* the program's: the counter, when the round was over */
+    unsigned left_keys;           /* the program's: keys of the lock that stayed behind, for ever */
+    double seconds;               /* the program's */
+    struct record records[];      /* of options.threads; record.h */
 };
 
 /* Called while a round runs, every 20 ms or so, if it is not NULL. */
 typedef void race_progress_fn(const struct race *race, void *arg);
 
 /*
- * The shared memory, and the server: that of $DIBS_URL, else one of its own. program begins the names of all keys. From
- * now on SIGINT, SIGTERM and SIGHUP end the program in order. On failure says why on stderr and returns NULL.
+ * The shared memory, and the server: that of the URL, or one of its own where the URL is NULL. program begins the names
+ * of all keys. From now on SIGINT, SIGTERM and SIGHUP end the program in order. On failure says why on stderr and
+ * returns NULL.
  */
-struct race *race_open(const char *program);
+struct race *race_open(const char *program, const char *url);
 
 /* Stops what was started, and deletes what was left in a server that was not. */
 void race_close(struct race *race);

@@ -55,7 +55,7 @@ static bool below_limit(struct racer *me)
 static void raise_counter(struct racer *me)
 {
     const struct race *race = me->crew->race;
-    uint64_t fence = race->options.fenced && me->way->fence ? me->way->fence(me) : 0;
+    uint64_t fence = race->options.fenced && me->way->fence ? me->way->fence(me) : 0, before = clock_ns();
     redisReply *reply;
     bool refused;
 
@@ -67,7 +67,10 @@ static void raise_counter(struct racer *me)
     }
     refused = reply->integer < 0;
     freeReplyObject(reply);
-    record_note(me->record, refused ? HAPPENED_REFUSED : HAPPENED_RAISE, clock_ns());
+    if (refused)
+        record_note(me->record, HAPPENED_REFUSED, clock_ns());
+    else
+        record_note(me->record, HAPPENED_RAISE, before);
     me->gone |= refused;
 }
 
@@ -147,6 +150,8 @@ static void race_once(struct racer *me)
 {
     if (me->way->run) {
         me->way->run(me);
+        if (!record_time(me->record, HAPPENED_GIVE_UP))
+            record_note(me->record, HAPPENED_LEFT, clock_ns());
         cues_at(me, "left");
     } else if (me->way->lock(me)) {
         lock_once(me);

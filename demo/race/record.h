@@ -18,10 +18,9 @@ enum happening {
     HAPPENED_ARRIVE = 1,
     HAPPENED_ENTER,
     HAPPENED_WORK,     /* found the counter below its limit */
-    HAPPENED_RAISE,    /* raised the counter */
+    HAPPENED_RAISE,    /* is about to raise the counter, which was not refused */
     HAPPENED_LEAVE,    /* before unlock */
-    HAPPENED_LEFT,     /* after it */
-    HAPPENED_DELETE,   /* of its own lock, or of none */
+    HAPPENED_LEFT,     /* behind it; where the way has a race of its own, at the end of that */
     HAPPENED_ANOTHERS, /* deleted the lock of another */
     HAPPENED_UNKNOWN,  /* deleted a lock; whose, is to be seen from who was inside */
     HAPPENED_LOST,     /* the way said that the lock was lost */

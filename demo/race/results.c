@@ -116,21 +116,29 @@ void results_begin(FILE *out, const struct race *race)
 
 /* ------------------------------------------------------------------ figures */
 
-static void figures(FILE *out, struct tally *tally)
+static void lock_figures(FILE *out, const struct way *way, const struct tally *tally)
+{
+    if (tally_has_inside(tally, way))
+        fprintf(out, "figure most %u\nfigure pairs %u\nfigure outlasted %u\n", tally->most, tally->pairs,
+                tally->outlasted);
+    if (tally_has_lock(way))
+        fprintf(out, "figure left %u\nfigure deleted %u\nfigure inverted_percent %.1f\nfigure idle_ms %.1f\n",
+                tally->left, tally->deleted, tally_inverted(tally), (double)tally->idle_ns / 1e6);
+}
+
+static void figures(FILE *out, const struct way *way, struct tally *tally)
 {
     static const int percents[] = {50, 90, 99, 100};
 
-    fprintf(out, "figure holds %u\nfigure gave_up %u\nfigure left %u\nfigure most %u\nfigure pairs %u\n", tally->holds,
-            tally->gave_up, tally->left, tally->most, tally->pairs);
-    fprintf(out, "figure outlasted %u\nfigure deleted %u\nfigure noticed %u\nfigure denied %u\n", tally->outlasted,
-            tally->deleted, tally->noticed, tally->denied);
-    fprintf(out, "figure inverted_percent %.1f\nfigure idle_ms %.1f\n", tally_inverted(tally),
-            (double)tally->idle_ns / 1e6);
-    fprintf(out, "figure commands %llu\n", (unsigned long long)tally->commands);
-    fprintf(out, "figure commands_per_acquire %.2f\nfigure threads_per_round %u\nfigure seconds %.3f\n",
-            tally_commands(tally), tally->threads / tally->rounds, tally->seconds);
-    for (size_t i = 0; i < sizeof percents / sizeof *percents; i++)
+    fprintf(out, "figure holds %u\nfigure gave_up %u\nfigure noticed %u\nfigure denied %u\n", tally->holds,
+            tally->gave_up, tally->noticed, tally->denied);
+    lock_figures(out, way, tally);
+    if (tally_has_commands(tally, way))
+        fprintf(out, "figure commands_per_acquire %.2f\n", tally_commands(tally, way));
+    for (size_t i = 0; tally_has_waits(tally, way) && i < sizeof percents / sizeof *percents; i++)
         fprintf(out, "figure wait_ms_%d %.1f\n", percents[i], tally_wait_ms(tally, percents[i]));
+    fprintf(out, "figure commands %llu\nfigure threads_per_round %u\nfigure seconds %.3f\n",
+            (unsigned long long)tally->commands, tally->threads / tally->rounds, tally->seconds);
 }
 
 void results_end(FILE *out, const struct race *race, struct tally *tally, unsigned foretold)
@@ -148,7 +156,7 @@ void results_end(FILE *out, const struct race *race, struct tally *tally, unsign
     for (unsigned i = 0; i < tally->rounds; i++)
         fprintf(out, " %lld", tally->counts[i]);
     fputc('\n', out);
-    figures(out, tally);
+    figures(out, race->way, tally);
     fprintf(out, "flaws %u\n", tally_flaws(tally, race));
     for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++)
         fprintf(out, "extra %d %llu %s\n", race->way->extras_are_good[i], (unsigned long long)tally->extras[i],

@@ -24,9 +24,9 @@
  *   foretold 5                   (scenes) in how many rounds did what the scene is to show show
  *   words counter 2 of 1, ...    (scenes) the last round's numbers in words
  *   counts 11 12 11 10 11        where the counter ended, round by round
- *   figure most 2                a number each: holds, gave_up, left, most, pairs, outlasted, deleted, noticed, denied,
- *                                inverted_percent, idle_ms, commands, commands_per_acquire, threads_per_round,
- *                                seconds, wait_ms_50, wait_ms_90, wait_ms_99, wait_ms_100
+ *   figure most 2                a number each, where it means something: holds, gave_up, noticed, denied, most, pairs,
+ *                                outlasted, left, deleted, inverted_percent, idle_ms, commands_per_acquire, wait_ms_50,
+ *                                wait_ms_90, wait_ms_99, wait_ms_100, commands, threads_per_round, seconds
  *   flaws 7                      the bits of enum flaw (ways/way.h) that these numbers show
  *   extra 0 3 wrong releases     one of the way's own numbers: 1: a good one, else 0; the number; what it counts
  *   hold 4 1 0 120 81000 50120 1 one racer of the first round (a scene: of the last one): its number, its process, when

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -18,11 +17,11 @@ static struct private_redis own[WAY_SERVERS_MOST], replicated[WAY_SERVERS_MOST];
 static redisContext *first; /* to the server of first_url */
 static char first_url[URL_SIZE];
 
-static const char *given_url(void)
-{
-    const char *url = getenv("DIBS_URL");
+static const char *given; /* the URL of a server that is not the program's. NULL: there is none */
 
-    return url && *url ? url : NULL;
+void servers_given(const char *url)
+{
+    given = url && *url ? url : NULL;
 }
 
 /* A scene may have killed the server. */
@@ -128,8 +127,8 @@ static bool start_masters(struct race *race, unsigned masters)
 bool servers_ready(struct race *race, unsigned masters, unsigned replicas)
 {
     race->servers = race->address = 0;
-    if (masters == 1 && given_url()) {
-        snprintf(race->urls[0], URL_SIZE, "%s", given_url());
+    if (masters == 1 && given) {
+        snprintf(race->urls[0], URL_SIZE, "%s", given);
         race->pids[0] = 0;
         race->servers = 1;
     } else if (!start_masters(race, masters)) {
@@ -174,8 +173,8 @@ static void delete_keys(redisContext *redis, const char *program)
 
 void servers_stop(struct race *race)
 {
-    if (given_url()) {
-        redisContext *redis = redis_connect(given_url());
+    if (given) {
+        redisContext *redis = redis_connect(given);
         if (redis) {
             delete_keys(redis, race->program);
             redisFree(redis);

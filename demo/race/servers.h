@@ -1,11 +1,13 @@
-/* The servers that a race needs: that of $DIBS_URL where one is enough, else private ones, started when first needed.
- */
+/* The servers that a race needs: the one that was given where one is enough, else private ones, started when needed. */
 #ifndef DIBS_DEMO_SERVERS_H
 #define DIBS_DEMO_SERVERS_H
 
 #include <hiredis/hiredis.h>
 
 #include "race/race.h"
+
+/* The server of that URL is to be used where one is enough. NULL: all are private. The text must stay. */
+void servers_given(const char *url);
 
 /*
  * Makes so many masters run and names them in the race; where there are to be replicas, behind them the address of one

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TITLE_WIDTH = 34, CELL = 64 };
+enum { TITLE_WIDTH = 36, CELL = 64 };
 
 /* ------------------------------------------------------------------ colours */
 
@@ -74,6 +74,41 @@ static void counter_cell(const struct race *race, const struct tally *tally)
         cell(8, bad, "%lld..%lld", least, most);
 }
 
+static void inside_cells(const struct race *race, const struct tally *tally)
+{
+    if (tally_has_inside(tally, race->way)) {
+        cell(6, tally->most > way_room(race->way), "%u", tally->most);
+        cell(7, tally->pairs > 0, "%u", tally->pairs);
+    } else {
+        cell(6, false, "-");
+        cell(7, false, "-");
+    }
+}
+
+static void lock_cells(const struct race *race, const struct tally *tally)
+{
+    if (tally_has_lock(race->way)) {
+        cell(9, tally->deleted > 0, "%u", tally->deleted);
+        cell(6, tally->left > 0, "%u", tally->left);
+        cell(6, false, "%.0f %%", tally_inverted(tally));
+    } else {
+        cell(9, false, "-");
+        cell(6, false, "-");
+        cell(6, false, "-");
+    }
+}
+
+static void wait_cells(const struct race *race, struct tally *tally)
+{
+    if (tally_has_waits(tally, race->way)) {
+        cell(8, false, "%.0f ms", tally_wait_ms(tally, 50));
+        cell(8, false, "%.0f ms", tally_wait_ms(tally, 99));
+    } else {
+        cell(8, false, "-");
+        cell(8, false, "-");
+    }
+}
+
 static void extra_lines(const struct race *race, const struct tally *tally)
 {
     for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++)
@@ -84,6 +119,11 @@ static void extra_lines(const struct race *race, const struct tally *tally)
         printf("%5sracers that waited in vain: %s%u%s\n", "", RED, tally->gave_up, PLAIN);
     if (tally->noticed)
         printf("%5sleases that were lost, and the holder was told: %u\n", "", tally->noticed);
+    if (tally->denied)
+        printf("%5sracers that were told that the lock can't be had: %u\n", "", tally->denied);
+    if (race->way->threads)
+        printf("%5s%u threads of %u processes, lease %u ms\n", "", race->options.threads, race->options.processes,
+               race->options.lease_ms);
 }
 
 void table_row(const struct race *race, struct tally *tally)
@@ -93,14 +133,13 @@ void table_row(const struct race *race, struct tally *tally)
     snprintf(title, sizeof title, "%2d %s", race->way->number, race->way->title);
     printf("%-*s", TITLE_WIDTH, title);
     counter_cell(race, tally);
-    cell(6, tally->most > way_room(race->way), "%u", tally->most);
-    cell(7, tally->pairs > 0, "%u", tally->pairs);
-    cell(9, tally->deleted > 0, "%u", tally->deleted);
-    cell(6, tally->left > 0, "%u", tally->left);
-    cell(6, false, "%.0f %%", tally_inverted(tally));
-    cell(8, false, "%.0f ms", tally_wait_ms(tally, 50));
-    cell(8, false, "%.0f ms", tally_wait_ms(tally, 99));
-    cell(8, false, "%.1f", tally_commands(tally));
+    inside_cells(race, tally);
+    lock_cells(race, tally);
+    wait_cells(race, tally);
+    if (tally_has_commands(tally, race->way))
+        cell(8, false, "%.1f", tally_commands(tally, race->way));
+    else
+        cell(8, false, "-");
     cell(7, false, "%u", tally->threads / tally->rounds);
     putchar('\n');
     extra_lines(race, tally);
@@ -138,7 +177,8 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
     out[0] = '\0';
     if (way_counts(race->way))
         add(out, size, "counter %lld of %u", tally->counts[tally->rounds - 1], tally->limit);
-    add(out, size, "%u inside at once", tally->most);
+    if (tally_has_inside(tally, race->way))
+        add(out, size, "%u inside at once", tally->most);
     if (tally->deleted)
         add(out, size, "%u deleted another's lock", tally->deleted);
     if (tally->left)
@@ -147,7 +187,7 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
         add(out, size, "%u waited in vain", tally->gave_up);
     if (tally->inverted && !race->way->run)
         add(out, size, "%llu out of order", (unsigned long long)tally->inverted);
-    if (tally->idle_ns >= race->options.lease_ms * UINT64_C(500000))
+    if (tally->idle_ns >= race->options.lease_ms * UINT64_C(500000) && !race->way->run)
         add(out, size, "free for %.0f ms while somebody waited", (double)tally->idle_ns / 1e6);
     for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++)
         if (tally->extras[i])

@@ -13,17 +13,21 @@ static bool lock(struct racer *me)
 
 static void unlock(struct racer *me)
 {
-    way_point(me, "before the script");
-    way_ask(me, "EVAL %s 1 %s %s", release, me->key, me->token);
+    uint64_t before = way_now(me, "before the script");
+
+    if (way_ask(me, "EVAL %s 1 %s %s", release, me->key, me->token) == 1)
+        way_deleted(me, before);
 }
 
 static const struct scene scenes[] = {
-    {.title = "work outlasts the lease",
+    {.title = "work outlasts the lease; the release finds that the lock is another's, and leaves it alone",
      .racers = 2,
      .limit = 1,
      .lease_ms = 80,
      .work_ms = 1,
-     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0}, {0, "work", CUE_WAIT, 1, "work", 0}},
+     .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0},
+              {0, "work", CUE_WAIT, 1, "work", 0},
+              {1, "work", CUE_WAIT, 0, "left", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP},
     {.title = "the holder's process is stopped past its lease; nothing refuses what it writes when it goes on",
      .racers = 2,

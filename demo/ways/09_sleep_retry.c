@@ -22,8 +22,10 @@ static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
 
 static void unlock(struct racer *me)
 {
-    way_point(me, "before the script");
-    way_ask(me, "EVAL %s 1 %s %s", release, me->key, me->token);
+    uint64_t before = way_now(me, "before the script");
+
+    if (way_ask(me, "EVAL %s 1 %s %s", release, me->key, me->token) == 1)
+        way_deleted(me, before);
 }
 
 static const struct scene scenes[] = {

@@ -33,9 +33,12 @@ static bool lock(struct racer *me)
 
 static void unlock(struct racer *me)
 {
+    uint64_t before;
+
     way_join(me->own);
-    way_point(me, "before the script");
-    way_ask(me, "EVAL %s 1 %s %s", release, me->key, me->token);
+    before = way_now(me, "before the script");
+    if (way_ask(me, "EVAL %s 1 %s %s", release, me->key, me->token) == 1)
+        way_deleted(me, before);
 }
 
 static const struct scene scenes[] = {
@@ -46,7 +49,8 @@ static const struct scene scenes[] = {
      .work_ms = 1,
      .cues = {{0, "tick", CUE_WAIT, 1, "work", 0},
               {1, "arrive", CUE_WAIT, 0, "work", 0},
-              {0, "work", CUE_WAIT, 0, "too late", 0}},
+              {0, "work", CUE_WAIT, 0, "too late", 0},
+              {1, "leave", CUE_WAIT, 0, "left", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP | FLAW_EXTRA},
     {.racers = 0},
 };

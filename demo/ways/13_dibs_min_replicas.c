@@ -20,7 +20,7 @@ static const struct scene scenes[] = {
      .limit = 2,
      .lease_ms = 1000,
      .work_ms = 1,
-     .cues = {{0, "work", CUE_FELL, 0, NULL, 1},
+     .cues = {{0, "work", CUE_FELL, 1, NULL, 0},
               {0, "work", CUE_PROMOTE, 0, NULL, 0},
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "arrive", 50}}},
@@ -29,7 +29,7 @@ static const struct scene scenes[] = {
      .limit = 0,
      .lease_ms = 60,
      .work_ms = 1,
-     .cues = {{0, "arrive", CUE_CUT, 0, NULL, 2}, {0, "arrive", CUE_CUT, 0, NULL, 3}}},
+     .cues = {{0, "arrive", CUE_CUT, 2, NULL, 0}, {0, "arrive", CUE_CUT, 3, NULL, 0}}},
     {.racers = 0},
 };
 

@@ -24,8 +24,12 @@ static bool lock(struct racer *me)
 
 static void unlock(struct racer *me)
 {
-    way_point(me, "before the script");
-    freeReplyObject(way_command_at(me, ADDRESS, "EVAL %s 1 %s %s", release, me->key, me->token));
+    uint64_t before = way_now(me, "before the script");
+    redisReply *reply = way_command_at(me, ADDRESS, "EVAL %s 1 %s %s", release, me->key, me->token);
+
+    if (reply && reply->integer == 1)
+        way_deleted(me, before);
+    freeReplyObject(reply);
 }
 
 static const struct scene scenes[] = {
@@ -34,8 +38,8 @@ static const struct scene scenes[] = {
      .limit = 1,
      .lease_ms = 2000,
      .work_ms = 1,
-     .cues = {{0, "arrive", CUE_CUT, 0, NULL, 2},
-              {0, "work", CUE_FELL, 0, NULL, 1},
+     .cues = {{0, "arrive", CUE_CUT, 2, NULL, 0},
+              {0, "work", CUE_FELL, 1, NULL, 0},
               {0, "work", CUE_PROMOTE, 0, NULL, 0},
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "work", 0}},

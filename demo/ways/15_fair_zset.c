@@ -28,8 +28,10 @@ static bool lock(struct racer *me)
 
 static void unlock(struct racer *me)
 {
-    way_point(me, "before the script");
-    way_ask(me, "EVAL %s 2 %s %s:queue %s", release, me->key, me->key, me->token);
+    uint64_t before = way_now(me, "before the script");
+
+    if (way_ask(me, "EVAL %s 2 %s %s:queue %s", release, me->key, me->key, me->token) == 1)
+        way_deleted(me, before);
 }
 
 static const struct scene scenes[] = {

@@ -52,6 +52,7 @@ const struct way way_watch = {
     .source = __FILE__,
     .sound = true,
     .counts = true,
+    .lockless = true,
     .run = run,
     .extras = {"work thrown away", "work that counted"},
     .extras_are_good = {true, true},

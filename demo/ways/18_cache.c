@@ -1,6 +1,6 @@
 #include "ways/library.h"
 
-enum { PROCESSES = 4, THREADS = 200 };
+enum { PROCESSES = 4, LEASE_MS = 2000, THREADS = 200 };
 
 static bool cached(struct racer *me)
 {
@@ -68,6 +68,8 @@ const struct way way_cache_alone = {
     .no_lease = true,
     .processes = PROCESSES,
     .threads = THREADS,
+    .lease_ms = LEASE_MS,
+    .lockless = true,
     .run = read_alone,
     .extras = {"needless rebuilds", "rebuilds that were needed"},
     .extras_are_good = {false, true},
@@ -84,6 +86,7 @@ const struct way way_cache_dibs = {
     .sound = true,
     .processes = PROCESSES,
     .threads = THREADS,
+    .lease_ms = LEASE_MS,
     .prepare = library_prepare,
     .finish = library_finish,
     .run = read_locked,

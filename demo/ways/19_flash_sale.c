@@ -3,7 +3,7 @@
 
 #include "ways/library.h"
 
-enum { PROCESSES = 4, BUYERS = 100, ITEMS = 5, STOCK = 4 };
+enum { PROCESSES = 4, LEASE_MS = 2000, BUYERS = 100, ITEMS = 5, STOCK = 4 };
 
 /* Reads the stock, and writes what is left: as with any database. */
 static void buy(struct racer *me)
@@ -80,6 +80,8 @@ const struct way way_sale_alone = {
     .no_lease = true,
     .processes = PROCESSES,
     .threads = BUYERS,
+    .lease_ms = LEASE_MS,
+    .lockless = true,
     .run = buy_alone,
     .extras = {"sold beyond the stock", "sold of the stock"},
     .extras_are_good = {false, true},
@@ -96,6 +98,7 @@ const struct way way_sale_dibs = {
     .sound = true,
     .processes = PROCESSES,
     .threads = BUYERS,
+    .lease_ms = LEASE_MS,
     .prepare = library_prepare,
     .finish = library_finish,
     .run = buy_locked,

@@ -2,7 +2,7 @@
 
 #include "ways/library.h"
 
-enum { PROCESSES = 4, TAKERS = 100, PARTS = 5, MONEY = 10000 };
+enum { PROCESSES = 4, LEASE_MS = 2000, TAKERS = 100, PARTS = 5, MONEY = 10000 };
 
 static unsigned number_at(struct racer *me, const char *what, unsigned begin)
 {
@@ -80,6 +80,8 @@ const struct way way_packets_alone = {
     .no_lease = true,
     .processes = PROCESSES,
     .threads = TAKERS,
+    .lease_ms = LEASE_MS,
+    .lockless = true,
     .run = take,
     .extras = {"parts taken too many", "parts taken of five", "cents taken of 10000 a round"},
     .extras_are_good = {false, true, true},
@@ -96,6 +98,7 @@ const struct way way_packets_dibs = {
     .sound = true,
     .processes = PROCESSES,
     .threads = TAKERS,
+    .lease_ms = LEASE_MS,
     .prepare = library_prepare,
     .finish = library_finish,
     .run = take_locked,

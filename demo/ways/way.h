@@ -42,8 +42,8 @@ enum cue_kind {
     CUE_SLEEP,    /* sleeps for `ms` */
     CUE_DIE,      /* its process is killed, as by kill -9 */
     CUE_STOP,     /* its process is stopped (SIGSTOP), and goes on when racer `whom` has come to `passes` */
-    CUE_FELL,     /* the server number `ms` is killed */
-    CUE_CUT,      /* the replica number `ms` hears no more of its master */
+    CUE_FELL,     /* the server number `whom` is killed */
+    CUE_CUT,      /* the replica number `whom` hears no more of its master */
     CUE_PROMOTE,  /* the replica that heard most becomes the master: the address leads to it, the others follow it */
 };
 
@@ -102,10 +102,12 @@ struct way {
     unsigned masters; /* 0 stands for 1 */
     unsigned replicas;
 
-    unsigned processes, threads; /* of its race by chance; 0: as the command line says */
+    /* Of its race by chance. threads 0: all of them are as the command line says. */
+    unsigned processes, threads, lease_ms;
 
     unsigned room; /* how many may be inside at once; 0 stands for 1 */
     bool counts;   /* `run` raises the counter */
+    bool lockless; /* there is no lock: `run` does without */
 
     /* Why the way can't be run here, in a few words; NULL: it can. */
     const char *(*missing)(void);
@@ -188,7 +190,7 @@ const char *way_url(const struct crew *crew, unsigned server);
 
 /*
  * DEL. Tells the harness whose lock that was: `mine` is the value that the racer believes stands there (a GET in the
- * same transaction looks); NULL: the harness finds out by who was inside at that time.
+ * same transaction looks); NULL: the lock belongs to the one who got in last.
  */
 void way_delete(struct racer *me, const char *key, const char *mine);
 
@@ -196,7 +198,7 @@ void way_delete(struct racer *me, const char *key, const char *mine);
 bool way_overwrite(struct racer *me, const char *key, const char *value, unsigned ms);
 
 /*
- * A command of the way's own deleted a lock; who else was inside just before the command tells whose lock that was.
+ * A command of the way's own deleted a lock; who had got in last, just before the command, tells whose lock that was.
  * way_now is way_point, and returns the time.
  */
 uint64_t way_now(struct racer *me, const char *point);
