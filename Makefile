@@ -91,9 +91,10 @@ HIREDIS_LIBS  := $(call query,--libs $(HIREDIS))
 SQLITE_CFLAGS := $(call query,--cflags sqlite3)
 SQLITE_LIBS   := $(call query,--libs sqlite3)
 # ZooKeeper's library, for one way of the gallery, which is left out where it is missing.
-ZOOKEEPER     := $(wildcard $(addsuffix /zookeeper/zookeeper.h,/usr/include /usr/local/include /opt/homebrew/include))
-ZOOKEEPER_CFLAGS := $(if $(ZOOKEEPER),-DDEMO_ZOOKEEPER)
-ZOOKEEPER_LIBS := $(if $(ZOOKEEPER),-lzookeeper_mt)
+ZOOKEEPER     := $(firstword $(patsubst %/include/zookeeper/zookeeper.h,%,$(wildcard $(addsuffix /include/zookeeper/zookeeper.h,/usr /usr/local /opt/homebrew))))
+ZOOKEEPER_CFLAGS := $(if $(ZOOKEEPER),-DDEMO_ZOOKEEPER $(addprefix -isystem ,$(filter-out /usr/include,$(ZOOKEEPER)/include)))
+ZOOKEEPER_LIBS := $(if $(ZOOKEEPER),$(addprefix -L,$(filter-out /usr/lib,$(ZOOKEEPER)/lib)) -lzookeeper_mt)
+ZOOKEEPER_OBJECT := $(BUILD)/obj/demo/ways/zookeeper.o
 CMOCKA_CFLAGS := $(call query,--cflags cmocka)
 CMOCKA_LIBS   := $(call query,--libs cmocka)
 
@@ -159,7 +160,8 @@ quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
-$(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS) $(ZOOKEEPER_LIBS))
+$(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
+$(call record,zookeeper,$(ZOOKEEPER_CFLAGS) $(ZOOKEEPER_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) \
                       $(TEST_OBJECTS) $(FAULT_OBJECTS))
 endif
@@ -192,7 +194,9 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(CLI_OBJECTS): PRIVATE := -Isrc
 $(COMMON) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
-$(DEMOS) $(DEMO_OBJECTS): PRIVATE := -Idemo -Itest $(ZOOKEEPER_CFLAGS)
+$(DEMOS) $(DEMO_OBJECTS): PRIVATE := -Idemo -Itest
+$(ZOOKEEPER_OBJECT): PRIVATE += $(ZOOKEEPER_CFLAGS)
+$(ZOOKEEPER_OBJECT) $(DEMOS): $(BUILD)/zookeeper
 $(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES) $(PEER): PRIVATE := -Ibench -Itest
 $(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
 $(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
@@ -205,7 +209,7 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 	@mkdir -p $(@D)
 	$(COMPILE) $(PRIVATE) -MMD -MP -c -o $@ $<
 
-$(BUILD)/flags $(BUILD)/objects: ;
+$(BUILD)/flags $(BUILD)/objects $(BUILD)/zookeeper: ;
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS))

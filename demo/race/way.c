@@ -13,7 +13,9 @@
 #include "support/common/redis_connect.h"
 #include "support/common/timing.h"
 
-/* Other threads and processes will fail for the same reason: only the first one says it. */
+enum { LET_IT_SAY_US = 1000000 };
+
+/* Other threads and processes will fail for the same reason: only the first one says it, and ends before the others. */
 static atomic_bool *failed_flag;
 
 void way_fail(const char *format, ...)
@@ -25,6 +27,8 @@ void way_fail(const char *format, ...)
         vfprintf(stderr, format, arguments);
         va_end(arguments);
         fputc('\n', stderr);
+    } else {
+        pause_us(LET_IT_SAY_US);
     }
     _exit(2);
 }

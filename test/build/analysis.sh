@@ -7,6 +7,7 @@ cd "$DIBS_TOP" || exit 1
 jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 libraries=$(pkg-config --cflags hiredis cmocka)
 includes='-Iinclude -Isrc -Idemo -Ibench -Itest'
+[ ! -e /usr/include/zookeeper/zookeeper.h ] || libraries="$libraries -DDEMO_ZOOKEEPER" # one way of the gallery
 
 sources() {
     find "$@" -name '*.c' | sort

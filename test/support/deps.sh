@@ -37,6 +37,39 @@ deps_python_has() {
     return 1
 }
 
+# Prints the java that works: on macOS, the system's own only says where to get one.
+deps_java() {
+    for java in java "${JAVA_HOME-}/bin/java" /opt/homebrew/opt/openjdk/bin/java /usr/local/opt/openjdk/bin/java; do
+        if deps_command "$java" && "$java" -version >/dev/null 2>&1; then
+            echo "$java"
+            return
+        fi
+    done
+    return 1
+}
+
+# Prints the class path of a ZooKeeper server, with what writes its log.
+deps_zookeeper() {
+    if [ -e /usr/share/java/zookeeper.jar ]; then
+        echo /usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar
+        return
+    fi
+    for folder in /opt/homebrew /usr/local; do
+        if [ -d "$folder/opt/zookeeper/libexec/lib" ]; then
+            echo "$folder/opt/zookeeper/libexec/lib/*"
+            return
+        fi
+    done
+    return 1
+}
+
+deps_header() {
+    for folder in /usr /usr/local /opt/homebrew; do
+        [ ! -e "$folder/include/$1" ] || return 0
+    done
+    return 1
+}
+
 deps_have() {
     case $1 in
     compiler) deps_links "${CC:-cc}" c ;;
@@ -53,6 +86,9 @@ deps_have() {
     timeout) timeout 5 true >/dev/null 2>&1 ;;
     find) deps_command find ;;
     sdt) printf '#include <sys/sdt.h>\n' | "${CC:-cc}" -fsyntax-only -x c - >/dev/null 2>&1 ;;
+    java) deps_java >/dev/null ;;
+    zookeeper) deps_zookeeper >/dev/null ;;
+    libzookeeper) deps_header zookeeper/zookeeper.h ;; # where the Makefile looks for it
     debootstrap) deps_command debootstrap || [ -x /usr/sbin/debootstrap ] ;;
     *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin, python3, clang-tidy, ...: commands of that name
     esac
@@ -93,6 +129,9 @@ deps_packages() {
         apt-get:redis-py) echo python3 python3-redis ;;
         apt-get:debootstrap) echo debootstrap debian-archive-keyring ;;
         apt-get:valgrind) echo valgrind libc6-dbg ;;
+        apt-get:java) echo default-jre-headless ;;
+        apt-get:zookeeper) echo libzookeeper-java ;; # has the server; the package zookeeper makes it a service
+        apt-get:libzookeeper) echo libzookeeper-mt-dev ;;
 
         dnf:compiler | dnf:gcc) echo gcc glibc-devel ;;
         dnf:sanitizers) echo gcc libasan libubsan libtsan ;;
@@ -142,6 +181,10 @@ deps_packages() {
         pacman:abidiff | brew:abidiff) ;; # no package
         dnf:lintian | apk:lintian | pacman:lintian | brew:lintian) ;; # of Debian alone
         brew:valgrind) ;; # does not run on current versions of macOS
+
+        brew:java) echo openjdk ;;
+        brew:libzookeeper) echo zookeeper ;;
+        *:java | dnf:*zookeeper | apk:*zookeeper | pacman:*zookeeper) ;; # no package of ZooKeeper; java is for that alone
 
         dnf:spin | apk:spin | pacman:spin) ;; # no package: spin is built from its sources
 
@@ -241,6 +284,10 @@ deps_require() {
     # shellcheck disable=SC2086
     packages=$(deps_packages "$manager" $missing | tr '\n' ' ')
     packages=${packages% }
+    if [ -z "$packages" ]; then
+        deps_by_hand "missing: ${missing% }; $manager has no package of that"
+        return 1
+    fi
     if [ "$manager" != brew ] && [ "$(id -u)" != 0 ] && ! deps_command sudo; then
         deps_by_hand "missing: ${missing% }; as root, install: $packages"
         return 1
