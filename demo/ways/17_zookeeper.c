@@ -43,6 +43,7 @@ bool zookeeper_lock(struct racer *me)
         if (!look_ahead(me, before)) {
             zk_create(me, me->text);
         } else if (!before[0]) {
+            way_leased(me, zk_session_ms(me));
             return true;
         } else if (!zk_wait(me, before)) {
             zk_delete(me, me->text);

@@ -293,6 +293,13 @@ bool zk_delete(struct racer *me, const char *node)
     return status == ZOK || zk == before; /* the same session: the request before did it, and its answer was lost */
 }
 
+unsigned zk_session_ms(struct racer *me)
+{
+    zhandle_t *zk = connected(me->crew->own);
+
+    return zk ? (unsigned)zoo_recv_timeout(zk) : me->lease_ms;
+}
+
 /* ------------------------------------------------------------- for struct way */
 
 bool zk_set_up(struct race *race)
@@ -408,5 +415,10 @@ bool zk_delete(struct racer *me, const char *node)
 {
     (void)me, (void)node;
     return false;
+}
+
+unsigned zk_session_ms(struct racer *me)
+{
+    return me->lease_ms;
 }
 #endif

@@ -37,6 +37,9 @@ bool zk_wait(struct racer *me, const char *node);
 /* False: the node was gone before. */
 bool zk_delete(struct racer *me, const char *node);
 
+/* For so long may the process be silent, as the server granted it. */
+unsigned zk_session_ms(struct racer *me);
+
 /* The lock itself (17_zookeeper.c): me->text is the racer's node. */
 bool zookeeper_lock(struct racer *me);
 void zookeeper_unlock(struct racer *me);

@@ -39,7 +39,7 @@ deps_python_has() {
 
 # Prints the java that works: on macOS, the system's own only says where to get one.
 deps_java() {
-    for java in java "${JAVA_HOME-}/bin/java" /opt/homebrew/opt/openjdk/bin/java /usr/local/opt/openjdk/bin/java; do
+    for java in java "${JAVA_HOME:-/usr}/bin/java" /opt/homebrew/opt/openjdk/bin/java /usr/local/opt/openjdk/bin/java; do
         if deps_command "$java" && "$java" -version >/dev/null 2>&1; then
             echo "$java"
             return
