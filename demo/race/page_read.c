@@ -55,11 +55,38 @@ static void begin_run(struct reading *r, const char *text)
 
 /* ---------------------------------------------------------- lines of a run */
 
+/* The next word of the text, which moves behind it. False: there is none. */
+static bool next_word(const char **text, char *out, size_t size)
+{
+    size_t length;
+
+    *text += strspn(*text, " ");
+    length = strcspn(*text, " ");
+    if (length == 0)
+        return false;
+    snprintf(out, size, "%.*s", (int)length, *text);
+    *text += length;
+    return true;
+}
+
+static bool next_numbers(const char **text, double *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *end;
+        out[i] = strtod(*text, &end);
+        if (end == *text)
+            return false;
+        *text = end;
+    }
+    return true;
+}
+
 static void read_figure(struct page_run *run, const char *text)
 {
     struct page_number *number = &run->figures[run->figure_count];
 
-    if (run->figure_count < PAGE_FIGURES && sscanf(text, "%63s %lf", number->name, &number->value) == 2)
+    if (run->figure_count < PAGE_FIGURES && next_word(&text, number->name, sizeof number->name) &&
+        next_numbers(&text, &number->value, 1))
         run->figure_count++;
 }
 
@@ -74,39 +101,44 @@ static void read_number(struct page_run *run, const char *word, const char *text
 
 static void read_extra(struct page_run *run, const char *text)
 {
-    struct page_number *number = &run->extras[run->extra_count];
-    int good;
+    struct page_number *extra = &run->extras[run->extra_count];
+    double numbers[2];
 
-    if (run->extra_count < PAGE_EXTRAS && sscanf(text, "%d %lf %63[^\n]", &good, &number->value, number->name) == 3) {
-        number->good = good != 0;
-        run->extra_count++;
-    }
+    if (run->extra_count >= PAGE_EXTRAS || !next_numbers(&text, numbers, 2) || *text != ' ')
+        return;
+    extra->good = numbers[0] > 0;
+    extra->value = numbers[1];
+    copy(extra->name, sizeof extra->name, text + 1);
+    run->extra_count++;
 }
 
 static void read_hold(struct page_run *run, const char *text)
 {
-    struct page_hold hold;
-    int worked;
+    double numbers[8];
 
-    if (!run->holds || run->hold_count >= PAGE_LANES ||
-        sscanf(text, "%u %u %lf %lf %lf %lf %d %u", &hold.racer, &hold.crew, &hold.arrived, &hold.begin, &hold.end,
-               &hold.lease_end, &worked, &hold.item) != 8)
+    if (!run->holds || run->hold_count >= PAGE_LANES || !next_numbers(&text, numbers, 8))
         return;
-    hold.arrived /= 1000;
-    hold.begin /= 1000;
-    hold.end /= 1000;
-    hold.lease_end /= 1000;
-    hold.worked = worked != 0;
-    run->holds[run->hold_count++] = hold;
+    run->holds[run->hold_count++] = (struct page_hold){
+        .racer = (unsigned)numbers[0],
+        .crew = (unsigned)numbers[1],
+        .arrived = numbers[2] / 1000,
+        .begin = numbers[3] / 1000,
+        .end = numbers[4] / 1000,
+        .lease_end = numbers[5] / 1000,
+        .worked = numbers[6] > 0,
+        .item = (unsigned)numbers[7],
+    };
 }
 
 static void read_mark(struct page_run *run, const char *text)
 {
     struct page_mark mark;
+    double racer;
 
-    if (!run->marks || run->mark_count >= PAGE_LANES ||
-        sscanf(text, "%u %15s %lf", &mark.racer, mark.kind, &mark.at) != 3)
+    if (!run->marks || run->mark_count >= PAGE_LANES || !next_numbers(&text, &racer, 1) ||
+        !next_word(&text, mark.kind, sizeof mark.kind) || !next_numbers(&text, &mark.at, 1))
         return;
+    mark.racer = (unsigned)racer;
     mark.at /= 1000;
     run->marks[run->mark_count++] = mark;
 }

@@ -42,9 +42,9 @@ static unsigned flaws_of(const struct page_way *way)
 
     for (size_t i = 0; i < way->run_count; i++) {
         unsigned flaws = (unsigned)page_figure(&way->runs[i], "flaws");
-        unsigned shows = (unsigned)page_figure(&way->runs[i], "shows");
+        unsigned foretold = flaws & (unsigned)page_figure(&way->runs[i], "shows");
         if (way->runs[i].title[0])
-            all |= flaws & shows ? flaws & shows : flaws;
+            all |= foretold ? foretold : flaws;
     }
     return all;
 }

@@ -70,6 +70,14 @@ deps_header() {
     return 1
 }
 
+# The browser's command. A stub that only says where to get Chromium is none.
+deps_chromium() {
+    for browser in chromium chromium-browser google-chrome; do
+        timeout 20 "$browser" --version >/dev/null 2>&1 && echo "$browser" && return
+    done
+    return 1
+}
+
 deps_have() {
     case $1 in
     compiler) deps_links "${CC:-cc}" c ;;
@@ -89,6 +97,7 @@ deps_have() {
     java) deps_java >/dev/null ;;
     zookeeper) deps_zookeeper >/dev/null ;;
     libzookeeper) deps_header zookeeper/zookeeper.h ;; # where the Makefile looks for it
+    chromium) deps_chromium >/dev/null ;;
     debootstrap) deps_command debootstrap || [ -x /usr/sbin/debootstrap ] ;;
     *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin, python3, clang-tidy, ...: commands of that name
     esac
@@ -175,6 +184,7 @@ deps_packages() {
         brew:redis-server) echo redis ;;
 
         brew:clang-tidy) echo llvm ;;
+        brew:chromium) ;; # not from brew
         brew:debootstrap | brew:unshare) ;; # Linux alone
         apt-get:abidiff) echo abigail-tools ;;
         dnf:abidiff | apk:abidiff) echo libabigail ;;
