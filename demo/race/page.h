@@ -58,8 +58,9 @@ struct page {
 struct page *page_read(FILE *in);
 void page_free(struct page *page);
 
-/* A setting or figure by its name; 0 where there is none. */
+/* A setting or figure by its name; 0 where there is none, because it would mean nothing. */
 double page_figure(const struct page_run *run, const char *name);
+bool page_has(const struct page_run *run, const char *name);
 
 /* The race by chance; NULL: there was none. */
 const struct page_run *page_race(const struct page_way *way);
@@ -67,12 +68,6 @@ const struct page_run *page_race(const struct page_way *way);
 /* Whether a round ended elsewhere than at the limit; below it is no flaw if racers were told that they can't be let in.
  */
 bool page_miscounted(const struct page_run *run);
-
-/* Commands for each thread: in most races each gets into the lock once. */
-double page_commands(const struct page_run *run);
-
-/* Whether all threads were inside, so that their waiting times tell something. */
-bool page_all_inside(const struct page_run *run);
 
 /* Writes the page. The sources of the ways are read below the folder `top`. Errors of out are the caller's. */
 void page_write(FILE *out, const struct page *page, const char *top);

@@ -235,12 +235,24 @@ void page_free(struct page *page)
 
 /* ----------------------------------------------------------------- figures */
 
-double page_figure(const struct page_run *run, const char *name)
+static const struct page_number *figure_of(const struct page_run *run, const char *name)
 {
     for (size_t i = 0; i < run->figure_count; i++)
         if (strcmp(run->figures[i].name, name) == 0)
-            return run->figures[i].value;
-    return 0;
+            return &run->figures[i];
+    return NULL;
+}
+
+bool page_has(const struct page_run *run, const char *name)
+{
+    return figure_of(run, name) != NULL;
+}
+
+double page_figure(const struct page_run *run, const char *name)
+{
+    const struct page_number *figure = figure_of(run, name);
+
+    return figure ? figure->value : 0;
 }
 
 const struct page_run *page_race(const struct page_way *way)
@@ -264,21 +276,4 @@ bool page_miscounted(const struct page_run *run)
         if (strcmp(count, limit) != 0 && (page_figure(run, "denied") == 0 || strtod(count, NULL) > strtod(limit, NULL)))
             return true;
     return false;
-}
-
-static double racers(const struct page_run *run)
-{
-    double rounds = page_figure(run, "rounds");
-
-    return page_figure(run, "threads") * (rounds > 0 ? rounds : 1);
-}
-
-double page_commands(const struct page_run *run)
-{
-    return racers(run) > 0 ? page_figure(run, "commands") / racers(run) : 0;
-}
-
-bool page_all_inside(const struct page_run *run)
-{
-    return racers(run) > 0 && page_figure(run, "holds") >= racers(run);
 }

@@ -4,11 +4,6 @@
 #include "race/page.h"
 #include "ways/way.h"
 
-static const char *class_of(bool bad)
-{
-    return bad ? " class=\"bad\"" : "";
-}
-
 /* --------------------------------------------- what showed when it was made to happen */
 
 struct findings {
@@ -110,42 +105,32 @@ static bool has_scenes(const struct page_way *way)
 
 /* --------------------------------------------------------------- the table */
 
-static void number(FILE *out, const struct page_run *run, const char *name, double harmless)
+/* A figure of a race, or a dash. Beyond `harmless` it is a flaw. */
+static void number(FILE *out, const struct page_run *run, const char *name, const char *format, double harmless)
 {
-    double value = page_figure(run, name);
+    bool bad = run && page_figure(run, name) > harmless;
 
-    fprintf(out, "<td class=\"wide%s\">%.0f</td>", value > harmless ? " bad" : "", value);
-}
-
-static void none(FILE *out, const char *class)
-{
-    fprintf(out, "<td%s>&ndash;</td>", class);
+    fprintf(out, "<td class=\"wide%s\">", bad ? " bad" : "");
+    if (run && page_has(run, name))
+        fprintf(out, format, page_figure(run, name));
+    else
+        fputs("&ndash;", out);
+    fputs("</td>", out);
 }
 
 static void cells_of_race(FILE *out, const struct page_run *run)
 {
-    static const char wide[] = " class=\"wide\"";
+    static const double any = 1e18;
 
-    if (run && page_figure(run, "counts") != 0)
-        fprintf(out, "<td%s>%s</td>", class_of(page_miscounted(run)), run->counts);
+    if (run && page_figure(run, "counts") > 0)
+        fprintf(out, "<td%s>%s</td>", page_miscounted(run) ? " class=\"bad\"" : "", run->counts);
     else
-        none(out, "");
-    if (run && page_figure(run, "holds") > 0) {
-        number(out, run, "most", page_figure(run, "room"));
-        number(out, run, "pairs", 0);
-        number(out, run, "deleted", 0);
-    } else {
-        for (int i = 0; i < 3; i++)
-            none(out, wide);
-    }
-    if (run && page_all_inside(run))
-        fprintf(out, "<td%s>%.0f&nbsp;ms</td>", wide, page_figure(run, "wait_ms_50"));
-    else
-        none(out, wide);
-    if (run && page_commands(run) > 0)
-        fprintf(out, "<td%s>%.1f</td>", wide, page_commands(run));
-    else
-        none(out, wide);
+        fputs("<td>&ndash;</td>", out);
+    number(out, run, "most", "%.0f", run ? page_figure(run, "room") : 0);
+    number(out, run, "pairs", "%.0f", 0);
+    number(out, run, "deleted", "%.0f", 0);
+    number(out, run, "wait_ms_50", "%.0f&nbsp;ms", any);
+    number(out, run, "commands_per_acquire", "%.1f", any);
 }
 
 static void row(FILE *out, const struct page_way *way)

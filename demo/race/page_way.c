@@ -20,35 +20,39 @@ static void fact(FILE *out, const char *what, bool bad, const char *format, doub
     fprintf(out, "</dd></div>\n");
 }
 
-static void facts_of_holds(FILE *out, const struct page_run *run)
+/* Figures of the race, as far as they mean something. */
+static void known_facts(FILE *out, const struct page_run *run)
 {
-    double most = page_figure(run, "most");
+    const double any = 1e18;
+    const struct {
+        const char *name, *what, *format;
+        double harmless;
+    } facts[] = {{"most", "Most inside at once", "%.0f", page_figure(run, "room")},
+                 {"pairs", "Overlapping pairs", "%.0f", 0},
+                 {"deleted", "Others' locks deleted", "%.0f", 0},
+                 {"left", "Locks left for ever", "%.0f", 0},
+                 {"inverted_percent", "Pairs out of order", "%.0f&nbsp;%%", any},
+                 {"wait_ms_50", "Wait, median", "%.0f&nbsp;ms", any},
+                 {"wait_ms_99", "Wait, 99 of 100", "%.0f&nbsp;ms", any},
+                 {"commands_per_acquire", "Commands per thread", "%.1f", any},
+                 {"threads_per_round", "Threads started in a round", "%.0f", any}};
 
-    fact(out, "Most inside at once", most > page_figure(run, "room"), "%.0f", most);
-    fact(out, "Overlapping pairs", page_figure(run, "pairs") > 0, "%.0f", page_figure(run, "pairs"));
-    fact(out, "Others' locks deleted", page_figure(run, "deleted") > 0, "%.0f", page_figure(run, "deleted"));
-    fact(out, "Locks left for ever", page_figure(run, "left") > 0, "%.0f", page_figure(run, "left"));
-    if (!page_all_inside(run)) {
-        fact(out, "Times that a thread was inside", false, "%.0f", page_figure(run, "holds"));
-        return;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        double value = page_figure(run, facts[i].name);
+        if (page_has(run, facts[i].name))
+            fact(out, facts[i].what, value > facts[i].harmless, facts[i].format, value);
     }
-    fact(out, "Pairs out of order", false, "%.0f&nbsp;%%", page_figure(run, "inverted_percent"));
-    fact(out, "Wait, median", false, "%.0f&nbsp;ms", page_figure(run, "wait_ms_50"));
-    fact(out, "Wait, 99 of 100", false, "%.0f&nbsp;ms", page_figure(run, "wait_ms_99"));
 }
 
 static void race_facts(FILE *out, const struct page_run *run)
 {
     fprintf(out, "<dl>\n");
-    if (page_figure(run, "counts") != 0)
+    if (page_figure(run, "counts") > 0)
         fprintf(out, "<div><dt>Counter, which must be %.0f</dt><dd%s>%s</dd></div>\n", page_figure(run, "limit"),
                 class_of(page_miscounted(run)), run->counts);
-    if (page_figure(run, "holds") > 0)
-        facts_of_holds(out, run);
+    known_facts(out, run);
     if (page_figure(run, "denied") > 0)
         fact(out, "Told that the lock can't be had", false, "%.0f", page_figure(run, "denied"));
-    fact(out, "Commands per thread", false, "%.1f", page_commands(run));
-    fact(out, "Threads started in a round", false, "%.0f", page_figure(run, "threads_per_round"));
     for (size_t i = 0; i < run->extra_count; i++)
         fact(out, run->extras[i].name, !run->extras[i].good && run->extras[i].value > 0, "%.0f", run->extras[i].value);
     fputs("</dl>\n", out);
@@ -101,6 +105,8 @@ static void tell_race(FILE *out, const struct page_run *run, const struct lanes 
     if (lanes->count < lanes->whole)
         fprintf(out, "The first %zu of the %zu threads that worked, in the order in which they got in.", lanes->count,
                 lanes->whole);
+    else if (lanes->whole == 1)
+        fprintf(out, "The one that found something to do; the others looked and left at once.");
     else if ((double)lanes->whole < threads)
         fprintf(out, "The %zu that %s, in the order in which they got in; the others looked and left at once.",
                 lanes->whole, counts ? "found the counter below its limit" : "found something to do");
