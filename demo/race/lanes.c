@@ -49,6 +49,15 @@ static void add_lanes_of_marks(struct lanes *l)
     }
 }
 
+/* Racers did what they came for, and none of them was ever inside. */
+static bool goes_without_a_lock(const struct page_run *run)
+{
+    for (size_t i = 0; i < run->mark_count; i++)
+        if (run->hold_count == 0 && strcmp(run->marks[i].kind, "done") == 0)
+            return true;
+    return false;
+}
+
 static void choose(struct lanes *l)
 {
     for (size_t i = 0; i < l->run->hold_count; i++) {
@@ -58,7 +67,7 @@ static void choose(struct lanes *l)
         if (l->count < LANES_MOST)
             l->shown[l->count++] = l->holds[i];
     }
-    if (!is_scene(l->run))
+    if (!is_scene(l->run) || goes_without_a_lock(l->run))
         return;
     add_lanes_of_marks(l);
     qsort(l->shown, l->count, sizeof *l->shown, by_racer);

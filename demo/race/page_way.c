@@ -106,9 +106,9 @@ static void tell_race(FILE *out, const struct page_run *run, const struct lanes 
         fprintf(out, "The first %zu of the %zu threads that worked, in the order in which they got in.", lanes->count,
                 lanes->whole);
     else if (lanes->whole == 1)
-        fprintf(out, "The one that found something to do; the others looked and left at once.");
+        fprintf(out, "The one that found something to do; the others found that all was done.");
     else if ((double)lanes->whole < threads)
-        fprintf(out, "The %zu that %s, in the order in which they got in; the others looked and left at once.",
+        fprintf(out, "The %zu that %s, in the order in which they got in; the others found that all was done.",
                 lanes->whole, counts ? "found the counter below its limit" : "found something to do");
     else
         fprintf(out, "All of them, in the order in which they got in.");

@@ -63,7 +63,7 @@ static const char *mark_of(enum happening what)
     } marks[] = {{HAPPENED_ANOTHERS, "deleted"}, {HAPPENED_UNKNOWN, "deleted"}, {HAPPENED_LOST, "lost"},
                  {HAPPENED_REFUSED, "refused"},  {HAPPENED_STOP, "stop"},       {HAPPENED_GO, "go"},
                  {HAPPENED_DIE, "die"},          {HAPPENED_GIVE_UP, "give-up"}, {HAPPENED_ARRIVE, "arrive"},
-                 {HAPPENED_DENIED, "denied"}};
+                 {HAPPENED_DENIED, "denied"},    {HAPPENED_LEFT, "done"}};
 
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (marks[i].what == what)
@@ -76,7 +76,7 @@ static bool is_worth_a_mark(const struct race *race, const struct record *record
 {
     if (event->what == HAPPENED_UNKNOWN)
         return deleted_anothers(race, record);
-    if (event->what == HAPPENED_ARRIVE)
+    if (event->what == HAPPENED_ARRIVE || event->what == HAPPENED_LEFT)
         return record_time(record, HAPPENED_ENTER) == 0;
     return mark_of(event->what) != NULL;
 }

@@ -33,7 +33,7 @@
  *                                it arrived, had the lock, began to unlock; when its lease was to end (0: not known);
  *                                1: it found the counter below its limit; which of several locks
  *   mark 4 deleted 82000         what happened to a racer: deleted (the lock of another), lost, refused, stop, go, die,
- *                                give-up, denied, arrive (only of one that never got the lock)
+ *                                give-up, denied; arrive, done (only of one that never was inside)
  *   end                          of the run
  */
 #ifndef DIBS_DEMO_RESULTS_H

@@ -82,7 +82,6 @@ const struct way way_zookeeper = {
         "front; the first has the lock, and a crash removes the node. It needs ZooKeeper, whose writes are slower, "
         "and a process that stands still for longer than its session does not know that another is inside.",
     .source = __FILE__,
-    .no_lease = true, /* the session is renewed, by the C library */
     .missing = zk_missing,
     .set_up = zk_set_up,
     .tear_down = zk_tear_down,

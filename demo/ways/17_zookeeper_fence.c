@@ -53,7 +53,6 @@ const struct way way_zookeeper_fence = {
             "one that it has seen. Then one who has lost the session without knowing does no harm.",
     .source = __FILE__,
     .sound = true,
-    .no_lease = true, /* the session is renewed, by the C library */
     .missing = zk_missing,
     .set_up = zk_set_up,
     .tear_down = zk_tear_down,
