@@ -260,6 +260,13 @@ double tally_inverted(const struct tally *tally)
     return tally->order_pairs ? 100.0 * (double)tally->inverted / (double)tally->order_pairs : 0;
 }
 
+bool tally_idle(const struct tally *tally, const struct race *race)
+{
+    uint64_t limit = race->scene ? race->scene->idle_ms * UINT64_C(1000000) : 0;
+
+    return limit && tally->idle_ns >= limit;
+}
+
 /* By chance, whoever was told that the lock can't be had safely, or is lost, may be missing from the count. */
 static bool miscounted(const struct tally *tally, const struct race *race, long long count)
 {
@@ -281,7 +288,7 @@ unsigned tally_flaws(const struct tally *tally, const struct race *race)
     flaws |= tally->extras[1] && !race->way->extras_are_good[1] ? FLAW_EXTRA_2 : 0;
     if (race->scene && !race->way->run) {
         flaws |= tally->inverted ? FLAW_ORDER : 0;
-        flaws |= tally->idle_ns >= race->options.lease_ms * UINT64_C(500000) ? FLAW_IDLE : 0;
+        flaws |= tally_idle(tally, race) ? FLAW_IDLE : 0;
     }
     return flaws;
 }

@@ -59,6 +59,9 @@ bool tally_has_lock(const struct way *way);
 bool tally_has_waits(const struct tally *tally, const struct way *way);
 bool tally_has_commands(const struct tally *tally, const struct way *way);
 
+/* Whether the lock was free for so long, though somebody waited, that the scene calls it a flaw. */
+bool tally_idle(const struct tally *tally, const struct race *race);
+
 /* The flaws (enum flaw) that the numbers show. */
 unsigned tally_flaws(const struct tally *tally, const struct race *race);
 

@@ -83,7 +83,7 @@ void way_enter(struct racer *me)
 
     record->item = me->item;
     record_note(record, HAPPENED_ENTER, now);
-    if (!me->way->no_lease)
+    if (!me->way->no_lease && !me->way->lockless)
         atomic_compare_exchange_strong(&record->lease_end, &none, now + me->lease_ms * UINT64_C(1000000));
     atomic_fetch_add(&me->crew->race->inside, 1);
     cues_at(me, "enter");
@@ -150,7 +150,7 @@ static void race_once(struct racer *me)
 {
     if (me->way->run) {
         me->way->run(me);
-        if (!record_time(me->record, HAPPENED_GIVE_UP))
+        if (!me->gone && !record_time(me->record, HAPPENED_GIVE_UP))
             record_note(me->record, HAPPENED_LEFT, clock_ns());
         cues_at(me, "left");
     } else if (me->way->lock(me)) {

@@ -187,7 +187,7 @@ void table_words(const struct race *race, const struct tally *tally, char *out, 
         add(out, size, "%u waited in vain", tally->gave_up);
     if (tally->inverted && !race->way->run)
         add(out, size, "%llu out of order", (unsigned long long)tally->inverted);
-    if (tally->idle_ns >= race->options.lease_ms * UINT64_C(500000) && !race->way->run)
+    if (tally_idle(tally, race))
         add(out, size, "free for %.0f ms while somebody waited", (double)tally->idle_ns / 1e6);
     for (unsigned i = 0; i < WAY_EXTRAS && race->way->extras[i]; i++)
         if (tally->extras[i])

@@ -106,7 +106,24 @@ redisReply *way_command(struct racer *me, const char *format, ...)
     return reply;
 }
 
-redisReply *way_command_at(struct racer *me, unsigned server, const char *format, ...)
+/* Frees the reply. */
+static long long number_of(redisReply *reply)
+{
+    long long number = reply->type == REDIS_REPLY_INTEGER ? reply->integer : reply->type == REDIS_REPLY_STATUS;
+
+    freeReplyObject(reply);
+    return number;
+}
+
+long long way_ask(struct racer *me, const char *format, ...)
+{
+    redisReply *reply;
+
+    SEND(me, format, reply);
+    return number_of(reply);
+}
+
+long long way_ask_at(struct racer *me, unsigned server, const char *format, ...)
 {
     redisReply *reply;
     va_list arguments;
@@ -114,18 +131,10 @@ redisReply *way_command_at(struct racer *me, unsigned server, const char *format
     va_start(arguments, format);
     reply = send_to(me, server, format, arguments);
     va_end(arguments);
-    return reply;
-}
-
-long long way_ask(struct racer *me, const char *format, ...)
-{
-    redisReply *reply;
-    long long number;
-
-    SEND(me, format, reply);
-    number = reply->type == REDIS_REPLY_INTEGER ? reply->integer : reply->type == REDIS_REPLY_STATUS;
+    if (reply && reply->type != REDIS_REPLY_ERROR)
+        return number_of(reply);
     freeReplyObject(reply);
-    return number;
+    return -1;
 }
 
 bool way_get(struct racer *me, char *out, size_t size, const char *format, ...)

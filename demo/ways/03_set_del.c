@@ -23,7 +23,8 @@ static const struct scene scenes[] = {
      .cues = {{1, "arrive", CUE_WAIT, 0, "enter", 0},
               {0, "work", CUE_WAIT, 1, "work", 0},
               {2, "arrive", CUE_WAIT, 1, "work", 0},
-              {1, "work", CUE_WAIT, 2, "enter", 0}},
+              {1, "work", CUE_WAIT, 2, "enter", 0},
+              {2, "leave", CUE_WAIT, 0, "left", 0}},
      .shows = FLAW_COUNT | FLAW_OVERLAP | FLAW_DELETED},
     {.racers = 0},
 };

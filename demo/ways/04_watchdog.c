@@ -7,6 +7,7 @@ static void watch(struct racer *helper)
         way_point(helper, "tick");
         if (way_overwrite(helper, helper->key, helper->token, helper->lease_ms))
             way_extra(helper, 0, 1);
+        way_point(helper, "overwritten");
     }
 }
 
@@ -34,7 +35,7 @@ static const struct scene scenes[] = {
      .work_ms = 1,
      .cues = {{1, "arrive", CUE_WAIT, 0, "work", 0},
               {0, "tick", CUE_WAIT, 1, "work", 0},
-              {0, "work", CUE_WAIT, 1, "work", 20},
+              {0, "work", CUE_WAIT, 0, "overwritten", 0},
               {1, "work", CUE_WAIT, 0, "write", 0}},
      .shows = FLAW_EXTRA | FLAW_COUNT | FLAW_OVERLAP},
     {.racers = 0},

@@ -29,14 +29,16 @@ static void unlock(struct racer *me)
 }
 
 static const struct scene scenes[] = {
-    {.title = "one sleeps while the lock becomes free; another comes later, and is in at once",
+    {.title = "one is about to sleep while the lock becomes free; another comes later, and is in at once",
      .racers = 3,
      .limit = 3,
-     .lease_ms = 200,
+     .lease_ms = 600,
      .work_ms = 1,
-     .cues = {{0, "work", CUE_WAIT, 1, "arrive", 10},
-              {1, "arrive", CUE_WAIT, 0, "work", 0},
-              {2, "arrive", CUE_WAIT, 0, "left", 20}},
+     .idle_ms = 190,
+     .cues = {{1, "arrive", CUE_WAIT, 0, "work", 0},
+              {0, "work", CUE_WAIT, 1, "retry", 0},
+              {2, "arrive", CUE_WAIT, 0, "left", 0},
+              {1, "retry", CUE_WAIT, 2, "left", 0}},
      .shows = FLAW_ORDER | FLAW_IDLE},
     {.racers = 0},
 };

@@ -18,15 +18,6 @@ bool library_lock(struct racer *me)
     return true;
 }
 
-/* What is left of the lease now, as renewals have set it: for the picture. */
-void library_leased(struct racer *me, const char *name)
-{
-    dibs_hold hold;
-
-    if (dibs_hold_of(me->crew->own, name, &hold) == DIBS_OK && hold.remaining_ms > 0)
-        way_leased(me, (unsigned)hold.remaining_ms);
-}
-
 /* No I/O: to be asked before what can't be undone. */
 bool library_still(struct racer *me)
 {
@@ -57,30 +48,11 @@ void library_unlock(struct racer *me)
 }
 
 /* One runtime for all threads of the process. */
-void library_open(struct crew *crew, dibs_config config)
-{
-    dibs_runtime *rt;
-
-    config.lease_ms = crew->lease_ms;
-    if (dibs_open(&rt, &config) != DIBS_OK)
-        way_fail("dibs_open: %s", dibs_last_error());
-    crew->own = rt;
-}
-
 void library_prepare(struct crew *crew)
 {
     const char *url = way_url(crew, 0);
 
     library_open(crew, (dibs_config){.urls = &url, .url_count = 1});
-}
-
-void library_finish(struct crew *crew)
-{
-    dibs_stats stats;
-
-    dibs_stats_get(crew->own, &stats);
-    way_commands(crew, stats.store_commands);
-    dibs_close(crew->own);
 }
 
 const struct way way_dibs = {

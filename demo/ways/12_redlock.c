@@ -7,8 +7,13 @@ static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
 
 static void unlock(struct racer *me)
 {
+    uint64_t before = way_now(me, "before the scripts");
+    unsigned deleted = 0;
+
     for (unsigned i = 0; i < MASTERS; i++)
-        freeReplyObject(way_command_at(me, i, "EVAL %s 1 %s %s", release, me->key, me->token));
+        deleted += way_ask_at(me, i, "EVAL %s 1 %s %s", release, me->key, me->token) == 1;
+    if (deleted >= MAJORITY)
+        way_deleted(me, before);
 }
 
 /* One master after the other. A majority must grant the lock, in less time than the lease. */
@@ -17,12 +22,8 @@ static bool try_lock(struct racer *me)
     uint64_t began = way_time_ms(me);
     unsigned granted = 0;
 
-    for (unsigned i = 0; i < MASTERS; i++) {
-        redisReply *reply = way_command_at(me, i, "SET %s %s NX PX %u", me->key, me->token, me->lease_ms);
-        granted += reply && reply->type == REDIS_REPLY_STATUS;
-        freeReplyObject(reply);
-        way_point(me, "asked one");
-    }
+    for (unsigned i = 0; i < MASTERS; i++)
+        granted += way_ask_at(me, i, "SET %s %s NX PX %u", me->key, me->token, me->lease_ms) == 1;
     if (granted >= MAJORITY && way_time_ms(me) - began < me->lease_ms)
         return true;
     unlock(me);

@@ -23,12 +23,12 @@ static const struct scene scenes[] = {
     {.title = "the promoted replica lacks the lock: its holder sets the lease again before somebody else comes",
      .racers = 2,
      .limit = 1,
-     .lease_ms = 300,
+     .lease_ms = 600,
      .work_ms = 1,
      .cues = {{0, "arrive", CUE_CUT, 2, NULL, 0},
               {0, "work", CUE_FELL, 1, NULL, 0},
               {0, "work", CUE_PROMOTE, 0, NULL, 0},
-              {0, "work", CUE_SLEEP, 0, NULL, 150}, /* half a lease: one renewal at least */
+              {0, "work", CUE_SLEEP, 0, NULL, 300}, /* half a lease: one renewal at least */
               {1, "arrive", CUE_WAIT, 0, "check", 0},
               {0, "write", CUE_WAIT, 1, "arrive", 20}}},
     {.racers = 0},

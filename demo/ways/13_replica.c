@@ -5,18 +5,9 @@ enum { ADDRESS = 1 }; /* where the master is, whichever server that is */
 static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
                               "return redis.call('DEL', KEYS[1]) else return 0 end";
 
-static bool try_lock(struct racer *me)
-{
-    redisReply *reply = way_command_at(me, ADDRESS, "SET %s %s NX PX %u", me->key, me->token, me->lease_ms);
-    bool granted = reply && reply->type == REDIS_REPLY_STATUS;
-
-    freeReplyObject(reply);
-    return granted;
-}
-
 static bool lock(struct racer *me)
 {
-    while (!try_lock(me))
+    while (way_ask_at(me, ADDRESS, "SET %s %s NX PX %u", me->key, me->token, me->lease_ms) != 1)
         if (!way_retry(me, 10))
             return false;
     return true;
@@ -25,11 +16,9 @@ static bool lock(struct racer *me)
 static void unlock(struct racer *me)
 {
     uint64_t before = way_now(me, "before the script");
-    redisReply *reply = way_command_at(me, ADDRESS, "EVAL %s 1 %s %s", release, me->key, me->token);
 
-    if (reply && reply->integer == 1)
+    if (way_ask_at(me, ADDRESS, "EVAL %s 1 %s %s", release, me->key, me->token) == 1)
         way_deleted(me, before);
-    freeReplyObject(reply);
 }
 
 static const struct scene scenes[] = {

@@ -1,4 +1,4 @@
-/* The library's functions as a way has them (11_dibs.c), for the other ways that use the library. */
+/* The library as a way has it, for all ways that use it. */
 #ifndef DIBS_DEMO_LIBRARY_H
 #define DIBS_DEMO_LIBRARY_H
 
@@ -6,16 +6,23 @@
 
 #include "ways/way.h"
 
-/* crew->own: the runtime. The lease is the race's; library_prepare uses the first server. */
-void library_open(struct crew *crew, dibs_config config);
-void library_prepare(struct crew *crew);
-void library_finish(struct crew *crew);
+/* ------------------------------------------------------------- 11_dibs.c */
+
+void library_prepare(struct crew *crew); /* uses the first server */
 
 /* False where the store can't grant the lock safely at present (way_refused). */
 bool library_lock(struct racer *me);
 void library_unlock(struct racer *me);
 bool library_still(struct racer *me);
-void library_leased(struct racer *me, const char *name);
 uint64_t library_fence(struct racer *me);
+
+/* ------------------------------------------------------------- library.c */
+
+/* crew->own: the runtime. The lease is the race's. library_finish counts what the library sent. */
+void library_open(struct crew *crew, dibs_config config);
+void library_finish(struct crew *crew);
+
+/* What is left of the lease of that name now, as renewals have set it: for the picture. */
+void library_leased(struct racer *me, const char *name);
 
 #endif

@@ -63,7 +63,7 @@ enum flaw {
     FLAW_DELETED = 4u,  /* a release deleted the lock of another */
     FLAW_LEFT = 8u,     /* a lock was left behind for ever, or racers waited for one in vain */
     FLAW_ORDER = 16u,   /* (scenes only) one who came later was in earlier */
-    FLAW_IDLE = 32u,    /* (scenes only) the lock was free for half a lease or more, though somebody waited */
+    FLAW_IDLE = 32u,    /* (scenes only) the lock was free for idle_ms or more, though somebody waited */
     FLAW_EXTRA = 64u,   /* the first of the way's own numbers is not 0 */
     FLAW_EXTRA_2 = 128u /* the second */
 };
@@ -75,6 +75,7 @@ struct scene {
     unsigned lease_ms;
     unsigned work_ms;
     unsigned patience_ms;           /* 0: 3000; a racer that waits longer gives up */
+    unsigned idle_ms;               /* FLAW_IDLE: the lock was free for so long. 0: that is not looked at */
     int clock_off_ms[SCENE_RACERS]; /* how far the racer's clock is ahead */
     struct cue cues[SCENE_CUES];
     unsigned shows; /* the flaws that show every time. 0: none ever shows, whatever happens */
@@ -92,10 +93,10 @@ struct way {
 
     bool value_ends; /* the key needs no time to live, because its value says when the lock ends */
 
-    bool no_lease; /* the lock does not end by itself, or there is none: for the picture */
+    bool no_lease; /* the lock does not end by itself: for the picture */
 
     /*
-     * Servers, which way_command_at, way_url and the cues count from 0. Masters know nothing of each other. With
+     * Servers, which way_ask_at, way_url and the cues count from 0. Masters know nothing of each other. With
      * replicas, server 0 has the counter alone; server 1 is a master behind an address that a promoted replica takes
      * over, and the replicas of that master come behind it. They are new in each round.
      */
@@ -183,8 +184,8 @@ long long way_ask(struct racer *me, const char *format, ...);
 bool way_get(struct racer *me, char *out, size_t size, const char *format, ...);
 redisReply *way_command(struct racer *me, const char *format, ...);
 
-/* The same at one of the way's servers. NULL where that server does not answer. */
-redisReply *way_command_at(struct racer *me, unsigned server, const char *format, ...);
+/* way_ask at one of the way's servers; -1 where that server does not answer, or refuses. */
+long long way_ask_at(struct racer *me, unsigned server, const char *format, ...);
 
 const char *way_url(const struct crew *crew, unsigned server);
 
