@@ -38,26 +38,29 @@ static noreturn void usage(int status)
         "usage: dibs-race [options] [WAY...]\n"
         "\n"
         "Threads of several processes get into a lock once each, to raise a counter in Redis that must stop at ten.\n"
-        "The lock is taken in the WAYs that are named, by name or number (all of them). What happens is seen from\n"
-        "outside the lock.\n"
+        "This is done for each WAY to lock that is named, by its name or number; without a WAY, for all of them. What\n"
+        "happens is counted from outside the lock. Redis servers are started for that, and ended. Defaults are in\n"
+        "parentheses.\n"
         "\n"
-        "  --list          the ways, and the scenes of each\n"
-        "  --processes N   (4)\n"
-        "  --threads N     of all processes together (40)\n"
-        "  --lease MS      (50)\n"
-        "  --work MS       (10)\n"
-        "  --delay MS      how long a thread is held up at a point (15)\n"
-        "  --chance PCT    and how likely (85)\n"
-        "  --rounds N      of each way (3), or of each scene (1)\n"
-        "  --seed N        of the chance (the time)\n"
-        "  --forced        no race by chance: the scenes, which make happen what chance seldom shows\n"
-        "  --gallery       both\n"
-        "  --svg FILE      draws the first round of each way\n"
-        "  --results FILE  writes all numbers, and the times of the first rounds\n"
-        "  --help\n"
+        "  --list          lists the ways and their scenes.\n"
+        "  --threads N     is the number of threads of all processes together (40). Ways that say so in the table "
+        "have\n"
+        "                  threads, processes and a lease of their own.\n"
+        "  --processes N   is the number of processes (4).\n"
+        "  --lease MS      is the time for which a lock is granted (50).\n"
+        "  --work MS       is how long a thread works inside (10).\n"
+        "  --delay MS      is how long a thread is held up at each of several points by chance (15),\n"
+        "  --chance PCT    and how likely that is (85).\n"
+        "  --seed N        makes chance repeatable (the time).\n"
+        "  --rounds N      repeats each way's race (3) and each scene (1).\n"
+        "  --forced        runs scenes instead of races: they make happen what chance seldom shows.\n"
+        "  --gallery       runs both.\n"
+        "  --svg FILE      draws the first round of each race.\n"
+        "  --results FILE  writes all numbers, and when what happened in one round of each race and scene.\n"
+        "  --help          shows this.\n"
         "\n"
-        "It starts Redis servers of its own, and ends them.\n"
-        "Exit status: 0; 1 if a scene did not show what it is to show, or a sound way was not sound; 2 on an error.\n",
+        "The exit status is 1 if a scene did not show what it is to show, or a sound way was not sound; 2 after an "
+        "error.\n",
         status ? stderr : stdout);
     exit(status);
 }
@@ -73,6 +76,14 @@ static noreturn void list(void)
     exit(0);
 }
 
+static bool is_chosen(const struct way *way)
+{
+    for (size_t i = 0; i < chosen.way_count; i++)
+        if (chosen.ways[i] == way)
+            return true;
+    return false;
+}
+
 static void add_ways(const char *text)
 {
     if (!way_named(text)) {
@@ -80,7 +91,7 @@ static void add_ways(const char *text)
         exit(2);
     }
     for (size_t i = 0; i < way_count && chosen.way_count < WAYS_MOST; i++)
-        if (way_is(ways[i], text))
+        if (way_is(ways[i], text) && !is_chosen(ways[i]))
             chosen.ways[chosen.way_count++] = ways[i];
 }
 
@@ -124,6 +135,19 @@ static void take_option(int option)
     }
 }
 
+/* What the command line left open. */
+static void complete_options(void)
+{
+    for (size_t i = 0; chosen.way_count == 0 && i < way_count; i++)
+        chosen.ways[i] = ways[i];
+    chosen.way_count = chosen.way_count ? chosen.way_count : way_count;
+    if (chosen.race.processes > chosen.race.threads)
+        chosen.race.processes = chosen.race.threads;
+    chosen.race.limit = chosen.race.threads < LIMIT ? chosen.race.threads : LIMIT;
+    chosen.race.patience_ms = 60000;
+    chosen.race.fenced = true;
+}
+
 static void read_options(int argc, char **argv)
 {
     static const struct option others[] = {
@@ -139,16 +163,13 @@ static void read_options(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
         if (!option_take_number(numbers, NUMBERS, option, optarg))
             take_option(option);
+    if (chosen.svg && !chosen.chance) {
+        fprintf(stderr, "--svg draws races, and --forced leaves them out\n");
+        exit(2);
+    }
     while (optind < argc)
         add_ways(argv[optind++]);
-    for (size_t i = 0; chosen.way_count == 0 && i < way_count; i++)
-        chosen.ways[i] = ways[i];
-    chosen.way_count = chosen.way_count ? chosen.way_count : way_count;
-    if (chosen.race.processes > chosen.race.threads)
-        chosen.race.processes = chosen.race.threads;
-    chosen.race.limit = chosen.race.threads < LIMIT ? chosen.race.threads : LIMIT;
-    chosen.race.patience_ms = 60000;
-    chosen.race.fenced = true;
+    complete_options();
 }
 
 /* -------------------------------------------------------------------- races */
@@ -270,31 +291,47 @@ static bool can_run(const struct way *way)
     return !missing;
 }
 
-static bool run_all(struct race *race, bool *good)
+static bool run_races(struct race *race, bool *good)
 {
-    if (chosen.chance)
-        table_head(&chosen.race, rounds_or(3));
-    for (size_t i = 0; chosen.chance && i < chosen.way_count; i++) {
+    table_head(&chosen.race, rounds_or(3));
+    for (size_t i = 0; i < chosen.way_count; i++) {
         bool this_one = true;
         results_way(results, chosen.ways[i]);
-        if (!can_run(chosen.ways[i]))
-            continue;
-        if (!run_by_chance(race, chosen.ways[i], &this_one))
+        if (can_run(chosen.ways[i]) && !run_by_chance(race, chosen.ways[i], &this_one))
             return false;
         *good &= this_one;
     }
-    if (chosen.scenes) {
-        printf("%s", chosen.chance ? "\n" : "");
-        table_scenes_head(rounds_or(1));
-    }
-    for (size_t i = 0; chosen.scenes && i < chosen.way_count; i++) {
+    return true;
+}
+
+static bool run_all_scenes(struct race *race, bool *good)
+{
+    table_scenes_head(rounds_or(1));
+    for (size_t i = 0; i < chosen.way_count; i++) {
         results_way(results, chosen.ways[i]);
-        if (!can_run(chosen.ways[i]))
-            continue;
-        if (!run_scenes(race, chosen.ways[i], good))
+        if (can_run(chosen.ways[i]) && !run_scenes(race, chosen.ways[i], good))
             return false;
     }
     return true;
+}
+
+static bool run_all(struct race *race, bool *good)
+{
+    if (chosen.chance && !run_races(race, good))
+        return false;
+    if (chosen.chance && chosen.scenes)
+        putchar('\n');
+    return !chosen.scenes || run_all_scenes(race, good);
+}
+
+/* Whether all that was written to the file arrived there; says so on stderr if not. */
+static bool arrived(FILE *out, const char *name)
+{
+    bool good = fflush(out) == 0 && !ferror(out);
+
+    if (!good)
+        fprintf(stderr, "%s: %s\n", name, strerror(errno));
+    return good;
 }
 
 int main(int argc, char **argv)
@@ -303,7 +340,7 @@ int main(int argc, char **argv)
     bool good = true, ran;
 
     read_options(argc, argv);
-    if (chosen.results && !(results = fopen(chosen.results, "w"))) {
+    if (chosen.results && !(results = fopen(chosen.results, "we"))) {
         fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
         return 2;
     }
@@ -312,11 +349,9 @@ int main(int argc, char **argv)
         return 2;
     results_head(results, race, chosen.race.seed);
     ran = run_all(race, &good);
-    if (ran && chosen.svg && chosen.chance)
+    if (ran && chosen.svg)
         ran = bars_write(chosen.svg, &bars);
-    if (results && fclose(results) != 0) {
-        fprintf(stderr, "%s: %s\n", chosen.results, strerror(errno));
-        ran = false;
-    }
+    ran &= !results || arrived(results, chosen.results);
+    ran &= arrived(stdout, "standard output");
     race_exit(race, !ran ? 2 : good ? 0 : 1);
 }

@@ -90,6 +90,10 @@ static void name_address(struct race *race)
     snprintf(race->urls[race->address], URL_SIZE, "unix://%s/address", replicated[0].folder);
 }
 
+/* All racers may connect at the same time. */
+static const char all_at_once[] = "tcp-backlog 1024";
+_Static_assert(RACERS_MOST < 1024, "racers find the backlog full");
+
 static bool start_replicated(struct race *race, unsigned replicas)
 {
     char config[128], address[URL_SIZE];
@@ -97,7 +101,8 @@ static bool start_replicated(struct race *race, unsigned replicas)
 
     for (unsigned i = 0; i <= replicas; i++) {
         int port = free_port(), length;
-        length = snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nhz 100\nrepl-diskless-sync-delay 0", port);
+        length = snprintf(config, sizeof config, "bind 127.0.0.1\nport %d\nhz 100\nrepl-diskless-sync-delay 0\n%s",
+                          port, all_at_once);
         if (i > 0)
             snprintf(config + length, sizeof config - (size_t)length, "\nreplicaof 127.0.0.1 %d", master);
         else
@@ -117,7 +122,7 @@ static bool start_replicated(struct race *race, unsigned replicas)
 static bool start_masters(struct race *race, unsigned masters)
 {
     for (unsigned i = 0; i < masters; i++) {
-        if (!runs(&own[i]) && !start(&own[i], ""))
+        if (!runs(&own[i]) && !start(&own[i], all_at_once))
             return false;
         name_server(race, &own[i]);
     }

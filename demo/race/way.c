@@ -45,20 +45,14 @@ const char *way_url(const struct crew *crew, unsigned server)
 
 /* ---------------------------------------------------------------- commands */
 
-/* Says nothing where a private server does not answer: a scene may have killed it. */
+/* Says nothing where a private server does not answer: a scene may have killed it. Then the link has an error. */
 static redisContext *connect_to(const char *url)
 {
     static const char private[] = "unix:///";
-    redisContext *link;
 
     if (strncmp(url, private, sizeof private - 1) != 0)
         return redis_connect(url);
-    link = redisConnectUnixWithTimeout(url + sizeof private - 2, (struct timeval){.tv_sec = 1});
-    if (link && link->err) {
-        redisFree(link);
-        link = NULL;
-    }
-    return link;
+    return redisConnectUnixWithTimeout(url + sizeof private - 2, (struct timeval){.tv_sec = 1});
 }
 
 static redisContext *link_to(struct racer *me, unsigned server)
@@ -71,7 +65,7 @@ static redisContext *link_to(struct racer *me, unsigned server)
     }
     if (!*link)
         *link = connect_to(way_url(me->crew, server));
-    return *link;
+    return *link && !(*link)->err ? *link : NULL;
 }
 
 /* NULL where the server did not answer. */
@@ -85,8 +79,10 @@ static redisReply *send_to(struct racer *me, unsigned server, const char *format
 
 static redisReply *accepted(struct racer *me, redisReply *reply)
 {
-    if (!reply || reply->type == REDIS_REPLY_ERROR)
-        way_fail("Redis: %s", reply ? reply->str : me->links[0] ? me->links[0]->errstr : "not reached");
+    if (!reply)
+        way_fail("Redis does not answer: %s", me->links[0] ? me->links[0]->errstr : "not reached");
+    if (reply->type == REDIS_REPLY_ERROR)
+        way_fail("Redis: %s", reply->str);
     return reply;
 }
 
