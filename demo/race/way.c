@@ -79,10 +79,10 @@ static redisReply *send_to(struct racer *me, unsigned server, const char *format
 
 static redisReply *accepted(struct racer *me, redisReply *reply)
 {
-    if (!reply)
-        way_fail("Redis does not answer: %s", me->links[0] ? me->links[0]->errstr : "not reached");
-    if (reply->type == REDIS_REPLY_ERROR)
-        way_fail("Redis: %s", reply->str);
+    const char *why = me->links[0] ? me->links[0]->errstr : "no memory";
+
+    if (!reply || reply->type == REDIS_REPLY_ERROR)
+        way_fail("Redis%s: %s", reply ? "" : " does not answer", reply ? reply->str : why);
     return reply;
 }
 
