@@ -238,7 +238,6 @@ static bool run_scene(struct race *race, const struct way *way, const struct sce
 {
     struct race_options options = race_scene_options(scene, chosen.race.seed);
     unsigned rounds = rounds_or(1), foretold = 0;
-    struct tally all = {0};
     bool ran = true;
 
     for (unsigned i = 0; ran && i < rounds; i++) {
@@ -250,9 +249,8 @@ static bool run_scene(struct race *race, const struct way *way, const struct sce
         tally_add(&one, race);
         if (as_foretold(race, &one))
             foretold++;
-        else if (rounds > 1)
+        else
             table_unforeseen(race, &one);
-        tally_add(&all, race);
         if (i + 1 == rounds) {
             table_scene(race, &one, foretold);
             results_begin(results, race);
@@ -261,7 +259,6 @@ static bool run_scene(struct race *race, const struct way *way, const struct sce
         tally_free(&one);
     }
     *good = foretold == rounds;
-    tally_free(&all);
     return ran;
 }
 

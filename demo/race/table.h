@@ -11,7 +11,7 @@ void table_row(const struct race *race, struct tally *tally);
 /* A scene's line: in how many of its rounds did what it was to show show. */
 void table_scenes_head(unsigned rounds);
 void table_scene_way(const struct way *way);
-void table_unforeseen(const struct race *race, const struct tally *tally); /* one of several rounds */
+void table_unforeseen(const struct race *race, const struct tally *tally); /* one round */
 void table_scene(const struct race *race, const struct tally *tally, unsigned as_expected);
 
 /* A race_progress_fn; arg: the number of rounds (unsigned *). Writes only where standard error is a terminal. */

@@ -138,37 +138,43 @@ struct way {
 /* One process. */
 struct crew {
     struct race *race; /* read-only; race.h */
-    unsigned number;
-    unsigned lease_ms;
-    const char *name; /* of the lock, unique to the round */
-    void *own;        /* the way's */
+    unsigned number;   /* read-only */
+    unsigned lease_ms; /* read-only */
+    const char *name;  /* read-only: of the lock, unique to the round */
+    void *own;         /* the way's: prepare sets it, and then it is read-only */
 };
 
-/* One thread. All fields but `own` and `place` are the harness's to write. */
+/*
+ * One thread, or a helper of it. Read-only means so from the thread's start; what is the thread's, its helpers have
+ * copies of, as it was when they began.
+ */
 struct racer {
-    const struct way *way;
-    struct crew *crew;
-    const char *key;     /* where the lock stands in Redis */
-    const char *name;    /* of the lock: key is "lock:" and the name */
-    const char *counter; /* where the counter stands in Redis */
-    unsigned limit;      /* of the counter */
-    unsigned number;     /* among all */
-    unsigned lease_ms;
-    char token[112];      /* unique in the world */
-    char thread_name[24]; /* unique in its process alone: "thread-3" */
-    void *own;            /* the way's */
-    uint64_t place;       /* the way's */
-    char text[112];       /* the way's */
-    unsigned item;        /* the way's: which of several locks, where its race has several */
+    const struct way *way; /* read-only */
+    struct crew *crew;     /* read-only */
+    const char *key;       /* read-only: where the lock stands in Redis */
+    const char *name;      /* read-only: of the lock; key is "lock:" and the name */
+    const char *counter;   /* read-only: where the counter stands in Redis */
+    unsigned limit;        /* read-only: of the counter */
+    unsigned number;       /* read-only: among all */
+    unsigned lease_ms;     /* read-only */
+    char token[112];       /* read-only: unique in the world */
+    char thread_name[24];  /* read-only: unique in its process alone, "thread-3" */
+    int clock_off_ms;      /* read-only */
+    struct record *record; /* read-only; record.h */
 
-    struct record *record;
-    redisContext *links[WAY_SERVERS_MOST]; /* made when they are needed */
-    uint64_t random;
-    uint64_t arrived; /* ns */
-    int clock_off_ms;
-    bool worked;      /* found the counter below its limit */
-    bool gone;        /* noticed that it had lost the lock */
-    atomic_bool over; /* of a helper */
+    /* For the way to use. */
+    void *own;      /* the thread's */
+    uint64_t place; /* the thread's */
+    char text[112]; /* the thread's */
+    unsigned item;  /* the thread's: which of several locks, where its race has several */
+
+    /* For the harness alone. */
+    redisContext *links[WAY_SERVERS_MOST]; /* the thread's: made when they are needed, and not copied */
+    uint64_t random;                       /* the thread's */
+    uint64_t arrived;                      /* the thread's; ns */
+    bool worked;                           /* the thread's: found the counter below its limit */
+    bool gone;                             /* the thread's: noticed that it had lost the lock, or can't have it */
+    atomic_bool over;                      /* of a helper: it is to end */
 };
 
 /* ---------------------------------------------------- what a way may call */
