@@ -60,7 +60,7 @@ static long long replicas_that_follow(redisContext *master, unsigned replicas)
     long long count;
 
     freeReplyObject(redisCommand(master, "SET ready 1"));
-    reply = redisCommand(master, "WAIT %u %d", replicas, 10 * POLL_MS);
+    reply = redisCommand(master, "WAIT %u %d", replicas, 2 * POLL_MS);
     count = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
     freeReplyObject(reply);
     return count;
