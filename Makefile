@@ -349,4 +349,4 @@ mutants:
 include src/package/package.mk
 
 clean:
-	rm -rf $(if $(filter build,$(BUILD)),lib) $(BUILD)
+	rm -rf $(if $(filter build,$(BUILD)),lib demo/gallery.html) $(BUILD)

@@ -15,7 +15,7 @@ static const char before_colours[] = "<!doctype html>\n<html lang=\"en\">\n<head
 static const char style[] =
     "* { box-sizing: border-box; }\n"
     "html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }\n"
-    "body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--back); color: var(--text);\n"
+    "body { margin: 0 auto; padding: 1rem; max-width: 70rem; background: var(--back); color: var(--text);\n"
     "  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }\n"
     "h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.35rem; margin: 2.5rem 0 .5rem; }\n"
     "h3 { font-size: 1.2rem; margin: 0 0 .5rem; } h4 { font-size: 1rem; margin: 1.75rem 0 .25rem; }\n"
@@ -31,6 +31,7 @@ static const char style[] =
     "th, td { padding: .4rem .5rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top;\n"
     "  overflow-wrap: break-word; }\n"
     "thead th { vertical-align: bottom; } th:first-child { text-align: left; padding-left: 0; min-width: 8rem; }\n"
+    "@media (min-width: 60rem) { th:first-child { min-width: 15rem; }\n"
     "tbody th { font-weight: normal; } td:last-child, thead th:last-child { text-align: left; padding-right: 0; }\n"
     "thead th:last-child { min-width: 9rem; }\n"
     ".bad { color: var(--bad); font-weight: 700; } .good { color: var(--good); }\n"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TITLE_WIDTH = 36, CELL = 64 };
+enum { TITLE_WIDTH = 35, CELL = 64 };
 
 /* ------------------------------------------------------------------ colours */
 
@@ -36,7 +36,7 @@ static void cell(int width, bool flaw, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    printf("  %s%*s%s", flaw ? RED : "", width, text, flaw ? PLAIN : "");
+    printf(" %s%*s%s", flaw ? RED : "", width, text, flaw ? PLAIN : "");
 }
 
 /* -------------------------------------------------------------- the table */
@@ -48,10 +48,10 @@ void table_head(const struct race_options *options, unsigned rounds)
     printf("Lease %u ms, work %u ms, at each of %d points %u ms more with a chance of %u %%. Seed %llu.\n\n",
            options->lease_ms, options->work_ms, STALLS_INSIDE + 1, options->delay_ms, options->chance,
            (unsigned long long)options->seed);
-    printf("%-*s  %8s  %6s  %7s  %9s  %6s  %6s  %8s  %8s  %8s  %7s\n", TITLE_WIDTH, "", "counter", "most", "overlap",
-           "deleted", "left", "out of", "wait", "wait", "commands", "threads/");
-    printf("%s%-*s  %8s  %6s  %7s  %9s  %6s  %6s  %8s  %8s  %8s  %7s%s\n", BOLD, TITLE_WIDTH, "way", "ended at",
-           "inside", "pairs", "another's", "behind", "order", "median", "99 %", "/acquire", "round", PLAIN);
+    printf("%-*s %7s %6s %5s %7s %4s %6s %13s %8s %7s\n", TITLE_WIDTH, "", "counter", "most", "over-", "others'",
+           "left", "out of", "wait, ms", "commands", "threads");
+    printf("%s%-*s %7s %6s %5s %7s %4s %6s %6s %6s %8s %7s%s\n", BOLD, TITLE_WIDTH, "way", "at end", "inside", "laps",
+           "deleted", "over", "order", "50 %", "99 %", "/acquire", "started", PLAIN);
     fflush(stdout);
 }
 
@@ -67,33 +67,33 @@ static void counter_cell(const struct race *race, const struct tally *tally)
         bad |= tally->counts[i] != tally->limit;
     }
     if (!way_counts(race->way))
-        cell(8, false, "-");
+        cell(7, false, "-");
     else if (least == most)
-        cell(8, bad, "%lld", least);
+        cell(7, bad, "%lld", least);
     else
-        cell(8, bad, "%lld..%lld", least, most);
+        cell(7, bad, "%lld..%lld", least, most);
 }
 
 static void inside_cells(const struct race *race, const struct tally *tally)
 {
     if (tally_has_inside(tally, race->way)) {
         cell(6, tally->most > way_room(race->way), "%u", tally->most);
-        cell(7, tally->pairs > 0, "%u", tally->pairs);
+        cell(5, tally->pairs > 0, "%u", tally->pairs);
     } else {
         cell(6, false, "-");
-        cell(7, false, "-");
+        cell(5, false, "-");
     }
 }
 
 static void lock_cells(const struct race *race, const struct tally *tally)
 {
     if (tally_has_lock(race->way)) {
-        cell(9, tally->deleted > 0, "%u", tally->deleted);
-        cell(6, tally->left > 0, "%u", tally->left);
+        cell(7, tally->deleted > 0, "%u", tally->deleted);
+        cell(4, tally->left > 0, "%u", tally->left);
         cell(6, false, "%.0f %%", tally_inverted(tally));
     } else {
-        cell(9, false, "-");
-        cell(6, false, "-");
+        cell(7, false, "-");
+        cell(4, false, "-");
         cell(6, false, "-");
     }
 }
@@ -101,11 +101,11 @@ static void lock_cells(const struct race *race, const struct tally *tally)
 static void wait_cells(const struct race *race, struct tally *tally)
 {
     if (tally_has_waits(tally, race->way)) {
-        cell(8, false, "%.0f ms", tally_wait_ms(tally, 50));
-        cell(8, false, "%.0f ms", tally_wait_ms(tally, 99));
+        cell(6, false, "%.0f", tally_wait_ms(tally, 50));
+        cell(6, false, "%.0f", tally_wait_ms(tally, 99));
     } else {
-        cell(8, false, "-");
-        cell(8, false, "-");
+        cell(6, false, "-");
+        cell(6, false, "-");
     }
 }
 

@@ -3,18 +3,10 @@
 
 #include "ways/zookeeper.h"
 
-/* The server gives each new node a number, which ends its name: they are in the order in which they came. */
-const char *zookeeper_number(const char *node)
-{
-    return strrchr(node, '-') + 1;
-}
-
-static bool is_before(const char *one, const char *other)
-{
-    return strcmp(zookeeper_number(one), zookeeper_number(other)) < 0;
-}
-
-/* Finds the node just in front of one's own; "": none. False: one's own is not there, because the session has ended. */
+/*
+ * Finds the node just in front of one's own: the server numbers nodes in the order in which they came. "": none. False:
+ * one's own is not there, because the session has ended.
+ */
 static bool look_ahead(struct racer *me, char before[ZK_NODE])
 {
     struct zk_nodes nodes = zk_nodes(me);
@@ -24,7 +16,7 @@ static bool look_ahead(struct racer *me, char before[ZK_NODE])
     for (int i = 0; i < nodes.count; i++) {
         const char *node = nodes.names[i];
         there |= strcmp(node, me->text) == 0;
-        if (is_before(node, me->text) && (!nearest || is_before(nearest, node)))
+        if (zk_number(node) < zk_number(me->text) && (!nearest || zk_number(nearest) < zk_number(node)))
             nearest = node;
     }
     snprintf(before, ZK_NODE, "%s", nearest ? nearest : "");

@@ -1,11 +1,9 @@
-#include <stdlib.h>
-
 #include "ways/zookeeper.h"
 
 /* For the resource, which refuses a smaller one than it has seen: the number of the node. */
 static uint64_t fence(struct racer *me)
 {
-    return strtoull(zookeeper_number(me->text), NULL, 10) + 1;
+    return zk_number(me->text) + 1;
 }
 
 static const struct scene scenes[] = {

@@ -1,12 +1,17 @@
 #include "ways/zookeeper.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+uint64_t zk_number(const char *node)
+{
+    return strtoull(strrchr(node, '-') + 1, NULL, 10);
+}
 
 #if defined(DEMO_ZOOKEEPER)
 #define THREADED /* the functions that wait for their answer */
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <zookeeper/zookeeper.h>
 

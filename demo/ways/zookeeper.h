@@ -40,9 +40,11 @@ bool zk_delete(struct racer *me, const char *node);
 /* For so long may the process be silent, as the server granted it. */
 unsigned zk_session_ms(struct racer *me);
 
+/* The number that ends the node's name. */
+uint64_t zk_number(const char *node);
+
 /* The lock itself (17_zookeeper.c): me->text is the racer's node. */
 bool zookeeper_lock(struct racer *me);
 void zookeeper_unlock(struct racer *me);
-const char *zookeeper_number(const char *node);
 
 #endif
