@@ -31,7 +31,7 @@ static const char style[] =
     "th, td { padding: .4rem .5rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top;\n"
     "  overflow-wrap: break-word; }\n"
     "thead th { vertical-align: bottom; } th:first-child { text-align: left; padding-left: 0; min-width: 8rem; }\n"
-    "@media (min-width: 60rem) { th:first-child { min-width: 15rem; }\n"
+    "@media (min-width: 60rem) { th:first-child { min-width: 16rem; } }\n"
     "tbody th { font-weight: normal; } td:last-child, thead th:last-child { text-align: left; padding-right: 0; }\n"
     "thead th:last-child { min-width: 9rem; }\n"
     ".bad { color: var(--bad); font-weight: 700; } .good { color: var(--good); }\n"

@@ -59,6 +59,8 @@ for way in open(sys.argv[2]).read().split():
     shown = {'zookeeper': (), 'zookeeper-fence': (), 'watch': ('dl',)}.get(way, ('figure', 'dl'))
     for part in ('h3', 'p', 'details') + shown:
         assert part in page.parts[way], (way, part)
+style = re.search('<style>(.*)</style>', text, re.S)[1]
+assert style.count('{') == style.count('}')
 assert not re.search(r'https?:|\burl\(|@import|<script', text)
 END_OF_SCRIPT
 }
