@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "race/page.h"
+#include "ways/way.h"
 
 /* What the lines are about at the moment. */
 struct reading {
@@ -265,15 +266,5 @@ const struct page_run *page_race(const struct page_way *way)
 
 bool page_miscounted(const struct page_run *run)
 {
-    char counts[sizeof run->counts], limit[24];
-    char *rest = NULL, *count;
-
-    if (page_figure(run, "counts") == 0)
-        return false;
-    snprintf(limit, sizeof limit, "%.0f", page_figure(run, "limit"));
-    snprintf(counts, sizeof counts, "%s", run->counts);
-    for (count = strtok_r(counts, " ", &rest); count; count = strtok_r(NULL, " ", &rest))
-        if (strcmp(count, limit) != 0 && (page_figure(run, "denied") == 0 || strtod(count, NULL) > strtod(limit, NULL)))
-            return true;
-    return false;
+    return (unsigned)page_figure(run, "flaws") & FLAW_COUNT;
 }

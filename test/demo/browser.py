@@ -2,9 +2,9 @@
 Looks at pages of HTML in headless Chromium: browser.py CHROMIUM FOLDER WAYS PAGE...
 
 The first page is opened as narrow as a telephone and as wide as a screen, light and dark. The others have a fault, of
-the kind that begins their name, and are opened narrow and dark. What is wrong is printed, a line each: the file's name, the width, the scheme, what kind of
-thing is wrong, and what. Chromium is driven over a pipe, in its own DevTools protocol; its profile lies in FOLDER. WAYS
-is a file with the names of the sections that must be there.
+the kind that begins their name, and are opened narrow and dark. What is wrong is printed, a line each: the file's name,
+the width, the scheme, what kind of thing is wrong, and what. Chromium is driven over a pipe, in its own DevTools
+protocol; its profile lies in FOLDER. WAYS is a file with the names of the sections that must be there.
 """
 import json
 import os

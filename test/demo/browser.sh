@@ -56,6 +56,7 @@ looks() {
 }
 
 is_good() {
+    grep -q '^looked at page\.html ' "$tmp/findings"
     if grep '^page\.html ' "$tmp/findings"; then return 1; fi
 }
 
