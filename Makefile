@@ -1,6 +1,7 @@
 # make            the library (lib/), the command (build/dibs) and the races (build/demo)
 # make demos      the race and the programs of demo/examples (build/demo/examples/)
-# make test       the whole test suite; ONLY="word..." for the programs whose names contain one of the words
+# make test       the tests that tell whether the library works here; ALL=1 for all tests; ONLY="word..." for the programs
+#                 whose names contain one of the words
 # make test-platforms   the suite on Debian 13 with Redis and with Valkey, in a root folder that it makes in a cache folder
 #                 with debootstrap; as root; ONLY="word..." as above (test/platforms/run says what else there is)
 # make demo       runs the demo
@@ -17,7 +18,8 @@
 #                 TOPOLOGY=cluster: slots that move, and failovers
 # make bugs       whether the tests notice the bugs of test/fault/bugs.md, each put into a copy; takes 20 minutes
 # make mutants    how many of N=100 small slips, drawn by SEED=1, the tests notice; ONLY="word..." for the sources whose
-#                 names contain one of the words; AGAIN=1 for what survived last time alone; takes hours
+#                 names contain one of the words; PROGRAMS="word..." for the test programs alone whose names do; AGAIN=1
+#                 for what survived last time alone; takes hours
 # make install    to PREFIX (/usr/local) under DESTDIR; make uninstall removes the same (src/package/package.mk says where
 #                 each thing goes)
 # make dist       build/dibs-VERSION.tar.gz: the sources of the last commit
@@ -46,7 +48,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib cli race demos units tests benches fuzzers test test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib cli race demos units helpers rig replays peer tests benches fuzzers test test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib cli race
 
@@ -154,6 +156,14 @@ FUZZ_SUPPORT  := $(call objects,test/fuzz/puppet.c test/support/resp.c)
 FUZZ_OBJECTS  := $(FUZZ_SUPPORT) $(call objects,test/fuzz/replay.c)
 FUZZERS       := $(patsubst test/%.c,$(BUILD)/test/%,$(FUZZ_SOURCES))
 REPLAYS       := $(patsubst test/%_fuzz.c,$(BUILD)/test/%_replay,$(FUZZ_SOURCES))
+# The objects with the main functions.
+DEMO_MAINS    := $(call objects,$(wildcard demo/*.c))
+EXAMPLE_MAINS := $(call objects,$(wildcard demo/examples/*.c))
+BENCH_MAINS   := $(call objects,$(wildcard bench/*.c) bench/peers/dibs/main.c)
+TEST_MAINS    := $(call objects,$(wildcard test/unit/*_test.c test/integration/*_test.c))
+PROG_MAINS    := $(call objects,$(wildcard test/support/prog/*.c))
+FAULT_MAIN    := $(OBJ)/test/fault/worker.o
+FUZZ_MAINS    := $(call objects,$(FUZZ_SOURCES))
 
 # What the commands and lists were last time: kept in files, so that a change of them rebuilds what they made.
 quoted = '$(subst ','\'',$(strip $(1)))'
@@ -193,13 +203,15 @@ $(BUILD)/scripts_lua.c: src/redis/scripts/embed.awk $(SCRIPTS) $(BUILD)/objects
 
 $(LIB_OBJECTS): PRIVATE := -fPIC -fvisibility=hidden -Isrc
 $(CLI_OBJECTS): PRIVATE := -Isrc
-$(COMMON) $(FAULT_OBJECTS) $(FAULT_WORKER): PRIVATE := -Itest
-$(DEMOS) $(DEMO_OBJECTS): PRIVATE := -Idemo -Itest
+$(COMMON) $(FAULT_OBJECTS) $(FAULT_MAIN): PRIVATE := -Itest
+$(DEMO_OBJECTS) $(DEMO_MAINS): PRIVATE := -Idemo -Itest
+$(OBJ)/demo/examples/fence_sql.o: PRIVATE := $(SQLITE_CFLAGS)
 $(ZOOKEEPER_OBJECT): PRIVATE += $(ZOOKEEPER_CFLAGS)
 $(ZOOKEEPER_OBJECT) $(DEMOS): $(BUILD)/zookeeper
-$(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCHES) $(PEER): PRIVATE := -Ibench -Itest
-$(TEST_OBJECTS) $(UNIT_TESTS) $(INTEGRATION): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
-$(FUZZ_OBJECTS) $(FUZZERS) $(REPLAYS): PRIVATE := -Isrc -Itest
+$(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCH_MAINS): PRIVATE := -Ibench -Itest
+$(TEST_OBJECTS) $(TEST_MAINS): PRIVATE := -Isrc -Itest $(CMOCKA_CFLAGS)
+$(TEST_OBJECTS) $(TEST_MAINS): | $(need_cmocka)
+$(FUZZ_OBJECTS) $(FUZZ_MAINS): PRIVATE := -Isrc -Itest
 
 $(OBJ)/%.o: %.c $(BUILD)/flags | $(need_hiredis)
 	@mkdir -p $(@D)
@@ -212,27 +224,24 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 $(BUILD)/flags $(BUILD)/objects $(BUILD)/zookeeper: ;
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
-                              $(FAULT_OBJECTS) $(FUZZ_OBJECTS))
--include $(patsubst $(BUILD)/%,$(OBJ)/%.d,$(DEMOS) $(EXAMPLES) $(BENCHES) $(PEER) $(UNIT_TESTS) $(INTEGRATION) \
-                                          $(TEST_PROGRAMS) $(FAULT_WORKER) $(FUZZERS) $(REPLAYS))
+                              $(FAULT_OBJECTS) $(FUZZ_OBJECTS) $(DEMO_MAINS) $(EXAMPLE_MAINS) $(BENCH_MAINS) $(TEST_MAINS) \
+                              $(PROG_MAINS) $(FAULT_MAIN) $(FUZZ_MAINS))
 
 # ---------------------------------------------------------------- programs
 
-# A program is one source file, compiled and linked at once with its helpers and the static library.
+# A program is linked of the object of its main function, its helpers and the static library.
 define link
-@mkdir -p $(@D) $(dir $(OBJ)/$(@:$(BUILD)/%=%))
-$(COMPILE) $(PRIVATE) -MMD -MP -MF $(OBJ)/$(@:$(BUILD)/%=%).d -MT $@ $(ALL_LDFLAGS) -o $@ \
-    $(filter %.c %.o,$^) $(filter %.a,$^) $(HIREDIS_LIBS)
+@mkdir -p $(@D)
+$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(HIREDIS_LIBS)
 endef
 
-$(DEMOS): $(BUILD)/demo/%: demo/%.c $(DEMO_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(DEMOS): $(BUILD)/demo/%: $(OBJ)/demo/%.o $(DEMO_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link) $(ZOOKEEPER_LIBS)
 
 # Examples use what is installed alone.
-$(EXAMPLES): $(BUILD)/demo/examples/%: demo/examples/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(EXAMPLES): $(BUILD)/demo/examples/%: $(OBJ)/demo/examples/%.o $(LIB)/$(STATIC)
 	$(link) $(EXAMPLE_LIBS)
 
-$(BUILD)/demo/examples/fence_sql: PRIVATE := $(SQLITE_CFLAGS)
 $(BUILD)/demo/examples/fence_sql: EXAMPLE_LIBS := $(SQLITE_LIBS)
 
 $(EXAMPLE_OF_CXX): $(BUILD)/%: %.cpp include/dibs.hpp include/dibs.h $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
@@ -240,8 +249,7 @@ $(EXAMPLE_OF_CXX): $(BUILD)/%: %.cpp include/dibs.hpp include/dibs.h $(LIB)/$(ST
 	$(CXX) -std=c++17 $(WARNINGS) -pthread $(SANITIZERS) $(CFLAGS) $(ALL_CPPFLAGS) $(ALL_LDFLAGS) -o $@ $< \
 	    $(LIB)/$(STATIC) $(HIREDIS_LIBS)
 
-$(BENCHES): $(BUILD)/bench/%: bench/%.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
-                              | $(need_hiredis)
+$(BENCHES): $(BUILD)/bench/%: $(OBJ)/bench/%.o $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link)
 
 # The parts of a benchmark stand in a folder of its name.
@@ -249,26 +257,23 @@ $(BUILD)/bench/contended: $(filter $(OBJ)/bench/contended/%,$(BENCH_PARTS))
 $(BUILD)/bench/calls: $(filter $(OBJ)/bench/calls/%,$(BENCH_PARTS))
 $(BUILD)/bench/topologies: $(filter $(OBJ)/bench/topologies/%,$(BENCH_PARTS))
 
-$(PEER): bench/peers/dibs/main.c $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(PEER): $(OBJ)/bench/peers/dibs/main.o $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link)
 
-$(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: test/%.c $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags \
-                              | $(need_hiredis) $(need_cmocka)
+$(UNIT_TESTS) $(INTEGRATION): $(BUILD)/test/%: $(OBJ)/test/%.o $(TEST_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link) $(CMOCKA_LIBS) $(DL_LIBS)
 
-$(TEST_OBJECTS): | $(need_cmocka)
-
-$(TEST_PROGRAMS): $(BUILD)/test/prog/%: test/support/prog/%.c $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(TEST_PROGRAMS): $(BUILD)/test/prog/%: $(OBJ)/test/support/prog/%.o $(LIB)/$(STATIC)
 	$(link)
 
-$(FAULT_WORKER): test/fault/worker.c $(FAULT_OBJECTS) $(COMMON) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(FAULT_WORKER): $(FAULT_MAIN) $(FAULT_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
 	$(link)
 
-$(REPLAYS): $(BUILD)/test/%_replay: test/%_fuzz.c $(FUZZ_OBJECTS) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(REPLAYS): $(BUILD)/test/%_replay: $(OBJ)/test/%_fuzz.o $(FUZZ_OBJECTS) $(LIB)/$(STATIC)
 	$(link)
 
 # Only with the flags of "fuzz" below: there libFuzzer has the main function.
-$(FUZZERS): $(BUILD)/test/%: test/%.c $(FUZZ_SUPPORT) $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(FUZZERS): $(BUILD)/test/%: $(OBJ)/test/%.o $(FUZZ_SUPPORT) $(LIB)/$(STATIC)
 	$(link) -fsanitize=fuzzer
 
 # They go into a server that was built without sanitizers.
@@ -292,14 +297,19 @@ $(if $(EXAMPLE_OF_CXX),,$(info demo/examples/cplusplus.cpp is left out: there is
 endif
 benches: $(BENCHES)
 units: $(UNIT_TESTS)
-tests: $(CLI) $(UNIT_TESTS) $(INTEGRATION) $(TEST_PROGRAMS) $(FAULT_WORKER) $(FAULT_SHIM) $(TEST_SHIMS) $(REPLAYS) $(PEER)
+# What test programs start, what the fault rig starts, and what replays the corpora of the fuzz targets.
+helpers: $(TEST_PROGRAMS) $(TEST_SHIMS)
+rig: $(FAULT_WORKER) $(FAULT_SHIM)
+replays: $(REPLAYS)
+peer: $(PEER)
+tests: $(CLI) units $(INTEGRATION) helpers rig replays peer
 fuzzers: $(FUZZERS)
 
 # ----------------------------------------------------------------- running
 
 # test/run and demo/run call make themselves: the flags of this one are not for them, variables reach them all the same.
 test:
-	@MAKEFLAGS= MFLAGS= sh test/run --no-install $(ONLY)
+	@MAKEFLAGS= MFLAGS= sh test/run --no-install $(if $(ALL),--all) $(ONLY)
 
 test-platforms:
 	@MAKEFLAGS= MFLAGS= sh test/platforms/run $(ONLY)
@@ -331,7 +341,7 @@ valgrind:
 	@MAKEFLAGS= MFLAGS= DIBS_VARIANTS=valgrind sh test/run --no-install $(or $(ONLY),unit/)
 
 MINUTES ?= 1
-soak: $(FAULT_WORKER) $(FAULT_SHIM)
+soak: rig
 	python3 -B test/fault/rig.py --worker $(FAULT_WORKER) --shim $(FAULT_SHIM) --seconds $$(($(MINUTES) * 60)) \
 	    $(addprefix --seed ,$(SEED)) $(addprefix --faults ,$(FAULTS)) $(addprefix --topology ,$(TOPOLOGY)) --report $(BUILD)/soak.txt
 
@@ -342,7 +352,7 @@ N    ?= 100
 JOBS ?= 2
 mutants:
 	@MAKEFLAGS= MFLAGS= CC='$(CC)' python3 -B test/mutants/mutants.py --work $(BUILD)/mutants --number $(N) \
-	    --seed $(or $(SEED),1) --jobs $(JOBS) $(if $(AGAIN),--again) $(ONLY)
+	    --seed $(or $(SEED),1) --jobs $(JOBS) $(if $(AGAIN),--again) --programs '$(PROGRAMS)' $(ONLY)
 
 # --------------------------------------------------- installing and packing
 

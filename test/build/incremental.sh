@@ -1,4 +1,5 @@
 # The build, in a copy of the sources: it does what is needed once, and writes where it should.
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 copy=$tmp/copy
@@ -33,6 +34,17 @@ rebuilds() {
     build -q
 }
 
+# A changed file of the library is compiled, and what needs the library is linked; nothing else is compiled.
+links_again() {
+    program=build/test/unit/heap_test
+    build "$program"
+    touch "$copy/src/core/heap.c"
+    build "$program" >"$tmp/commands"
+    [ "$(grep -c -e ' -c ' "$tmp/commands")" = 1 ]
+    [ "$copy/$program" -nt "$copy/src/core/heap.c" ]
+    build -q "$program"
+}
+
 any_script() {
     for script in "$copy"/src/redis/scripts/*.lua; do
         echo "src/redis/scripts/${script##*/}"
@@ -57,12 +69,13 @@ cleans() {
     [ ! -e "$copy/build" ] && [ ! -e "$copy/lib" ]
 }
 
-tap_plan 8
+tap_plan 9
 tap 'make writes nothing into the folders of the sources' builds_outside_the_sources
 tap 'a second make does nothing' nothing_twice
 tap 'a changed header rebuilds the library' rebuilds include/dibs.h lib/libdibs.a
 tap 'a changed source file rebuilds the library' rebuilds src/base/clock.c lib/libdibs.a
 tap 'a changed script rebuilds the library' rebuilds "$(any_script)" lib/libdibs.a
+tap 'a test program is linked again without being compiled' links_again
 tap 'other flags rebuild' other_flags
 tap 'a missing hiredis is told in one sentence' says_what_is_missing
 tap 'make clean removes what was built' cleans

@@ -269,37 +269,14 @@ class Worker:
 
     def linked(self, program, objects, target, *flags):
         """Links a program, with the objects of the slip in front of the library."""
-        words, out, skip = self.tree.link[program], [], False
-        source = next(word for word in words if word.endswith(".c"))
-        for word in words:
-            if skip or word in ("-MMD", "-MP"):
-                skip = False
-            elif word in ("-o", "-MF", "-MT"):
-                skip = True
-            elif word == source:
-                out.append(self.object_of(program, source, words))
-            else:
-                out += list(objects) + [word] if word.endswith(".a") else [word]
+        words = self.tree.link[program]
+        at = words.index("-o")
+        out = []
+        for word in words[:at] + words[at + 2:]:
+            out += [*objects, word] if word.endswith(".a") else [word]
         os.makedirs(os.path.dirname(target), exist_ok=True)
         done = subprocess.run([*out, *flags, "-o", target], cwd=self.tree.path, capture_output=True, text=True)
         return done.returncode == 0
-
-    def object_of(self, program, source, words):
-        """The object of a test's own source: made once, used for all slips."""
-        path = os.path.join(self.tree.work, "objects", program + ".o")
-        key = self.tree.key(program) if source.startswith("test/unit") or source.startswith("test/integ") else \
-            programs.digest(self.tree.text(source), *map(self.tree.text, self.tree.files("src", ".h")))
-        if not os.path.exists(path) or not os.path.exists(path + ".key") or programs.read(path + ".key") != key:
-            flags = [w for w in words[1:words.index("-o")] if w not in ("-MMD", "-MP") and not w.startswith("-l")]
-            for option in ("-MF", "-MT"):
-                at = flags.index(option)
-                del flags[at:at + 2]
-            programs.write(path + ".key", "")
-            new = f"{path}.{os.getpid()}"
-            subprocess.run([words[0], *flags, "-w", "-c", "-o", new, source], cwd=self.tree.path, check=True)
-            os.replace(new, path)
-            programs.write(path + ".key", key)
-        return path
 
     def run(self, program, folder, path, sanitized=False):
         environment = programs.environment_of(self.tree.path, folder)
@@ -412,6 +389,7 @@ def options():
     parser.add_argument("--jobs", type=int, default=2, help="how many programs at once")
     parser.add_argument("--work", default="build/mutants", help="the folder for all that is made")
     parser.add_argument("--again", action="store_true", help="only what survived the last run with this seed")
+    parser.add_argument("--programs", default="", help="only test programs whose names contain one of these words")
     parser.add_argument("only", nargs="*", help="only sources whose names contain one of these words")
     return parser.parse_args()
 
@@ -423,7 +401,7 @@ def main():
     programs.need_tools()
     top = os.path.dirname(os.path.dirname(HERE))
     os.makedirs(args.work, exist_ok=True)
-    tree = programs.Tree(top, args.work, args.jobs)
+    tree = programs.Tree(top, args.work, args.jobs, args.programs.split())
     print("building", flush=True)
     tree.build()
     known = programs.count_lines(tree, args.jobs)

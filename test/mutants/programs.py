@@ -210,8 +210,8 @@ def environment_of(tree, folder, **more):
 class Tree:
     """A copy of the sources under build/mutants, so that the work tree is never touched; built by its own Makefile."""
 
-    def __init__(self, top, work, jobs):
-        self.work, self.jobs = os.path.abspath(work), jobs
+    def __init__(self, top, work, jobs, words=()):
+        self.work, self.jobs, self.words = os.path.abspath(work), jobs, words
         self.path = os.path.join(self.work, "tree")
         self.copy(top)
         self.plain, self.counting = "build/plain", "build/counting"
@@ -261,25 +261,33 @@ class Tree:
         return done.stdout
 
     def build(self):
-        self.make(self.plain, self.flags, "", "-s", "lib", "tests")
+        self.make(self.plain, self.flags, "", "-s", *self.targets(self.plain))
         self.count_lines_of_lua()
-        self.make(self.counting, COUNTING, "--coverage", "-s", "lib", "tests")
-        self.read_commands(self.make(self.plain, self.flags, "", "-n", "-B", "lib", "tests"))
-
-    def read_commands(self, said):
-        for line in said.replace("\\\n", " ").splitlines():
-            words = shlex.split(line) if " -o " in line else []
-            sources = [word for word in words if word.endswith(".c")]
-            if len(sources) != 1:
-                continue
-            target = words[words.index("-o") + 1]
-            if "-c" in words:
-                self.compile[sources[0]] = words
-            elif target.startswith(self.plain + "/test/"):
-                self.link[os.path.relpath(target, self.plain + "/test")] = words
+        self.make(self.counting, COUNTING, "--coverage", "-s", *self.targets(self.counting))
+        self.read_commands(self.make(self.plain, self.flags, "", "-n", "-B", *self.targets(self.plain)))
 
     def programs(self):
-        return sorted(name for name in self.link if re.match(r"(unit|integration)/", name))
+        """The test programs whose names contain one of the words, or all."""
+        found = [name[len("test/"):-len(".c")] for folder in ("test/unit", "test/integration")
+                 for name in self.files(folder, "_test.c")]
+        return [name for name in found if not self.words or any(word in name for word in self.words)]
+
+    def targets(self, build):
+        return ["lib", "helpers", *(f"{build}/test/{program}" for program in self.programs())]
+
+    def read_commands(self, said):
+        """The commands that compile a source, and those that link a test program."""
+        for line in said.replace("\\\n", " ").splitlines():
+            words = shlex.split(line) if " -o " in line else []
+            target = words[words.index("-o") + 1] if "-o" in words else ""
+            sources = [word for word in words if word.endswith(".c")]
+            if "-c" in words and len(sources) == 1:
+                self.compile[sources[0]] = words
+            elif target.startswith(self.plain + "/test/") and not sources:
+                self.link[os.path.relpath(target, self.plain + "/test")] = words
+        missing = [program for program in self.programs() if program not in self.link]
+        if missing:
+            die(f"the Makefile's commands were not understood: how is {missing[0]} linked?")
 
     # Lua says which lines it runs in the log of the server, whose name a redis-server of ours in front of the true one
     # sets. Only the beginning of a statement can say so.
