@@ -1,5 +1,6 @@
 # The binary interface that the headers promise: that of the last release, or more. Each kind of change is also tried on a
 # copy of the headers.
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 baseline=$DIBS_TOP/src/package/abi/baseline.xml

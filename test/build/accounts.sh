@@ -1,4 +1,7 @@
 # The core of the test suite under the smallest access rule that doc/ACCOUNTS.md has for one server.
+# Builds: helpers integration/rights_test integration/reentrancy_test integration/waiting_test integration/fair_test
+# Builds: integration/queue_test integration/renew_test integration/restart_test integration/tracking_own_test
+# Builds: integration/force_test integration/thread_exit_test
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

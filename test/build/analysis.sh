@@ -1,5 +1,7 @@
 # The analysers find nothing in the sources. What they are not to look for, and why, stands in .clang-tidy and
 # .cppcheck; the format in .clang-format.
+# Needs: clang clang-tidy clang-format cppcheck
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1

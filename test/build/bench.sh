@@ -1,5 +1,6 @@
 # The benchmarks: each runs, though so briefly that nothing is measured, and leaves CSV files and plots; a wrong result
 # is a failure, a missed target is none.
+# Builds: benches
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1

@@ -1,5 +1,8 @@
 # dibs.hpp: it is clean for both compilers in both standards, and does what it promises, in memory and on a server. Also
 # DIBS_GUARD, as the compilers see it.
+# Needs: gcc c++ clang
+# Builds: lib
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/server.sh"

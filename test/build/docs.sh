@@ -7,6 +7,7 @@
 #   dibs_lock()                         a function
 #   some_name, struct x, enum x         a word of the sources; every word with a _ is expected to be one
 # or anything else, which is not looked at.
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1

@@ -1,5 +1,7 @@
 # The programs of demo/examples: each is built by the command line in its first comment, with an installed copy of the
 # library, is run on a server, and does what it is an example of.
+# Needs: c++ sqlite3
+# Builds: demos cli
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/server.sh"

@@ -1,6 +1,7 @@
 # The direction of includes in src: api -> core -> store -> redis -> base. A folder may include itself and what stands to
 # its right. cli stands apart: it includes itself and the public header. Of store/redis, only its own files and store/open.c know; of its redis.h, store/cluster does. Each rule is
 # also tried on a copy of the sources that breaks it.
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

@@ -1,5 +1,8 @@
 # An installed copy: what is in it, and that programs outside can be built against it: in C and C++, with the shared and
 # the static library, as pkg-config, CMake and README.md say.
+# Needs: gcc c++ cmake
+# Builds: lib cli
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 version=$(awk '/define DIBS_VERSION_M/ || /define DIBS_VERSION_P/ { printf "%s%s", dot, $3; dot = "." }' \

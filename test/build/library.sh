@@ -1,4 +1,7 @@
 # The library as compilers and linkers see it: no warnings, a header that stands alone, no symbol too many.
+# Needs: gcc c++ clang nm sdt
+# Builds: lib
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 header=$DIBS_TOP/include/dibs.h

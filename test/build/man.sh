@@ -1,5 +1,8 @@
 # The manual pages: mandoc finds no fault with them, every exported function has a page of its name with the header's
 # prototype, and each page leads to pages that are there.
+# Needs: mandoc
+# Builds: cli
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1

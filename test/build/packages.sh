@@ -1,5 +1,6 @@
 # The Debian packages: built in a root folder of Debian 13, checked by lintian, then installed in a bare one, where they
 # are used as a newcomer would. Fails where there is no root folder; see platforms.sh.
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/root.sh"

@@ -1,4 +1,5 @@
 # bench/peers runs every case with dibs alone, for a fraction of a second, and dibs locks as it should in each.
+# Builds: peer
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

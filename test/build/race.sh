@@ -1,5 +1,6 @@
 # The demo: three ways of bare Redis commands let the counter pass ten, dibs does not; the table says so, and the picture
 # shows it.
+# Builds: race
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

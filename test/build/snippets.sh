@@ -1,5 +1,7 @@
 # The code in the documents, in the manual pages and in the comments of the headers compiles: see support/snippets.py for
 # what counts as code, and what is put around it.
+# Needs: gcc c++ clang
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1

@@ -1,5 +1,6 @@
 # A program loads the library, uses it in a thread, and unloads it before that thread ends, as a server does with a
 # plug-in. The thread runs a function of the library at its end.
+# Builds: lib
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

@@ -1,6 +1,7 @@
 # The gallery's page in headless Chromium, as wide as a telephone and as a screen, light and dark: nothing reaches beyond
 # the page or is cut, every way is there, what is written can be read, a screen reader is told what the pictures show, the
 # keyboard goes everywhere, and the page asks nobody for anything. Each of these can fail: a page with that fault does.
+# Builds: race
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/deps.sh"

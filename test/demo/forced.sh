@@ -1,5 +1,6 @@
 # The gallery's races: each scene shows what it is to show, twenty times in a row, and a sound way no flaw in any of its
 # scenes. The numbers of the last time are looked at here as well. By chance, libdibs shows no flaw either.
+# Builds: race
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

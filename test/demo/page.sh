@@ -1,4 +1,5 @@
 # The short gallery ends by saying where its page is. The page has every way, is well formed, and asks nobody for anything.
+# Builds: all
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

@@ -1,5 +1,6 @@
 # Way 17 of the gallery on a real ZooKeeper server: by chance, and its scenes twenty times in a row; what is said where the
 # server is missing or goes; and that nothing of the server stays behind.
+# Builds: race
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/deps.sh"

@@ -1,6 +1,7 @@
 # A minute of the fault rig, always the same faults, and two bursts of releases: one result for each promise. See rig.py.
 # With a sanitizer, which is slow, there are fewer workers, for a shorter time; the workers that are asked to end are
 # searched for leaks.
+# Builds: rig
 set -u
 case ${DIBS_VARIANT-plain} in
 plain) size="--seconds 60" ;;

@@ -1,4 +1,5 @@
 # The fault rig for some seconds on five masters, and on a cluster: one result for each. See rig.py.
+# Builds: rig
 set -u
 echo 1..2
 status=0

@@ -1,4 +1,5 @@
 # Runs the corpora of the fuzz targets: no input that ever broke something does so again. See run for how to find more.
+# Builds: replays
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 

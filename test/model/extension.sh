@@ -1,5 +1,7 @@
 # The model of extensions that are stuck on their way (extension.pml): it is sound, each fault breaks it, and each of
 # its events does happen. A search that finds nothing must have been complete.
+# Needs: spin
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 model=$DIBS_TOP/test/model/extension.pml

@@ -1,5 +1,7 @@
 # The model of the queue (queue.pml): it is sound, each fault breaks it for its own reason, and each of its events does
 # happen. A search that finds nothing must have been complete.
+# Needs: spin
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 model=$DIBS_TOP/test/model/queue.pml

@@ -1,5 +1,7 @@
 # The model of a quorum (quorum.pml): it is sound while one master of three fails, each fault breaks it, and each of its
 # events does happen. A search that finds nothing must have been complete.
+# Needs: spin
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/spin.sh"

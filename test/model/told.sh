@@ -1,5 +1,7 @@
 # The model of messages that a lock may have changed (told.pml): it is sound, also where messages are lost or doubled,
 # each fault breaks it, and each of its events does happen. A search that finds nothing must have been complete.
+# Needs: spin
+# Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/spin.sh"

@@ -2,14 +2,17 @@
 #
 #   run_one.sh VARIANT PROGRAM NAME FOLDER    with DIBS_BUILD and DIBS_TOP set, DIBS_LAUNCH in front of the program
 #
-# FOLDER gets `output`, and at last `result`: a line "PASSED FAILED" and the line to print. The program has
-# DIBS_TEST_SECONDS (300) to end; processes that it leaves behind are ended. FOLDER/pid is there while the program runs:
-# a TERM to that process ends the program and all that it started.
+# FOLDER gets `output`, and at last `result`: a line "PASSED FAILED", the line to print, and the milliseconds that the program
+# took and that it had a processor for. The program has DIBS_TEST_SECONDS (300) to end; processes that it leaves behind are
+# ended. FOLDER/pid is there while the program runs: a TERM to that process ends the program and all that it started. With
+# DIBS_NICED=niced the program gets the time that others leave, and has three times as long.
 set -u
 
 variant=$1 program=$2 name=$3 folder=$4
 limit=${DIBS_TEST_SECONDS:-300}
+priority=
 [ "$3" != build/platforms ] || limit=$((3 * limit)) # it builds the library, and runs much of this suite twice
+[ "${DIBS_NICED-}" != niced ] || { limit=$((3 * limit)) && priority='nice -n 19'; }
 
 now_ms() {
     stamp=$(date +%s%N)
@@ -37,8 +40,8 @@ exec 2>>"$folder/output" # the shell says there how a program died
 echo $$ >"$folder/pid"
 start=$(now_ms)
 case $program in
-*.sh) launch="${DIBS_LAUNCH-} timeout -k 10 $limit sh" ;;
-*) launch="${DIBS_LAUNCH-} timeout -k 10 $limit" ;;
+*.sh) launch="$priority ${DIBS_LAUNCH-} timeout -k 10 $limit sh" ;;
+*) launch="$priority ${DIBS_LAUNCH-} timeout -k 10 $limit" ;;
 esac
 # shellcheck disable=SC2086
 CMOCKA_MESSAGE_OUTPUT=TAP $launch "$program" >>"$folder/output" 2>&1 </dev/null &
@@ -47,6 +50,7 @@ wait "$group"
 status=$?
 end_group KILL
 milliseconds=$(($(now_ms) - start))
+times >"$folder/times"
 
 awk -v status="$status" -v limit="$limit" -v variant="$variant" -v name="$name" -v ms="$milliseconds" '
     /^1\.\.[0-9]+/ { planned += substr($0, 4) + 0; plans++ }
@@ -76,5 +80,8 @@ awk -v status="$status" -v limit="$limit" -v variant="$variant" -v name="$name" 
             good + bad == 1 ? "test" : "tests", ms / 1000
         print bad ? "  (" bad " failed" why ")" : ""
     }' "$folder/output" >"$folder/result.new"
+# The second line of times(1) has the children: 1m2.03s 0m4.50s.
+awk -v ms="$milliseconds" -F '[ms ]+' 'NR == 2 { printf "%d %d\n", ms, 1000 * (60 * ($1 + $3) + $2 + $4) }' \
+    "$folder/times" >>"$folder/result.new"
 mv "$folder/result.new" "$folder/result"
 rm -f "$folder/pid"
