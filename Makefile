@@ -298,7 +298,7 @@ endif
 benches: $(BENCHES)
 units: $(UNIT_TESTS)
 # What test programs start, what the fault rig starts, and what replays the corpora of the fuzz targets.
-helpers: $(TEST_PROGRAMS) $(TEST_SHIMS)
+helpers: $(TEST_PROGRAMS) $(TEST_SHIMS) $(FAULT_SHIM)
 rig: $(FAULT_WORKER) $(FAULT_SHIM)
 replays: $(REPLAYS)
 peer: $(PEER)

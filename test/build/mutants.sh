@@ -1,0 +1,40 @@
+# make mutants, for a source that one quick program tests: the tool that says what the tests notice says what is true.
+# Priority: low
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+
+# tries NUMBER PROGRAM: slips in src/core/heap.c, with that program alone. The tool fails where too few are noticed.
+tries() {
+    status=0
+    python3 -B "$DIBS_TOP/test/mutants/mutants.py" --work "$tmp/mutants" --number "$1" --seed 1 --jobs 2 \
+        --programs "$2" core/heap.c >"$tmp/said" 2>"$tmp/errors" || status=$?
+    cat "$tmp/said" "$tmp/errors"
+    [ "$status" -le 1 ] && [ ! -s "$tmp/errors" ]
+}
+
+# A slip that makes the program fail is noticed, and none for the reason that the tool can't link the program.
+notices_slips() {
+    tries 4 unit/heap_test
+    grep -E '^[0-9]+ slips can be made; 4 drawn' "$tmp/said"
+    grep -E '^ +[0-9]+ noticed by unit/heap_test: (failed|crashed|came to no end|lost memory)' "$tmp/said"
+    if grep 'does not link' "$tmp/said"; then return 1; fi
+    grep -E '^[1-4] of [1-4] noticed' "$tmp/said"
+}
+
+# A program that does not run the line of a slip says nothing of it.
+knows_what_is_not_reached() {
+    tries 2 unit/glob_test
+    grep -E '^0 of 2 noticed.* not reached: 2,' "$tmp/said"
+}
+
+needs_a_source() {
+    if python3 -B "$DIBS_TOP/test/mutants/mutants.py" --work "$tmp/mutants" --number 1 --programs unit/glob_test no/such; then
+        return 1
+    fi
+}
+
+tap_plan 3
+tap 'slips are noticed by the program that runs them' notices_slips
+tap 'a slip that no program runs is not reached' knows_what_is_not_reached
+tap 'no slip at all is an error' needs_a_source
+tap_end
