@@ -2,6 +2,7 @@
 # make demos      the race and the programs of demo/examples (build/demo/examples/)
 # make test       the tests that tell whether the library works here; ALL=1 for all tests; ONLY="word..." for the programs
 #                 whose names contain one of the words
+# make check FILE=src/core/turn.c   the test programs whose lines a file is, plain; EVERY=1 for all that run one
 # make test-platforms   the suite on Debian 13 with Redis and with Valkey, in a root folder that it makes in a cache folder
 #                 with debootstrap; as root; ONLY="word..." as above (test/platforms/run says what else there is)
 # make demo       runs the demo
@@ -48,7 +49,7 @@ LIB        := $(if $(filter build,$(BUILD)),lib,$(BUILD)/lib)
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib cli race demos units helpers rig replays peer tests benches fuzzers test test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
+.PHONY: all lib cli race demos units helpers rig replays peer tests benches fuzzers test check test-platforms test-32bit demo bench peers fuzz analysis coverage valgrind soak bugs mutants install uninstall clean
 
 all: lib cli race
 
@@ -169,7 +170,7 @@ FUZZ_MAINS    := $(call objects,$(FUZZ_SOURCES))
 quoted = '$(subst ','\'',$(strip $(1)))'
 record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp -s - $(BUILD)/$(1) || \
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
-ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
+ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test check test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
 $(call record,zookeeper,$(ZOOKEEPER_CFLAGS) $(ZOOKEEPER_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) \
@@ -310,6 +311,10 @@ fuzzers: $(FUZZERS)
 # test/run and demo/run call make themselves: the flags of this one are not for them, variables reach them all the same.
 test:
 	@MAKEFLAGS= MFLAGS= sh test/run --no-install $(if $(ALL),--all) $(ONLY)
+
+check:
+	@programs=$$(python3 -B test/mutants/reach.py $(if $(EVERY),--every) '$(FILE)') && \
+	    MAKEFLAGS= MFLAGS= DIBS_VARIANTS="$${DIBS_VARIANTS:-plain}" sh test/run --no-install $$programs
 
 test-platforms:
 	@MAKEFLAGS= MFLAGS= sh test/platforms/run $(ONLY)

@@ -1,4 +1,5 @@
-# make mutants, for a source that one quick program tests: the tool that says what the tests notice says what is true.
+# make mutants, for a source that one quick program tests: the tool that says what the tests notice says what is true. And
+# make check, which finds the programs of a file.
 # Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
@@ -33,8 +34,35 @@ needs_a_source() {
     fi
 }
 
-tap_plan 3
+reach() {
+    python3 -B "$DIBS_TOP/test/mutants/reach.py" --counts "$tmp/counts" "$@" >"$tmp/found" || return
+    tr '\n' ' ' <"$tmp/found"
+}
+
+finds_the_programs_of_a_file() {
+    [ "$(reach src/core/turn.c)" = 'unit/turn_crowd_test unit/turn_test unit/turn_try_test ' ]
+    [ "$(reach test/unit/turn_test.c)" = 'unit/turn_test ' ]
+    [ "$(reach test/build/docs.sh)" = 'build/docs ' ]
+    reach src/cli/text.c | grep 'cli/look '
+    if reach no/such.c; then return 1; fi
+}
+
+# Of three programs that run lines of turn.c, two are enough for all lines, and the unit test is chosen anyway.
+chooses_by_counted_lines() {
+    cat >"$tmp/counts" <<'END'
+{"unit/glob_test": {"key": "", "seconds": 0.1, "lines": {"src/core/turn.c": [1]}},
+ "unit/url_test": {"key": "", "seconds": 0.1, "lines": {"src/core/heap.c": [1]}},
+ "integration/queue_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [1, 2, 3]}},
+ "integration/fair_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [2, 3]}}}
+END
+    reach src/core/turn.c | grep '^integration/queue_test unit/glob_test unit/turn_crowd_test '
+    reach --every src/core/turn.c | grep '^integration/fair_test integration/queue_test unit/glob_test unit/turn_'
+}
+
+tap_plan 5
 tap 'slips are noticed by the program that runs them' notices_slips
 tap 'a slip that no program runs is not reached' knows_what_is_not_reached
 tap 'no slip at all is an error' needs_a_source
+tap 'the programs of a file, by its name' finds_the_programs_of_a_file
+tap 'the programs of a file, by the lines that they run' chooses_by_counted_lines
 tap_end

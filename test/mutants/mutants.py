@@ -218,6 +218,8 @@ def draw(tree, args, jobs):
                     drawn.append((len(drawn) + 1, slip, text, made[0]))
     finally:
         lua.close()
+    if not drawn:
+        programs.die("no slip can be made: is there a source of such a name?")
     print(f"{len(found)} slips can be made; {len(drawn)} drawn, {refused} refused by the compiler or without effect",
           flush=True)
     return drawn
@@ -255,7 +257,10 @@ def programs_for(slip, known):
         return slip.path.endswith(".lua") and slip.first not in countable and bool(mine)
 
     countable = {line for one in known.values() for line in one.lines.get(slip.path, [])}
-    chosen = [program for program in known if reaches(known[program].lines)]
+    # The scripts are slow, and see the library from afar: they are for the sources of the command.
+    of_the_command = slip.path.startswith("src/cli/")
+    chosen = [program for program in known if program.startswith("cli/") == of_the_command and
+              reaches(known[program].lines)]
     return sorted(chosen, key=lambda program: (
         not re.match(rf"unit/{name}(_\w+)?_test$", program), not program.startswith("unit/"), known[program].seconds))
 
@@ -267,55 +272,59 @@ class Worker:
         self.tree, self.known = tree, known
         self.folder = os.path.join(tree.work, f"w{number}")
 
-    def linked(self, program, objects, target, *flags):
-        """Links a program, with the objects of the slip in front of the library."""
-        words = self.tree.link[program]
+    def linked(self, program, objects, folder, *flags):
+        return self.link(self.tree.made_of(program), objects, folder, *flags)
+
+    def link(self, made, objects, folder, *flags):
+        """Links it into the folder, with the objects of the slip in their places, or in front of the library."""
+        words = self.tree.link[made]
         at = words.index("-o")
+        places = {f"{self.tree.plain}/obj/{source[:-2]}.o": file for source, file in objects.items()}
+        in_front = [file for place, file in places.items() if place not in words]
         out = []
         for word in words[:at] + words[at + 2:]:
-            out += [*objects, word] if word.endswith(".a") else [word]
+            out += [*in_front, word] if word.endswith(".a") else [places.get(word, word)]
+        target = os.path.join(folder, made)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         done = subprocess.run([*out, *flags, "-o", target], cwd=self.tree.path, capture_output=True, text=True)
         return done.returncode == 0
 
-    def run(self, program, folder, path, sanitized=False):
+    def run(self, program, folder, sanitized=False):
         environment = programs.environment_of(self.tree.path, folder)
         limit = 5 * self.known[program].seconds + 10
-        return programs.run_program([path], self.tree.path, environment, limit, sanitized=sanitized)
+        argv = self.tree.argv_of(program, folder)
+        return programs.run_program(argv, self.tree.path, environment, limit, sanitized=sanitized)
 
     def is_sound(self, program, *flags):
         """Whether it passes without a slip: found out when it first notices something; one failure is forgiven."""
         note = os.path.join(self.tree.work, "sound", program + "".join(flags))
         if not os.path.exists(note):
             folder = os.path.join(self.tree.path, self.tree.plain)
-            path = os.path.join(folder, "test", program)
             if flags:
-                path = os.path.join(self.folder, "sound")
-                self.linked(program, [], path, *flags)
-            tries = (self.run(program, folder, path, bool(flags)) for _ in range(2))
+                folder = os.path.join(self.folder, "sound")
+                self.linked(program, {}, folder, *flags)
+            tries = (self.run(program, folder, bool(flags)) for _ in range(2))
             good = any(outcome.said == programs.PASSED for outcome in tries)
             programs.write(note, "yes" if good else "no")
         return programs.read(note) == "yes"
 
     def notices(self, program):
         """How the program notices the slip; None where it does not."""
-        path = os.path.join(self.folder, "test", program)
-        first = self.run(program, self.folder, path)
+        first = self.run(program, self.folder)
         if first.said == programs.PASSED or not self.is_sound(program):
             return None
         if first.said == programs.FAILS:
-            second = self.run(program, self.folder, path)
+            second = self.run(program, self.folder)
             if second.said == programs.PASSED:
-                second = self.run(program, self.folder, path)
+                second = self.run(program, self.folder)
             if second.said == programs.PASSED:
                 return None
         return f"{first.said} {first.failed}".strip()
 
     def leaks(self, program, objects):
         """Whether memory is lost in a unit test that passes: AddressSanitizer would notice that."""
-        path = os.path.join(self.folder, "test", program)
-        return (self.linked(program, objects, path, LEAKS) and
-                self.run(program, self.folder, path, True).failed == programs.LEAKS and self.is_sound(program, LEAKS))
+        return (self.linked(program, objects, self.folder, LEAKS) and
+                self.run(program, self.folder, True).failed == programs.LEAKS and self.is_sound(program, LEAKS))
 
     def try_slip(self, slip, objects):
         """(verdict, the program that noticed it, how, how many were run)"""
@@ -326,8 +335,8 @@ class Worker:
         if not found:
             found = next(((program, "lost memory") for program in unit if self.leaks(program, objects)), None)
         if not found and len(chosen) > len(unit):
-            for helper in (name for name in self.tree.link if name.startswith("prog/")):
-                self.linked(helper, objects, os.path.join(self.folder, "test", helper))
+            for helper in (name for name in self.tree.link if name.startswith("test/prog/")):
+                self.link(helper, objects, self.folder)
             found = self.first_that_notices(chosen[len(unit):], objects)
         verdict = NOTICED if found else SURVIVED if chosen else UNREACHED
         return (verdict, *(found or ("", "")), len(chosen))
@@ -335,7 +344,7 @@ class Worker:
     def first_that_notices(self, chosen, objects):
         """(the program, how), or None."""
         for program in chosen:
-            if not self.linked(program, objects, os.path.join(self.folder, "test", program)):
+            if not self.linked(program, objects, self.folder):
                 return program, "does not link"
             how = self.notices(program)
             if how:
@@ -351,7 +360,7 @@ def try_all(tree, known, drawn, jobs, tell):
     def work(one, number):
         index, slip, _, objects = one
         begin = time.monotonic()
-        return (index, *Worker(tree, known, number).try_slip(slip, list(objects.values())), time.monotonic() - begin)
+        return (index, *Worker(tree, known, number).try_slip(slip, objects), time.monotonic() - begin)
 
     programs.spread(jobs, work, drawn, lambda result: tell(*result))
     unsound = [name for folder, _, names in os.walk(notes) for name in names

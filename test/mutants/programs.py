@@ -23,7 +23,7 @@ PLAIN = "-O1"
 PATTERN = "-ftrivial-auto-var-init=pattern"  # what has no value yet has an odd one; gcc 12, clang 8
 COUNTING = "-O0 --coverage -fprofile-update=atomic -DTEST_COUNTS_LINES"
 NOT_FINAL = ("-DDIBS_CHECKED", PATTERN)  # is not in the library that is shipped
-FAILED = b"[  FAILED  ]"  # what cmocka says at once
+FAILED = re.compile(rb"\[  FAILED  \]|^not ok ", re.M)  # what cmocka, and what a script says at once
 LEAKS = "LeakSanitizer: detected memory leaks"
 PASSED, FAILS, CRASHED, STUCK = "passed", "failed", "crashed", "came to no end"
 
@@ -170,7 +170,7 @@ def watch(program, output, deadline, patient):
             status = program.wait(0.02)
             return PASSED if status == 0 else CRASHED if status < 0 else FAILS
         except subprocess.TimeoutExpired:
-            if not patient and FAILED in os.pread(output.fileno(), 1 << 22, 0):
+            if not patient and FAILED.search(os.pread(output.fileno(), 1 << 22, 0)):
                 return FAILS
     return STUCK
 
@@ -192,7 +192,8 @@ def run_program(argv, cwd, environment, limit, patient=False, sanitized=False):
     finally:
         end_children()
         shutil.rmtree(home, ignore_errors=True)
-    first = re.search(r"^\[  FAILED  \] (.+)$", text, re.M) or re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M)
+    first = (re.search(r"^(?:\[  FAILED  \]|not ok \d+ -) (.+)$", text, re.M) or
+             re.search(r"^(\S+:\d+: \w+ requires .*)$", text, re.M))
     last = (text.split("\n")[-2:] or [""])[0][:100]
     words = LEAKS if LEAKS in text else first.group(1) if first else last
     return Outcome(said, time.monotonic() - begin, "" if said == PASSED else words)
@@ -267,13 +268,25 @@ class Tree:
         self.read_commands(self.make(self.plain, self.flags, "", "-n", "-B", *self.targets(self.plain)))
 
     def programs(self):
-        """The test programs whose names contain one of the words, or all."""
-        found = [name[len("test/"):-len(".c")] for folder in ("test/unit", "test/integration")
-                 for name in self.files(folder, "_test.c")]
+        """The test programs whose names contain one of the words, or all. Those of the command are scripts."""
+        found = [os.path.splitext(name)[0][len("test/"):] for folder, ending in
+                 (("test/unit", "_test.c"), ("test/integration", "_test.c"), ("test/cli", ".sh"))
+                 for name in self.files(folder, ending)]
         return [name for name in found if not self.words or any(word in name for word in self.words)]
 
     def targets(self, build):
-        return ["lib", "helpers", *(f"{build}/test/{program}" for program in self.programs())]
+        return ["lib", "helpers", *sorted({f"{build}/{self.made_of(program)}" for program in self.programs()})]
+
+    @staticmethod
+    def made_of(program):
+        """What is linked for a program, in the build folder."""
+        return "dibs" if program.startswith("cli/") else f"test/{program}"
+
+    def argv_of(self, program, folder):
+        """How a program is run that was built into the folder."""
+        if program.startswith("cli/"):
+            return ["sh", os.path.join(self.path, "test", program + ".sh")]
+        return [os.path.join(folder, self.made_of(program))]
 
     def read_commands(self, said):
         """The commands that compile a source, and those that link a test program."""
@@ -283,9 +296,9 @@ class Tree:
             sources = [word for word in words if word.endswith(".c")]
             if "-c" in words and len(sources) == 1:
                 self.compile[sources[0]] = words
-            elif target.startswith(self.plain + "/test/") and not sources:
-                self.link[os.path.relpath(target, self.plain + "/test")] = words
-        missing = [program for program in self.programs() if program not in self.link]
+            elif target.startswith((self.plain + "/test/", self.plain + "/dibs")) and not sources:
+                self.link[os.path.relpath(target, self.plain)] = words
+        missing = [program for program in self.programs() if self.made_of(program) not in self.link]
         if missing:
             die(f"the Makefile's commands were not understood: how is {missing[0]} linked?")
 
@@ -325,7 +338,8 @@ class Tree:
     def key(self, program):
         """Changes whenever what is known of a program may have changed."""
         folders = [self.files(folder) for folder in ("src", "include", "test/support")]
-        names = [*sum(folders, []), "Makefile", f"test/{program}.c"]
+        own = self.files("test/cli") if program.startswith("cli/") else [f"test/{program}.c"]
+        names = [*sum(folders, []), "Makefile", *own]
         return digest(*[name + self.text(name) for name in names])
 
 
@@ -362,7 +376,7 @@ def count_one(tree, bin_folder, program):
     log, build = os.path.join(folder, "log"), os.path.join(tree.path, tree.counting)
     environment = environment_of(tree.path, build, GCOV_PREFIX=folder, GCOV_PREFIX_STRIP=str(depth), MUTANTS_LOG=log,
                                  PATH=f'{bin_folder}:{os.environ["PATH"]}')
-    outcome = run_program([os.path.join(build, "test", program)], tree.path, environment, 300, patient=True)
+    outcome = run_program(tree.argv_of(program, build), tree.path, environment, 300, patient=True)
     lines = lines_of_c(tree.path, folder)
     if os.path.exists(log):
         with open(log, errors="replace") as file:

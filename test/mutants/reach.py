@@ -1,9 +1,9 @@
 """The test programs whose lines a file is: make check FILE=src/core/turn.c
 
-Prints their names, one a line. What "make mutants" has counted last says which programs run which lines of a source: the
-unit tests that run any, the programs named after the file, and the quickest others that together run all lines that are run
-by any. A source that was not counted is of the programs that are named after it or include its header. A file of the tests
-is of itself, or of the programs that include it; so is what belongs to the command, of all scripts of the command.
+Prints their names, one a line. The lines of a source are of the programs that are named after it. "make mutants" counts which
+programs run which lines: of those that it counted last, also the unit tests that run any, and the quickest others, until
+every line is run that any of them runs. Of programs that were not counted, those that include its header. A file of the
+tests is of itself, or of the programs that include it.
 """
 
 import argparse
@@ -50,14 +50,14 @@ def including(path):
 
 
 def counted(path, counts):
-    """{program: the lines of the file that it runs}, as far as programs were counted."""
+    """{program: (the lines of the file that it runs, seconds)} of those that may test it and were counted."""
     if not os.path.exists(counts):
         return {}
     with open(counts, encoding="utf-8") as file:
         known = json.load(file)
-    there = set(UNIT + INTEGRATION + COMMAND)
-    return {program: (set(one["lines"][path]), one["seconds"]) for program, one in known.items()
-            if program in there and one["lines"].get(path)}
+    may = COMMAND if path.startswith("src/cli/") else UNIT + INTEGRATION
+    return {program: (set(known[program]["lines"].get(path, [])), known[program]["seconds"])
+            for program in may if program in known}
 
 
 def enough(reached, chosen):
@@ -79,15 +79,16 @@ def programs_of(path, counts, every):
         return {own}, "the file itself"
     if path.startswith("test/cli/"):
         return set(COMMAND), "all of the command"
-    reached = counted(path, counts)
-    if every:
-        return set(reached) | named_after(path), "all that run a line of it"
-    if reached:
-        unit = {program for program in reached if program.startswith("unit/")}
-        return enough(reached, unit | named_after(path)), f"enough for every line that is run, of {len(reached)} programs"
+    known = counted(path, counts)
+    reached = {program: one for program, one in known.items() if one[0]}
+    unit = {program for program in reached if program.startswith("unit/")}
+    found = named_after(path) | (set(reached) if every else enough(reached, unit | named_after(path)))
     if path.startswith("src/cli/"):
-        return set(COMMAND), "all of the command"
-    return named_after(path) | including(path), 'by names and headers; "make mutants" counts lines'
+        found |= set(COMMAND) - set(known)
+        return found, f"{len(found)} scripts of the command"
+    found |= including(path) - (set(known) if reached else set())
+    how = f"{len(found)} programs; {len(reached)} are known to run lines of it" if reached else "by names and headers"
+    return found, how + ("" if known else '; "make mutants" counts which programs run which lines')
 
 
 def main():
