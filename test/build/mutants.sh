@@ -53,7 +53,7 @@ chooses_by_counted_lines() {
 {"unit/glob_test": {"key": "", "seconds": 0.1, "lines": {"src/core/turn.c": [1]}},
  "unit/url_test": {"key": "", "seconds": 0.1, "lines": {"src/core/heap.c": [1]}},
  "integration/queue_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [1, 2, 3]}},
- "integration/fair_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [2, 3]}}}
+ "integration/fair_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [2]}}}
 END
     reach src/core/turn.c | grep '^integration/queue_test unit/glob_test unit/turn_crowd_test '
     reach --every src/core/turn.c | grep '^integration/fair_test integration/queue_test unit/glob_test unit/turn_'
