@@ -263,6 +263,9 @@ class NameCheck:
         The old holder learns of the server's loss within a third of its lease (of the longest that it was extended to)
         plus the command timeout. That time begins when its process read of the grant, if that was after the loss.
         """
+        if self.may_be_restored(hold, loss):
+            self.report.count("holders that may have restored what was lost")
+            return
         since = max(loss.end, self.granted_at[hold.fence >> 10])
         late = hold.last_ok - since
         if late <= 0 or hold.flags & judge.FIXED or self.report.is_stopped(hold, since):
@@ -275,6 +278,24 @@ class NameCheck:
         self.report.worst("... beyond a third of its lease and the timeout", late - usual, hold, since, hold.last_ok)
         if late > usual + self.about.slack_ms * MS + self.report.stalled(since, hold.last_ok):
             self.fail(2, f"knew of {loss.kind} only after {late / MS:.0f} ms", hold)
+
+    def meets_by(self, forgot):
+        return forgot.end + self.report.meeting(forgot) + self.report.stalled(forgot.end, forgot.end + self.report.meeting(forgot))
+
+    def may_be_restored(self, hold, loss):
+        """
+        Whether the server forgot the hold's lease and lost something again before the holder had surely met it: one of
+        the two is this loss. When the holder meets the server, it restores the lease: it can't tell what the server
+        forgot from what others deleted there since (doc/GUARANTEES.md, data lost, 3).
+        """
+        granted = self.granted_at[hold.fence >> 10]
+        return any(
+            forgot.kind in FORGETTING
+            and granted < forgot.end <= again.begin <= self.meets_by(forgot)
+            and loss in (forgot, again)
+            for forgot in self.losses
+            for again in self.losses
+        )
 
     def check_known(self):
         for loss in self.losses:
@@ -466,14 +487,19 @@ class Report:
 
     # ---------------------------------------------------------- circumstances
 
+    def meeting(self, act):
+        """
+        How long clients may take to meet the server again after the fault. They notice it by a command that times out,
+        and then try to connect after pauses of at most half a second, or what the fault lasted.
+        """
+        return (self.about.timeout_ms + self.about.slack_ms + min(500, (act.end - act.begin) // MS)) * MS
+
     def aftermath(self, act):
         """
-        How long clients may take to recover from the fault. They notice it by a command that times out, and then try to
-        connect after pauses of at most half a second, or what the fault lasted. Where the server forgot, waiters leave
-        the name to its holder until the end of the lease that they saw.
+        How long clients may take to recover from the fault. Where the server forgot, waiters leave the name to its holder
+        until the end of the lease that they saw.
         """
-        ms = self.about.timeout_ms + self.about.slack_ms + min(500, (act.end - act.begin) // MS)
-        return (ms + (self.about.lease_ms if act.kind in FORGETTING else 0)) * MS
+        return self.meeting(act) + (self.about.lease_ms * MS if act.kind in FORGETTING else 0)
 
     def unhindered(self, hold, begin, end):
         """The parts of that time in which nothing disturbed, and the hold's process was not stopped."""

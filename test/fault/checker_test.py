@@ -256,6 +256,46 @@ def who_outlives_a_restart_that_forgets(h):
     h.expected = {"holders that outlived a restart_lost": 1, "holders that outlived a promotion": 0}
 
 
+@case(2)
+def what_is_deleted_before_the_holder_meets_a_new_master_is_restored(h):
+    """The server is replaced and flushed at once; the holder restores what it believes the failover to have lost."""
+    h.hold(0, 0, 1, 900)
+    h.lose("promotion", 10, 100, certain=False)
+    h.lose("flushall", 100.03, 100.5)
+    h.expected = {"holders that may have restored what was lost": 1}
+
+
+@case(2)
+def who_was_granted_it_before_the_restorer_is_told(h):
+    """The new master grants the lock, and is flushed before the old holder meets it."""
+    h.hold(0, 0, 1, 1000, last_accept=h.ns(99))
+    h.lose("promotion", 10, 100, certain=False)
+    h.hold(2, 101, 102, 400, told_lost=h.ns(400), unlock_status=judges.LOST)
+    h.lose("flushall", 150, 151)
+
+
+@case(2, 2)
+def who_was_granted_it_by_the_new_master_restores_nothing(h):
+    h.lose("promotion", 10, 100, certain=False)
+    h.hold(2, 101, 102, 900)
+    h.lose("flushall", 150, 151)
+
+
+@case(2, 2)
+def what_is_deleted_after_the_holder_met_it_is_not(h):
+    h.hold(0, 0, 1, 1900)
+    h.lose("promotion", 10, 100, certain=False)
+    met = 100 + TIMEOUT + SLACK + 90
+    h.lose("flushall", met + 1, met + 2)
+
+
+@case(2, 2)
+def what_was_deleted_before_a_flush_explains_nothing(h):
+    h.hold(0, 0, 1, 900)
+    h.lose("del_key", 19, 20, name=0)
+    h.lose("flushall", 20.03, 21)
+
+
 # -------------------------------------------------------------------- 3: fences
 
 
