@@ -3,6 +3,8 @@
 #include "support/queue.h"
 #include "support/test.h"
 
+#define LONGER_LEASE "6000000" /* so much longer that the queue has to live longer, too */
+
 static void set_memory_out(server *s, bool out)
 {
     server_do(s, "CONFIG SET maxmemory-policy noeviction");
@@ -108,6 +110,56 @@ static void a_forced_unlock_without_the_right_to_publish(void **state)
     dibs_close(weak);
 }
 
+/* Asks as that account, which is refused PEXPIRE behind the entry in the queue. */
+static void ask_without_pexpire(server *s, const char *token)
+{
+    redisContext *weak = redisConnectUnix(s->socket_path);
+
+    server_do(s, "ACL SETUSER weak on >pw ~* &* +@all -pexpire");
+    freeReplyObject(redisCommand(weak, "AUTH weak pw"));
+    redisReply *reply = redisCommand(weak, "EVAL %s 3 " KEYS " %s 1 " LONGER_LEASE " dibs:3 0",
+                                     dibs__script_text(DIBS__SCRIPT_acquire), token);
+    assert_int_equal(reply->type, REDIS_REPLY_ERROR);
+    assert_that(strstr(reply->str, "permission") || strstr(reply->str, "can't run"), "%s", reply->str);
+    freeReplyObject(reply);
+    redisFree(weak);
+}
+
+/* Else a release would grant the lock to who was refused; and the queue would never expire. */
+static void who_may_not_let_the_queue_expire_does_not_enter_it(void **state)
+{
+    scene c = set_scene(state);
+    queue_entry last = queue_at(c.s, "x", 1);
+
+    ask_without_pexpire(c.s, "dibs:c");
+    assert_int_equal(queue_size(c.s, "x"), 2);
+    assert_string_equal(queue_at(c.s, "x", 1).token, last.token);
+    assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:c"), 0);
+    assert_int_equal(release(c.s, "holder"), 1);
+    expect_owner(c.s, "dibs:a");
+    assert_int_equal(release(c.s, "dibs:a"), 1);
+    expect_owner(c.s, "dibs:b");
+    queue_assert_gone(c.s, "x");
+    ask_without_pexpire(c.s, "dibs:c");
+    queue_assert_gone(c.s, "x");
+    clear_scene(&c);
+}
+
+/* Who has a place keeps it. The queue does not count as one that lives longer now. */
+static void who_may_no_longer_let_the_queue_expire_keeps_its_place(void **state)
+{
+    scene c = set_scene(state);
+    char before[100], after[100];
+
+    server_string(c.s, before, sizeof before, "HGET dibs:queue:{lock:x} %s", "");
+    ask_without_pexpire(c.s, "dibs:a");
+    server_string(c.s, after, sizeof after, "HGET dibs:queue:{lock:x} %s", "");
+    assert_string_equal(after, before);
+    assert_int_equal(queue_size(c.s, "x"), 2);
+    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:a");
+    clear_scene(&c);
+}
+
 /*
  * The asker knows from another server that the lock is held, which this one may not know: the holder must have time to
  * restore it.
@@ -141,6 +193,8 @@ int main(void)
         TEST(an_evicted_queue),
         TEST(a_release_without_the_right_to_publish),
         TEST(a_forced_unlock_without_the_right_to_publish),
+        TEST(who_may_not_let_the_queue_expire_does_not_enter_it),
+        TEST(who_may_no_longer_let_the_queue_expire_keeps_its_place),
         TEST(who_leaves_it_to_its_owner_only_enters),
     };
 

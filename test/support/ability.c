@@ -164,12 +164,22 @@ static void copy_error(void *arg)
     note(arg, DIBS_UNAVAILABLE);
 }
 
+/* A fair acquire, even of a free lock, returns only once the subscription stands or is known not to be had. */
+static void await_subscription(struct trial *t)
+{
+    const dibs_lock_options fairly = {.flags = DIBS_FAIR};
+
+    if (dibs_lock_with(t->other, "subscribed", LIMIT_MS / 6, &fairly) == DIBS_OK)
+        note(t, dibs_unlock(t->other, "subscribed"));
+}
+
 static void try_to_wait(struct trial *t, enum ability_column column, uint32_t flags)
 {
     bool pushed = false;
     dibs_status status = DIBS_OK;
 
-    for (int i = 0; i < 3 && status == DIBS_OK && !pushed; i++) /* the first wait may be faster than the subscription */
+    await_subscription(t);
+    for (int i = 0; i < 3 && status == DIBS_OK && !pushed; i++) /* what breaks meanwhile makes a waiter poll */
         status = wait_once(t, flags, &pushed);
     if (status == DIBS_OK) {
         say(t, column, pushed ? "push" : "poll");

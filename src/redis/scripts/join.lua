@@ -1,13 +1,15 @@
 -- Inserted where the asker is to enter the queue at its end. A token that is in the queue already keeps its place. `mark`
 -- tells whether the entry wants a grant or a hint (queue.lua). Q lives as
--- long as the lease of the newest ask at least, and twice as long at most. Sets `failed` to the error if memory is out.
+-- long as the lease of the newest ask at least, and twice as long at most. Sets `failed` to the error if memory is out, or
+-- if the account may not use PEXPIRE. An asker that is refused gets no new place: nobody would know of the entry, and yet it
+-- would be granted the lock; and a queue that is new would never expire (rule 53).
 
-local place, seconds = entry and string.match(entry, '^%d+'), now / 1000000
-local is_due = tonumber(lives_until) < seconds + lease / 1000
+local place, seconds, lived_until = entry and string.match(entry, '^%d+'), now / 1000000, lives_until
+local is_due, is_new = tonumber(lives_until) < seconds + lease / 1000, not place
 if is_due then
   lives_until = math.floor(seconds + lease / 500)
 end
-if not place then
+if is_new then
   place, count = last + 1 .. '', count + 1
   last = place
 end
@@ -17,5 +19,12 @@ is_changed = false
 if type(result) == 'table' then
   failed = result
 elseif is_due then
-  call('PEXPIRE', Q, 2 * lease)
+  result = redis.pcall('PEXPIRE', Q, 2 * lease)
+  if type(result) == 'table' then
+    failed, is_changed, lives_until = result, true, lived_until
+    if is_new then
+      call('HDEL', Q, place, asker)
+      count = count - 1
+    end
+  end
 end
