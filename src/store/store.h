@@ -224,7 +224,7 @@ struct dibs__batch {
         struct dibs__detour *detour; /* of a node of a cluster; else NULL */
         void *context;
     } items[DIBS__BATCH_MAX];
-    int64_t proof; /* when the request was about to be sent */
+    int64_t proof; /* when the first request was about to be sent: any of the requests may be what renewed an item */
     void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* error: why items are unanswered */
 
     /*

@@ -273,11 +273,10 @@ static void end_one(struct renewal *renewal)
 
 /*
  * One lease may be why the server refuses the whole call: there is no right to its key. At a node of a cluster they
- * always go so, since each has a slot of its own.
+ * always go so, since each has a slot of its own. The proof stays that of the first call, which may have renewed some.
  */
 static void send_one_by_one(struct renewal *renewal, size_t first, size_t count)
 {
-    renewal->batch->proof = dibs__now(renewal->store->config.clock);
     for (size_t i = 0; i < count; i++)
         begin_call(renewal, first + i, 1, false);
 }
