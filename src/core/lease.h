@@ -48,6 +48,7 @@ struct dibs__upkeep {
     bool failed;                         /* a renewal failed since the lease was confirmed last */
     bool in_flight;                      /* a request that renews the lease is on its way */
     bool changed;                        /* meanwhile the store told of a change: another is to follow */
+    bool paced;                          /* counted among those that wait to be looked at because of a change */
     uint32_t lease_ms;                   /* its length from the next renewal on */
     uint32_t place;                      /* 1 + its group's place in the heap, or that it is not the group's leader
                                             (heap.h); 0: the lease is not kept alive */

@@ -32,6 +32,7 @@ void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lea
 {
     dibs__renewals_mutex_held(&r->mutex);
     dibs__heap_remove(&r->heap, lease);
+    dibs__renewals_unpace(r, lease);
     struct dibs__extending *extending = lease->upkeep.extending;
     bool awaited = extending && dibs__extension_lose(&extending->extension);
     if (awaited || lease->upkeep.unproven)

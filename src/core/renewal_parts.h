@@ -39,10 +39,8 @@ struct dibs__renewals {
                                                                                NULL: there are none */
     struct dibs__error last_failure DIBS__GUARDED_BY(dibs__renewals_mutex); /* of a renewal */
     enum dibs__watching watching DIBS__GUARDED_BY(dibs__renewals_mutex);
-    int64_t pace_at DIBS__GUARDED_BY(dibs__renewals_mutex); /* the time that the last lease got which has to be looked
-                                                               at because of a change */
-    size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex);    /* how many have got that time */
-    pthread_cond_t changed;                                 /* waited on with mutex */
+    size_t paced DIBS__GUARDED_BY(dibs__renewals_mutex); /* how many leases wait to be looked at because of a change */
+    pthread_cond_t changed;                              /* waited on with mutex */
 };
 
 /* ---------------------------------------------------------------- renewal.c */
@@ -76,6 +74,9 @@ void dibs__renewals_attend(void *context, const struct pollfd *fds, size_t count
 /* When the store is first to watch the lock of a lease that was granted at that time; DIBS__NEVER: it is not to. */
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
     DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The lease does not wait any longer to be looked at because of a change. */
+void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The done of a batch that is to be watched. */
 void dibs__renewals_watch_done(struct dibs__batch *batch, const struct dibs__error *error);

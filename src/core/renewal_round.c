@@ -72,9 +72,11 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     const char *token;
     struct dibs__renewal *item = add_to(r, &round->sent, batch_done, lease, &token);
 
-    if (item)
-        dibs__upkeep_send(lease, token, item, now);
-    return item != NULL;
+    if (!item)
+        return false;
+    dibs__renewals_unpace(r, lease);
+    dibs__upkeep_send(lease, token, item, now);
+    return true;
 }
 
 /* Adds the lease to what the round has watched. From the look on, a change is told. */
@@ -86,6 +88,7 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
 
     if (item)
         *item = (struct dibs__renewal){.name = lease->name, .token = token, .context = lease};
+    dibs__renewals_unpace(r, lease);
     dibs__upkeep_watch(lease, item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
 }
 

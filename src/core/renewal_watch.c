@@ -5,27 +5,35 @@
 #define WATCH_AGE (20 * DIBS__NS_PER_MS)  /* so old a lease is at least when its lock is watched, */
 #define WATCH_GRID (10 * DIBS__NS_PER_MS) /* from the next multiple of this time on, so that many go together */
 #define PACE DIBS__NS_PER_MS              /* leases of which a change is told are due at multiples of this time, */
-#define PACE_MOST 96                      /* so many at each */
+#define PACE_MOST 96                      /* so many more at each */
 #define PACE_LATER 2                      /* and at least so many such times after the change */
 
 /*
  * When a lease is to be looked at because of a change. Not at once: many changes
  * may come together, and a key whose life somebody cut to a millisecond should
- * not be kept alive. So many at a time that other renewals are not delayed.
+ * not be kept alive. So many at a time that other renewals are not delayed: the
+ * time is that after all which wait to be looked at. Each of them counts once,
+ * however often a change is told meanwhile, so no lease waits for longer than
+ * all the others take.
  */
-static int64_t pace(struct dibs__renewals *r, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+static int64_t pace(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    int64_t first = (now / PACE + 1 + PACE_LATER) * PACE;
+    int64_t times = (int64_t)(r->paced / PACE_MOST);
 
-    if (r->pace_at < first) {
-        r->pace_at = first;
-        r->paced = 0;
-    } else if (r->paced == PACE_MOST) {
-        r->pace_at += PACE;
-        r->paced = 0;
+    if (!lease->upkeep.paced) {
+        lease->upkeep.paced = true;
+        r->paced++;
     }
-    r->paced++;
-    return r->pace_at;
+    return (now / PACE + 1 + PACE_LATER + times) * PACE;
+}
+
+void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease)
+{
+    DIBS__REQUIRE(!lease->upkeep.paced || r->paced > 0);
+    if (lease->upkeep.paced)
+        r->paced--;
+    lease->upkeep.paced = false;
 }
 
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
@@ -70,19 +78,23 @@ static void watch_soon(struct dibs__renewals *r, struct dibs__lease *lease, int6
 {
     int64_t first = dibs__renewals_first_watch(r, lease->granted_at);
 
-    dibs__upkeep_watch(lease, first > now ? first : pace(r, now));
+    dibs__upkeep_watch(lease, first > now ? first : pace(r, lease, now));
 }
 
 static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    (void)r, (void)now;
+    (void)now;
+    dibs__renewals_unpace(r, lease);
     dibs__upkeep_watch(lease, DIBS__NEVER);
 }
 
+/* A lease that waits to be looked at has its time already. */
 static void hint(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    dibs__upkeep_hint(lease, pace(r, now));
+    if (lease->upkeep.paced)
+        return;
+    dibs__upkeep_hint(lease, dibs__upkeep_awaits_hint(lease) ? pace(r, lease, now) : DIBS__NEVER);
 }
 
 void dibs__renewals_watching(struct dibs__renewals *r, bool on)

@@ -80,6 +80,11 @@ void dibs__upkeep_watch(struct dibs__lease *lease, int64_t when)
     lease->upkeep.watch_at = when;
 }
 
+bool dibs__upkeep_awaits_hint(const struct dibs__lease *lease)
+{
+    return lease->upkeep.watch_at == DIBS__NEVER && !lease->upkeep.in_flight;
+}
+
 /* A lock that is not watched yet will be looked at before it is. */
 void dibs__upkeep_hint(struct dibs__lease *lease, int64_t when)
 {
@@ -166,7 +171,9 @@ void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now)
 
 void dibs__upkeep_leave_extension(struct dibs__lease *lease)
 {
-    if (dibs__extension_leave(&lease->upkeep.extending->extension) && lease->fixed && !lease->upkeep.unproven)
+    bool is_over = dibs__extension_leave(&lease->upkeep.extending->extension);
+
+    if (is_over && lease->fixed && !lease->upkeep.unproven && !lease->upkeep.paced)
         lease->upkeep.renew_at = DIBS__NEVER;
 }
 

@@ -19,6 +19,10 @@ void dibs__upkeep_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals
 /* From that time on the store is to watch the lock; DIBS__NEVER: it is not to. */
 void dibs__upkeep_watch(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
 
+/* Whether a change of the lock has the lease renewed by itself: not where the lock is looked at before it is watched,
+ * or a renewal is in flight. */
+bool dibs__upkeep_awaits_hint(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
 /* The store says that the lock may have changed: the lease is to be renewed at that time at the latest. */
 void dibs__upkeep_hint(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
 

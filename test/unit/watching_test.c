@@ -620,6 +620,31 @@ static void a_stream_of_messages_does_not_starve_anybody(void **state)
     assert_status(DIBS_OK, dibs_check(s->rt, "a"));
 }
 
+/*
+ * Whatever is told meanwhile, a change is known once all leases have been looked at: redis-server also says that all
+ * may have changed when another database is flushed.
+ */
+static void a_flood_of_messages_does_not_put_off_what_comes_later(void **state)
+{
+    enum { FLOOD_MS = 3000, EACH_MS = 10 };
+    stage *s = *state;
+
+    open_watching(s);
+    turn(s, true);
+    lock_many(s, 4 * MANY);
+    stage_advance(s, MS(30));
+    for (unsigned i = 0; i < FLOOD_MS / EACH_MS; i++) {
+        change(s, NULL);
+        pass(s, EACH_MS);
+    }
+    faults_renewal_gone(&s->faults, "many-0");
+    change(s, "many-0");
+    pass(s, 3 + BATCHES(4 * MANY));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "many-0"));
+    assert_int_equal(stats_of(s->rt).lost, 1);
+    dibs_unlock_all(s->rt);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
 
 int main(void)
@@ -651,6 +676,7 @@ int main(void)
         TEST(when_all_may_have_changed_all_are_renewed_in_batches),
         TEST(when_all_may_have_changed_a_due_renewal_is_not_late),
         TEST(a_stream_of_messages_does_not_starve_anybody),
+        TEST(a_flood_of_messages_does_not_put_off_what_comes_later),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
