@@ -3,6 +3,8 @@
  * store's listen, without the mutex, until
  *     something was pushed (asker->push), or
  *     the thread is hinted (asker->hinted), or
+ *     it is told of a change (asker->told) and has rested since it asked because
+ *     of the last one (asker->rest_until), or
  *     the runtime is closing, or
  *     the time comes to ask again (asker->ask_by).
  * Whoever changes one of these rouses asker->ear.
@@ -11,6 +13,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#define REST_FIRST_MS 2  /* from an ask because of a change to the next, at most; doubled, */
+#define REST_MOST_MS 100 /* up to about as often as who is not told of changes asks */
 
 /* ------------------------------------------------------------ begin and end */
 
@@ -122,6 +127,24 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
     lease->asker->ask_by = ask_by(cell, sleep->deadline, now);
 }
 
+/*
+ * The thread asks because of a change. Where it is to ask again soon, somebody
+ * may change the lock all the time: it then rests for longer before the next.
+ */
+static void begin_rest(struct dibs__asker *asker, int64_t now) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    asker->told = false;
+    asker->rest.first_ms = REST_FIRST_MS;
+    if (now > dibs__after_ms(asker->rest_until, REST_MOST_MS))
+        dibs__backoff_reset(&asker->rest);
+    asker->rest_until = dibs__after_ms(now, dibs__backoff_next(&asker->rest, REST_MOST_MS));
+}
+
+static int64_t wake_at(const struct dibs__asker *asker) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    return asker->told && asker->rest_until < asker->ask_by ? asker->rest_until : asker->ask_by;
+}
+
 /* Unlocks the mutex while the thread sleeps. */
 static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                 const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
@@ -131,7 +154,7 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
     asker->ear = sleep->ear;
     for (;;) {
         dibs__ear_reset(sleep->ear);
-        int64_t until = asker->ask_by;
+        int64_t until = wake_at(asker);
         if (asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= until)
             break;
         dibs__shard_mutex_unlock(&cell->shard->mutex);
@@ -155,6 +178,8 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
     struct dibs__push push = lease->asker->push;
     lease->asker->push.fence = 0;
     lease->asker->hinted = false;
+    if (lease->asker->told)
+        begin_rest(lease->asker, dibs__now(cells->clock));
     dibs__shard_mutex_unlock(&cell->shard->mutex);
     return push;
 }
@@ -217,27 +242,30 @@ static bool tell_of_change(struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard
         return true;
     if (!asker->expects)
         return false;
-    asker->changed = asker->hinted = true;
+    asker->changed = asker->told = true;
     if (asker->ear)
         dibs__ear_rouse(asker->ear);
     return false;
 }
 
-struct dibs__lease *dibs__cells_changed(struct dibs__cells *cells, const char *name)
+size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST])
 {
     uint64_t hash;
-    size_t size = strlen(name);
+    size_t size = strlen(name), count = 0;
     struct dibs__shard *shard = dibs__cells_lock_shard(cells, name, size, &hash);
     struct dibs__cell *cell = dibs__shard_find(shard, hash, name, size);
-    struct dibs__lease *held = NULL;
 
-    for (struct dibs__lease *lease = cell ? cell->leases : NULL; lease; lease = lease->listing.next)
-        if (tell_of_change(lease))
-            held = lease;
-    if (held)
-        dibs__lease_ref(held);
+    for (struct dibs__lease *lease = cell ? cell->leases : NULL; lease; lease = lease->listing.next) {
+        if (!tell_of_change(lease))
+            continue;
+        if (count < DIBS__HELD_MOST) {
+            dibs__lease_ref(lease);
+            held[count] = lease;
+        }
+        count++;
+    }
     dibs__shard_mutex_unlock(&shard->mutex);
-    return held;
+    return count;
 }
 
 static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)
@@ -246,45 +274,55 @@ static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *qu
         dibs__turn_nudge(shard, at);
 }
 
-static void wake_askers(struct dibs__cell *cell, bool hint) DIBS__REQUIRES(dibs__shard_mutex)
+/* Why all that wait are woken. */
+enum reason { CHANGED, ASK_AGAIN, CLOSING };
+
+static void wake_askers(struct dibs__cell *cell, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
 {
     for (struct dibs__lease *lease = cell->leases; lease; lease = lease->listing.next) {
-        if (!lease->asker)
+        struct dibs__asker *asker = lease->asker;
+        if (!asker)
             continue;
-        if (hint)
-            lease->asker->hinted = lease->asker->changed = true;
-        if (lease->asker->ear)
-            dibs__ear_rouse(lease->asker->ear);
+        asker->changed = asker->changed || reason != CLOSING;
+        asker->told = asker->told || reason == CHANGED;
+        asker->hinted = asker->hinted || reason == ASK_AGAIN;
+        if (asker->ear)
+            dibs__ear_rouse(asker->ear);
     }
 }
 
-static void wake_cell(struct dibs__cell *cell, bool closing) DIBS__REQUIRES(dibs__shard_mutex)
+static void wake_cell(struct dibs__cell *cell, enum reason reason) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    wake_askers(cell, !closing);
-    if (!closing)
+    wake_askers(cell, reason);
+    if (reason != CLOSING)
         return;
     wake_waiters(cell->shard, &cell->waiters);
     wake_waiters(cell->shard, &cell->tries);
 }
 
-static void wake(struct dibs__cells *cells, bool closing)
+static void wake(struct dibs__cells *cells, enum reason reason)
 {
     for (size_t i = 0; i < DIBS__SHARDS; i++) {
         struct dibs__shard *shard = &cells->shards[i];
         dibs__shard_mutex_lock(&shard->mutex);
         for (size_t b = 0; b < shard->bucket_count; b++)
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next)
-                wake_cell(cell, closing);
+                wake_cell(cell, reason);
         dibs__turn_unlock(shard);
     }
 }
 
+void dibs__cells_all_changed(struct dibs__cells *cells)
+{
+    wake(cells, CHANGED);
+}
+
 void dibs__cells_ask_again(struct dibs__cells *cells)
 {
-    wake(cells, false);
+    wake(cells, ASK_AGAIN);
 }
 
 void dibs__cells_wake_all(struct dibs__cells *cells)
 {
-    wake(cells, true);
+    wake(cells, CLOSING);
 }

@@ -6,6 +6,7 @@
 #ifndef DIBS_CORE_ASKER_H
 #define DIBS_CORE_ASKER_H
 
+#include "base/backoff.h"
 #include "core/cells.h"
 #include "core/turn.h"
 
@@ -28,6 +29,9 @@ struct dibs__asker {
     bool hinted DIBS__GUARDED_BY(dibs__shard_mutex);               /* the thread is to ask again at once */
     bool expects DIBS__GUARDED_BY(dibs__shard_mutex);              /* of changes of the lock the thread is to be told */
     bool changed DIBS__GUARDED_BY(dibs__shard_mutex);              /* the thread was told of one */
+    bool told DIBS__GUARDED_BY(dibs__shard_mutex);                 /* and is to ask again because of that, */
+    int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* but not before this time */
+    struct dibs__backoff rest DIBS__GUARDED_BY(dibs__shard_mutex); /* from one such ask to the next */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
     struct dibs__ear *ear DIBS__GUARDED_BY(dibs__shard_mutex);     /* of the thread; NULL: it is awake */
     int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);            /* when the thread asks again; only with `ear` */
@@ -72,8 +76,8 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
 
 /*
  * The asking thread is to be told of changes of the lock, which a foreign client
- * has: it then asks again at once. True: it was not to be told before, or has
- * been told of one since the last call.
+ * has: it then asks again, at once if there was no change for a while. True: it
+ * was not to be told before, or has been told of one since the last call.
  */
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease);
 
@@ -90,12 +94,19 @@ struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__l
 /* The store granted a lease by itself. False: no thread here asks for that token or holds its lease. */
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
 
+#define DIBS__HELD_MOST 8
+
 /*
- * The lock may have changed: the threads that expect that ask again. Returns the
- * lease that is held, with a reference which becomes the caller's; NULL: there
- * is none.
+ * The lock may have changed: the threads that expect that ask again. Returns how
+ * many leases of the name there are here that were granted: beside the one that
+ * lives, some whose release is not answered yet, or whose loss is not seen to
+ * yet. Fills in the first DIBS__HELD_MOST of them, each with a reference, which
+ * becomes the caller's.
  */
-struct dibs__lease *dibs__cells_changed(struct dibs__cells *cells, const char *name);
+size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct dibs__lease *held[DIBS__HELD_MOST]);
+
+/* Any lock may have changed: all threads that wait for the store ask again. */
+void dibs__cells_all_changed(struct dibs__cells *cells);
 
 /* Grants may have been missed: all threads that wait for the store ask again. */
 void dibs__cells_ask_again(struct dibs__cells *cells);

@@ -76,16 +76,28 @@ static void on_forgetful(void *context)
     dibs__renewals_server_changed(core->renewals);
 }
 
+static void on_any_changed(struct dibs__core *core)
+{
+    dibs__cells_all_changed(core->cells);
+    dibs__renewals_hint(core->renewals, NULL);
+}
+
 static void on_changed(void *context, const char *name)
 {
     struct dibs__core *core = context;
-    struct dibs__lease *held = name ? dibs__cells_changed(core->cells, name) : NULL;
+    struct dibs__lease *held[DIBS__HELD_MOST];
 
-    if (!name)
-        dibs__cells_ask_again(core->cells);
-    if (!name || held)
-        dibs__renewals_hint(core->renewals, held);
-    dibs__lease_unref(held);
+    if (!name) {
+        on_any_changed(core);
+        return;
+    }
+    size_t count = dibs__cells_changed(core->cells, name, held);
+    for (size_t i = 0; i < count && i < DIBS__HELD_MOST; i++) {
+        dibs__renewals_hint(core->renewals, held[i]);
+        dibs__lease_unref(held[i]);
+    }
+    if (count > DIBS__HELD_MOST) /* which of them lives is not known: all are to be looked at */
+        dibs__renewals_hint(core->renewals, NULL);
 }
 
 static void on_watching(void *context, bool on)

@@ -1,6 +1,7 @@
 /* Very many messages at once: all are worked off soon, and what is due meanwhile is not late. */
 #include <stdio.h>
 
+#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/test.h"
 #include "support/tracking.h"
@@ -143,6 +144,35 @@ static void a_table_that_is_too_small(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
+/* A client without dibs has the lock, and changes its key all the time: who waits asks as if it were not told. */
+static void a_foreign_key_that_changes_all_the_time(void **state)
+{
+    enum { STREAM_MS = 1500, REST_LEAST_MS = 50, FIRST = 8 };
+    fixture *f = *state;
+    actor *thread = actor_start();
+
+    open_tracking(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:x by-hand PX 600000");
+    actor_begin_lock(thread, f->rt, "x", DIBS_WAIT_FOREVER);
+    await_tracked(f->server, f->rt, 1);
+    uint64_t messages = stats_of(f->rt).invalidations;
+    long long asks = server_asks(f->server);
+    int64_t since = now_ms();
+    while (now_ms() - since < STREAM_MS)
+        server_do(f->server, "PEXPIRE lock:x 600000");
+    int64_t took = now_ms() - since;
+    asks = server_asks(f->server) - asks;
+    assert_in_range(stats_of(f->rt).invalidations - messages, 5, UINT64_MAX);
+    assert_that(asks <= FIRST + took / REST_LEAST_MS, "%lld asks in %lld ms", asks, (long long)took);
+    assert_true(actor_busy(thread));
+    since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_result(thread));
+    assert_true(now_ms() - since < KNOWN_MS);
+    assert_status(DIBS_OK, actor_unlock(thread, f->rt, "x"));
+    actor_end(thread);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -152,6 +182,7 @@ int main(void)
         TEST(flushdb_async),
         TEST(a_renewal_that_is_due_meanwhile),
         TEST(a_table_that_is_too_small),
+        TEST(a_foreign_key_that_changes_all_the_time),
     };
 
     return cmocka_run_group_tests_name("tracking_flood", tests, NULL, NULL);

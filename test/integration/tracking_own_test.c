@@ -17,6 +17,7 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
+#define RELEASE_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n" /* or an ask: the scripts with three keys */
 #define QUIET_MS 200 /* what a message may bring about has happened by then: a renewal is sent 2 ms after it */
 
 /* Commands since then, without those that a subscription sends after a silence of 5 s. */
@@ -377,6 +378,44 @@ static void a_child_tracks_by_itself(void **state)
     expect_tracked_still(f, "parent");
 }
 
+/*
+ * A fair lock went from one thread to another, and the first one's release is not answered yet: what becomes of the
+ * second one's lease is known all the same.
+ */
+static void a_change_while_the_release_before_is_not_answered(void **state)
+{
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    actor *before = actor_start(), *holder = actor_start();
+
+    f->urls[0] = script_server_url(net);
+    open_tracking(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(before, f->rt, "x", 0, &fair));
+    await_tracked(f->server, f->rt, 1);
+    actor_begin_lock_with(holder, f->rt, "x", DIBS_WAIT_FOREVER, &fair);
+    queue_await(f->server, "x", 1);
+    script_server_add(net, (script_rule){.match = RELEASE_OF_X, .nth = 1, .action = SCRIPT_STALL_REPLY});
+    actor_begin_unlock(before, f->rt, "x");
+    assert_status(DIBS_OK, actor_result(holder));
+    await_tracked(f->server, f->rt, 1);
+    assert_true(actor_busy(before));
+    int64_t since = now_ms();
+    assert_int_equal(server_integer(f->server, "DEL lock:x"), 1);
+    events_await(&f->events, DIBS_EVENT_LOST, "x");
+    assert_true(now_ms() - since < SOON_MS);
+    assert_status(DIBS_LOST, actor_check(holder, f->rt, "x"));
+    assert_true(actor_busy(before));
+    script_server_release(net);
+    assert_status(DIBS_OK, actor_result(before));
+    assert_status(DIBS_LOST, actor_unlock(holder, f->rt, "x"));
+    actor_end(before);
+    actor_end(holder);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -392,6 +431,7 @@ int main(void)
         TEST(a_hand_over_between_runtimes),
         TEST(a_message_of_an_older_lease),
         TEST(a_child_tracks_by_itself),
+        TEST(a_change_while_the_release_before_is_not_answered),
     };
 
     return cmocka_run_group_tests_name("tracking_own", tests, NULL, NULL);

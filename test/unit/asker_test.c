@@ -164,6 +164,7 @@ static void it_asks_as_often_as_those_behind_it_would(void **state)
 
 #define POLLED 1000 /* ms between asks where the store does not tell */
 #define TOLD 10000  /* and where it does */
+#define QUIET 250   /* after so long without a change, the next one is followed by an ask at once */
 
 static unsigned tellings(stage *s)
 {
@@ -263,10 +264,51 @@ static void who_was_told_is_to_be_told_anew(void **state)
         change(s, "a");
         expect_ask_now(s, i);
         assert_int_equal(told_anew(s), 1 + i);
+        moved_clock_advance(&s->clock, MS(QUIET));
     }
+    stage_await_waiting(s, 1);
+    assert_int_equal(acquires(s), 6);
+    change(s, "a");
+    expect_ask_now(s, 6);
     expect_ask_after(s, TOLD, 1);
-    assert_int_equal(told_anew(s), 6);
+    assert_int_equal(told_anew(s), 7);
     end_waiting(s, other);
+}
+
+/*
+ * Somebody changes the lock all the time: the store is asked at once, and then no more often than by who is not told of
+ * changes.
+ */
+static void expect_rest(stage *s, const char *changed)
+{
+    enum { STREAM_MS = 2000, REST_LEAST_MS = 50, FIRST = 8 }; /* so many until it rests for so long */
+
+    open_foreign(s, 7);
+    actor *other = begin_waiting(s);
+    change(s, changed);
+    expect_ask_now(s, 1);
+    for (unsigned i = 0; i < STREAM_MS; i++) {
+        change(s, changed);
+        moved_clock_advance(&s->clock, MS(1));
+        stage_await_waiting(s, 1);
+    }
+    assert_true(acquires(s) <= FIRST + STREAM_MS / REST_LEAST_MS);
+    faults_acquire(&s->faults, DIBS_OK, 0);
+    change(s, changed); /* while it rests: that is not forgotten */
+    moved_clock_advance(&s->clock, MS(100));
+    assert_status(DIBS_OK, actor_result(other));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    actor_end(other);
+}
+
+static void who_is_told_all_the_time_asks_more_and_more_seldom(void **state)
+{
+    expect_rest(*state, "a");
+}
+
+static void who_is_told_of_all_all_the_time_asks_more_and_more_seldom(void **state)
+{
+    expect_rest(*state, NULL);
 }
 
 /* Where any lock may have changed, this one may have. */
@@ -280,6 +322,7 @@ static void who_was_told_of_all_is_to_be_told_anew(void **state)
         change(s, NULL);
         expect_ask_now(s, i);
         assert_int_equal(told_anew(s), 1 + i);
+        moved_clock_advance(&s->clock, MS(QUIET));
     }
     end_waiting(s, other);
 }
@@ -295,6 +338,8 @@ static void a_message_that_comes_while_it_asks_is_not_lost(void **state)
     faults_await_blocked(&s->faults);
     change(s, "a"); /* the ask under way may have found the lock as it was before */
     faults_unblock_acquires(&s->faults);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(2)); /* so long it rests at most */
     expect_ask_now(s, 2);
     stage_await_waiting(s, 1);
     assert_int_equal(acquires(s), 3);
@@ -355,6 +400,8 @@ int main(void)
         TEST(where_the_store_does_not_tell_it_is_asked_often),
         TEST(who_was_told_is_to_be_told_anew),
         TEST(who_was_told_of_all_is_to_be_told_anew),
+        TEST(who_is_told_all_the_time_asks_more_and_more_seldom),
+        TEST(who_is_told_of_all_all_the_time_asks_more_and_more_seldom),
         TEST(a_message_that_comes_while_it_asks_is_not_lost),
         TEST(only_who_expects_it_is_woken),
         TEST(a_message_about_another_name_wakes_nobody),
