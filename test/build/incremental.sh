@@ -40,7 +40,7 @@ links_again() {
     build "$program"
     touch "$copy/src/core/heap.c"
     build "$program" >"$tmp/commands"
-    [ "$(grep -c -e ' -c ' "$tmp/commands")" = 1 ]
+    [ "$(tr ' ' '\n' <"$tmp/commands" | grep -c '\.c$')" = 1 ]
     [ "$copy/$program" -nt "$copy/src/core/heap.c" ]
     build -q "$program"
 }
