@@ -1,5 +1,6 @@
 # make mutants, for a source that one quick program tests: the tool that says what the tests notice says what is true. And
 # make check, which finds the programs of a file.
+# Needs: gcc
 # Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
