@@ -259,8 +259,10 @@ def programs_for(slip, known):
     countable = {line for one in known.values() for line in one.lines.get(slip.path, [])}
     # The scripts are slow, and see the library from afar: they are for the sources of the command.
     of_the_command = slip.path.startswith("src/cli/")
-    chosen = [program for program in known if program.startswith("cli/") == of_the_command and
-              reaches(known[program].lines)]
+    may = [program for program in known if program.startswith("cli/") == of_the_command]
+    chosen = [program for program in may if reaches(known[program].lines)]
+    if of_the_command:
+        chosen = chosen or may  # where a signal has ended the command, nothing tells which lines it ran
     return sorted(chosen, key=lambda program: (
         not re.match(rf"unit/{name}(_\w+)?_test$", program), not program.startswith("unit/"), known[program].seconds))
 
