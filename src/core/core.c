@@ -22,7 +22,7 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease)
     char token[DIBS__TOKEN_MAX];
 
     dibs__token_write(&core->tokens, &lease->token, token);
-    core->store->ops->retract(core->store, lease->name, token, dibs__lease_longest_ms(lease));
+    core->store->ops->retract(core->store, lease->name, token, dibs__lease_longest_ms(lease), lease->store_fence);
 }
 
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why)

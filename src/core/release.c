@@ -69,6 +69,7 @@ static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease 
         .name = lease->name,
         .token = token,
         .lease_ms = dibs__lease_longest_ms(lease),
+        .fence = lease->store_fence,
         .deadline = deadline,
         .contended = lease->contended,
         .next = next ? &next->asker->bid : NULL,

@@ -136,8 +136,9 @@ static dibs_status release_finish(struct dibs__store *store, struct dibs__releas
     return was_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
 
-static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms)
+static void retract(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
+    (void)fence;
     struct dibs__error unused;
 
     (void)lease_ms;
@@ -147,7 +148,7 @@ static void retract(struct dibs__store *store, const char *name, const char *tok
 static void conclude(struct dibs__store *store, struct dibs__bid *bid, bool held)
 {
     if (!held && bid->in_store)
-        retract(store, bid->name, bid->token, bid->lease_ms);
+        retract(store, bid->name, bid->token, bid->lease_ms, 0);
     bid->in_store = false;
     if (held)
         return;

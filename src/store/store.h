@@ -54,7 +54,7 @@ struct dibs__begun {
 
 /* What a store notes with a bid. The store's own; zero at first. */
 struct dibs__bid_memo {
-    uint64_t words[4];
+    uint64_t words[5];
     uint64_t outer[2]; /* of a store that stands on other stores, where `words` are those of one of them */
 };
 
@@ -151,6 +151,7 @@ struct dibs__grant {
 struct dibs__release {
     const char *name, *token;
     uint32_t lease_ms; /* as for retract, which takes over where the store does not answer */
+    uint64_t fence;    /* as for retract */
     int64_t deadline;
     bool contended;          /* others may wait for the lock: they are to have it soon, if need be before the caller
                                 has its answer */
@@ -348,9 +349,11 @@ struct dibs__store_ops {
     /*
      * Releases in the background, until it is confirmed, or a lease of lease_ms
      * (the longest that the token may have) must be over at the server anyway.
+     * fence: of the grant, 0 where none is known. Waiters that saw the token at
+     * another server leave the lock to it no longer than until then.
      * Never blocks, never fails the caller.
      */
-    void (*retract)(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms);
+    void (*retract)(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms, uint64_t fence);
 
     /* As dibs_force_unlock. */
     dibs_status (*force_unlock)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,

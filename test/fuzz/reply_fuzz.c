@@ -257,7 +257,7 @@ static void step(struct world *w, char what)
         force(w, "t1");
         break;
     case 't':
-        w->store->ops->retract(w->store, "a", "t1", 1000);
+        w->store->ops->retract(w->store, "a", "t1", 1000, 0);
         break;
     case 's':
         puppet_idle(&w->puppet, 50);

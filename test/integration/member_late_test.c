@@ -87,7 +87,7 @@ static void a_top_up_that_is_stuck_is_retracted(void **state)
     script_server_add(p->net, (script_rule){.match = TOP_UP_OF_X, .nth = 1, .action = SCRIPT_STALL_REQUEST});
     seat_begin_renewal(&p->seat, &renewal);
     script_server_await_fired(p->net, 0);
-    p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS);
+    p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS, 0);
     script_server_release(p->net);
     seat_end_renewal(&p->seat, &renewal);
     settle(p);
@@ -120,8 +120,8 @@ static void a_top_up_on_a_connection_that_broke_is_retracted(void **state)
     seat_end_renewal(&p->seat, &renewal);
     assert_int_equal(renewal.result, DIBS__UNANSWERED);
     server_do(p->server, "SET lock:retracted %s PX %d", TOKEN, LEASE_MS);
-    p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS);
-    p->seat.store->ops->retract(p->seat.store, "retracted", TOKEN, LEASE_MS);
+    p->seat.store->ops->retract(p->seat.store, "x", TOKEN, LEASE_MS, 0);
+    p->seat.store->ops->retract(p->seat.store, "retracted", TOKEN, LEASE_MS, 0);
     assert_true(wait_until(was_retracted, p, LIMIT_MS));
     script_server_release(p->net);
     settle(p);

@@ -271,7 +271,7 @@ static void a_retraction_wins_over_a_top_up(struct world *w)
     for (int i = 0; i < 20; i++) {
         seat_begin_renewal(seat, &renewal);
         seat_end_renewal(seat, &renewal);
-        seat->store->ops->retract(seat->store, "x", "dibs:held", LEASE_MS);
+        seat->store->ops->retract(seat->store, "x", "dibs:held", LEASE_MS, 0);
         seat_await_confirmed(seat);
         assert_false(look(seat, "x").held);
         renewal.memo = (struct dibs__lease_memo){.words = {0}};

@@ -171,7 +171,7 @@ static void who_leaves_it_to_its_owner_only_enters(void **state)
         if (!others)
             server_do(c.s, "DEL " KEYS);
         server_do(c.s, "DEL lock:x");
-        redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " dibs:c 1 " LEASE " dibs:2 0 leave",
+        redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " dibs:c 1 " LEASE " dibs:2 0 9007199254740000",
                                            dibs__script_text(DIBS__SCRIPT_acquire));
         assert_int_equal(read_answer(reply).code, 0);
         freeReplyObject(reply);

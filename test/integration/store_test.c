@@ -261,8 +261,8 @@ static void what_is_retracted_is_gone_when_it_is_confirmed(struct world *w)
 
     get(seat, &bid);
     get(seat, &other);
-    seat->store->ops->retract(seat->store, "x", bid.token, LEASE_MS);
-    seat->store->ops->retract(seat->store, "y", "dibs:another", LEASE_MS);
+    seat->store->ops->retract(seat->store, "x", bid.token, LEASE_MS, 0);
+    seat->store->ops->retract(seat->store, "y", "dibs:another", LEASE_MS, 0);
     seat_await_confirmed(seat);
     assert_false(look(seat, "x").held);
     assert_true(look(seat, "y").held);

@@ -187,7 +187,7 @@ void faults_confirm(struct faults *faults)
     pthread_mutex_unlock(&faults->mutex);
     while (list) {
         struct unconfirmed *next = list->next;
-        list->inner->ops->retract(list->inner, list->name, list->token, DIBS__LEASE_MAX_MS);
+        list->inner->ops->retract(list->inner, list->name, list->token, DIBS__LEASE_MAX_MS, 0);
         free(list);
         list = next;
     }

@@ -184,14 +184,14 @@ static void conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
     of(base)->inner->ops->conclude(of(base)->inner, bid, held);
 }
 
-static void retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+static void retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms, uint64_t fence)
 {
     struct faulty_store *store = of(base);
 
     pthread_mutex_lock(&store->faults->mutex);
     store->faults->retractions++;
     pthread_mutex_unlock(&store->faults->mutex);
-    store->inner->ops->retract(store->inner, name, token, lease_ms);
+    store->inner->ops->retract(store->inner, name, token, lease_ms, fence);
 }
 
 static dibs_status query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,

@@ -48,7 +48,7 @@ static const struct dibs__ask_words ask = {
 static void an_ask_has_its_arguments_in_order(void **state)
 {
     static const char *const queues[] = {"t", "7", "30000", "dibs:1", "1234"};
-    static const char *const leaves[] = {"t", "7", "30000", "", "1234", "leave"};
+    static const char *const leaves[] = {"t", "7", "30000", "", "1234", "77"};
     static const char *const behind[] = {"old", "t", "7", "30000", "dibs:1", "1234"};
     struct dibs__ask_words left = ask;
     struct dibs__call call;
@@ -59,6 +59,7 @@ static void an_ask_has_its_arguments_in_order(void **state)
     expect_words(&call.words, 5, queues);
     left.channel = NULL;
     left.leave = true;
+    left.left_fence = 77;
     dibs__call_init(&call, DIBS__SCRIPT_acquire, 0);
     dibs__codec_acquire(&call, &left);
     expect_words(&call.words, 6, leaves);
@@ -70,6 +71,8 @@ static void an_ask_has_its_arguments_in_order(void **state)
 static void the_others_have_theirs(void **state)
 {
     static const char *const released[] = {"t"};
+    static const char *const quietly[] = {"t", "quiet"};
+    static const char *const surpassed[] = {"t", "77"};
     static const char *const forced[] = {"99", "abc"};
     static const char *const renewed[] = {"t", "1000", "18446744073709551615", "", "5", "u", "2000", "1", "5", ""};
     static const char *const in_short[] = {"", "t", "u", "1000", "2000"};
@@ -80,8 +83,14 @@ static void the_others_have_theirs(void **state)
 
     (void)state;
     dibs__call_init(&call, DIBS__SCRIPT_release, 0);
-    dibs__codec_release(&call, "t", false);
+    dibs__codec_release(&call, "t", false, 0);
     expect_words(&call.words, 1, released);
+    dibs__call_init(&call, DIBS__SCRIPT_release, 0);
+    dibs__codec_release(&call, "t", true, 0);
+    expect_words(&call.words, 2, quietly);
+    dibs__call_init(&call, DIBS__SCRIPT_release, 0);
+    dibs__codec_release(&call, "t", false, 77);
+    expect_words(&call.words, 2, surpassed);
     dibs__call_init(&call, DIBS__SCRIPT_force, 0);
     dibs__codec_force(&call, 99, "abcdef", 3);
     expect_words(&call.words, 2, forced);
@@ -100,14 +109,14 @@ static void the_others_have_theirs(void **state)
     dibs__codec_renew_short(&call.words, leases, 2, texts);
     expect_words(&call.words, 3, as_short_as_can_be);
     dibs__call_init(&call, DIBS__SCRIPT_retract, 0);
-    dibs__codec_retract(&call.words, "t");
-    expect_words(&call.words, 1, released);
+    dibs__codec_retract(&call.words, "t", "77");
+    expect_words(&call.words, 2, surpassed);
 }
 
 /* The longest that there can be fit into a call. */
 static void the_longest_call_fits(void **state)
 {
-    struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true};
+    struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true, UINT64_MAX / 2};
     struct dibs__call call;
 
     (void)state;

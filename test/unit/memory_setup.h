@@ -156,7 +156,7 @@ static inline dibs_status release(struct user *user, const char *name, const cha
 
 static inline void retract(struct user *user, const char *token)
 {
-    user->store->ops->retract(user->store, "a", token, 1000);
+    user->store->ops->retract(user->store, "a", token, 1000, 0);
 }
 
 static inline dibs_owner query(struct user *user, const char *name)

@@ -48,13 +48,13 @@ static void a_retraction_takes_away_only_its_own_token(void **state)
 
     open_user(&user, *state, "mem:");
     assert_status(DIBS_OK, acquire(&user, "a", "token", 1000, &answer));
-    user.store->ops->retract(user.store, "a", "toke", 1000); /* a prefix is another token */
-    user.store->ops->retract(user.store, "a", "token2", 1000);
-    user.store->ops->retract(user.store, "b", "token", 1000);
+    user.store->ops->retract(user.store, "a", "toke", 1000, 0); /* a prefix is another token */
+    user.store->ops->retract(user.store, "a", "token2", 1000, 0);
+    user.store->ops->retract(user.store, "b", "token", 1000, 0);
     assert_true(query(&user, "a").held);
-    user.store->ops->retract(user.store, "a", "token", 1000);
+    user.store->ops->retract(user.store, "a", "token", 1000, 0);
     assert_false(query(&user, "a").held);
-    user.store->ops->retract(user.store, "a", "token", 1000);
+    user.store->ops->retract(user.store, "a", "token", 1000, 0);
     assert_int_equal(user.store->ops->unconfirmed(user.store), 0);
     close_user(&user);
 }
@@ -96,7 +96,7 @@ static void force_unlock_takes_it_from_a_token_or_from_any(void **state)
         assert_status(rows[i].status,
                       user.store->ops->force_unlock(user.store, "a", rows[i].token, DIBS__NEVER, &error));
         assert_int_equal(query(&user, "a").held, rows[i].held);
-        user.store->ops->retract(user.store, "a", "token", 1000);
+        user.store->ops->retract(user.store, "a", "token", 1000, 0);
         assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", rows[i].token, DIBS__NEVER, &error));
     }
     close_user(&user);
@@ -176,7 +176,7 @@ static void each_call_is_a_command_and_is_heard(void **state)
     assert_int_equal(atomic_load(&user.counters.heard), moved_clock_now(user.clock));
     query(&user, "a");
     release(&user, "a", "t");
-    user.store->ops->retract(user.store, "a", "t", 1000);
+    user.store->ops->retract(user.store, "a", "t", 1000, 0);
     assert_int_equal(atomic_load(&user.counters.commands), 4);
     assert_status(DIBS_OK, user.store->ops->force_unlock(user.store, "a", NULL, DIBS__NEVER, &error));
     user.store->ops->renew(user.store, &batch);

@@ -183,7 +183,7 @@ static void on_the_connection_of_the_ask_while_it_stands(void **state)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     assert_int_equal(dibs__retractions_count(r->all), 0);
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     assert_int_equal(r->wakes, 1);
     assert_int_equal(dibs__retractions_count(r->all), 1);
     assert_true(dibs__retractions_deadline(r->all) <= moved_clock_now(&r->clock));
@@ -202,7 +202,7 @@ static void the_keys_and_the_token_are_sent_as_they_are(void **state)
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     snprintf(expected, sizeof expected, "EVALSHA %s 3 p:name dibs:fence:{p:name} dibs:queue:{p:name} token",
              dibs__script_sha(DIBS__SCRIPT_retract));
@@ -217,7 +217,7 @@ static void else_that_connection_is_ended_first(void **state)
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -233,7 +233,7 @@ static void a_later_connection_of_the_channel_is_not_the_one_of_the_ask(void **s
     open_channel(r, r->asks); /* the greeting of the second connection ends the first as well */
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
     assert_true(fake_redis_place(r->fake, "CLIENT KILL ID 1", 2) < fake_redis_place(r->fake, "EVALSHA", 1));
@@ -248,7 +248,7 @@ static void another_server_never_had_the_connection(void **state)
     fake_redis_answer(r->fake, "INFO", "$47\r\nrun_id:fedcba9876543210fedcba9876543210fedcba98\r\n");
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
@@ -261,7 +261,7 @@ static void what_was_never_sent_needs_nothing_ended(void **state)
 
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1);
 }
@@ -275,7 +275,7 @@ static void where_no_connection_can_be_ended_only_the_servers_clock_is_final(voi
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "*2\r\n:100000\r\n:1\r\n");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
     assert_int_equal(dibs__retractions_count(r->all), 1);
     assert_true(dibs__retractions_deadline(r->all) == moved_clock_now(&r->clock) + MS(301));
@@ -303,7 +303,7 @@ static void a_refused_kill_settles_nothing(void **state)
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "CLIENT KILL ID 1", "-ERR not now\r\n");
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_asked(r, "EVALSHA", 1);
     assert_int_equal(dibs__retractions_count(r->all), 1);
     assert_true(dibs__retractions_deadline(r->all) > moved_clock_now(&r->clock));
@@ -321,7 +321,7 @@ static void a_lost_script_is_sent_again_with_its_text(void **state)
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOSCRIPT No matching script.\r\n");
     fake_redis_answer(r->fake, "EVAL ", GONE_AT_500_US);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "EVAL "), 2); /* the other is part of the greeting */
@@ -335,7 +335,7 @@ static void a_refusal_is_asked_again_later_each_time(void **state)
     int64_t longest = 20;
 
     fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     for (unsigned i = 1; i <= 10; i++) {
         attend_until_asked(r, "EVALSHA", i);
         int64_t pause = dibs__retractions_deadline(r->all) - moved_clock_now(&r->clock);
@@ -354,7 +354,7 @@ static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     attend(r);
     fake_redis_await(r->fake, "EVALSHA", 1);
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* it is under way */
@@ -378,7 +378,7 @@ static void what_got_no_reply_over_the_background_is_ended_again(void **state)
     break_all(r);
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "");
-    dibs__retractions_add(r->all, "name", "token", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "token", LEASE_MS, 0, &route);
     while (fake_redis_count(r->fake, "EVALSHA") == 0)
         attend(r);
     break_all(r);
@@ -401,7 +401,7 @@ static void many_fall_to_none(void **state)
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->all, "name", token, LEASE_MS, i % 2 ? &own : &other);
+        dibs__retractions_add(r->all, "name", token, LEASE_MS, 0, i % 2 ? &own : &other);
     }
     assert_int_equal(dibs__retractions_count(r->all), MANY);
     attend_until_left(r, 0);
@@ -428,7 +428,7 @@ static void add_many(struct rig *r, unsigned count, const struct dibs__route *ro
 
     for (unsigned i = 0; i < count; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->all, "name", token, LEASE_MS, route);
+        dibs__retractions_add(r->all, "name", token, LEASE_MS, 0, route);
     }
 }
 
@@ -495,7 +495,7 @@ static void what_is_refused_for_ever_ends_with_its_lease(void **state)
 
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", "-NOPERM No permissions to access a key\r\n");
-    dibs__retractions_add(r->all, "name", "token", 30000, &nowhere);
+    dibs__retractions_add(r->all, "name", "token", 30000, 0, &nowhere);
     for (unsigned i = 1; dibs__retractions_count(r->all) > 0; i++) {
         assert_true(moved_clock_now(&r->clock) < begun + MS(COMMAND_MS + 3 * 30000));
         attend_until_asked(r, "EVALSHA", i);
@@ -512,9 +512,9 @@ static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
     struct dibs__route route = route_of_ask(r, 0);
 
     fake_redis_hold(r->fake, true);
-    dibs__retractions_add(r->all, "name", "one", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "one", LEASE_MS, 0, &route);
     attend(r);
-    dibs__retractions_add(r->all, "name", "two", LEASE_MS, &route);
+    dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);
     assert_int_equal(dibs__retractions_count(r->all), 2);
 }
 

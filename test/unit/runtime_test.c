@@ -203,11 +203,13 @@ static void a_closed_runtime_says_so_for_ever(void **state)
 static dibs_status checked_meanwhile;
 static dibs_runtime *checked_runtime;
 
-static void check_meanwhile(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms)
+static void check_meanwhile(struct dibs__store *store, const char *name, const char *token, uint32_t lease_ms,
+                            uint64_t fence)
 {
     (void)store;
     (void)token;
     (void)lease_ms;
+    (void)fence;
     checked_meanwhile = dibs_check(checked_runtime, name);
 }
 

@@ -19,6 +19,9 @@ elseif entry and tonumber(string.match(entry, '%d+$')) > tonumber(number) then
   -- A later ask of the token is in the queue (rule 8).
   reply = {-2, 0}
 else
+  if leave then
+    leave = (tonumber(fence_text or redis.pcall('GET', F)) or 0) <= tonumber(leave)
+  end
   if not owner and not leave and count > 0 then
     local me = asker
     -- @insert serve
@@ -45,7 +48,8 @@ else
       end
     end
     local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
-    reply = failed or {0, granted_ms or call('PTTL', K), is_dibs, heard or 0}
+    local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
+    reply = failed or {0, granted_ms or call('PTTL', K), is_dibs, heard or 0, last}
   end
 end
 -- @insert settle

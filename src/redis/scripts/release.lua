@@ -1,14 +1,16 @@
 -- Releases the lock if the token holds it, and takes the token out of the queue; the next waiter is granted the lock.
 -- In C (store/redis/codec.h): dibs__codec_release, dibs__codec_read_release
 -- KEYS: see keys.lua
--- ARGV: token; optionally any second: quiet, who waits is not told (rule 36)
+-- ARGV: token; optionally a second: `quiet`, who waits is not told (rule 36), or the fence of the token: what waiters leave
+-- to the token ends (surpass.lua)
 -- Reply: 1: released; 0: nobody held it; -1: another token does
 -- Safe to send again. The case that nobody waits comes first, as in acquire.lua.
 
 -- @insert keys
 
 local leaving, owner, summary = ARGV[1], redis.pcall('GET', K), call('HGET', Q, '')
-if not summary or ARGV[2] then
+local ended = tonumber(ARGV[2])
+if not ended and (not summary or ARGV[2]) then
   if owner == leaving then
     call('DEL', K)
     return 1
@@ -20,5 +22,8 @@ local asker, channel, entry
 -- @insert clock
 -- @insert queue
 -- @insert let_go
+if ended then
+  -- @insert surpass
+end
 -- @insert settle
 return released

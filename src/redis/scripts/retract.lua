@@ -1,7 +1,7 @@
--- Retracts many tokens, each as release.lua does. An error about one does not end the others.
+-- Retracts many tokens, each as release.lua does with a fence. An error about one does not end the others.
 -- In C (store/redis/codec.h): dibs__codec_retract, dibs__codec_read_retract, dibs__codec_read_retracted
 -- KEYS: see keys.lua, three for each lock
--- ARGV: token of each
+-- ARGV: token of each, and its fence, 0 where none is known
 -- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; or an
 -- error}
 -- Safe to send again.
@@ -9,18 +9,19 @@
 -- @insert clock
 -- @insert attempt
 
-local function retract(leaving)
+local function retract(leaving, ended)
   local owner, summary = redis.pcall('GET', K), call('HGET', Q, '')
   local asker, channel, entry
   -- @insert queue
   -- @insert let_go
+  -- @insert surpass
   -- @insert settle
   return released
 end
 
 local reply = {now}
-for i = 1, #ARGV do
+for i = 1, #ARGV / 2 do
   K, F, Q = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
-  reply[i + 1] = attempt(retract, ARGV[i])
+  reply[i + 1] = attempt(retract, ARGV[2 * i - 1], tonumber(ARGV[2 * i]))
 end
 return reply

@@ -48,7 +48,7 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
     const struct dibs__listener *listener = listener_of(node);
 
     if (!listener->granted(listener->context, grant))
-        dibs__cluster_retract(&cluster->store, grant->name, grant->token, DIBS__LEASE_MAX_MS);
+        dibs__cluster_retract(&cluster->store, grant->name, grant->token, DIBS__LEASE_MAX_MS, grant->fence);
     return true;
 }
 

@@ -164,11 +164,12 @@ dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__
         while (status == DIBS_UNAVAILABLE && (dibs__trip_goes_on(cluster, trip, release->deadline, true) ||
                                               dibs__trip_finds_heir(cluster, trip, release->deadline, true)));
         if (status != DIBS_OK && status != DIBS_NOT_HELD)
-            trip->node->member->ops->retract(trip->node->member, release->name, release->token, release->lease_ms);
+            trip->node->member->ops->retract(trip->node->member, release->name, release->token, release->lease_ms,
+                                             release->fence);
         release->begun.detour = NULL;
         dibs__trip_end(cluster, trip, &here, status);
     } else {
-        dibs__cluster_retract(base, release->name, release->token, release->lease_ms);
+        dibs__cluster_retract(base, release->name, release->token, release->lease_ms, release->fence);
     }
     release->next = next;
     release->again = sum.again;
@@ -178,7 +179,8 @@ dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__
 }
 
 /* Any node that is known can begin with it: it goes on from there. */
-void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
+                           uint64_t fence)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
@@ -187,7 +189,7 @@ void dibs__cluster_retract(struct dibs__store *base, const char *name, const cha
         node = &cluster->nodes[0];
     if (!node)
         return;
-    node->member->ops->retract(node->member, name, token, lease_ms);
+    node->member->ops->retract(node->member, name, token, lease_ms, fence);
     dibs__node_unuse(node);
 }
 

@@ -57,7 +57,7 @@ static void take_late_grant(struct dibs__quorum *q, struct dibs__flight *flight)
     bool ended = claim->state == DIBS__CLAIM_ENDED;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ended)
-        store->ops->retract(store, claim->name, claim->token, claim->lease_ms);
+        store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
 }
 
 static enum dibs__part_state state_after(const struct dibs__flight *flight, dibs_status status)

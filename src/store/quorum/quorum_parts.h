@@ -278,7 +278,8 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool
 void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release);
 dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__release *release,
                                         struct dibs__error *error);
-void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms);
+void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
+                          uint64_t fence);
 
 void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *query);
 dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,

@@ -69,7 +69,7 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
         if (ending != LEFT_TO_FLIGHT && has_bid)
             conclude_bid(q, claim, i, false);
         if (ending == LOCK_THERE)
-            store->ops->retract(store, claim->name, claim->token, claim->lease_ms);
+            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
     }
     dibs__claim_leave(q, claim);
     dibs__claim_unref(q, claim);
@@ -183,6 +183,7 @@ static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const 
         .name = claim->name,
         .token = claim->token,
         .lease_ms = release->lease_ms,
+        .fence = release->fence,
         .deadline = release->deadline,
         .contended = release->contended,
     };
@@ -265,7 +266,7 @@ static void retract_restored(struct dibs__quorum *q, const struct releasing *rel
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
         if (dibs__set_has(releasing->restored, i))
-            store->ops->retract(store, claim->name, claim->token, claim->lease_ms);
+            store->ops->retract(store, claim->name, claim->token, claim->lease_ms, claim->fence);
     }
 }
 
@@ -310,7 +311,7 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__r
     if (status == DIBS_NO_MEMORY)
         dibs__quorum_no_memory(error);
     if (!releasing || !releasing->claim->flights)
-        dibs__quorum_retract(base, release->name, release->token, release->lease_ms);
+        dibs__quorum_retract(base, release->name, release->token, release->lease_ms, release->fence);
     if (releasing) {
         dibs__claim_leave(q, releasing->claim);
         dibs__claim_unref(q, releasing->claim);
@@ -320,7 +321,8 @@ dibs_status dibs__quorum_release_finish(struct dibs__store *base, struct dibs__r
     return status;
 }
 
-void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+void dibs__quorum_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
+                          uint64_t fence)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__claim *claim = dibs__claim_find(q, token);
@@ -331,5 +333,5 @@ void dibs__quorum_retract(struct dibs__store *base, const char *name, const char
         return;
     }
     for (size_t i = 0; i < q->count; i++)
-        q->members[i].store->ops->retract(q->members[i].store, name, token, lease_ms);
+        q->members[i].store->ops->retract(q->members[i].store, name, token, lease_ms, fence);
 }

@@ -155,7 +155,7 @@ static dibs_status confirm(struct dibs__redis_store *store, struct asking *askin
         status = wait_for(store, asking, false, until, &answer->unmet, error);
     if (status == DIBS_OK)
         return DIBS_OK;
-    dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms);
+    dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms, answer->fence);
     dibs__redis_bid_set_back(bid);
     answer->spent = true;
     return status;

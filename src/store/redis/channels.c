@@ -169,6 +169,15 @@ void dibs__redis_want_exclusive(struct dibs__redis_store *store)
         dibs__channel_want(store->channels[i]);
 }
 
+bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t server, uint32_t lease_ms)
+{
+    int64_t changed_at = atomic_load_explicit(&store->changed_at, memory_order_relaxed);
+
+    if (server != atomic_load_explicit(&store->renewal_server, memory_order_relaxed))
+        return true; /* the scheduler has not noticed yet */
+    return changed_at > 0 && dibs__now(store->config.clock) < dibs__after_ms(changed_at, lease_ms);
+}
+
 void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
 {
     if (status != DIBS_UNAVAILABLE)

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/require.h"
 #include "redis/reply.h"
 
 /* How many arguments the longest of the scripts about one lock takes: requeue.lua. */
 #define ACQUIRE_ARGUMENTS 6
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
-#define ACQUIRE_NUMBERS 3 /* of those arguments, which the call keeps as text */
+#define ACQUIRE_NUMBERS 4 /* of those arguments, which the call keeps as text */
 
 _Static_assert(DIBS__KEYS + 1 <= DIBS__CALL_KEYS, "the keys of a lock and one more fit into a call");
 _Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS, "the arguments of every script fit into a call");
@@ -26,7 +27,7 @@ void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *
     dibs__call_add(call, ask->channel ? ask->channel : "");
     dibs__call_add_number(call, ask->not_after);
     if (ask->leave)
-        dibs__call_add(call, "leave");
+        dibs__call_add_number(call, (int64_t)ask->left_fence);
 }
 
 void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask)
@@ -35,16 +36,18 @@ void dibs__codec_requeue(struct dibs__call *call, const char *token, const struc
     dibs__codec_acquire(call, ask);
 }
 
-/* {DIBS__ASK_TAKEN, PTTL, 1: the owner is dibs, subscribers or -1} */
+/* {DIBS__ASK_TAKEN, PTTL, 1: the owner is dibs, subscribers or -1, the last fence or 0} */
 static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
 {
-    int64_t by_dibs = 0, listeners = 0;
+    int64_t by_dibs = 0, listeners = 0, fence = 0;
 
     dibs__reply_integer(reply, 2, &by_dibs);
     dibs__reply_integer(reply, 3, &listeners);
+    dibs__reply_integer(reply, 4, &fence);
     out->by_dibs = by_dibs != 0;
     out->listeners_known = listeners >= 0;
     out->listeners = listeners > 0 ? listeners : 0;
+    out->last_fence = fence > 0 && fence < DIBS__REPLY_MOST ? (uint64_t)fence : 0;
 }
 
 /* The fence: granted. Else an array that begins with the code. */
@@ -75,11 +78,14 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 
 #define LET_GO_DONE 1 /* let_go.lua; else nobody held the lock, or another did */
 
-void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet)
+void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence)
 {
+    DIBS__REQUIRE(!quiet || ended_fence == 0);
     dibs__call_add(call, token);
     if (quiet)
         dibs__call_add(call, "quiet");
+    else if (ended_fence > 0)
+        dibs__call_add_number(call, (int64_t)ended_fence);
 }
 
 /* The code; from requeue.lua the code and what is said of the ask. */
@@ -95,9 +101,10 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
     return true;
 }
 
-void dibs__codec_retract(struct dibs__words *words, const char *token)
+void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence)
 {
     dibs__words_add(words, token, strlen(token));
+    dibs__words_add(words, fence, strlen(fence));
 }
 
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us)

@@ -23,7 +23,8 @@ struct dibs__ask_words {
     uint32_t lease_ms;
     const char *channel; /* to be told of a grant; NULL: the token is not to queue */
     int64_t not_after;   /* us of the server's clock; 0: any time */
-    bool leave;          /* a lock that is free is left to who had it */
+    bool leave;          /* a lock that is free is left to who had it, unless F is larger than left_fence */
+    uint64_t left_fence; /* the last fence of the name when that owner was seen */
 };
 
 void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask);
@@ -46,6 +47,7 @@ struct dibs__ask_reply {
     bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
     bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
+    uint64_t last_fence;  /* taken: the last fence of the name; 0: none is known */
     int64_t server_us;    /* late: the server's clock */
 };
 
@@ -53,7 +55,9 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */
 
-void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet);
+/* ended_fence: of the token; what waiters leave to it ends (surpass.lua). 0: nobody leaves it anything. Not with quiet.
+ */
+void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence);
 
 struct dibs__release_reply {
     bool released;         /* else nobody held the lock, or another token does */
@@ -62,10 +66,10 @@ struct dibs__release_reply {
 
 bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply *reply);
 
-#define DIBS__RETRACT_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__KEYS + 1))
+#define DIBS__RETRACT_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__KEYS + 2))
 
-/* All the keys come before the first token. */
-void dibs__codec_retract(struct dibs__words *words, const char *token);
+/* All the keys come before the first token. fence: of the token, "0" where none is known. */
+void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence);
 
 /* The reply for so many tokens, and for one of them: whether the token is gone. */
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us);

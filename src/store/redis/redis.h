@@ -38,6 +38,7 @@ struct dibs__detour {
 /* A retraction that another node is to go on with. */
 struct dibs__stray {
     const char *name, *token;
+    uint64_t fence;    /* of the token; 0: not known */
     int64_t ends;      /* nothing of the token is left then */
     int64_t not_after; /* in us of the server's clock; before, the retraction is not final; 0: it is */
     bool asking;       /* as of the detour */

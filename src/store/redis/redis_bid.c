@@ -21,7 +21,8 @@
 #define SLOT_LEAST_MS 500
 #define SLOT_MOST_MS 1000
 
-_Static_assert(sizeof(struct dibs__redis_bid) <= sizeof(struct dibs__bid_memo), "what is noted fits into the memo");
+_Static_assert(sizeof(struct dibs__redis_bid) <= sizeof((struct dibs__bid_memo){0}.words),
+               "what is noted leaves `outer` alone");
 _Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
 
 /* --------------------------------------------------------------- the outcome */
@@ -47,7 +48,7 @@ void dibs__redis_bid_set_back(struct dibs__bid *bid)
 static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__route *route,
                      struct dibs__answer *answer)
 {
-    dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, route);
+    dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, 0, route);
     dibs__redis_bid_set_back(bid);
     answer->spent = true;
 }
@@ -89,10 +90,10 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool 
     DIBS__REQUIRE(!bid->begun.state);
     bool retracts = !held && (bid->in_store || memo->doubt);
     if (retracts && (memo->doubt || !store->config.is_member))
-        dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms,
+        dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, 0,
                               memo->doubt ? memo->doubt : &nowhere);
     if (retracts && store->config.is_member) /* a top-up may be under way, too */
-        dibs__redis_retract(base, bid->name, bid->token, bid->lease_ms);
+        dibs__redis_retract(base, bid->name, bid->token, bid->lease_ms, 0);
     if (held) {
         forget_doubt(memo);
         bid->in_store = false;
@@ -147,6 +148,7 @@ struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, stru
         .channel = channel,
         .not_after = sending->not_after,
         .leave = sending->leave,
+        .left_fence = dibs__redis_bid_of(bid)->seen_fence,
     };
 }
 
@@ -163,14 +165,15 @@ dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, cons
 }
 
 static void note_owner(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__link_view *view,
-                       int64_t remaining_ms)
+                       const struct dibs__ask_reply *reply)
 {
     struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
 
-    if (remaining_ms <= 0)
+    if (reply->remaining_ms <= 0)
         return;
-    memo->seen_until = dibs__after_ms(dibs__now(store->config.clock), remaining_ms);
+    memo->seen_until = dibs__after_ms(dibs__now(store->config.clock), reply->remaining_ms);
     memo->seen_server = view->server;
+    memo->seen_fence = reply->last_fence;
 }
 
 /* How often a waiter asks that is told of a change: often enough to keep its place in the queue (rule 9). */
@@ -230,7 +233,7 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
     bool soon = view->sharded && bid->wait && !sending->slot_serial &&
                 dibs__subscriber_want_slot(store->subscriber, sending->slot, bid->lease_ms);
 
-    note_owner(store, sending->bid, view, reply->remaining_ms);
+    note_owner(store, sending->bid, view, reply);
     dibs_status status = queue_or_poll(store, sending, soon, reply, answer, error);
     int64_t seen_until = dibs__redis_bid_of(sending->bid)->seen_until;
     int64_t left = dibs__ms_until(seen_until, dibs__now(store->config.clock)) + 1;

@@ -20,7 +20,8 @@ static void on_push(void *context, const char *bytes, size_t size)
         return;
     pushed.grant.confirm = dibs__redis_confirms(store) || pushed.grant.fence == 0;
     if (!store->config.listener.granted(store->config.listener.context, &pushed.grant))
-        dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS); /* no lease known here */
+        dibs__redis_retract(&store->store, pushed.name, pushed.token, DIBS__LEASE_MAX_MS,
+                            pushed.grant.fence); /* no lease known here */
 }
 
 static void on_changed(void *context, const char *key, size_t size)
@@ -92,6 +93,8 @@ static void look_for_another_server(struct dibs__redis_store *store)
     if (!dibs__channel_view(store->background, &view) || !view.server ||
         view.server == atomic_load_explicit(&store->renewal_server, memory_order_relaxed))
         return;
+    if (store->renewal_server || store->config.node) /* a node of a cluster may have followed another */
+        atomic_store(&store->changed_at, dibs__now(store->config.clock));
     atomic_store(&store->renewal_server, view.server);
     dibs__redis_mutex_lock(&store->mutex);
     store->restored.channel = NULL; /* nothing that went to the other server comes here */

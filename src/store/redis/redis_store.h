@@ -55,6 +55,7 @@ struct dibs__redis_store {
     atomic_bool reopened;            /* atomic: a connection was made, maybe to another server */
     _Atomic uint64_t renewal_server; /* atomic, written by the scheduler's thread: the server that renewals go to; 0:
                                         not known */
+    _Atomic int64_t changed_at;      /* atomic, written by the scheduler's thread: when that was another server last */
     struct dibs__mutex mutex;
     pthread_cond_t exclusive_freed; /* an exclusive channel is not in use any more */
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
@@ -107,6 +108,12 @@ void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
 
 /* An exclusive channel that is not connected is to be, in the background, if there is one that nobody uses. */
 void dibs__redis_want_exclusive(struct dibs__redis_store *store);
+
+/*
+ * Whether waiters may leave a lock to its owner because they saw that, for lease_ms at most, at another server than
+ * this one: the store's server is another, or has been for less than that time.
+ */
+bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t server, uint32_t lease_ms);
 
 /* Notes the status of a call: unless that is DIBS_UNAVAILABLE, the server was heard; if it served, it can be reached.
  */
@@ -196,6 +203,7 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
 struct __attribute__((__may_alias__)) dibs__redis_bid {
     int64_t seen_until;        /* the lock is another's until then, as seen_server said; 0: none was seen */
     uint64_t seen_server;      /* a server other than this one may not know that owner */
+    uint64_t seen_fence;       /* the last fence that seen_server had given */
     struct dibs__route *doubt; /* of an ask whose outcome is unknown; NULL: there is none */
     unsigned route;            /* 1 more than the shared channel that the asks of the token go over; 0: none yet */
 };
@@ -260,7 +268,8 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *b
 void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *release);
 dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__release *release,
                                        struct dibs__error *error);
-void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms);
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
+                         uint64_t fence);
 
 void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query);
 dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,

@@ -56,7 +56,9 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
         dibs__codec_requeue(&call->call, release->token, &ask);
     } else {
-        dibs__codec_release(&call->call, release->token, release->quiet);
+        dibs__codec_release(&call->call, release->token, release->quiet,
+                            dibs__redis_changed_within(store, call->view.server, release->lease_ms) ? release->fence
+                                                                                                    : 0);
     }
     call->call.tells_first = release->contended;
     return dibs__lock_call_send(store, call, release->deadline, error);
@@ -218,16 +220,17 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
     }
     dibs__redis_heard(store, status);
     if (status != DIBS_OK && status != DIBS_NOT_HELD && !release->begun.detour)
-        dibs__redis_retract(base, release->name, release->token, release->lease_ms);
+        dibs__redis_retract(base, release->name, release->token, release->lease_ms, release->fence);
     return status;
 }
 
-void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms)
+void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
+                         uint64_t fence)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     dibs__redis_mutex_lock(&store->mutex);
     struct dibs__route route = store->restored; /* what may restore the lease comes before what deletes it */
     dibs__redis_mutex_unlock(&store->mutex);
-    dibs__retractions_add(store->retractions, name, token, lease_ms, &route);
+    dibs__retractions_add(store->retractions, name, token, lease_ms, fence, &route);
 }

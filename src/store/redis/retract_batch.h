@@ -22,6 +22,7 @@ struct dibs__retraction {
     bool asking;                   /* read-only once listed; as of struct dibs__detour */
     unsigned hops;                 /* read-only once listed; from node to node of a cluster */
     bool with_text;                /* its list's or batch's; the server has lost the script */
+    char fence[24];                /* read-only once listed; of the grant, as text; "0": not known */
     const char *name;              /* read-only after dibs__retractions_add; behind the token, as is its text */
     char token[];                  /* read-only after dibs__retractions_add */
 };

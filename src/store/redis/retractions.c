@@ -6,6 +6,8 @@
  */
 #include "store/redis/retractions.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,6 +167,7 @@ static void give_away(const struct dibs__retractions *all, const struct dibs__re
     const struct dibs__node_hooks *hooks = all->node->config.node;
     struct dibs__stray stray = {.name = entry->name,
                                 .token = entry->token,
+                                .fence = strtoull(entry->fence, NULL, 10),
                                 .ends = entry->ends,
                                 .not_after = entry->route.not_after,
                                 .asking = detour->kind == DIBS__DETOUR_ASK,
@@ -265,7 +268,7 @@ size_t dibs__retractions_count(struct dibs__retractions *all)
  * NULL: no memory.
  */
 static struct dibs__retraction *new_entry(const struct dibs__retractions *all, const char *name, const char *token,
-                                          uint32_t lease_ms, const struct dibs__route *route)
+                                          uint32_t lease_ms, uint64_t fence, const struct dibs__route *route)
 {
     size_t token_size = strlen(token) + 1, name_size = strlen(name) + 1;
     struct dibs__retraction *entry = calloc(1, sizeof *entry + token_size + name_size);
@@ -276,6 +279,7 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     entry->ends = dibs__after_ms(dibs__now(all->clock), all->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
     entry->backoff.first_ms = AGAIN_FIRST_MS;
     entry->alone = all->node != NULL;
+    snprintf(entry->fence, sizeof entry->fence, "%" PRIu64, fence);
     memcpy(entry->token, token, token_size);
     entry->name = memcpy(entry->token + token_size, name, name_size);
     return entry;
@@ -291,9 +295,9 @@ static void enlist(struct dibs__retractions *all, struct dibs__retraction *entry
 }
 
 void dibs__retractions_add(struct dibs__retractions *all, const char *name, const char *token, uint32_t lease_ms,
-                           const struct dibs__route *route)
+                           uint64_t fence, const struct dibs__route *route)
 {
-    struct dibs__retraction *entry = new_entry(all, name, token, lease_ms, route);
+    struct dibs__retraction *entry = new_entry(all, name, token, lease_ms, fence, route);
 
     if (entry)
         enlist(all, entry);
@@ -302,7 +306,7 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
 void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__stray *stray)
 {
     const struct dibs__route route = {.channel = NULL, .not_after = stray->not_after};
-    struct dibs__retraction *entry = new_entry(all, stray->name, stray->token, 0, &route);
+    struct dibs__retraction *entry = new_entry(all, stray->name, stray->token, 0, stray->fence, &route);
 
     if (!entry)
         return;
@@ -350,6 +354,7 @@ void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void 
         struct dibs__retraction *entry = take_first(&away);
         take(context, &(struct dibs__stray){.name = entry->name,
                                             .token = entry->token,
+                                            .fence = strtoull(entry->fence, NULL, 10),
                                             .ends = entry->ends,
                                             .not_after = entry->route.not_after,
                                             .hops = entry->hops});

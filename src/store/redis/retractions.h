@@ -40,10 +40,11 @@ void dibs__retractions_free(struct dibs__retractions *retractions); /* its chann
 /*
  * Any thread. lease_ms: the longest lease that the token may have; when it must
  * be over at the server, the token is given up. Where memory is out, the key is
- * left to its expiry.
+ * left to its expiry. fence: of the token, 0 where none is known; with it what
+ * waiters leave to the token ends (rule 13).
  */
 void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
-                           uint32_t lease_ms, const struct dibs__route *route);
+                           uint32_t lease_ms, uint64_t fence, const struct dibs__route *route);
 
 /* As dibs__redis_take_stray and dibs__redis_give_strays. */
 void dibs__retractions_take(struct dibs__retractions *retractions, const struct dibs__stray *stray);

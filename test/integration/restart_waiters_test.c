@@ -1,0 +1,107 @@
+/* The server is restarted, and the holder unlocks before a slow waiter asks again: the waiter finds the lock free. */
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/restart.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define PERSISTENT "appendonly yes\nappendfsync always"
+#define LEASE_OF_AN_HOUR_MS 3600000 /* far beyond any limit of these tests */
+
+static void set_up_persistent(fixture *f)
+{
+    server_stop(f->server);
+    f->server = server_start(&(server_options){.config = PERSISTENT});
+    f->urls[0] = f->server->url;
+}
+
+static bool one_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "x", &owner) == DIBS_OK && owner.waiters == 1;
+}
+
+struct scene {
+    dibs_runtime *holder;
+    process *waiter; /* has seen the holder, and is paused */
+};
+
+static struct scene begin_scene(fixture *f)
+{
+    struct scene scene = {open_runtime(f->server, LEASE_OF_AN_HOUR_MS), agent_start(f->server->url, 0)};
+
+    assert_status(DIBS_OK, dibs_lock(scene.holder, "x"));
+    agent_begin_lock(scene.waiter, "x", DIBS_WAIT_FOREVER);
+    assert_that(wait_until(one_waits, scene.holder, LIMIT_MS), "nobody waits");
+    process_pause(scene.waiter);
+    return scene;
+}
+
+/* Closing waits until the release is confirmed. The waiter would else sleep for the rest of the hour. */
+static void end_scene(fixture *f, struct scene *scene)
+{
+    dibs_close(scene->holder);
+    assert_false(server_has(f->server, "lock:x"));
+    process_resume(scene->waiter);
+    assert_status(DIBS_OK, agent_result(scene->waiter));
+    assert_status(DIBS_OK, agent_unlock(scene->waiter, "x"));
+    agent_stop(scene->waiter);
+}
+
+static void unlocked_while_the_server_was_away(fixture *f)
+{
+    struct scene scene = begin_scene(f);
+
+    server_kill(f->server);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(scene.holder, "x"));
+    server_restart(f->server);
+    end_scene(f, &scene);
+}
+
+static void a_slow_waiter_has_what_was_unlocked_during_a_restart(void **state)
+{
+    set_up_persistent(*state);
+    unlocked_while_the_server_was_away(*state);
+}
+
+static void a_slow_waiter_has_what_was_unlocked_while_the_server_forgot(void **state)
+{
+    unlocked_while_the_server_was_away(*state);
+}
+
+static void unlocked_after_a_restart(fixture *f)
+{
+    struct scene scene = begin_scene(f);
+
+    restart(f->server);
+    await_locks(f->server, 1);
+    assert_status(DIBS_OK, dibs_unlock(scene.holder, "x"));
+    end_scene(f, &scene);
+}
+
+static void a_slow_waiter_has_what_was_unlocked_after_a_restart(void **state)
+{
+    set_up_persistent(*state);
+    unlocked_after_a_restart(*state);
+}
+
+static void a_slow_waiter_has_what_was_restored_and_unlocked(void **state)
+{
+    unlocked_after_a_restart(*state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_slow_waiter_has_what_was_unlocked_during_a_restart),
+        TEST(a_slow_waiter_has_what_was_unlocked_while_the_server_forgot),
+        TEST(a_slow_waiter_has_what_was_unlocked_after_a_restart),
+        TEST(a_slow_waiter_has_what_was_restored_and_unlocked),
+    };
+
+    return cmocka_run_group_tests_name("restart_waiters", tests, NULL, NULL);
+}
