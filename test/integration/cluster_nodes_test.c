@@ -179,6 +179,42 @@ static void the_store_is_down_only_when_no_node_answers(void **state)
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
 }
 
+struct tally {
+    events *events;
+    dibs_event_kind kind;
+    unsigned wanted;
+};
+
+static bool came(void *arg)
+{
+    struct tally *t = arg;
+
+    return events_count(t->events, t->kind, NULL) >= t->wanted;
+}
+
+/* Whichever it is, and though nobody calls. */
+static void the_store_is_up_again_when_one_node_answers(void **state)
+{
+    struct scene *s = *state;
+    dibs_owner owner;
+
+    s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
+    open_on_cluster(s, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_query(s->rt, new_name(s, s->c->nodes[1]), &owner));
+    for (int i = 0; i < 3; i++)
+        server_kill(s->c->nodes[i]);
+    for (unsigned i = 0; i < 3; i++) {
+        struct tally down = {&s->events, DIBS_EVENT_STORE_DOWN, i + 1}, up = {&s->events, DIBS_EVENT_STORE_UP, i + 1};
+        assert_true(wait_until(came, &down, LIMIT_MS));
+        server_restart(s->c->nodes[i]);
+        assert_true(wait_until(came, &up, LIMIT_MS));
+        server_kill(s->c->nodes[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        server_restart(s->c->nodes[i]);
+    cluster_await_ok(s->c);
+}
+
 /* -------------------------------------------------------------------------- forks */
 
 static void a_child_finds_the_nodes_by_itself(void **state)
@@ -210,6 +246,7 @@ int main(void)
         CASE(it_delays_no_other_nodes_leases),
         CASE(nodes_are_not_hammered_for_the_map),
         CASE(the_store_is_down_only_when_no_node_answers),
+        CASE(the_store_is_up_again_when_one_node_answers),
         CASE(two_nodes_that_each_name_the_other_are_asked_a_few_times),
         CASE(a_child_finds_the_nodes_by_itself),
     };
