@@ -269,6 +269,16 @@ def what_is_wrong_usage():
         expect(result.err.startswith(b"dibs: ") and result.err.count(b"\n") == 1 and not result.out, result)
 
 
+def what_is_wrong_with_an_option_is_said():
+    for words, message in (
+        (("bench", "-s"), "-s needs an argument"), (("list", "--prefix"), "--prefix needs an argument"),
+        (("list", "-Z"), "there is no option -Z"), (("list", "--json=yes"), "--json=yes takes no argument"),
+        (("list", "--no-such"), "there is no option --no-such, or it stands for several"),
+    ):
+        result = expect_status(dibs(URL, *words), USAGE)
+        expect(message in result.err.decode(), message, result)
+
+
 def a_store_that_cannot_be_reached():
     for words in (("status", "a"), ("list",), ("break", "-y", "a"), ("watch",), ("bench", "-s", "1")):
         for json_too in ((), ("--json",))[: 1 + (words[0] in ("status", "list", "bench"))]:
@@ -361,7 +371,7 @@ if __name__ == "__main__":
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         break_takes_the_lock_away, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
-        what_is_wrong_usage, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
+        what_is_wrong_usage, what_is_wrong_with_an_option_is_said, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,
         status_and_list_on_each_topology,
     )

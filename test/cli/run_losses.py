@@ -79,6 +79,22 @@ def deleted():
         pair.check_order()
 
 
+@test("a lock that was deleted, where the server does not tell, is known at the release: 76, and a message")
+def deleted_untold():
+    own = Server()
+    own.ask("ACL", "SETUSER", "default", "-client|tracking")
+    with folder() as files:
+        go = files.file("go")
+        wait = f"echo runs; while [ ! -e {go} ]; do sleep 0.02; done"
+        process = start("run", "-t", "60", "n", "sh", "-c", wait, env={"DIBS_URL": own.url})
+        equal(process.stdout.readline(), "runs\n")
+        equal(own.ask("DEL", "lock:n"), 1)
+        open(go, "w").close()
+        done = Done(process)
+        equal((done.status, done.err), (76, "dibs: n: the lease was lost\n"))
+    own.close()
+
+
 @test("a lock that was deleted, and a COMMAND that ignores SIGTERM")
 def deleted_stubborn():
     with folder() as files:
