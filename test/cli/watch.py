@@ -159,6 +159,7 @@ def a_screen_that_follows_the_window():
     expect(terminal.lines()[1].endswith("WAITERS") and terminal.lines()[2].endswith(" 0"), terminal.lines())
     expect(len(terminal.names()) == 9 and "1-9 of 31" in terminal.lines()[-1], terminal.lines())
     expect(terminal.names()[0].endswith("+") and all(len(line) <= 80 for line in terminal.lines()), terminal.lines())
+    expect(terminal.lines()[1].index("OWNER") == len(terminal.names()[0]) + 2, "a name is cut to fill its column", terminal.lines())
     for columns, rows in ((120, 20), (40, 6), (200, 40)):
         terminal.tmux("resize-window", "-x", str(columns), "-y", str(rows))
         await_true(lambda count=min(rows - 3, 31): len(terminal.names()) == count, f"{columns} {rows}")
