@@ -337,11 +337,19 @@ class Worker:
         if not found:
             found = next(((program, "lost memory") for program in unit if self.leaks(program, objects)), None)
         if not found and len(chosen) > len(unit):
-            for helper in (name for name in self.tree.link if name.startswith("test/prog/")):
-                self.link(helper, objects, self.folder)
+            self.make_helpers(objects)
             found = self.first_that_notices(chosen[len(unit):], objects)
         verdict = NOTICED if found else SURVIVED if chosen else UNREACHED
         return (verdict, *(found or ("", "")), len(chosen))
+
+    def make_helpers(self, objects):
+        """What integration tests start or load, where they look for it: a test that misses it fails with any slip."""
+        for helper in (name for name in self.tree.link if name.startswith("test/prog/")):
+            self.link(helper, objects, self.folder)
+        for shim in self.tree.files(f"{self.tree.plain}/test", ".so"):
+            target = os.path.join(self.folder, os.path.relpath(shim, self.tree.plain))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.symlink(os.path.join(self.tree.path, shim), target)
 
     def first_that_notices(self, chosen, objects):
         """(the program, how), or None."""
