@@ -5,14 +5,14 @@
 # FOLDER gets `output`, and at last `result`: a line "PASSED FAILED", the line to print, and the milliseconds that the program
 # took and that it had a processor for. The program has DIBS_TEST_SECONDS (300) to end; processes that it leaves behind are
 # ended. FOLDER/pid is there while the program runs: a TERM to that process ends the program and all that it started. With
-# DIBS_NICED=niced the program gets the time that others leave, and has three times as long.
+# DIBS_NICED=niced the program gets the time that others leave, and has six times as long.
 set -u
 
 variant=$1 program=$2 name=$3 folder=$4
 limit=${DIBS_TEST_SECONDS:-300}
 priority=
 [ "$3" != build/platforms ] || limit=$((3 * limit)) # it builds the library, and runs much of this suite twice
-[ "${DIBS_NICED-}" != niced ] || { limit=$((3 * limit)) && priority='nice -n 19'; }
+[ "${DIBS_NICED-}" != niced ] || { limit=$((6 * limit)) && priority='nice -n 10'; }
 
 now_ms() {
     stamp=$(date +%s%N)
