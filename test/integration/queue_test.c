@@ -395,6 +395,19 @@ static void a_release_takes_its_own_entry_out(void **state)
     clear_scene(&c);
 }
 
+/* A snapshot brought back the queue in which the owner, whose lease was restored, once waited. */
+static void a_release_does_not_grant_to_whom_it_releases(void **state)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "SET lock:x dibs:a PX " LEASE);
+    assert_int_equal(release(c.s, "dibs:a"), 1);
+    expect_owner(c.s, "dibs:b");
+    assert_false(ear_heard_anything(c.a));
+    queue_assert_gone(c.s, "x");
+    clear_scene(&c);
+}
+
 static void an_ask_that_was_overtaken_does_nothing(void **state)
 {
     scene c = set_scene(state);
@@ -509,6 +522,7 @@ int main(void)
         TEST(the_owner_that_asks_has_a_whole_lease),
         TEST(a_grant_takes_its_own_entry_out),
         TEST(a_release_takes_its_own_entry_out),
+        TEST(a_release_does_not_grant_to_whom_it_releases),
         TEST(an_ask_that_was_overtaken_does_nothing),
         TEST(an_ask_that_comes_too_late_enters_no_queue),
         TEST(who_releases_and_asks_is_behind_those_who_wait),

@@ -1,7 +1,7 @@
 -- Inserted into the scripts that ask for the lock. See acquire.lua. `owner` (a table: the error that tells why K can't be
 -- read) and what '' says of the queue are known; `entry` is what Q holds of the asker. Sets `reply`.
 
-local reply
+local reply, leaving
 if tonumber(not_after) > 0 and now > tonumber(not_after) then
   reply = {-1, now}
 elseif type(owner) == 'table' then

@@ -17,7 +17,7 @@ end
 if owner and owner ~= ARGV[2] then
   return 0
 end
-local me, asker, channel, entry
+local me, asker, channel, entry, leaving
 -- @insert queue
 if owner then
   call('DEL', K)

@@ -14,8 +14,9 @@
 -- 21). For an extension, which sets the lease to its length, set_by is the time (us of the server's clock; 0: any) after
 -- which it is too late.
 -- restore_by is '', or the time after which it is too late to restore the lock. Where it is a time and K is gone, the lock
--- is restored, unless F tells that another token was granted it since (rule 12). Behind a ! K is set whatever F tells (rule
--- 35); F is raised to the fence, and never lowered.
+-- is restored, unless F tells that another token was granted it since (rule 12). So it is where K is another token of dibs,
+-- and F tells that this one was granted before (rule 54); not at a member of a quorum. Behind a ! K is set whatever F tells
+-- (rule 35); F is raised to the fence, and never lowered.
 -- All that can be read at once is: where the server tracks what a client reads, each read in a script costs as much as if the
 -- client had read all KEYS. The last read (EXISTS) comes behind the writes, so that the server goes on telling of the locks
 -- (rule 33).
@@ -64,11 +65,20 @@ local function set_fence(F, fence, now, lease)
   return redis.pcall('SET', F, string.format('%.0f', fence), 'PX', fence_life(lease) + HOUR + ahead)
 end
 
+-- Whether the owner was granted the lock before a token with that fence: F is the fence of the newest grant to a client of dibs,
+-- so the owner's is not larger. What a foreign client takes leaves no fence.
+local function is_older(owner, last, fence)
+  return string.sub(owner, 1, 5) == 'dibs:' and last and last > 0 and last < fence
+end
+
 -- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed. A key of another
 -- type, which looks as if K were gone, stays.
-local function restore(K, F, token, lease, fence, restore_by, M)
+local function restore(K, F, owner, token, lease, fence, restore_by, M)
   local now, last = now_us(), tonumber(redis.call('GET', F))
   local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
+  if owner and (M or any_fence ~= '' or not is_older(owner, last, tonumber(fence))) then
+    return 0
+  end
   if is_late(not_after, now) then
     return -now
   end
@@ -80,7 +90,7 @@ local function restore(K, F, token, lease, fence, restore_by, M)
   end
   -- A larger number is no fence (rule 30).
   local was_another = last and last > tonumber(fence) and last < 2^53 - 1
-  if redis.call('EXISTS', K) == 1 or (was_another and any_fence == '') then
+  if (not owner and redis.call('EXISTS', K) == 1) or (was_another and any_fence == '') then
     return 0
   end
   local set = set_fence(F, was_another and last or tonumber(fence), now, lease)
@@ -108,7 +118,7 @@ local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
     end
     return result
   end
-  return (owner or restore_by == '') and 0 or restore(K, F, token, lease, fence, restore_by, M)
+  return restore_by == '' and 0 or restore(K, F, owner, token, lease, fence, restore_by, M)
 end
 
 local count, results, done = math.floor(#KEYS / 2), {}, true

@@ -60,7 +60,8 @@ static struct dibs__renewal *item_of(const struct renewal_call *call, size_t i)
 /*
  * What an administrator deleted is not restored: only what another server, or
  * one that was restarted, can't know. Past the hour another may have had the
- * lock, and its fence may be forgotten.
+ * lock, and its fence may be forgotten. An owner that the server knows from
+ * before gives way (rule 54).
  */
 static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renewal *item)
 {

@@ -1,0 +1,202 @@
+/*
+ * The server is restarted with an older state: it knows an owner that released the lock since. The holder's lease takes
+ * that owner's place.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "redis/scripts.h"
+#include "support/agent.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/restart.h"
+#include "support/script_server.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FENCE "dibs:fence:{lock:x}"
+
+/* ----------------------------------------------------------------- helpers */
+
+/* The value of the key; "" where there is none. */
+static const char *value_of(server *s, const char *key)
+{
+    static char value[256];
+
+    server_string(s, value, sizeof value, "GET %s", key);
+    return value;
+}
+
+struct value_at {
+    server *server;
+    const char *value;
+};
+
+static bool has_value(void *arg)
+{
+    const struct value_at *at = arg;
+
+    return strcmp(value_of(at->server, "lock:x"), at->value) == 0;
+}
+
+static void await_owner(server *s, const char *token)
+{
+    assert_that(wait_until(has_value, &(struct value_at){s, token}, LIMIT_MS), "the owner is \"%s\", not \"%s\"",
+                value_of(s, "lock:x"), token);
+}
+
+static bool is_told(void *arg)
+{
+    return agent_check(arg, "x") == DIBS_LOST;
+}
+
+/* ---------------------------------------------------------------- a snapshot */
+
+/* It shows another process as the owner, and the holder, if it waited then, in the queue. */
+static void a_released_owner_of_a_snapshot_gives_way(void **state)
+{
+    fixture *f = *state;
+    process *ghost = agent_start(f->server->url, LONG_LEASE_MS), *holder = agent_start(f->server->url, LONG_LEASE_MS);
+    process *waiter = agent_start(f->server->url, LONG_LEASE_MS);
+    char token[256];
+
+    for (int waits = 0; waits <= 1; waits++) {
+        assert_status(DIBS_OK, agent_lock(ghost, "x", 0));
+        if (waits) {
+            agent_begin_lock(holder, "x", DIBS_WAIT_FOREVER);
+            queue_await(f->server, "x", 1);
+        }
+        server_do(f->server, "SAVE");
+        assert_status(DIBS_OK, agent_unlock(ghost, "x"));
+        assert_status(DIBS_OK, waits ? agent_result(holder) : agent_lock(holder, "x", 0));
+        strcpy(token, value_of(f->server, "lock:x"));
+        uint64_t fence = agent_fence(holder, "x");
+        restart(f->server);
+        await_owner(f->server, token);
+        assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS / 2, LONG_LEASE_MS);
+        assert_status(DIBS_OK, agent_check(holder, "x"));
+        agent_begin_lock(waiter, "x", DIBS_WAIT_FOREVER);
+        queue_await(f->server, "x", 1 + waits);
+        assert_status(DIBS_OK, agent_unlock(holder, "x"));
+        assert_status(DIBS_OK, agent_result(waiter));
+        assert_true(agent_fence(waiter, "x") > fence);
+        assert_status(DIBS_OK, agent_unlock(waiter, "x"));
+        assert_false(server_has(f->server, "lock:x"));
+        queue_assert_gone(f->server, "x");
+    }
+    agent_stop(ghost);
+    agent_stop(holder);
+    agent_stop(waiter);
+}
+
+/* The server's clock was behind when it granted the lock again: the smaller fence loses, and its holder is told. */
+static void an_owner_with_a_smaller_fence_is_told(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    process *holder = agent_start(script_server_url(net), LONG_LEASE_MS), *later;
+    char token[256];
+
+    assert_status(DIBS_OK, agent_lock(holder, "x", 0));
+    strcpy(token, value_of(f->server, "lock:x"));
+    uint64_t fence = agent_fence(holder, "x");
+    script_server_set_down(net, true);
+    script_server_cut(net);
+    restart(f->server);
+    later = agent_start(f->server->url, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, agent_lock(later, "x", 0));
+    server_do(f->server, "SET " FENCE " %llu PX 100000", (unsigned long long)(fence / 1024 - 1));
+    script_server_set_down(net, false);
+    await_owner(f->server, token);
+    assert_true(wait_until(is_told, later, LIMIT_MS));
+    assert_status(DIBS_LOST, agent_unlock(later, "x"));
+    assert_string_equal(value_of(f->server, "lock:x"), token);
+    assert_status(DIBS_OK, agent_check(holder, "x"));
+    assert_status(DIBS_OK, agent_unlock(holder, "x"));
+    agent_stop(holder);
+    agent_stop(later);
+    script_server_stop(net);
+}
+
+/* ------------------------------------------------------ the script by itself */
+
+#define OLD "dibs:older"
+
+/* What the server knows, and what a renewal with the fence 77 says that may restore the lease of "dibs:mine". */
+struct fact {
+    const char *owner, *fence, *restore_by, *member; /* NULL: there is no such key, or none is named */
+    long long result;                                /* negative: any negative number */
+};
+
+static long long renew(server *s, const struct fact *fact)
+{
+    const char *text = dibs__script_text(DIBS__SCRIPT_renew);
+    redisReply *reply =
+        fact->member
+            ? server_command(s, "EVAL %s 3 lock:x " FENCE " dibs:member dibs:mine 100000 77 %s %s", text, "",
+                             fact->restore_by)
+            : server_command(s, "EVAL %s 2 lock:x " FENCE " dibs:mine 100000 77 %s %s", text, "", fact->restore_by);
+    long long result = reply->element[0]->integer;
+
+    freeReplyObject(reply);
+    return result;
+}
+
+static void only_an_older_owner_of_dibs_gives_way(void **state)
+{
+    static const struct fact facts[] = {
+        {OLD, "76", "0", NULL, 2},
+        {OLD, "1", "0", NULL, 2},
+        {OLD, "77", "0", NULL, 0},
+        {OLD, "78", "0", NULL, 0}, /* a newer grant, or a forced unlock and a grant */
+        {OLD, NULL, "0", NULL, 0}, /* when the owner was granted the lock is not known */
+        {OLD, "no fence", "0", NULL, 0},
+        {OLD, "0", "0", NULL, 0},
+        {OLD, "-5", "0", NULL, 0},
+        {OLD, "9007199254740991", "0", NULL, 0},
+        {"foreign", "76", "0", NULL, 0},
+        {"dibs", "76", "0", NULL, 0},
+        {OLD, "76", "", NULL, 0},          /* this server confirmed the lease: somebody took the lock away */
+        {OLD, "76", "1", NULL, -1},        /* too late */
+        {OLD, "78", "1", NULL, 0},         /* no use in coming sooner */
+        {OLD, "76", "0", "0 100000 1", 0}, /* at a member of a quorum the owner's key is a vote */
+        {OLD, "76", "!0", "0 100000 1", 0},
+        {NULL, "76", "0", "0 100000 1", 2},
+    };
+    server *s = ((fixture *)*state)->server;
+
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        const struct fact *fact = &facts[i];
+        server_do(s, "FLUSHALL");
+        if (fact->owner)
+            server_do(s, "SET lock:x %s PX 50000", fact->owner);
+        if (fact->fence)
+            server_do(s, "SET " FENCE " %s PX 50000", fact->fence);
+        if (fact->member)
+            server_do(s, "SET dibs:member %s PX 50000", fact->member);
+        long long result = renew(s, fact);
+        assert_that(result == fact->result || (result < 0 && fact->result < 0), "%zu: %lld", i, result);
+        if (result == 2) {
+            assert_string_equal(value_of(s, "lock:x"), "dibs:mine");
+            assert_string_equal(value_of(s, FENCE), "77");
+            assert_in_range(server_integer(s, "PTTL lock:x"), 50001, 100000);
+        } else {
+            assert_string_equal(value_of(s, "lock:x"), fact->owner);
+            assert_in_range(server_integer(s, "PTTL lock:x"), 1, 50000);
+        }
+    }
+    server_do(s, "FLUSHALL");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_released_owner_of_a_snapshot_gives_way),
+        TEST(an_owner_with_a_smaller_fence_is_told),
+        TEST(only_an_older_owner_of_dibs_gives_way),
+    };
+
+    return cmocka_run_group_tests_name("snapshot", tests, NULL, NULL);
+}
