@@ -191,6 +191,48 @@ static void a_wiped_master_votes_again(void **state)
     assert_int_equal(count, m->count);
 }
 
+struct looked_at {
+    server *server;
+    long long asks;
+};
+
+static bool is_looked_at(void *arg)
+{
+    const struct looked_at *wanted = arg;
+
+    return server_asks(wanted->server) >= wanted->asks;
+}
+
+/*
+ * Looks at the masters while a majority is away: the calling thread does, to announce the lease, and then the
+ * scheduler's.
+ */
+static void look_in_vain(masters *m)
+{
+    struct looked_at twice = {m->servers[m->count - 1], server_asks(m->servers[m->count - 1]) + 2};
+    const dibs_lock_options longer = {.lease_ms = 3 * LEASE_MS};
+
+    assert_status(DIBS_UNAVAILABLE, dibs_lock_with(m->rt, "a", 0, &longer));
+    assert_true(wait_until(is_looked_at, &twice, LIMIT_MS));
+}
+
+/* A look does not wait for masters that are not connected: those that come back meanwhile would not be heard before. */
+static void a_majority_that_comes_back_without_data_votes_at_once(void **state)
+{
+    masters *m = *state;
+
+    m->config.command_timeout_ms = LIMIT_MS; /* so long a look may take, and less is left for what comes after it */
+    m->config.outage_ms = LIMIT_MS / 4;
+    masters_open_connected(m, LEASE_MS);
+    for (size_t i = 0; i < m->majority; i++)
+        server_kill(m->servers[i]);
+    look_in_vain(m);
+    for (size_t i = 0; i < m->majority; i++)
+        server_restart(m->servers[i]);
+    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
 /* A lease that is longer than any before is announced to the masters first, also one that an extension makes so. */
 static void longer_leases_are_announced(void **state)
 {
@@ -228,6 +270,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_master_whose_clock_was_set_back_renews_nothing, masters_setup_5_with_clocks,
                                         masters_teardown),
         THREE_AND_FIVE(a_wiped_master_votes_again),
+        THREE_AND_FIVE(a_majority_that_comes_back_without_data_votes_at_once),
         THREE_AND_FIVE(longer_leases_are_announced),
     };
 

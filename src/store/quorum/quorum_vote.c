@@ -384,13 +384,15 @@ static void end_look(struct dibs__quorum *q, struct dibs__look *look, int64_t no
     free(look);
 }
 
+/* A member that has no connection is not waited for: it is heard by the next look, once it has one. */
 static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
     struct dibs__error unused;
 
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__flight *flight = &look->flights[i];
-        if (dibs__set_has(look->open, i) && (dibs__flight_await(flight, 0) || now >= look->deadline))
+        if (dibs__set_has(look->open, i) &&
+            (dibs__flight_await(flight, 0) || !dibs__flight_is_sent(flight) || now >= look->deadline))
             note(look, flight, dibs__flight_finish(flight, 0, NULL, &unused));
     }
 }
