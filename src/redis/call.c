@@ -120,12 +120,13 @@ dibs_status dibs__call_wait(struct dibs__channel *channel, uint64_t serial, cons
 static struct dibs__request *send_words(const struct dibs__call *call, struct dibs__channel *channel,
                                         const struct dibs__link_view *view, int64_t deadline, struct dibs__error *error)
 {
-    const struct dibs__words *words = &call->words;
+    const struct dibs__command command = {.count = call->words.count,
+                                          .words = call->words.words,
+                                          .sizes = call->words.sizes,
+                                          .tells_first = call->tells_first,
+                                          .asking = call->asking};
 
-    return dibs__channel_send(
-        channel, view->serial,
-        &(struct dibs__command){words->count, words->words, words->sizes, call->tells_first, call->asking}, deadline,
-        error);
+    return dibs__channel_send(channel, view->serial, &command, deadline, error);
 }
 
 static int key_count_of(const struct dibs__words *words)

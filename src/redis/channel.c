@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/borrow.h"
 #include "redis/channel_parts.h"
 
 #define LAST_LOOK_MS 200 /* for so long a reply that came in time is waited for while another thread reads it */
@@ -42,9 +43,10 @@ bool dibs__channel_look(struct dibs__channel *channel)
                         channel->endpoint->url.shown);
         dibs__channel_break(channel, &error);
     }
-    dibs__flight_call_finished(channel);
-    bool standing = dibs__channel_has_link(channel);
+    bool standing = dibs__channel_has_link(channel), tell = channel->finished != NULL;
     channel_mutex_unlock(&channel->mutex);
+    if (tell)
+        tell_scheduler(channel);
     return standing;
 }
 
@@ -144,6 +146,7 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
                                          const struct dibs__command *command, int64_t deadline,
                                          struct dibs__error *error)
 {
+    dibs__borrow_begin();
     channel_mutex_lock(&channel->mutex);
     struct dibs__request *request = dibs__request_new(channel, error);
     if (request) {
@@ -154,13 +157,13 @@ struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t
     bool sent = request && append_to(channel, serial, request, command, error);
     if (sent)
         dibs__channel_flush(channel, deadline);
-    bool tell = leaves_unsent(channel);
-    dibs__flight_call_finished(channel);
+    bool tell = leaves_unsent(channel) || channel->finished;
     channel_mutex_unlock(&channel->mutex);
     if (tell)
         tell_scheduler(channel);
     if (request && !sent)
         dibs__request_free(channel, request);
+    dibs__borrow_end();
     return sent ? request : NULL;
 }
 
@@ -169,6 +172,7 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
 {
     struct dibs__error error;
 
+    dibs__borrow_begin();
     channel_mutex_lock(&channel->mutex);
     struct dibs__request *request = dibs__request_new(channel, &error);
     if (request) {
@@ -178,19 +182,20 @@ bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const 
     bool sent = request && append_to(channel, serial, request, command, &error);
     if (sent)
         dibs__channel_flush(channel, 0);
-    dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     if (request && !sent)
         dibs__request_free(channel, request);
+    dibs__borrow_end();
     return sent;
 }
 
 /* ------------------------------------------------------------------- waiting */
 
-/* Unlocks the mutex, then does what must not be done under it. */
+/* Unlocks the mutex, then does what must not be done under it. Completions are the scheduler's to run. */
 static void unlock_and_tell(struct dibs__channel *channel, struct dibs__wakes *wakes, bool tell)
     DIBS__RELEASES(channel_mutex)
 {
+    tell = tell || channel->finished;
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(wakes);
     if (tell)
@@ -215,7 +220,6 @@ static void wait_a_while(struct dibs__channel *channel, struct dibs__request *re
         dibs__sleeper_sleep(&request->sleeper, channel->clock, deadline);
     } else {
         bool tell = dibs__channel_read(channel, request, deadline, &wakes) && dibs__request_is_done(request);
-        dibs__flight_call_finished(channel);
         unlock_and_tell(channel, &wakes, tell);
     }
 }
@@ -320,7 +324,6 @@ bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *re
         tell = stop_waiting(channel, &wakes) || tell;
     }
     tell = leaves_unsent(channel) || tell;
-    dibs__flight_call_finished(channel);
     unlock_and_tell(channel, &wakes, tell);
     return done;
 }
@@ -338,7 +341,6 @@ static bool end_in_vain(struct dibs__channel *channel, struct dibs__request *req
     if (!done)
         tell = abandon(channel, request, &wakes) || tell;
     tell = leaves_unsent(channel) || tell;
-    dibs__flight_call_finished(channel);
     unlock_and_tell(channel, &wakes, tell);
     return done;
 }
@@ -416,7 +418,11 @@ void dibs__channel_free(struct dibs__channel *channel)
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(!channel->reading && !channel->writing && (channel->opener != DIBS__OPENER_THREAD || channel->begun));
     dibs__channel_break(channel, &closed);
-    dibs__flight_call_finished(channel);
+    channel->broken_by = closed;
+    dibs__flight_drop_replies(channel);
+    channel_mutex_unlock(&channel->mutex);
+    dibs__flight_run_completions(channel);
+    channel_mutex_lock(&channel->mutex);
     dibs__flight_free_spare(channel);
     dibs__buffer_free(&channel->out);
     dibs__buffer_free(&channel->sending);

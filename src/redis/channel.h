@@ -8,6 +8,11 @@
  * has its own, passes the reading on. When the connection breaks, what is in
  * flight fails, and the next command opens another. The scheduler's thread goes
  * on with what no thread waits for: see dibs__channel_interest.
+ *
+ * Completions, which say that such a command is finished, run within
+ * dibs__channel_attend and dibs__channel_free, and within no other function. So
+ * whoever sends, waits or looks may hold pointers to what a completion changes
+ * or frees; and a completion may send. See base/borrow.h.
  */
 #ifndef DIBS_REDIS_CHANNEL_H
 #define DIBS_REDIS_CHANNEL_H
@@ -20,7 +25,8 @@ struct dibs__command {
     const size_t *sizes;
     bool tells_first; /* what it publishes is to leave the server before its reply does: costs a PING in the same write
                        */
-    bool asking; /* ASKING is sent right before it: a node of a cluster is to serve a slot that it is just getting */
+    bool asking;    /* ASKING is sent right before it: a node of a cluster is to serve a slot that it is just getting */
+    bool untracked; /* CLIENT CACHING NO is sent right before it: the server is not to track what it reads */
 };
 
 /* One command and its reply, for the thread that waits for the reply. */
@@ -52,7 +58,8 @@ struct dibs__channel *dibs__channel_new(struct dibs__endpoint *endpoint, const s
                                         const struct dibs__channel_hooks *hooks, uint32_t connect_timeout_ms,
                                         uint32_t command_timeout_ms);
 
-/* Requires that no thread is inside. What is in flight fails. NULL is fine. */
+/* Requires that no thread is inside. What is in flight fails, and so does what was answered but not completed. NULL is
+ * fine. */
 void dibs__channel_free(struct dibs__channel *channel);
 
 /*
@@ -71,8 +78,7 @@ void dibs__channel_want(struct dibs__channel *channel);
 
 /*
  * As dibs__channel_stands, but looks whether the server has closed a connection
- * that nobody has used since. Waits for nothing. Requests that fail because of
- * that are told so on the calling thread.
+ * that nobody has used since. Waits for nothing.
  */
 bool dibs__channel_look(struct dibs__channel *channel);
 
@@ -150,11 +156,13 @@ dibs_status dibs__channel_wait(struct dibs__channel *channel, struct dibs__reque
                                struct dibs__exchange *exchange);
 
 /*
- * The scheduler's: sends a command and returns; never blocks. done is called
- * once, by any thread, with no lock held: with the reply, which is valid during
- * the call, or with NULL and the error where the connection broke. If no other
- * thread uses the channel, the calls come in the order of the commands. done
- * NULL: nobody wants the reply. False: nothing was sent, and done is not called.
+ * The scheduler's: sends a command and returns; never blocks. done, its
+ * completion, is called once, by the scheduler's thread within
+ * dibs__channel_attend, or within dibs__channel_free, in the order of the
+ * commands, with no lock held: with the reply, which is valid during the call,
+ * or with NULL and the error where the connection broke. It is never called
+ * before this function returns, nor within another completion. done NULL: nobody
+ * wants the reply. False: nothing was sent, and done is not called.
  */
 typedef void dibs__reply_fn(void *arg, const redisReply *reply, const struct dibs__error *error);
 bool dibs__channel_submit(struct dibs__channel *channel, uint64_t serial, const struct dibs__command *command,
@@ -178,8 +186,9 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
 
 /*
  * The scheduler's. interest: what to poll for (fd -1: nothing) and until when at
- * the latest. attend: goes on after that poll, which answered `ready`; never
- * blocks. keep_open: the channel is to be connected at all times.
+ * the latest. attend: goes on after that poll, which answered `ready`, and runs
+ * completions; never blocks. keep_open: the channel is to be connected at all
+ * times.
  */
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline);
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now);

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/borrow.h"
 #include "redis/channel_parts.h"
 
 /* ---------------------------------------------------------------- requests */
@@ -64,27 +65,38 @@ void dibs__flight_free_spare(struct dibs__channel *channel)
 
 /* ------------------------------------------------------------- in flight */
 
-/* A command before that of the request. False: no memory. */
-static bool append_before(struct dibs__channel *channel, struct dibs__request *request, const char *word)
-    DIBS__REQUIRES(channel_mutex)
-{
-    size_t size = strlen(word);
+#define BEFORE_WORDS 3
 
+/* A command before that of the request, of up to three words. False: no memory. */
+static bool append_before(struct dibs__channel *channel, struct dibs__request *request,
+                          const char *const words[BEFORE_WORDS]) DIBS__REQUIRES(channel_mutex)
+{
+    size_t sizes[BEFORE_WORDS];
+    int count = 0;
+
+    for (; count < BEFORE_WORDS && words[count]; count++)
+        sizes[count] = strlen(words[count]);
     request->before++;
     atomic_fetch_add_explicit(channel->endpoint->commands, 1, memory_order_relaxed);
-    return dibs__buffer_command(&channel->out, 1, &word, &size);
+    return dibs__buffer_command(&channel->out, count, words, sizes);
 }
 
 /*
  * A server writes to its clients in the opposite order of that in which it had something for them first. Behind a PING
- * the client of this link is the first, and so the last. ASKING holds for the one command behind it.
+ * the client of this link is the first, and so the last. ASKING and CLIENT CACHING NO hold for the one command behind
+ * them, so nothing may come in between.
  */
 static bool append_all_before(struct dibs__channel *channel, struct dibs__request *request,
                               const struct dibs__command *command) DIBS__REQUIRES(channel_mutex)
 {
+    static const char *const ping[BEFORE_WORDS] = {"PING"}, *const asking[BEFORE_WORDS] = {"ASKING"};
+    static const char *const caching_no[BEFORE_WORDS] = {"CLIENT", "CACHING", "NO"};
+
+    DIBS__REQUIRE(!command->asking || !command->untracked);
     request->before = 0;
-    return (!command->tells_first || append_before(channel, request, "PING")) &&
-           (!command->asking || append_before(channel, request, "ASKING"));
+    return (!command->tells_first || append_before(channel, request, ping)) &&
+           (!command->asking || append_before(channel, request, asking)) &&
+           (!command->untracked || append_before(channel, request, caching_no));
 }
 
 bool dibs__flight_append(struct dibs__channel *channel, struct dibs__request *request,
@@ -139,7 +151,8 @@ void dibs__wakes_run(struct dibs__wakes *wakes)
     wakes->count = 0;
 }
 
-/* The request is no longer in flight: its thread goes on, or its done_fn is to be called. Afterwards it is not ours. */
+/* The request is no longer in flight: its thread goes on, or the scheduler runs its done_fn. Afterwards it is not ours.
+ */
 static void complete(struct dibs__channel *channel, struct dibs__request *request, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex)
 {
@@ -186,18 +199,40 @@ void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struc
     }
 }
 
-void dibs__flight_call_finished(struct dibs__channel *channel)
+/* NULL: there is none. *why: why it failed, where it did. */
+static struct dibs__request *take_finished(struct dibs__channel *channel, struct dibs__error *why)
 {
-    channel_mutex_held(&channel->mutex);
-    while (channel->finished) {
-        struct dibs__request *request = channel->finished;
-        struct dibs__error why = channel->broken_by;
+    channel_mutex_lock(&channel->mutex);
+    struct dibs__request *request = channel->finished;
+    if (request) {
         channel->finished = request->next;
         if (!channel->finished)
             channel->finished_end = &channel->finished;
-        channel_mutex_unlock(&channel->mutex);
+        *why = channel->broken_by;
+    }
+    channel_mutex_unlock(&channel->mutex);
+    return request;
+}
+
+void dibs__flight_run_completions(struct dibs__channel *channel)
+{
+    struct dibs__request *request;
+    struct dibs__error why;
+
+    while ((request = take_finished(channel, &why))) {
+        dibs__completion_begin();
         request->done_fn(request->arg, request->reply, &why);
+        dibs__completion_end();
         dibs__request_free(channel, request);
-        channel_mutex_lock(&channel->mutex);
+    }
+}
+
+void dibs__flight_drop_replies(struct dibs__channel *channel)
+{
+    channel_mutex_held(&channel->mutex);
+    for (struct dibs__request *request = channel->finished; request; request = request->next) {
+        if (request->reply)
+            dibs__reply_free(request->reply);
+        request->reply = NULL;
     }
 }

@@ -23,6 +23,9 @@
  * the owners of the roles back. All requests in flight fail at that moment.
  * The last to leave a role frees the link.
  *
+ * Completions (done_fn) run on the scheduler's thread alone. Whoever finishes a
+ * request that has one adds it to `finished`, and calls for the scheduler.
+ *
  * A thread that waits for its reply sleeps by its request's sleeper until
  *     request->done, or it is to read, or its deadline. It looks at `done`
  *     without the mutex: whoever was woken meets no mutex at all.
@@ -162,8 +165,15 @@ void dibs__wakes_run(struct dibs__wakes *wakes);
 void dibs__flight_fail(struct dibs__channel *channel, uint64_t sent, const struct dibs__error *why)
     DIBS__REQUIRES(channel_mutex);
 
-/* Calls the done_fns of what has finished, and lets go of the mutex for that. */
-void dibs__flight_call_finished(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+/*
+ * The scheduler's: runs the completions of what has finished. Its thread holds
+ * no pointers to what they may change (base/borrow.h): so dibs__channel_attend
+ * and dibs__channel_free call this, at their ends, and nobody else.
+ */
+void dibs__flight_run_completions(struct dibs__channel *channel) DIBS__EXCLUDES(channel_mutex);
+
+/* What was answered and not completed yet fails like the rest. */
+void dibs__flight_drop_replies(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* --------------------------------------------------------------- channel_io.c */
 

@@ -35,6 +35,8 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     } else if (is_missing(channel, keep_open)) {
         *deadline = channel->connector.next_at;
     }
+    if (channel->finished)
+        *deadline = 0; /* completions are to run */
     channel_mutex_unlock(&channel->mutex);
 }
 
@@ -90,9 +92,9 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
         go_on_with_link(channel, ready, now, &wakes);
     else if (is_missing(channel, keep_open) && now >= channel->connector.next_at)
         dibs__channel_begin_try(channel, now);
-    dibs__flight_call_finished(channel);
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(&wakes);
+    dibs__flight_run_completions(channel);
 }
 
 void dibs__channel_hurry(struct dibs__channel *channel)

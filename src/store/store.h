@@ -220,6 +220,7 @@ struct dibs__batch {
         struct dibs__cut_memo cut;    /* as cut_ms */
         enum dibs__renewed result;
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
+        bool sent;          /* set, by a member of a quorum: something of it may reach the server */
         int64_t again_ms;   /* set where it is renewed and cut_ms is less than lease_ms: a renewal after this time
                                makes the whole of lease_ms sure */
         struct dibs__detour *detour; /* of a node of a cluster; else NULL */

@@ -18,6 +18,7 @@ static void a_request_that_waited_for_all_of_it_ends_the_connection(void **state
     moved_clock_advance(&r->clock, MS(1));
     expect_unknown(&pair[0], DIBS_UNAVAILABLE);
     expect_unknown(&pair[1], DIBS_UNAVAILABLE);
+    attend_until(r, false, &broken, 1);
     assert_int_equal(broken, 1);
     assert_false(stands(r));
     assert_int_equal(dibs__channel_load(r->channel), 0);

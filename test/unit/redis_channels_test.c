@@ -135,6 +135,50 @@ static void a_connection_that_ended_unseen_does_not_stand(void **state)
     fake_redis_stop(fake);
 }
 
+/* One round of the scheduler, which this test does not have. */
+static void attend(struct dibs__store *store)
+{
+    struct pollfd fds[3 + DIBS__SHARED + DIBS__EXCLUSIVE];
+    int64_t until;
+    size_t count = store->ops->interest(store, fds, &until);
+
+    poll(fds, (nfds_t)count, until > dibs__now(&dibs__system_clock) ? 2 : 0);
+    store->ops->attend(store, fds, count);
+}
+
+/* The server takes no more clients, so the background channel can't be had: a shared one that stands will do. */
+static void a_shared_channel_carries_retractions_where_the_background_is_missing(void **state)
+{
+    static struct dibs__counters counters;
+    unsigned changes[2] = {0, 0};
+    fake_redis *fake = fake_redis_start(false);
+    const struct dibs__store_config config = {
+        .url = fake_redis_url(fake),
+        .key_prefix = "",
+        .client_name = "test",
+        .runtime_id = "test",
+        .connect_timeout_ms = LIMIT_MS,
+        .command_timeout_ms = LIMIT_MS,
+        .clock = &dibs__system_clock,
+        .listener = {changes, ignore, NULL, ignore, ignore, count_changes, NULL, NULL, NULL},
+        .counters = &counters,
+    };
+    struct dibs__store *store;
+    struct dibs__error error;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs__store_open(&store, &config, &error));
+    fake_redis_answer(fake, "EVALSHA", "*2\r\n:500\r\n:0\r\n");
+    fake_redis_refuse(fake, true);
+    store->ops->retract(store, "name", "token", LONG_LEASE_MS, 0);
+    for (int64_t limit = now_ms() + LIMIT_MS; store->ops->unconfirmed(store) > 0; attend(store))
+        assert_that(now_ms() < limit, "it is not confirmed");
+    assert_false(dibs__channel_stands(dibs__redis_of(store)->background));
+    assert_int_equal(fake_redis_count(fake, "EVALSHA"), 1);
+    store->ops->close(store);
+    fake_redis_stop(fake);
+}
+
 /* Sent three times at most, and only where the connection broke and there is time. */
 static void a_command_is_sent_again_twice(void **state)
 {
@@ -161,6 +205,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_shared_channel_is_no_other_than_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(only_channels_of_its_kind_count, setup, teardown),
         cmocka_unit_test(a_connection_that_ended_unseen_does_not_stand),
+        cmocka_unit_test(a_shared_channel_carries_retractions_where_the_background_is_missing),
         cmocka_unit_test(a_command_is_sent_again_twice),
     };
 

@@ -192,7 +192,7 @@ static void on_the_connection_of_the_ask_while_it_stands(void **state)
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID"), 1); /* the greeting's */
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
-    assert_true(r->wakes > 1);
+    assert_int_equal(r->wakes, 1);
 }
 
 static void the_keys_and_the_token_are_sent_as_they_are(void **state)
@@ -351,6 +351,7 @@ static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
 {
     struct rig *r = *state;
     struct dibs__route route = route_of_ask(r, 0);
+    int64_t begun = moved_clock_now(&r->clock);
 
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_hold(r->fake, true);
@@ -363,7 +364,7 @@ static void what_got_no_reply_is_sent_again_on_the_next_connection(void **state)
     assert_int_equal(dibs__retractions_count(r->all), 1);
     move_to_deadline(r);
     attend(r);
-    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER); /* there is no connection to send it on */
+    assert_true(dibs__retractions_deadline(r->all) > begun + MS(LEASE_MS)); /* there is no connection to send it on */
     open_channel(r, r->background);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
@@ -386,6 +387,45 @@ static void what_got_no_reply_over_the_background_is_ended_again(void **state)
     open_channel(r, r->background); /* makes the retraction due at once, even if it was put off */
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, "CLIENT KILL ID 1"), 2);
+}
+
+/* What is sent for the token `text` of the lock of that name. */
+static int place_of_retraction(struct rig *r, const char *name, const char *text)
+{
+    char command[512];
+
+    snprintf(command, sizeof command, "EVALSHA %s 3 p:%s dibs:fence:{p:%s} dibs:queue:{p:%s} %s",
+             dibs__script_sha(DIBS__SCRIPT_retract), name, name, name, text);
+    assert_that(fake_redis_count(r->fake, command) == 1, "%u times: %s", fake_redis_count(r->fake, command), command);
+    return fake_redis_place(r->fake, command, 1);
+}
+
+/* The server says of several connections at once that they are ended: what follows for one is not sent for another. */
+static void connections_that_end_at_once_lead_each_to_its_own_retraction(void **state)
+{
+    enum { ASKS = 3 };
+    static const char *const names[ASKS] = {"a", "middle", "longest-name"};
+    static const char *const tokens[ASKS] = {"token-one", "two", "third"};
+    struct rig *r = *state;
+    struct dibs__route routes[ASKS];
+
+    for (unsigned i = 0; i < ASKS; i++) {
+        routes[i] = route_of_ask(r, 0);
+        break_all(r);
+    }
+    dibs__channel_set_tracked(r->background, open_channel(r, r->background).serial);
+    unsigned greeted = fake_redis_count(r->fake, "CLIENT KILL ID");
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    fake_redis_hold(r->fake, true);
+    for (unsigned i = 0; i < ASKS; i++)
+        dibs__retractions_add(r->all, names[i], tokens[i], LEASE_MS, 0, &routes[i]);
+    attend(r);
+    fake_redis_await(r->fake, "CLIENT KILL ID", greeted + ASKS);
+    fake_redis_hold(r->fake, false);
+    attend_until_left(r, 0);
+    for (unsigned i = 0; i < ASKS; i++) /* what the script reads is not to be tracked, and nothing else is to be so */
+        assert_int_equal(fake_redis_place(r->fake, "CLIENT CACHING NO", i + 1) + 1,
+                         place_of_retraction(r, names[i], tokens[i]));
 }
 
 static void many_fall_to_none(void **state)
@@ -422,13 +462,13 @@ static const char *answer_of(size_t count, size_t odd, const char *other)
     return text;
 }
 
-static void add_many(struct rig *r, unsigned count, const struct dibs__route *route)
+static void add_many(struct rig *r, unsigned count, const struct dibs__route *route, uint32_t lease_ms)
 {
     char token[24];
 
     for (unsigned i = 0; i < count; i++) {
         snprintf(token, sizeof token, "token-%u", i);
-        dibs__retractions_add(r->all, "name", token, LEASE_MS, 0, route);
+        dibs__retractions_add(r->all, "name", token, lease_ms, 0, route);
     }
 }
 
@@ -441,7 +481,7 @@ static void many_go_in_batches_and_few_at_a_time(void **state)
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", answer_of(BATCH, BATCH, ""));
     fake_redis_hold(r->fake, true);
-    add_many(r, BATCHES * BATCH, &nowhere);
+    add_many(r, BATCHES * BATCH, &nowhere, LEASE_MS);
     fake_redis_await(r->fake, "PUBLISH", 1);
     attend(r);
     attend(r);
@@ -460,7 +500,7 @@ static void one_that_the_server_refuses_keeps_back_no_other(void **state)
 
     open_channel(r, r->background);
     fake_redis_answer(r->fake, "EVALSHA", answer_of(3, 1, "-WRONGTYPE of the queue"));
-    add_many(r, 3, &nowhere);
+    add_many(r, 3, &nowhere, LEASE_MS);
     attend_until_left(r, 1);
     assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 1);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
@@ -481,7 +521,7 @@ static void a_batch_that_is_refused_is_sent_one_by_one(void **state)
     snprintf(of_one, sizeof of_one, "EVALSHA %s 3", dibs__script_sha(DIBS__SCRIPT_retract));
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     fake_redis_answer(r->fake, of_three, "-NOPERM No permissions to access a key\r\n");
-    add_many(r, 3, &nowhere);
+    add_many(r, 3, &nowhere, LEASE_MS);
     attend_until_left(r, 0);
     assert_int_equal(fake_redis_count(r->fake, of_three), 1);
     assert_int_equal(fake_redis_count(r->fake, of_one), 3);
@@ -504,6 +544,53 @@ static void what_is_refused_for_ever_ends_with_its_lease(void **state)
     }
     assert_true(moved_clock_now(&r->clock) >= begun + MS(2 * 30000));
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+}
+
+/* Rule 25 holds without a connection as well: what can be sent to nobody is not kept for ever. */
+static void what_waits_for_a_connection_ends_with_its_lease(void **state)
+{
+    enum { ROUNDS = 200, EACH = 50, EVERY_MS = 1000, SHORT_MS = 10000, LONGER_MS = 30000 };
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
+    const size_t most = EACH * (2 * LONGER_MS + COMMAND_MS + 3000) / EVERY_MS;
+
+    break_all(r);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        add_many(r, EACH, i % 2 ? &route : &nowhere, i % 3 ? SHORT_MS : LONGER_MS);
+        dibs__retractions_attend(r->all, r->background);
+        assert_that(dibs__retractions_count(r->all) <= most, "%zu in round %u", dibs__retractions_count(r->all), i);
+        moved_clock_advance(&r->clock, MS(EVERY_MS));
+    }
+    int64_t end = moved_clock_now(&r->clock) + MS(2 * LONGER_MS + COMMAND_MS + 3000);
+    while (dibs__retractions_deadline(r->all) != DIBS__NEVER) {
+        move_to_deadline(r);
+        dibs__retractions_attend(r->all, r->background);
+        assert_true(moved_clock_now(&r->clock) <= end);
+    }
+    assert_int_equal(dibs__retractions_count(r->all), 0);
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 0);
+}
+
+/* What had to wait because one connection was missing goes over the other as soon as that is offered. */
+static void another_connection_takes_what_waited_for_the_first(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0), nowhere = {.channel = NULL};
+
+    break_all(r);
+    dibs__retractions_add(r->all, "name", "one", LEASE_MS, 0, &nowhere);
+    dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);
+    attend(r);
+    assert_int_equal(dibs__retractions_count(r->all), 2);
+    open_channel(r, r->asks);
+    fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
+        dibs__retractions_attend(r->all, r->asks);
+        attend_channel(r, r->asks);
+        assert_true(now_ms() < limit);
+    }
+    assert_int_equal(fake_redis_count(r->fake, "EVALSHA"), 2);
+    assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
 
 static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
@@ -535,11 +622,14 @@ int main(void)
         TEST(a_refusal_is_asked_again_later_each_time),
         TEST(what_got_no_reply_is_sent_again_on_the_next_connection),
         TEST(what_got_no_reply_over_the_background_is_ended_again),
+        TEST(connections_that_end_at_once_lead_each_to_its_own_retraction),
         TEST(many_fall_to_none),
         TEST(many_go_in_batches_and_few_at_a_time),
         TEST(one_that_the_server_refuses_keeps_back_no_other),
         TEST(a_batch_that_is_refused_is_sent_one_by_one),
         TEST(what_is_refused_for_ever_ends_with_its_lease),
+        TEST(what_waits_for_a_connection_ends_with_its_lease),
+        TEST(another_connection_takes_what_waited_for_the_first),
         TEST(the_end_takes_what_is_under_way_and_what_is_not),
     };
 

@@ -221,12 +221,9 @@ static bool ask_in_turn(struct dibs__cluster *cluster)
 
     for (unsigned i = 0; i < count && !asked; i++) {
         unsigned place = (cluster->map_turn + i) % count;
-        cluster->map_asked = true; /* the answer may come before ask returns */
-        asked = ask(&cluster->nodes[place]);
+        asked = cluster->map_asked = ask(&cluster->nodes[place]);
         if (asked)
             cluster->map_turn = place + 1;
-        else
-            cluster->map_asked = false;
     }
     return asked;
 }

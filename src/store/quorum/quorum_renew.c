@@ -48,6 +48,7 @@ struct part_batch {
     struct dibs__member *member;
     struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
     size_t at[DIBS__BATCH_MAX];                  /* their places in the caller's batch */
+    bool was_topping_up[DIBS__BATCH_MAX];        /* an earlier renewal may set the lock there */
 };
 
 /* ------------------------------------------------------------------ the outcome */
@@ -157,7 +158,7 @@ static void note_part(struct part_batch *sent, size_t i)
         part->state = DIBS__PART_NOTHING;
         part->top_up_from = dibs__after_ms(dibs__quorum_now(q), TOP_UP_AFTER_MS);
     }
-    if (item->result != DIBS__UNANSWERED)
+    if (item->result != DIBS__UNANSWERED || (!item->sent && !sent->was_topping_up[i]))
         part->topping_up = false;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (forgot)
@@ -235,6 +236,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
             .cut = part->cut,
         };
         part->renewing = true;
+        sent->was_topping_up[sent->batch.count] = part->topping_up;
         part->topping_up = part->topping_up || top_up;
         claim->references++;
     }

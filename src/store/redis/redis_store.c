@@ -124,6 +124,20 @@ static void try_idle_channels(struct dibs__redis_store *store)
         try_if_idle(store->channels[i]);
 }
 
+/*
+ * What retractions go over that can't follow their asks: the background channel.
+ * Where that does not stand, as where the server takes no more clients, a shared
+ * one that does.
+ */
+static struct dibs__channel *carrier(const struct dibs__redis_store *store)
+{
+    struct dibs__channel *standing = dibs__channel_stands(store->background) ? store->background : NULL;
+
+    for (size_t i = 0; i < DIBS__SHARED && !standing; i++)
+        standing = dibs__channel_stands(store->channels[i]) ? store->channels[i] : NULL;
+    return standing ? standing : store->background;
+}
+
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -142,7 +156,7 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
         dibs__channel_attend(store->channels[i], false, fds[i + 2].revents, now);
     if (atomic_exchange(&store->doubted, false))
         try_idle_channels(store);
-    dibs__retractions_attend(store->retractions, store->background);
+    dibs__retractions_attend(store->retractions, carrier(store));
 }
 
 static void listen_redis(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
@@ -163,9 +177,9 @@ static void close_redis(struct dibs__store *base)
     struct dibs__redis_store *store = dibs__redis_of(base);
 
     dibs__subscriber_free(store->subscriber);
-    dibs__channel_free(store->background);
     for (size_t i = 0; i < store->channel_count; i++)
         dibs__channel_free(store->channels[i]);
+    dibs__channel_free(store->background);
     dibs__retractions_free(store->retractions);
     dibs__lock_calls_free(store);
     dibs__tracking_free(&store->tracking);

@@ -241,7 +241,7 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     return sent ? DIBS_OK : DIBS_UNAVAILABLE;
 }
 
-/* A call that can't be sent counts as unanswered. A call that is sent may be answered before this returns. */
+/* A call that can't be sent counts as unanswered. */
 static void begin_call(struct renewal *renewal, size_t first, size_t count, bool in_full)
 {
     struct renewal_call *call = malloc(sizeof *call);
@@ -252,6 +252,8 @@ static void begin_call(struct renewal *renewal, size_t first, size_t count, bool
         *call = (struct renewal_call){.renewal = renewal, .first = first, .count = count, .in_full = in_full};
         status = send_call(call, false);
     }
+    for (size_t i = first; status == DIBS_OK && i < first + count; i++)
+        renewal->batch->items[i].sent = true;
     if (status == DIBS_OK)
         return;
     renewal->calls--;
@@ -420,6 +422,7 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         batch->items[i].result = DIBS__UNANSWERED;
         batch->items[i].status = DIBS_UNAVAILABLE; /* until the batch is sent */
+        batch->items[i].sent = false;
     }
     batch->proof = dibs__now(store->config.clock);
     if (!renewal) {

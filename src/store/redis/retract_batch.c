@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/borrow.h"
 #include "redis/call.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
@@ -39,7 +40,7 @@ static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const re
 /* reply NULL: there is no answer. */
 static void take_answer(struct dibs__retract_batch *batch, const redisReply *reply)
 {
-    bool lost_script = reply && dibs__script_wants_text(reply, batch->background);
+    bool lost_script = reply && dibs__script_wants_text(reply, batch->carrier);
     bool refused = reply && !lost_script && is_refusal_of_some(batch, reply);
     int64_t server_us = 0;
     bool answered = reply && dibs__codec_read_retract(reply, batch->count, &server_us);
@@ -86,18 +87,18 @@ static void on_retracted(void *arg, const redisReply *reply, const struct dibs__
         take_detour(batch, &detour);
     else
         take_answer(batch, reply);
-    batch->on_ended(batch, true);
+    batch->on_ended(batch);
 }
 
 /* The batch could not be sent. Where there is no connection, its entries wait for the next. */
 static void give_back(struct dibs__retract_batch *batch)
 {
     struct dibs__link_view view;
-    bool connected = dibs__channel_view(batch->background, &view);
+    bool connected = dibs__channel_view(batch->carrier, &view);
 
     for (size_t i = 0; i < batch->count; i++)
         batch->ends[i].ending = connected ? DIBS__RETRACT_LATER : DIBS__RETRACT_DISCONNECTED;
-    batch->on_ended(batch, false);
+    batch->on_ended(batch);
 }
 
 /* ----------------------------------------------------------------- the words */
@@ -134,17 +135,6 @@ static bool write_words(const struct dibs__retract_batch *batch, struct dibs__wo
 
 /* --------------------------------------------------------------- the sending */
 
-/* What the next command reads is not to be tracked: a script that reads so much would cost the server a multiple. */
-static void send_untracked(struct dibs__channel *channel, const struct dibs__link_view *view)
-{
-    static const char *const words[] = {"CLIENT", "CACHING", "NO"};
-    static const size_t sizes[] = {6, 7, 2};
-
-    if (view->tracked)
-        dibs__channel_submit(channel, view->serial, &(struct dibs__command){.count = 3, .words = words, .sizes = sizes},
-                             NULL, NULL);
-}
-
 /* The node is asked though the slot is not there yet. */
 static bool send_apart(struct dibs__retract_batch *batch, struct dibs__channel *channel,
                        const struct dibs__link_view *view, const struct dibs__words *words)
@@ -161,7 +151,26 @@ static bool send_apart(struct dibs__retract_batch *batch, struct dibs__channel *
     return sent;
 }
 
-/* The answer may come, and end the batch, before this returns true. */
+/*
+ * The words point into a text that all batches share: from write_words on, no
+ * completion may run until they are sent. A script that reads so much is not
+ * tracked: that would cost the server a multiple.
+ */
+static bool send_words(struct dibs__retract_batch *batch, struct dibs__channel *channel,
+                       const struct dibs__link_view *view, struct dibs__words *words)
+{
+    if (!write_words(batch, words))
+        return false;
+    if (batch->entries[0]->asking)
+        return send_apart(batch, channel, view, words);
+    dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, words);
+    return dibs__channel_submit(
+        channel, view->serial,
+        &(struct dibs__command){
+            .count = words->count, .words = words->words, .sizes = words->sizes, .untracked = view->tracked},
+        on_retracted, batch);
+}
+
 static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__channel *channel,
                             const struct dibs__link_view *view)
 {
@@ -171,15 +180,10 @@ static bool send_retraction(struct dibs__retract_batch *batch, struct dibs__chan
     char key_count[12];
 
     dibs__words_begin(&words, &key_count, batch->count * DIBS__KEYS);
-    if (!write_words(batch, &words))
-        return false;
-    if (batch->entries[0]->asking)
-        return send_apart(batch, channel, view, &words);
-    dibs__script_words(DIBS__SCRIPT_retract, view, batch->entries[0]->with_text, &words);
-    send_untracked(channel, view);
-    return dibs__channel_submit(channel, view->serial,
-                                &(struct dibs__command){.count = words.count, .words = word_array, .sizes = size_array},
-                                on_retracted, batch);
+    dibs__borrow_begin();
+    bool sent = send_words(batch, channel, view, &words);
+    dibs__borrow_end();
+    return sent;
 }
 
 /* Only the number of connections ended, 0 or 1, proves that nothing of the asks can arrive any more. */
@@ -190,7 +194,7 @@ static void on_killed(void *arg, const redisReply *reply, const struct dibs__err
 
     (void)error;
     batch->settled = reply && reply->type == REDIS_REPLY_INTEGER;
-    if (!dibs__channel_view(batch->background, &view) || !send_retraction(batch, batch->background, &view))
+    if (!dibs__channel_view(batch->carrier, &view) || !send_retraction(batch, batch->carrier, &view))
         give_back(batch);
 }
 
@@ -201,16 +205,16 @@ static bool send_kill(struct dibs__retract_batch *batch, const struct dibs__link
     size_t sizes[] = {6, 4, 2, 0};
 
     sizes[3] = (size_t)snprintf(id, sizeof id, "%lld", (long long)batch->entries[0]->route.link.client);
-    return dibs__channel_submit(batch->background, view->serial,
+    return dibs__channel_submit(batch->carrier, view->serial,
                                 &(struct dibs__command){.count = 4, .words = words, .sizes = sizes}, on_killed, batch);
 }
 
 /*
- * On the connection of the asks the batch comes behind them; on the background
- * channel it comes behind all connections of that channel which were ended.
- * Else, where the same server still runs, the connection of the asks is ended
- * first; another server, by its run id, never had that connection. False: the
- * batch could not be sent.
+ * On the connection of the asks the batch comes behind them; on a later one of
+ * their channel it comes behind all connections of that channel which were
+ * ended. Else, where the same server still runs, the connection of the asks is
+ * ended first; another server, by its run id, never had that connection. False:
+ * the batch could not be sent.
  */
 static bool send_batch(struct dibs__retract_batch *batch)
 {
@@ -221,17 +225,17 @@ static bool send_batch(struct dibs__retract_batch *batch)
         batch->settled = true;
         return send_retraction(batch, route->channel, &view);
     }
-    if (!dibs__channel_view(batch->background, &view))
+    if (!dibs__channel_view(batch->carrier, &view))
         return false;
-    if (route->channel == batch->background) {
+    if (route->channel == batch->carrier) {
         batch->settled = dibs__view_is_behind(&view, route->serial);
-        return send_retraction(batch, batch->background, &view);
+        return send_retraction(batch, batch->carrier, &view);
     }
     bool can_be_ended = dibs__link_can_be_ended(&route->link) && view.id.run_id[0];
     if (route->channel && can_be_ended && strcmp(route->link.run_id, view.id.run_id) == 0)
         return send_kill(batch, &view);
     batch->settled = route->channel ? can_be_ended : route->not_after == 0;
-    return send_retraction(batch, batch->background, &view);
+    return send_retraction(batch, batch->carrier, &view);
 }
 
 void dibs__retract_batch_send(struct dibs__retract_batch *batch)

@@ -16,7 +16,7 @@ struct dibs__retraction {
     struct dibs__retraction *next; /* in its list */
     struct dibs__route route;      /* read-only after dibs__retractions_add */
     int64_t ends;                  /* read-only after dibs__retractions_add; nothing of the token is left then */
-    int64_t due;                   /* its list's; DIBS__NEVER: when there is another connection */
+    int64_t due;                   /* its list's; when to look at it again */
     struct dibs__backoff backoff;  /* its list's */
     bool alone;                    /* its list's or batch's; a batch that it was in was refused */
     bool asking;                   /* read-only once listed; as of struct dibs__detour */
@@ -44,28 +44,27 @@ struct dibs__retract_end {
 };
 
 /*
- * All its entries go the same way. Belongs to the scheduler's thread while that
- * fills and sends it, and from then on to whoever takes the answer; it never
- * has more than one command under way.
+ * All its entries go the same way. It never has more than one command under
+ * way. Where a field is not read-only, it is the scheduler thread's, which also
+ * takes the answer: see dibs__channel_submit.
  */
 struct dibs__retract_batch {
     const char *key_prefix;               /* read-only */
     const struct dibs__redis_store *node; /* read-only; of a cluster; else NULL */
-    struct dibs__channel *background;     /* the owner's */
-    struct dibs__buffer *text;            /* the scheduler thread's; for the words of the command that it builds */
-    bool settled; /* the owner's: where the answer comes, nothing of the asks can arrive behind it */
-    size_t count; /* the owner's */
-    struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX]; /* the owner's */
-    struct dibs__retract_end ends[DIBS__RETRACT_BATCH_MAX];    /* the owner's; set before on_ended */
-    /* The end of the batch; answered: by the server, on any thread. Else it could not be sent. Read-only. */
-    void (*on_ended)(struct dibs__retract_batch *batch, bool answered);
-    void *context; /* read-only */
+    struct dibs__channel *carrier;        /* takes the batch where the connection of the asks does not stand */
+    struct dibs__buffer *text;            /* shared by all batches; for the words of the command that is built */
+    bool settled;                         /* where the answer comes, nothing of the asks can arrive behind it */
+    size_t count;
+    struct dibs__retraction *entries[DIBS__RETRACT_BATCH_MAX];
+    struct dibs__retract_end ends[DIBS__RETRACT_BATCH_MAX]; /* set before on_ended */
+    void (*on_ended)(struct dibs__retract_batch *batch);    /* read-only; it was answered, or could not be sent */
+    void *context;                                          /* read-only */
 };
 
 /* Whether both go the same way, in one command. */
 bool dibs__retract_batch_takes_both(const struct dibs__retraction *a, const struct dibs__retraction *b);
 
-/* The scheduler's. The batch may end, and be used for another, before this returns. */
+/* The scheduler's. Where it can't be sent, the batch ends before this returns. */
 void dibs__retract_batch_send(struct dibs__retract_batch *batch);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * Lock discipline: `mutex` guards the lists, the entries that stand in one, and
- * which batches are free. It is a leaf: no command is sent while it is held.
+ * Lock discipline: `mutex` guards the lists and the entries that stand in one.
+ * It is a leaf: no command is sent while it is held.
  *
- * An entry is either in a list or in a batch (retract_batch.h).
+ * An entry is either in a list or in a batch (retract_batch.h), which is the
+ * scheduler thread's.
  */
 #include "store/redis/retractions.h"
 
@@ -21,6 +22,7 @@
 #define BATCHES 4      /* commands under way: with their size, what a renewal may have to wait behind */
 #define HOPS_AT_ONCE 3 /* so often an entry goes on from node to node of a cluster without a pause */
 #define SLACK_MS 1000  /* between the server's clock and ours, while a lease runs out */
+#define ENDS_MS 1000   /* entries that wait in vain end together, at most this late: all that wait are gone through */
 
 struct list {
     struct dibs__retraction *first, **end;
@@ -33,17 +35,18 @@ struct dibs__retractions {
     struct list ready DIBS__GUARDED_BY(retractions_mutex); /* due, and not sent */
     struct list later DIBS__GUARDED_BY(retractions_mutex);
     int64_t later_due DIBS__GUARDED_BY(retractions_mutex); /* when the first in `later` is due, or before */
-    bool taken[BATCHES] DIBS__GUARDED_BY(retractions_mutex);
-    size_t taken_count DIBS__GUARDED_BY(retractions_mutex);
-    struct dibs__retract_batch batches[BATCHES]; /* one that is taken: its owner's */
-    atomic_size_t count;                         /* written under mutex; of all entries */
-    uint64_t background_serial;                  /* the scheduler thread's */
-    struct dibs__buffer text;                    /* the scheduler thread's */
-    const struct dibs__clock *clock;             /* read-only */
-    const struct dibs__redis_store *node;        /* read-only after of_node; NULL: the server is no node of a cluster */
-    uint32_t command_timeout_ms;                 /* read-only */
-    void (*wake)(void *context);                 /* read-only */
-    void *context;                               /* read-only */
+    bool taken[BATCHES];                                   /* the scheduler thread's */
+    size_t taken_count;                                    /* the scheduler thread's */
+    struct dibs__retract_batch batches[BATCHES];           /* the scheduler thread's */
+    atomic_size_t count;                                   /* written under mutex; of all entries */
+    const struct dibs__channel *carrier;                   /* the scheduler thread's; as at the last attend */
+    uint64_t carrier_serial;                               /* the scheduler thread's; of its connection then */
+    struct dibs__buffer text;                              /* the scheduler thread's */
+    const struct dibs__clock *clock;                       /* read-only */
+    const struct dibs__redis_store *node; /* read-only after of_node; NULL: the server is no node of a cluster */
+    uint32_t command_timeout_ms;          /* read-only */
+    void (*wake)(void *context);          /* read-only */
+    void *context;                        /* read-only */
 };
 
 /* --------------------------------------------------------------------- lists */
@@ -78,14 +81,24 @@ static void drop(struct dibs__retractions *all, struct dibs__retraction *entry) 
     free(entry);
 }
 
-/* To be sent again at that time. */
+/* When the entry, if it waits until then, is found to be at its end. */
+static int64_t end_of(const struct dibs__retraction *entry)
+{
+    const int64_t step = ENDS_MS * DIBS__NS_PER_MS;
+
+    return (entry->ends / step + 1) * step;
+}
+
+/* To be sent again at that time, unless it ends before. DIBS__NEVER: when there is another connection. */
 static void put_off(struct dibs__retractions *all, struct dibs__retraction *entry, int64_t due)
     DIBS__REQUIRES(retractions_mutex)
 {
-    entry->due = due;
+    int64_t end = end_of(entry);
+
+    entry->due = due < end ? due : end;
     append(&all->later, entry);
-    if (due < all->later_due)
-        all->later_due = due;
+    if (entry->due < all->later_due)
+        all->later_due = entry->due;
 }
 
 /* Entries that fall due by then become ready. */
@@ -201,7 +214,7 @@ static void end_one(struct dibs__retractions *all, struct dibs__retraction *entr
     }
 }
 
-static void on_ended(struct dibs__retract_batch *batch, bool answered)
+static void on_ended(struct dibs__retract_batch *batch)
 {
     struct dibs__retractions *all = batch->context;
 
@@ -211,34 +224,33 @@ static void on_ended(struct dibs__retract_batch *batch, bool answered)
     retractions_mutex_lock(&all->mutex);
     for (size_t i = 0; i < batch->count; i++)
         end_one(all, batch->entries[i], &batch->ends[i]);
+    retractions_mutex_unlock(&all->mutex);
     all->taken[batch - all->batches] = false;
     all->taken_count--;
-    retractions_mutex_unlock(&all->mutex);
-    if (answered)
-        all->wake(all->context);
 }
 
 /* ------------------------------------------------------------------ contract */
 
-static void tell_serial(struct dibs__retractions *all, struct dibs__channel *background)
+static void see_connection(struct dibs__retractions *all, struct dibs__channel *carrier)
 {
     struct dibs__link_view view;
 
-    if (!dibs__channel_view(background, &view) || view.serial == all->background_serial)
+    if (!dibs__channel_view(carrier, &view) || (carrier == all->carrier && view.serial == all->carrier_serial))
         return;
-    all->background_serial = view.serial;
+    all->carrier = carrier;
+    all->carrier_serial = view.serial;
     make_all_due(all);
 }
 
-void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *background)
+void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *carrier)
 {
     struct dibs__retract_batch *batch;
 
     if (dibs__retractions_count(all) == 0)
         return;
-    tell_serial(all, background);
+    see_connection(all, carrier);
     while ((batch = take_batch(all, dibs__now(all->clock)))) {
-        batch->background = background;
+        batch->carrier = carrier;
         dibs__retract_batch_send(batch);
     }
 }
@@ -251,10 +263,8 @@ int64_t dibs__retractions_deadline(struct dibs__retractions *all)
     int64_t deadline = all->later_due;
     if (all->ready.first)
         deadline = 0;
-    if (all->taken_count == BATCHES)
-        deadline = DIBS__NEVER; /* an answer will wake the scheduler */
     retractions_mutex_unlock(&all->mutex);
-    return deadline;
+    return all->taken_count == BATCHES ? DIBS__NEVER : deadline; /* the scheduler reads the answers itself */
 }
 
 size_t dibs__retractions_count(struct dibs__retractions *all)

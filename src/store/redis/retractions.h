@@ -12,9 +12,9 @@
 
 /*
  * The way that an ask went. While that connection stands, its retraction
- * follows it there. Else it goes over the background channel, and is final only
- * when nothing of the ask can be under way any more: the server has ended that
- * connection, or its clock has passed not_after.
+ * follows it there. Else it goes over another, and is final only when nothing of
+ * the ask can be under way any more: the server has ended that connection, or
+ * its clock has passed not_after.
  */
 struct dibs__route {
     struct dibs__channel *channel; /* NULL: nothing is under way. The background channel: from that serial on */
@@ -53,8 +53,12 @@ void dibs__retractions_give(struct dibs__retractions *retractions, bool (*is_awa
 
 size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
 
-/* The scheduler's: sends what is due; until when the next is due. No other thread uses the background channel. */
-void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *background);
+/*
+ * The scheduler's: sends what is due; until when the next is due. carrier: takes
+ * what can't follow its ask. Where it does not stand, that waits for another
+ * connection, but not past its own end.
+ */
+void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *carrier);
 int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
 
 #endif

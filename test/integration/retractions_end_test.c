@@ -1,0 +1,92 @@
+/* What is retracted comes to an end where a connection, or a whole master, is missing: memory does not grow for ever.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/seat.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* --------------------------------------------------------------- no more clients */
+
+/* Ends the client with the largest id of those that are not subscribed: that of the scheduler, which came last. */
+static void kill_background(fixture *f)
+{
+    redisReply *list = server_command(f->server, "CLIENT LIST TYPE normal");
+    long long newest = 0, own = server_integer(f->server, "CLIENT ID");
+
+    for (const char *line = list->str; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        long long id = atoll(line + strlen("id="));
+        newest = id > newest && id != own ? id : newest;
+    }
+    freeReplyObject(list);
+    assert_true(newest > 0);
+    server_do(f->server, "CLIENT KILL ID %lld", newest);
+}
+
+/* A waiter that gives up leaves the queue, though the connection by which it usually does can't be had. */
+static void waiters_leave_the_queue_over_a_connection_that_stands(void **state)
+{
+    enum { TRIES = 20 };
+    fixture *f = *state;
+
+    fixture_open_connected(f, LONG_LEASE_MS);
+    server_do(f->server, "SET lock:a dibs:another PX 600000");
+    server_do(f->server, "CONFIG SET maxclients 1");
+    kill_background(f);
+    for (int i = 0; i < TRIES; i++) {
+        assert_status(DIBS_TIMEOUT, dibs_timedlock(f->rt, "a", 5));
+        assert_true(server_wait_gone(f->server, "dibs:queue:{lock:a}", LIMIT_MS));
+    }
+    server_do(f->server, "CONFIG SET maxclients 1000");
+    server_do(f->server, "DEL lock:a");
+}
+
+/* ------------------------------------------------------------- a member is down */
+
+/* A hold that was renewed while a master was away left nothing there: there is nothing to retract once it ends. */
+static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
+{
+    enum { HOLDS = 20 };
+    masters *m = *state;
+    static struct seat seat;
+    struct dibs__answer answer;
+    struct dibs__error error;
+
+    server_kill(m->servers[m->count - 1]);
+    seat_open(&seat, &(struct dibs__store_config){.url = m->urls[0],
+                                                  .urls = m->urls,
+                                                  .url_count = m->count,
+                                                  .lease_ms = LONG_LEASE_MS,
+                                                  .command_timeout_ms = LIMIT_MS / 4});
+    for (unsigned i = 0; i < HOLDS; i++) {
+        char token[32];
+        snprintf(token, sizeof token, "dibs:test:%u", i);
+        struct dibs__bid bid = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
+        assert_status(DIBS_OK, dibs__store_ask(seat.store, &bid, &answer, &error));
+        seat.store->ops->conclude(seat.store, &bid, true);
+        struct dibs__renewal renewal = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence};
+        seat_renew(&seat, &renewal);
+        assert_int_equal(renewal.result, DIBS__RENEWED);
+        struct dibs__release release = {
+            .name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
+        assert_status(DIBS_OK, dibs__store_release(seat.store, &release, &error));
+    }
+    seat_await_confirmed(&seat);
+    seat_close(&seat);
+    server_restart(m->servers[m->count - 1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(waiters_leave_the_queue_over_a_connection_that_stands, fixture_setup,
+                                        fixture_teardown),
+        THREE_AND_FIVE(a_master_that_is_away_has_nothing_of_a_renewed_hold),
+    };
+
+    return cmocka_run_group_tests_name("retractions_end", tests, NULL, NULL);
+}

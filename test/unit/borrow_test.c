@@ -1,0 +1,92 @@
+/* Test builds end the process where a completion would run while its thread has borrowed something, or within another.
+ */
+#include "base/borrow.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/test.h"
+
+static void borrowing_and_completing_in_turns_is_fine(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        dibs__borrow_begin();
+        dibs__borrow_begin();
+        dibs__borrow_end();
+        dibs__borrow_end();
+        dibs__completion_begin();
+        dibs__borrow_begin(); /* a completion sends something */
+        dibs__borrow_end();
+        dibs__completion_end();
+    }
+}
+
+#ifdef DIBS_CHECKED
+static void complete_while_something_is_borrowed(void)
+{
+    dibs__borrow_begin();
+    dibs__borrow_begin();
+    dibs__borrow_end();
+    dibs__completion_begin();
+}
+
+static void complete_within_a_completion(void)
+{
+    dibs__completion_begin();
+    dibs__completion_begin();
+}
+
+static void end_a_completion_that_keeps_something(void)
+{
+    dibs__completion_begin();
+    dibs__borrow_begin();
+    dibs__completion_end();
+}
+
+static void give_back_what_was_not_borrowed(void)
+{
+    dibs__borrow_end();
+}
+
+/* In a child, whose messages are thrown away. */
+static void assert_aborts(void (*misuse)(void))
+{
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGABRT, SIG_DFL);
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(2);
+        misuse();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void wrong_use_ends_the_process(void **state)
+{
+    (void)state;
+    assert_aborts(complete_while_something_is_borrowed);
+    assert_aborts(complete_within_a_completion);
+    assert_aborts(end_a_completion_that_keeps_something);
+    assert_aborts(give_back_what_was_not_borrowed);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(borrowing_and_completing_in_turns_is_fine),
+#ifdef DIBS_CHECKED
+        cmocka_unit_test(wrong_use_ends_the_process),
+#endif
+    };
+
+    return cmocka_run_group_tests_name("borrow", tests, NULL, NULL);
+}

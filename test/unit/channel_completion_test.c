@@ -1,0 +1,172 @@
+/*
+ * Completions, which say that a submitted command is finished, run where the scheduler attends and nowhere else: so
+ * whoever sends, waits or looks may hold pointers to what they change.
+ */
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+/* What the completions of a test have seen. */
+struct seen {
+    struct rig *r;
+    uint64_t serial;
+    atomic_uint done, failed;
+    unsigned depth, deepest; /* completions that run now, one within the other; the most so far */
+    unsigned more;           /* so many of them are to submit another command */
+};
+
+static void on_done(void *arg, const redisReply *reply, const struct dibs__error *error)
+{
+    struct seen *seen = arg;
+    struct echo echo;
+
+    seen->depth++;
+    seen->deepest = seen->depth > seen->deepest ? seen->depth : seen->deepest;
+    seen->failed += !reply && error->status != DIBS_OK;
+    if (seen->more > 0) {
+        seen->more--;
+        dibs__channel_submit(seen->r->channel, seen->serial, echo_of(&echo, "more"), on_done, seen);
+    }
+    seen->depth--;
+    seen->done++;
+}
+
+static void submit(struct seen *seen)
+{
+    struct echo echo;
+
+    assert_true(dibs__channel_submit(seen->r->channel, seen->serial, echo_of(&echo, "one"), on_done, seen));
+}
+
+static struct seen begin_to_see(struct rig *r)
+{
+    return (struct seen){.r = r, .serial = open_now(r)};
+}
+
+/* Nothing has been completed so far, and the scheduler is not to sleep before it is. */
+static void expect_left_to_scheduler(struct rig *r, const struct seen *seen, unsigned count)
+{
+    struct pollfd fd;
+    int64_t deadline;
+
+    assert_int_equal(seen->done, 0);
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline <= moved_clock_now(&r->clock));
+    dibs__channel_attend(r->channel, false, 0, moved_clock_now(&r->clock));
+    assert_int_equal(seen->done, count);
+}
+
+static void a_thread_that_reads_for_others_completes_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct seen seen = begin_to_see(r);
+    unsigned calls = r->unattended;
+
+    submit(&seen);
+    assert_true(echoes(r, seen.serial, "its own"));
+    assert_true(r->unattended > calls);
+    expect_left_to_scheduler(r, &seen, 1);
+    assert_int_equal(seen.failed, 0);
+}
+
+static void a_look_that_finds_the_end_completes_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct seen seen = begin_to_see(r);
+    unsigned calls = r->unattended;
+    int64_t limit = now_ms() + LIMIT_MS;
+
+    fake_redis_hold(r->fake, true);
+    submit(&seen);
+    fake_redis_await(r->fake, "ECHO one", 1);
+    fake_redis_cut(r->fake);
+    while (dibs__channel_look(r->channel))
+        assert_true(now_ms() < limit);
+    assert_true(r->unattended > calls);
+    expect_left_to_scheduler(r, &seen, 1);
+    assert_int_equal(seen.failed, 1);
+}
+
+/* The socket is closed: the second command finds that out, and fails what the first left. */
+static void a_command_that_finds_the_end_completes_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct seen seen = begin_to_see(r);
+    int64_t limit = now_ms() + LIMIT_MS;
+    unsigned sent = 1;
+
+    fake_redis_hold(r->fake, true);
+    submit(&seen);
+    fake_redis_await(r->fake, "ECHO one", 1);
+    fake_redis_cut(r->fake);
+    for (; stands(r); sent++) {
+        submit(&seen);
+        assert_true(now_ms() < limit);
+    }
+    expect_left_to_scheduler(r, &seen, sent);
+    assert_int_equal(seen.failed, sent);
+}
+
+/* Many replies come at once, and each completion sends something: none of them runs on the stack of another. */
+static void completions_do_not_run_within_one_another(void **state)
+{
+    enum { MANY = 100 };
+    struct rig *r = *state;
+    struct seen seen = begin_to_see(r);
+
+    seen.more = MANY;
+    fake_redis_hold(r->fake, true);
+    for (unsigned i = 0; i < MANY; i++)
+        submit(&seen);
+    fake_redis_await(r->fake, "ECHO one", MANY);
+    fake_redis_hold(r->fake, false);
+    attend_until(r, false, &seen.done, 2 * MANY);
+    assert_int_equal(seen.deepest, 1);
+    assert_int_equal(seen.failed, 0);
+}
+
+/* A reply that was read before the end of the channel, and completed by nobody, might lead to a use of what is freed.
+ */
+static void what_was_not_completed_before_the_end_fails(void **state)
+{
+    struct rig *r = *state;
+    struct seen seen = begin_to_see(r);
+
+    submit(&seen);
+    assert_true(echoes(r, seen.serial, "its own"));
+    dibs__channel_free(r->channel);
+    r->channel = NULL;
+    assert_int_equal(seen.done, 1);
+    assert_int_equal(seen.failed, 1);
+}
+
+/* Whatever else is sent comes before both or behind both. */
+static void an_untracked_command_goes_right_behind_caching_no(void **state)
+{
+    struct rig *r = *state;
+    struct seen seen = begin_to_see(r);
+    struct echo echo;
+
+    submit(&seen);
+    echo_of(&echo, "untracked");
+    echo.command.untracked = true;
+    assert_true(dibs__channel_submit(r->channel, seen.serial, &echo.command, on_done, &seen));
+    submit(&seen);
+    attend_until(r, false, &seen.done, 3);
+    assert_int_equal(seen.failed, 0);
+    assert_int_equal(fake_redis_count(r->fake, "CLIENT CACHING NO"), 1);
+    assert_int_equal(fake_redis_place(r->fake, "ECHO untracked", 1),
+                     fake_redis_place(r->fake, "CLIENT CACHING NO", 1) + 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_thread_that_reads_for_others_completes_nothing), TEST(a_look_that_finds_the_end_completes_nothing),
+        TEST(a_command_that_finds_the_end_completes_nothing),   TEST(completions_do_not_run_within_one_another),
+        TEST(what_was_not_completed_before_the_end_fails),      TEST(an_untracked_command_goes_right_behind_caching_no),
+    };
+
+    return cmocka_run_group_tests_name("channel_completion", tests, NULL, NULL);
+}
