@@ -105,7 +105,7 @@ static void start(unsigned threads)
     for (unsigned i = 0; i < threads; i++) {
         snprintf(contenders[i].token, sizeof contenders[i].token, "%u", i);
         if (way == RETRY)
-            plain_open(&contenders[i].plain);
+            plain_open(&contenders[i].plain, false);
         contenders[i].thread = bench_thread(contend, &contenders[i]);
     }
     while (atomic_load(&ready) < threads)

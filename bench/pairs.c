@@ -9,164 +9,36 @@
  */
 #include <dibs.h>
 
-#include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "support/bench.h"
-#include "support/common/cleanup.h"
-#include "support/common/timing.h"
 #include "support/delay.h"
 #include "support/loops.h"
 #include "support/options.h"
-#include "support/pair.h"
+#include "support/pair_side.h"
 #include "support/rounds.h"
 #include "support/target.h"
-#include "support/team.h"
-#include "support/usage.h"
 
-enum { THREADS_MOST = 1024, LINE = 64, WARM_UP_LEAST_MS = 20, POLL_US = 500, LOOPS = 2, DELAY_US = 1000 };
+enum { LOOPS = 2, DELAY_US = 1000 };
 
-/* ----------------------------------------------------------------- one side */
-
-enum { TIME, RATE, CLIENT, SERVER, SWITCHES, CONNECTIONS, TURNS, FIGURES };
-
-static const struct figure figures[FIGURES] = {
-    [TIME] = {"time of a pair", "us"},
-    [RATE] = {"pairs a second", ""},
-    [CLIENT] = {"client CPU of a pair", "us"},
-    [SERVER] = {"server CPU of a pair", "us"},
-    [SWITCHES] = {"context switches of a pair", ""},
-    [CONNECTIONS] = {"connections", ""},
-    [TURNS] = {"turns of the busy loops", "M/s"},
-};
-
-struct condition {
-    unsigned threads;
-    const struct loops *loops; /* NULL: none */
-};
-
-struct worker {
-    _Alignas(LINE) atomic_ulong pairs; /* made so far; written by the worker alone */
-    enum pair_kind kind;
-    dibs_runtime *runtime;
-    unsigned number;
-    pthread_t thread;
-};
-
-static atomic_uint ready; /* workers that may begin */
-static atomic_bool over;
-
-static void *make_pairs(void *arg)
-{
-    struct worker *worker = arg;
-    struct pair pair;
-
-    pair_open(&pair, worker->kind, worker->runtime, worker->number);
-    atomic_fetch_add(&ready, 1);
-    while (!atomic_load_explicit(&over, memory_order_relaxed)) {
-        pair_run(&pair);
-        atomic_store_explicit(&worker->pairs, pair.count, memory_order_relaxed);
-    }
-    pair_close(&pair);
-    return NULL;
-}
-
-static double pairs_of(const struct worker *workers, unsigned count)
-{
-    unsigned long pairs = 0;
-
-    for (unsigned i = 0; i < count; i++)
-        pairs += atomic_load_explicit(&workers[i].pairs, memory_order_relaxed);
-    return (double)pairs;
-}
-
-/* Watches the workers for one round. */
-static void watch(const struct condition *condition, const struct worker *workers, double out[])
-{
-    unsigned warm_up_ms = bench_options.round_ms / 4;
-
-    while (atomic_load(&ready) < condition->threads)
-        pause_us(POLL_US);
-    pause_us(UINT64_C(1000) * (warm_up_ms > WARM_UP_LEAST_MS ? warm_up_ms : WARM_UP_LEAST_MS));
-    double turns = condition->loops ? loops_turns(condition->loops) : NAN;
-    double before = pairs_of(workers, condition->threads);
-    struct usage start = usage_now();
-    pause_us(UINT64_C(1000) * bench_options.round_ms);
-    double pairs = pairs_of(workers, condition->threads) - before;
-    struct usage used = usage_between(start, usage_now());
-    out[TURNS] = condition->loops ? (loops_turns(condition->loops) - turns) / used.wall_ns * 1e3 : NAN;
-    if (pairs == 0)
-        return;
-    out[TIME] = used.wall_ns / 1e3 / pairs * condition->threads;
-    out[RATE] = pairs / used.wall_ns * 1e9;
-    out[CLIENT] = used.client_ns / 1e3 / pairs;
-    out[SERVER] = used.server_ns / 1e3 / pairs;
-    out[SWITCHES] = used.switches / pairs;
-    out[CONNECTIONS] = usage_connections();
-}
-
-static void measure(enum pair_kind kind, const struct condition *condition, double out[])
-{
-    static struct worker workers[THREADS_MOST];
-    dibs_runtime *runtime = pair_runtime(kind);
-
-    for (unsigned i = 0; i < condition->threads; i++) {
-        workers[i].kind = kind;
-        workers[i].runtime = runtime;
-        workers[i].number = i;
-        workers[i].thread = bench_thread(make_pairs, &workers[i]);
-    }
-    watch(condition, workers, out);
-    atomic_store(&over, true);
-    for (unsigned i = 0; i < condition->threads; i++)
-        pthread_join(workers[i].thread, NULL);
-    dibs_close(runtime);
-}
-
-static void measure_plain(const void *condition, double out[])
-{
-    measure(PAIR_PLAIN, condition, out);
-}
-
-static void measure_dibs(const void *condition, double out[])
-{
-    measure(PAIR_DIBS, condition, out);
-}
-
-static void measure_sleeping(const void *condition, double out[])
-{
-    measure(PAIR_SLEEPING, condition, out);
-}
-
-/* Nobody locks: what the busy loops do then. */
-static void measure_nobody(const void *condition, double out[])
-{
-    struct condition nobody = *(const struct condition *)condition;
-    const struct worker none = {.number = 0};
-
-    nobody.threads = 0;
-    watch(&nobody, &none, out);
-}
+/* ---------------------------------------------------------------- the tables */
 
 enum { PLAIN, DIBS, SLEEPING };
 
-static const struct side sides[] = {{"plain hiredis", measure_plain},
-                                    {"dibs", measure_dibs},
-                                    {"dibs without polling", measure_sleeping},
-                                    {"nobody", measure_nobody}};
+static const struct side sides[] = {{"plain hiredis", pairs_plain},
+                                    {"dibs", pairs_dibs},
+                                    {"dibs without polling", pairs_sleeping},
+                                    {"nobody", pairs_nobody}};
 
 enum { SIDES = sizeof sides / sizeof *sides };
 
 /* -------------------------------------------------------------------- cells */
 
-static bool run_cell(struct grid *grid, const char *name, const char *cell, const struct condition *condition)
+static bool run_cell(struct grid *grid, const char *name, const char *cell, const struct pairs_condition *condition)
 {
-    struct table table = {name, figures, FIGURES, sides, condition->loops ? SIDES : SIDES - 1};
+    struct table table = {name, pairs_figures, PAIRS_FIGURES, sides, condition->loops ? SIDES : SIDES - 1};
 
     return rounds_run(grid, &table, cell, condition);
 }
@@ -180,10 +52,10 @@ static bool alone(void)
 {
     static struct grid grid;
 
-    if (!run_cell(&grid, "pair", "alone", &(struct condition){.threads = 1}))
+    if (!run_cell(&grid, "pair", "alone", &(struct pairs_condition){.threads = 1}))
         return false;
-    at_most("time of a pair", ratio(&grid, TIME), 0.65, "x");
-    at_most("client CPU", ratio(&grid, CLIENT), 1.3, "x");
+    at_most("time of a pair", ratio(&grid, PAIRS_TIME), 0.65, "x");
+    at_most("client CPU", ratio(&grid, PAIRS_CLIENT), 1.3, "x");
     return true;
 }
 
@@ -194,12 +66,12 @@ static bool beside_loops(unsigned count)
     char cell[64];
 
     snprintf(cell, sizeof cell, "beside %u busy loops", count);
-    bool done = run_cell(&grid, "pair", cell, &(struct condition){.threads = 1, .loops = loops});
+    bool done = run_cell(&grid, "pair", cell, &(struct pairs_condition){.threads = 1, .loops = loops});
     loops_stop(loops);
     if (!done)
         return false;
-    at_most("time of a pair", ratio(&grid, TIME), 1.05, "x");
-    at_least("turns of the busy loops", ratio(&grid, TURNS), 0.98, "x");
+    at_most("time of a pair", ratio(&grid, PAIRS_TIME), 1.05, "x");
+    at_least("turns of the busy loops", ratio(&grid, PAIRS_TURNS), 0.98, "x");
     return true;
 }
 
@@ -214,13 +86,13 @@ static bool over_long_wire(unsigned delay_us)
     snprintf(cell, sizeof cell, "with %u us on the wire", delay_us);
     delay_start(&wire, 1, delay_us / 2);
     bench_use_url(wire.url);
-    bool done = run_cell(&grid, "pair", cell, &(struct condition){.threads = 1});
+    bool done = run_cell(&grid, "pair", cell, &(struct pairs_condition){.threads = 1});
     delay_stop();
     bench_use(bench_transport);
     if (!done)
         return false;
-    at_most("time of a pair", ratio(&grid, TIME), 1.02, "x");
-    at_most("client CPU over that without polling", grid_ratio(&grid, DIBS, CLIENT, SLEEPING).median, 1.1, "x");
+    at_most("time of a pair", ratio(&grid, PAIRS_TIME), 1.02, "x");
+    at_most("client CPU over that without polling", grid_ratio(&grid, DIBS, PAIRS_CLIENT, SLEEPING).median, 1.1, "x");
     return true;
 }
 
@@ -243,14 +115,14 @@ static bool threads(unsigned count)
     char cell[32];
 
     snprintf(cell, sizeof cell, "%u thread%s", count, count == 1 ? "" : "s");
-    if (!run_cell(&grid, "threads", cell, &(struct condition){.threads = count}))
+    if (!run_cell(&grid, "threads", cell, &(struct pairs_condition){.threads = count}))
         return false;
     if (wanted(count) > 0) {
-        at_least("pairs a second", ratio(&grid, RATE), wanted(count), "x");
-        at_most("client CPU", ratio(&grid, CLIENT), 1.0, "x");
+        at_least("pairs a second", ratio(&grid, PAIRS_RATE), wanted(count), "x");
+        at_most("client CPU", ratio(&grid, PAIRS_CLIENT), 1.0, "x");
     }
-    at_most("server CPU", ratio(&grid, SERVER), 2, "x");
-    at_most("connections", grid_value(&grid, DIBS, CONNECTIONS).high, 5, "");
+    at_most("server CPU", ratio(&grid, PAIRS_SERVER), 2, "x");
+    at_most("connections", grid_value(&grid, DIBS, PAIRS_CONNECTIONS).high, 5, "");
     return true;
 }
 
@@ -275,7 +147,7 @@ static int usage(FILE *out, int status)
 static bool read_threads(char *list)
 {
     for (char *word = strtok(list, ","); word; word = strtok(NULL, ","))
-        if (choices == sizeof chosen / sizeof *chosen || !bench_number(word, 1, THREADS_MOST, &chosen[choices++]))
+        if (choices == sizeof chosen / sizeof *chosen || !bench_number(word, 1, PAIRS_THREADS_MOST, &chosen[choices++]))
             return false;
     return choices > 0;
 }

@@ -13,6 +13,9 @@
  */
 unsigned cores_set_apart(pid_t server);
 
+/* Gives both one core, the last that this program may use. False: there is no way to choose. */
+bool cores_set_together(pid_t server);
+
 /* Lets both run anywhere again. */
 void cores_put_back(pid_t server);
 

@@ -29,15 +29,31 @@ struct spread grid_value(const struct grid *grid, unsigned side, unsigned figure
     return spread_of(grid->value[side][figure], grid->rounds);
 }
 
+static double ratio_of_round(const struct grid *grid, unsigned side, unsigned figure, unsigned to, unsigned round)
+{
+    double base = grid->value[to][figure][round];
+
+    return base > 0 ? grid->value[side][figure][round] / base : NAN;
+}
+
 struct spread grid_ratio(const struct grid *grid, unsigned side, unsigned figure, unsigned to)
 {
     double ratios[OPTIONS_ROUNDS_MOST];
 
-    for (unsigned round = 0; round < grid->rounds; round++) {
-        double base = grid->value[to][figure][round];
-        ratios[round] = base > 0 ? grid->value[side][figure][round] / base : NAN;
-    }
+    for (unsigned round = 0; round < grid->rounds; round++)
+        ratios[round] = ratio_of_round(grid, side, figure, to, round);
     return spread_of(ratios, grid->rounds);
+}
+
+double grid_worst(const struct grid *grid, unsigned side, unsigned figure, unsigned to)
+{
+    double worst = NAN;
+
+    for (unsigned round = 0; round < grid->rounds; round++) {
+        double ratio = ratio_of_round(grid, side, figure, to, round);
+        worst = isnan(worst) || ratio > worst ? ratio : worst;
+    }
+    return worst;
 }
 
 /* ----------------------------------------------------------------- printing */

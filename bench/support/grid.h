@@ -39,6 +39,9 @@ struct spread grid_value(const struct grid *grid, unsigned side, unsigned figure
 /* To that of side `to`, round by round. */
 struct spread grid_ratio(const struct grid *grid, unsigned side, unsigned figure, unsigned to);
 
+/* The largest of those ratios; NAN: not measured. */
+double grid_worst(const struct grid *grid, unsigned side, unsigned figure, unsigned to);
+
 /* Prints the cell and appends it to the table's CSV file. */
 void grid_show(const struct grid *grid);
 

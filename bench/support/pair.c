@@ -4,26 +4,31 @@
 
 #include "support/common/cleanup.h"
 
-const char *const pair_kind_name[] = {"plain hiredis", "dibs", "dibs without polling"};
+const char *const pair_kind_name[] = {"plain hiredis", "dibs", "dibs without polling", "hiredis that polls"};
+
+static bool is_plain(enum pair_kind kind)
+{
+    return kind == PAIR_PLAIN || kind == PAIR_POLLING;
+}
 
 dibs_runtime *pair_runtime(enum pair_kind kind)
 {
     if (kind == PAIR_SLEEPING)
         return bench_open_with((dibs_config){.spin_us = DIBS_NO_SPIN});
-    return kind == PAIR_PLAIN ? NULL : bench_open(0);
+    return is_plain(kind) ? NULL : bench_open(0);
 }
 
 void pair_open(struct pair *pair, enum pair_kind kind, dibs_runtime *runtime, unsigned number)
 {
     *pair = (struct pair){.kind = kind, .runtime = runtime, .number = number};
     snprintf(pair->name, sizeof pair->name, "pair:%u", number);
-    if (kind == PAIR_PLAIN)
-        plain_open(&pair->plain);
+    if (is_plain(kind))
+        plain_open(&pair->plain, kind == PAIR_POLLING);
 }
 
 void pair_close(struct pair *pair)
 {
-    if (pair->kind == PAIR_PLAIN)
+    if (is_plain(pair->kind))
         plain_close(&pair->plain);
 }
 
@@ -39,7 +44,7 @@ static void run_plain(struct pair *pair)
 void pair_run(struct pair *pair)
 {
     pair->count++;
-    if (pair->kind == PAIR_PLAIN) {
+    if (is_plain(pair->kind)) {
         run_plain(pair);
         return;
     }

@@ -8,7 +8,8 @@
 enum pair_kind {
     PAIR_PLAIN,
     PAIR_DIBS,
-    PAIR_SLEEPING /* dibs that never polls for its replies */
+    PAIR_SLEEPING, /* dibs that never polls for its replies */
+    PAIR_POLLING   /* plain hiredis that always polls for them first */
 };
 
 extern const char *const pair_kind_name[];
@@ -24,7 +25,7 @@ struct pair {
     unsigned long count;
 };
 
-/* For the threads of a process, the caller's to close with dibs_close. NULL for PAIR_PLAIN, which needs none. */
+/* For the threads of a process, the caller's to close with dibs_close. NULL for plain hiredis, which needs none. */
 dibs_runtime *pair_runtime(enum pair_kind kind);
 
 /* The lock of thread `number`. */

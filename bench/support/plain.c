@@ -1,15 +1,54 @@
 #include "support/plain.h"
 
+#include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "support/bench.h"
+#include "support/common/cleanup.h"
 #include "support/common/naive_lock.h"
+#include "support/common/timing.h"
 
 static const char release[] = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
                               "return redis.call('DEL', KEYS[1]) else return 0 end";
 
-void plain_open(struct plain *plain)
+/* Looks for the reply without sleeping. What has come goes to the reader of hiredis. */
+static void poll_reply(redisContext *redis)
 {
+    double began = now_ns();
+    bool yielded = false;
+    char bytes[256];
+    ssize_t size;
+
+    while ((size = recv(redis->fd, bytes, sizeof bytes, MSG_DONTWAIT)) <= 0 && !yielded)
+        if (now_ns() - began > PLAIN_POLL_US * 1e3) {
+            sched_yield();
+            yielded = true;
+        }
+    if (size > 0)
+        redisReaderFeed(redis->reader, bytes, (size_t)size);
+}
+
+static redisReply *command(const struct plain *plain, const char *format, ...)
+{
+    va_list arguments;
+    int sent = 0;
+
+    va_start(arguments, format);
+    redisvAppendCommand(plain->redis, format, arguments);
+    va_end(arguments);
+    while (!sent)
+        if (redisBufferWrite(plain->redis, &sent) != REDIS_OK)
+            cleanup_fail("Redis: %s", plain->redis->errstr);
+    if (plain->polls)
+        poll_reply(plain->redis);
+    return bench_next_reply(plain->redis);
+}
+
+void plain_open(struct plain *plain, bool polls)
+{
+    plain->polls = polls;
     plain->redis = bench_connect();
     redisReply *reply = naive_command(plain->redis, "SCRIPT LOAD %s", release);
     snprintf(plain->release, sizeof plain->release, "%s", reply->str);
@@ -23,7 +62,7 @@ void plain_close(struct plain *plain)
 
 bool plain_lock(struct plain *plain, const char *key, const char *token)
 {
-    redisReply *reply = naive_command(plain->redis, "SET %s %s NX PX %d", key, token, PLAIN_LEASE_MS);
+    redisReply *reply = command(plain, "SET %s %s NX PX %d", key, token, PLAIN_LEASE_MS);
     bool free = reply->type == REDIS_REPLY_STATUS;
 
     freeReplyObject(reply);
@@ -32,7 +71,7 @@ bool plain_lock(struct plain *plain, const char *key, const char *token)
 
 bool plain_unlock(struct plain *plain, const char *key, const char *token)
 {
-    redisReply *reply = naive_command(plain->redis, "EVALSHA %s 1 %s %s", plain->release, key, token);
+    redisReply *reply = command(plain, "EVALSHA %s 1 %s %s", plain->release, key, token);
     bool held = reply->integer == 1;
 
     freeReplyObject(reply);

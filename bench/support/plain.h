@@ -6,15 +6,16 @@
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 
-enum { PLAIN_LEASE_MS = 30000 };
+enum { PLAIN_LEASE_MS = 30000, PLAIN_POLL_US = 60 };
 
 struct plain {
     redisContext *redis;
+    bool polls;       /* looks for each reply for PLAIN_POLL_US, and yields once, before it sleeps */
     char release[48]; /* SHA-1 */
 };
 
 /* Connects to bench_url and loads the script. What fails ends the program. */
-void plain_open(struct plain *plain);
+void plain_open(struct plain *plain, bool polls);
 void plain_close(struct plain *plain);
 
 /* One try. Whether the lock was free. */
