@@ -206,11 +206,11 @@ typedef struct dibs_config {
  *
  * A thread that waits for the server looks for the reply again and again for a
  * while before it sleeps, because to sleep and to be woken takes longer than a
- * server nearby takes to answer. It polls for about as long as replies took
- * lately, at most spin_us; not at all where replies take longer than that,
- * where the process has one processor, or where other threads want the
- * processors. Of the threads of a process, one fewer than there are processors
- * poll at a time.
+ * server nearby takes to answer. It polls for at most spin_us, and only where
+ * that pays: dibs goes on measuring what waits take with polling and without. It
+ * does not pay where replies take longer than spin_us, or where other threads
+ * want the processors. Of the threads of a process, one fewer than there are
+ * processors poll at a time, but always one.
  *
  * That costs processor time, about as much as sleeping does, and on a battery
  * some energy. Set spin_us higher where the server is a little further away and

@@ -5,15 +5,11 @@
 #include <unistd.h>
 #endif
 
-#define US INT64_C(1000)
-#define SLACK (10 * US)   /* a thread polls so much longer than twice the usual time */
-#define PUT_OFF (50 * US) /* a thread that polls reads the clock more often than this, unless it does not run */
-#define YIELD (20 * US)   /* after so long a thread that polls once lets others run that wait for its processor */
-#define PAUSE_LEAST DIBS__NS_PER_MS
-#define PAUSE_MOST (1000 * DIBS__NS_PER_MS)
-#define WORTH 5   /* polling that went well for so many times the last pause was worth it */
-#define CREDIT 16 /* the most credit: one for each wait that polling saw the end of */
-#define MISS 8    /* what a miss takes of it */
+#define ONE_IN 128                   /* one wait in so many is done the other way, to see what that costs */
+#define LATELY 32                    /* `asleep` is the mean of about so many waits */
+#define SAVED (16 * DIBS__NS_PER_MS) /* the most on the account: a few interruptions of 3 ms do not use it up */
+#define OWED 4                       /* the account is not overdrawn by more than so many polls in vain */
+#define READINGS 20                  /* of the clock between two looks, which would keep the server off the socket */
 
 static atomic_int polling; /* atomic; the threads of this process that poll */
 
@@ -32,83 +28,122 @@ static int processors(void)
 void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, uint32_t most_us)
 {
     bool passes = clock == &dibs__system_clock; /* a clock that stands still would never end the polling */
+    int others = processors() - 1;
 
-    spin->others = processors() - 1;
-    spin->most = passes ? most_us * US : 0;
-    atomic_init(&spin->usual, spin->most / 2);
-    atomic_init(&spin->until, 0);
-    atomic_init(&spin->well, 0);
-    atomic_init(&spin->pause, PAUSE_LEAST);
-    atomic_init(&spin->credit, CREDIT);
+    spin->others = others > 1 ? others : 1;
+    spin->most = passes ? most_us * INT64_C(1000) : 0;
+    atomic_init(&spin->asleep, spin->most / 2);
+    atomic_init(&spin->account, 0);
+    atomic_init(&spin->polls, 0);
 }
 
-/* As many threads poll as may. */
-static bool is_crowded(const struct dibs__spin *spin)
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void leave(void)
+{
+    atomic_fetch_sub_explicit(&polling, 1, memory_order_relaxed);
+}
+
+/* Whether one more thread may poll. If so, it is counted, until it leaves. */
+static bool enter(const struct dibs__spin *spin)
 {
     if (atomic_fetch_add_explicit(&polling, 1, memory_order_relaxed) < spin->others)
+        return true;
+    leave();
+    return false;
+}
+
+/* Whether the next wait is to be polled for: the account allows it, and it is not the turn of one that sleeps. */
+static bool may_poll(struct dibs__spin *spin)
+{
+    return atomic_load_explicit(&spin->account, memory_order_relaxed) >= 0 &&
+           atomic_fetch_add_explicit(&spin->polls, 1, memory_order_relaxed) % ONE_IN != ONE_IN - 1;
+}
+
+void dibs__spin_begin(struct dibs__spinning *wait, struct dibs__spin *spin, const struct dibs__clock *clock)
+{
+    *wait = (struct dibs__spinning){.spin = NULL};
+    if (!spin || spin->most == 0)
+        return;
+    bool may = may_poll(spin);
+    wait->polls = may && enter(spin);
+    if (may && !wait->polls)
+        return;
+    wait->spin = spin;
+    wait->began = dibs__now(clock);
+    wait->yield = wait->began + least(atomic_load_explicit(&spin->asleep, memory_order_relaxed), spin->most / 2);
+    wait->end = wait->began + spin->most;
+}
+
+/* Lets those run that wait for this processor. Returns the time after that. */
+static int64_t yield(struct dibs__spinning *wait, int64_t now, const struct dibs__clock *clock)
+{
+    sched_yield();
+    int64_t after = dibs__now(clock);
+    wait->yield = DIBS__NEVER;
+    wait->end += after - now;
+    return after;
+}
+
+bool dibs__spin_goes_on(struct dibs__spinning *wait, const struct dibs__clock *clock)
+{
+    int64_t now = 0;
+
+    if (!wait->polls)
         return false;
-    atomic_fetch_sub_explicit(&polling, 1, memory_order_relaxed);
-    return true;
+    for (int i = 0; i < READINGS; i++)
+        now = dibs__now(clock);
+    if (now >= wait->yield && now < wait->end)
+        now = yield(wait, now, clock);
+    if (now < wait->end)
+        return true;
+    wait->polls = false;
+    wait->in_vain = now - wait->began;
+    leave();
+    return false;
 }
 
-bool dibs__spin_begin(struct dibs__spinning *spinning, struct dibs__spin *spin, const struct dibs__clock *clock)
+static void pay(struct dibs__spin *spin, int64_t amount)
 {
-    if (spin->most == 0)
-        return false;
-    int64_t now = dibs__now(clock), most = 2 * atomic_load_explicit(&spin->usual, memory_order_relaxed) + SLACK;
-    if (now < atomic_load_explicit(&spin->until, memory_order_relaxed) || is_crowded(spin))
-        return false;
-    *spinning = (struct dibs__spinning){spin, now, now, now + (most < spin->most ? most : spin->most), false, false};
-    return true;
+    int64_t account = atomic_load_explicit(&spin->account, memory_order_relaxed) + amount;
+
+    account = least(account, SAVED);
+    account = account < -OWED * spin->most ? -OWED * spin->most : account;
+    atomic_store_explicit(&spin->account, account, memory_order_relaxed);
 }
 
-bool dibs__spin_goes_on(struct dibs__spinning *spinning, const struct dibs__clock *clock)
+/*
+ * All of the wait counts, as it does for one that polls: on a busy machine a thread that sleeps is late now and then as
+ * well. To the account it pays in no more than a poll in vain would, so looks do not come more often where replies are
+ * slow.
+ */
+static void note_sleep(struct dibs__spin *spin, int64_t took)
 {
-    int64_t now = dibs__now(clock);
+    int64_t asleep = atomic_load_explicit(&spin->asleep, memory_order_relaxed);
 
-    if (!spinning->yielded && now - spinning->began > YIELD) {
-        spinning->yielded = true;
-        sched_yield();
-    }
-    spinning->put_off = now - spinning->last > PUT_OFF;
-    spinning->last = now;
-    return !spinning->put_off && now < spinning->end;
+    atomic_store_explicit(&spin->asleep, asleep + (took - asleep) / LATELY, memory_order_relaxed);
+    if (atomic_load_explicit(&spin->account, memory_order_relaxed) < 0)
+        pay(spin, least(took, spin->most) / ONE_IN);
 }
 
-/* Polling does no good now. The pause grows unless polling has gone well for long since the last one. */
-static void pause_polling(struct dibs__spin *spin, int64_t now)
+void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__clock *clock)
 {
-    int64_t pause = atomic_load_explicit(&spin->pause, memory_order_relaxed);
-    int64_t well = atomic_load_explicit(&spin->well, memory_order_relaxed) -
-                   atomic_load_explicit(&spin->until, memory_order_relaxed);
+    struct dibs__spin *spin = wait->spin;
 
-    pause = well < WORTH * pause ? pause * 2 : PAUSE_LEAST;
-    pause = pause > PAUSE_MOST ? PAUSE_MOST : pause;
-    atomic_store_explicit(&spin->pause, pause, memory_order_relaxed);
-    atomic_store_explicit(&spin->until, now + pause, memory_order_relaxed);
-    atomic_store_explicit(&spin->credit, MISS, memory_order_relaxed);
-}
-
-static void note_success(struct dibs__spin *spin, int64_t now, int64_t took)
-{
-    int64_t usual = atomic_load_explicit(&spin->usual, memory_order_relaxed);
-    int credit = atomic_load_explicit(&spin->credit, memory_order_relaxed);
-
-    atomic_store_explicit(&spin->usual, usual + (took - usual) / 8, memory_order_relaxed);
-    atomic_store_explicit(&spin->well, now, memory_order_relaxed);
-    if (credit < CREDIT)
-        atomic_store_explicit(&spin->credit, credit + 1, memory_order_relaxed);
-}
-
-void dibs__spin_end(struct dibs__spinning *spinning, bool seen)
-{
-    struct dibs__spin *spin = spinning->spin;
-
-    atomic_fetch_sub_explicit(&polling, 1, memory_order_relaxed);
-    if (seen && !spinning->put_off)
-        note_success(spin, spinning->last, spinning->last - spinning->began);
-    else if (spinning->put_off || atomic_fetch_sub_explicit(&spin->credit, MISS, memory_order_relaxed) <= MISS)
-        pause_polling(spin, spinning->last);
+    if (wait->polls)
+        leave();
+    if (!spin || !came)
+        return;
+    int64_t took = dibs__now(clock) - wait->began;
+    if (wait->in_vain > 0)
+        pay(spin, -wait->in_vain);
+    else if (wait->polls)
+        pay(spin, atomic_load_explicit(&spin->asleep, memory_order_relaxed) - took);
+    else
+        note_sleep(spin, took);
 }
 
 void dibs__spin_after_fork(void)

@@ -210,27 +210,6 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
 }
 
 /*
- * Polls, as long as that promises to be worth it. 0: nothing has come. Where so
- * many commands are in flight that their threads need all processors, a thread
- * that polls only keeps another from its reply.
- */
-static long receive_soon(struct dibs__channel *channel, struct dibs__link *link, struct dibs__error *error)
-    DIBS__REQUIRES(reading_role)
-{
-    struct dibs__spin *spin = &channel->endpoint->spin;
-    struct dibs__spinning spinning;
-    long received;
-
-    if ((int)waits_for_server(channel) > spin->others || !dibs__spin_begin(&spinning, spin, channel->clock))
-        return 0;
-    do
-        received = dibs__link_receive(link, error);
-    while (received == 0 && dibs__spin_goes_on(&spinning, channel->clock));
-    dibs__spin_end(&spinning, received != 0);
-    return received;
-}
-
-/*
  * Whether a thread may sleep in receive, which saves a lone thread the poll(2):
  * where the deadline is further away than it would sleep there. On a Unix socket
  * recv(2) is also woken when the server takes the command, before there is a
@@ -242,28 +221,45 @@ static bool may_sleep_in_receive(const struct dibs__channel *channel, const stru
            dibs__after_ms(dibs__now(channel->clock), DIBS__RECEIVE_MS) <= deadline;
 }
 
-/* Takes what has come, or comes before the deadline (0: waits for nothing). */
+/* Until something has come, or the deadline. */
+static long receive_asleep(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline,
+                           struct dibs__error *error) DIBS__REQUIRES(reading_role)
+{
+    if (may_sleep_in_receive(channel, link, deadline)) {
+        long received = dibs__link_receive_asleep(link, error);
+        atomic_store_explicit(&channel->reader, DIBS__READER_BUSY, memory_order_relaxed);
+        return received;
+    }
+    struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
+    atomic_store(&channel->reader, DIBS__READER_POLLS);
+    channel->clock->poll(channel->clock, &fd, 1, deadline);
+    atomic_store(&channel->reader, DIBS__READER_BUSY);
+    return dibs__link_receive(link, error);
+}
+
+/*
+ * The same, but polls first where that pays. Where so many commands are in
+ * flight that their threads need all processors, a thread that polls only keeps
+ * another from its reply.
+ */
 static long receive_by(struct dibs__channel *channel, struct dibs__link *link, bool may_poll, int64_t deadline,
                        struct dibs__error *error) DIBS__REQUIRES(reading_role)
 {
+    struct dibs__spin *spin = &channel->endpoint->spin;
+    struct dibs__spinning wait;
     long received = 0;
 
-    if (deadline > 0) {
-        atomic_store_explicit(&channel->reader, DIBS__READER_RECEIVES, memory_order_relaxed);
-        received = may_poll ? receive_soon(channel, link, error) : 0;
-        if (received == 0 && may_sleep_in_receive(channel, link, deadline)) {
-            received = dibs__link_receive_asleep(link, error);
-            atomic_store_explicit(&channel->reader, DIBS__READER_BUSY, memory_order_relaxed);
-            return received;
-        }
-        if (received == 0) {
-            struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
-            atomic_store(&channel->reader, DIBS__READER_POLLS);
-            channel->clock->poll(channel->clock, &fd, 1, deadline);
-        }
+    may_poll = may_poll && (int)waits_for_server(channel) <= spin->others;
+    atomic_store_explicit(&channel->reader, DIBS__READER_RECEIVES, memory_order_relaxed);
+    dibs__spin_begin(&wait, may_poll ? spin : NULL, channel->clock);
+    while (received == 0 && dibs__spin_goes_on(&wait, channel->clock))
+        received = dibs__link_receive(link, error);
+    if (received == 0)
+        received = receive_asleep(channel, link, deadline, error);
+    else
         atomic_store(&channel->reader, DIBS__READER_BUSY);
-    }
-    return received == 0 ? dibs__link_receive(link, error) : received;
+    dibs__spin_end(&wait, received > 0, channel->clock);
+    return received;
 }
 
 /* Hands out what the reader has, and breaks the link where that is not what was asked for. True: demoted. */
@@ -300,7 +296,8 @@ static void read_in(struct dibs__channel *channel, bool may_poll, int64_t deadli
 
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(wakes);
-    long received = receive_by(channel, link, may_poll, deadline, &error);
+    long received =
+        deadline > 0 ? receive_by(channel, link, may_poll, deadline, &error) : dibs__link_receive(link, &error);
     channel_mutex_lock(&channel->mutex);
     bool demoted = received != 0 && take_replies(channel, link, wakes);
     if (demoted) {

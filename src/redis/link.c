@@ -104,19 +104,19 @@ struct pollfd dibs__link_interest(struct dibs__link *link, int64_t *deadline)
     return dibs__link_poll(link, link->out.used > 0 ? POLLIN | POLLOUT : POLLIN, deadline);
 }
 
-/* Polls for the answers to the greeting, as long as that promises to be worth it. */
+/* Polls for the answers to the greeting. A greeting is no wait of the usual kind, so nothing is learned from it. */
 static dibs_status finish_soon(struct dibs__link *link, const struct dibs__clock *clock, int64_t until,
                                struct dibs__error *error)
 {
-    struct dibs__spinning spinning;
+    struct dibs__spinning wait;
     dibs_status status = DIBS_OK;
 
-    if (link->state == DIBS__LINK_CONNECTING || !dibs__spin_begin(&spinning, &link->endpoint->spin, clock))
+    if (link->state == DIBS__LINK_CONNECTING)
         return DIBS_OK;
-    do
+    dibs__spin_begin(&wait, &link->endpoint->spin, clock);
+    while (status == DIBS_OK && link->state != DIBS__LINK_READY && dibs__spin_goes_on(&wait, clock))
         status = dibs__link_step(link, dibs__now(clock), until, error);
-    while (status == DIBS_OK && link->state != DIBS__LINK_READY && dibs__spin_goes_on(&spinning, clock));
-    dibs__spin_end(&spinning, status != DIBS_OK || link->state == DIBS__LINK_READY);
+    dibs__spin_end(&wait, false, clock);
     return status;
 }
 

@@ -302,6 +302,34 @@ static void a_server_that_has_become_a_replica_is_left(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* ------------------------------------------------------------------- polling */
+
+/* By the clock of these tests every wait takes no time, which is less than what is taken for the usual time at first.
+ */
+static void a_reply_that_polling_sees_is_paid_in(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+
+    dibs__spin_init(&r->endpoint.spin, &dibs__system_clock, 100);
+    int64_t usual = atomic_load(&r->endpoint.spin.asleep);
+    assert_true(echoes(r, serial, "polled"));
+    assert_true(atomic_load(&r->endpoint.spin.account) > 0);
+    assert_true(atomic_load(&r->endpoint.spin.asleep) == usual);
+}
+
+static void a_reply_that_a_thread_slept_for_is_measured(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+
+    dibs__spin_init(&r->endpoint.spin, &dibs__system_clock, 100);
+    atomic_store(&r->endpoint.spin.account, -1);
+    int64_t usual = atomic_load(&r->endpoint.spin.asleep);
+    assert_true(echoes(r, serial, "slept for"));
+    assert_true(atomic_load(&r->endpoint.spin.asleep) < usual);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +345,8 @@ int main(void)
         TEST(a_look_finds_the_end_of_an_idle_connection),
         TEST(a_look_leaves_replies_alone),
         TEST(a_server_that_has_become_a_replica_is_left),
+        TEST(a_reply_that_polling_sees_is_paid_in),
+        TEST(a_reply_that_a_thread_slept_for_is_measured),
     };
 
     return cmocka_run_group_tests_name("channel_io", tests, NULL, NULL);
