@@ -27,6 +27,7 @@ void dibs__futex_wake(const atomic_uint *word)
 #else
 
 #include "base/clock.h"
+#include "base/once.h"
 
 /*
  * Lock discipline: a room is for the words whose addresses fall to it. A thread
@@ -42,7 +43,7 @@ static struct room {
     pthread_cond_t cond; /* waited on with the mutex */
 } rooms[ROOMS];
 
-static pthread_once_t made = PTHREAD_ONCE_INIT;
+static struct dibs__once making; /* guards itself; runs set_up */
 
 /* In a forked child as well, where the threads that slept are not there. */
 static void make_rooms(void)
@@ -53,15 +54,20 @@ static void make_rooms(void)
     }
 }
 
-static void set_up(void)
+/* Where memory runs out, the rooms serve all the same, and the next thread that sleeps or wakes another tries again. */
+static bool set_up(void)
 {
-    make_rooms();
-    pthread_atfork(NULL, NULL, make_rooms);
+    static bool made; /* of the thread that runs this */
+
+    if (!made)
+        make_rooms();
+    made = true;
+    return pthread_atfork(NULL, NULL, make_rooms) == 0;
 }
 
 static struct room *room_of(const atomic_uint *word)
 {
-    pthread_once(&made, set_up);
+    dibs__once(&making, set_up);
     return &rooms[((uintptr_t)word / 64) % ROOMS];
 }
 

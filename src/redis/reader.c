@@ -1,10 +1,10 @@
 #include "redis/reader.h"
 
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/once.h"
 #include "base/require.h"
 
 #define ELEMENTS_MAX 4096 /* for an array that claims more, hiredis would allocate them all at once */
@@ -148,25 +148,28 @@ static void *create_array(const redisReadTask *task, element_count count)
 
 /* --------------------------------------------------------------- lifecycle */
 
-static void take_functions(void)
+/* False: no memory. */
+static bool take_functions(void)
 {
     redisReader *reader = redisReaderCreate();
 
     if (!reader)
-        return;
+        return false;
     native_functions = functions = *reader->fn;
     functions.createInteger = create_integer;
     functions.createArray = create_array;
     functions.freeObject = free_object;
     redisReaderFree(reader);
+    return true;
 }
 
 bool dibs__reader_init(struct dibs__reader *reader, struct dibs__reply_pool *pool)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static struct dibs__once once;
 
-    pthread_once(&once, take_functions);
-    *reader = (struct dibs__reader){.native = functions.createArray ? redisReaderCreate() : NULL, .pool = pool};
+    *reader = (struct dibs__reader){.pool = pool};
+    if (dibs__once(&once, take_functions))
+        reader->native = redisReaderCreate();
     if (!reader->native)
         return false;
     reader->native->fn = &functions;

@@ -1,0 +1,74 @@
+/*
+ * Memory that runs out in the first dibs_open of a process, which sets up what the process needs once: the next
+ * dibs_open succeeds. Each time another allocation fails, in a child that has used nothing of the library yet.
+ *
+ * Where a sanitizer has its own allocator, nothing fails.
+ */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/child.h"
+#include "support/failing_malloc.h"
+#include "support/fixture.h"
+#include "support/test.h"
+
+#define NTH_MOST 5000
+
+enum outcome { NOTHING_FAILED, RECOVERED, FIRST_IS_WRONG, SECOND_FAILS };
+
+static enum outcome open_twice(const dibs_config *config, long nth)
+{
+    dibs_runtime *first, *second;
+
+    atomic_store(&fails_elsewhere, true);
+    atomic_store(&fail_at, nth);
+    dibs_status status = dibs_open(&first, config);
+    bool failed = nth > 0 && atomic_load(&fail_at) <= 0;
+    atomic_store(&fails_elsewhere, false);
+    /* A connection whose answer could not be read is given up. */
+    if (status != DIBS_OK && status != DIBS_NO_MEMORY && status != DIBS_UNAVAILABLE)
+        return FIRST_IS_WRONG;
+    if (dibs_open(&second, config) != DIBS_OK || dibs_lock(second, "x") != DIBS_OK ||
+        dibs_unlock(second, "x") != DIBS_OK)
+        return SECOND_FAILS;
+    dibs_close(second);
+    dibs_close(first);
+    return failed ? RECOVERED : NOTHING_FAILED;
+}
+
+static enum outcome in_a_child(const dibs_config *config, long nth)
+{
+    int status = 0;
+    pid_t child = fork_child();
+
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit((int)open_twice(config, nth));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_that(WIFEXITED(status), "allocation %ld: status %x", nth, (unsigned)status);
+    return (enum outcome)WEXITSTATUS(status);
+}
+
+static void a_first_open_that_fails_is_made_good_by_the_next(void **state)
+{
+    fixture *f = *state;
+    long nth = 1;
+
+    assert_int_equal(in_a_child(&f->config, 0), NOTHING_FAILED);
+    for (enum outcome outcome = RECOVERED; CAN_FAIL && outcome != NOTHING_FAILED && nth < NTH_MOST; nth++) {
+        outcome = in_a_child(&f->config, nth);
+        assert_that(outcome <= RECOVERED, "allocation %ld: the %s dibs_open is wrong", nth,
+                    outcome == FIRST_IS_WRONG ? "first" : "second");
+    }
+    assert_true(!CAN_FAIL || (nth > 50 && nth < NTH_MOST));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_first_open_that_fails_is_made_good_by_the_next, fixture_setup,
+                                        fixture_teardown),
+    };
+
+    return cmocka_run_group_tests_name("first open", tests, NULL, NULL);
+}
