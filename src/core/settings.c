@@ -23,11 +23,10 @@ static void free_text(char **text)
 
 void dibs__settings_free(struct dibs__settings *settings)
 {
-    for (size_t i = 0; i < settings->url_count; i++)
+    for (size_t i = 0; settings->urls && i < settings->url_count; i++)
         free(settings->urls[i]);
     free(settings->urls);
     settings->urls = NULL;
-    settings->url_count = 0;
     free_text(&settings->key_prefix);
     free_text(&settings->label);
     dibs__access_free(settings->access);

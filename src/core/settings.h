@@ -26,6 +26,7 @@ struct dibs__settings {
 /* Adds a copy of that many bytes to the urls. False: no memory. */
 bool dibs__settings_add_url(struct dibs__settings *settings, const char *url, size_t size);
 
-void dibs__settings_free(struct dibs__settings *settings); /* its strings; the numbers stay */
+/* Frees the strings. The numbers stay, url_count too: calls check their arguments by them while dibs_close runs. */
+void dibs__settings_free(struct dibs__settings *settings);
 
 #endif

@@ -43,6 +43,8 @@ static dibs_status judge(struct crowd *c, const char *call, bool late, unsigned 
 
 #define JUDGE(good, good_late, call) judge(c, #call, late, good, good_late, call)
 
+static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+
 static void use_once(struct crowd *c, int number, int turn)
 {
     dibs_runtime *rt = c->rt;
@@ -56,7 +58,7 @@ static void use_once(struct crowd *c, int number, int turn)
 
     snprintf(own, sizeof own, "own-%d", number);
     JUDGE(ok, closed | lost, dibs_lock(rt, own));
-    JUDGE(ok, closed | lost, dibs_lock(rt, own));
+    JUDGE(ok, closed | lost, dibs_lock_with(rt, own, DIBS_WAIT_FOREVER, &fair)); /* looks at how many URLs there are */
     JUDGE(ok | BIT(DIBS_BUSY), closed | lost, dibs_trylock(rt, "common"));
     JUDGE(ok | BIT(DIBS_TIMEOUT), closed | lost, dibs_timedlock(rt, "common", 1));
     JUDGE(ok, lost | none, dibs_check(rt, own));
@@ -172,10 +174,25 @@ static void late_calls_at_a_server(void **state)
     server_assert_no_locks(f->server);
 }
 
+/* Arguments are checked before anything else, by what dibs_open was told: dibs_close changes nothing of that. */
+static void a_closed_quorum_refuses_the_same_arguments(void **state)
+{
+    static const char *const urls[] = {"mem:one", "mem:two", "mem:three"};
+    dibs_runtime *rt;
+
+    (void)state;
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    assert_status(DIBS_INVALID, dibs_lock_with(rt, "x", 0, &fair));
+    dibs_close(rt);
+    assert_status(DIBS_INVALID, dibs_lock_with(rt, "x", 0, &fair));
+    assert_status(DIBS_CLOSED, dibs_lock(rt, "x"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_calls_at_a_store_in_memory),
+        cmocka_unit_test(a_closed_quorum_refuses_the_same_arguments),
         cmocka_unit_test_setup_teardown(late_calls_at_a_server, fixture_setup, fixture_teardown),
     };
 
