@@ -348,14 +348,13 @@ static void release_all(struct dibs__core *core)
     }
 }
 
-void dibs__core_end(struct dibs__core *core)
+void dibs__core_end(struct dibs__core *core, int64_t deadline)
 {
-    const struct dibs__settings *settings = core->config.settings;
-    int64_t timeout_ms = (int64_t)settings->connect_timeout_ms + settings->command_timeout_ms;
+    int64_t began = dibs__core_now(core);
 
     dibs__events_stop(core->events); /* first: the callback may use the runtime until it has returned */
     release_all(core);
-    dibs__scheduler_drain(core->scheduler, dibs__after_ms(dibs__core_now(core), timeout_ms));
+    dibs__scheduler_drain(core->scheduler, deadline + (dibs__core_now(core) - began));
     dibs__scheduler_stop(core->scheduler);
 }
 

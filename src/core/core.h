@@ -43,8 +43,11 @@ struct dibs__core {
 dibs_status dibs__core_new(struct dibs__core **out, const struct dibs__core_config *config, bool connect_later,
                            struct dibs__error *error);
 
-/* Releases all holds of all threads and ends the core's threads. No thread is inside any more, but on_event may be. */
-void dibs__core_end(struct dibs__core *core);
+/*
+ * Releases all holds of all threads and ends the core's threads. No thread is inside any more, but on_event may be. The
+ * store has until the deadline to confirm the releases, and besides for as long as on_event took.
+ */
+void dibs__core_end(struct dibs__core *core, int64_t deadline);
 
 void dibs__core_free(struct dibs__core *core); /* ended */
 

@@ -299,11 +299,20 @@ static void await_leaving(dibs_runtime *runtime)
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
-static void end_core(dibs_runtime *runtime, struct dibs__core *core)
+/* One bound for both waits, as dibs.h has it: for the calls that are inside, and for the store. */
+static int64_t close_deadline(const dibs_runtime *runtime)
+{
+    const struct dibs__settings *settings = &runtime->settings;
+
+    return dibs__after_ms(dibs__now(runtime->clock),
+                          (int64_t)settings->connect_timeout_ms + settings->command_timeout_ms);
+}
+
+static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t deadline)
 {
     dibs__cells_wake_all(core->cells);
     await_leaving(runtime);
-    dibs__core_end(core);
+    dibs__core_end(core, deadline);
     runtime->core = NULL;
     dibs__core_free(core);
 }
@@ -321,6 +330,7 @@ static void forget_own_holds(uint64_t serial)
 
 void dibs__runtime_close(dibs_runtime *runtime)
 {
+    int64_t deadline = close_deadline(runtime);
     struct dibs__core *core;
     int cancel_state;
 
@@ -328,7 +338,7 @@ void dibs__runtime_close(dibs_runtime *runtime)
     atomic_store(&runtime->closing, true);
     if (delist(runtime, &core)) {
         if (core)
-            end_core(runtime, core);
+            end_core(runtime, core, deadline);
         dibs__settings_free(&runtime->settings);
     }
     forget_own_holds(runtime->serial);

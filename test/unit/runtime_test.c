@@ -296,6 +296,41 @@ static void closing_waits_for_a_call_that_is_inside(void **state)
     actor_end(closer);
 }
 
+static void await_visits_closed(const stage *s)
+{
+    for (int64_t end = now_ms() + LIMIT_MS; !(atomic_load(&s->rt->visits) & DIBS__VISITS_CLOSED); pause_ms(1))
+        assert_true(now_ms() < end);
+}
+
+/* The call that is inside takes 1,500 of the 2,000 ms, so the store that confirms nothing is left 500. */
+static void closing_waits_once_for_calls_and_the_store_together(void **state)
+{
+    stage *s = *state;
+    actor *asker = actor_start(), *closer = actor_start();
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(s->rt, "a"));
+    faults_block_acquires(&s->faults);
+    actor_begin_lock(asker, s->rt, "b", 0);
+    faults_await_blocked(&s->faults);
+    actor_begin(closer, close_in_actor, s);
+    await_visits_closed(s);
+    moved_clock_advance(&s->clock, MS(1500));
+    faults_unblock_acquires(&s->faults);
+    actor_result(asker);
+    stage_await_waiting(s, 1);
+    moved_clock_advance(&s->clock, MS(499));
+    stage_await_waiting(s, 1);
+    assert_true(actor_busy(closer));
+    moved_clock_advance(&s->clock, MS(1));
+    actor_finish(closer);
+    s->rt = NULL;
+    actor_end(asker);
+    actor_end(closer);
+}
+
 /* ------------------------------------------------------------- a thread's end */
 
 static void a_thread_that_ends_gives_up_its_locks(void **state)
@@ -565,6 +600,7 @@ int main(void)
         TEST(a_lease_is_lost_before_the_close_lets_the_store_delete_its_key),
         TEST(closing_waits_for_retractions_and_not_for_ever),
         TEST(closing_waits_for_a_call_that_is_inside),
+        TEST(closing_waits_once_for_calls_and_the_store_together),
         TEST(a_thread_that_ends_gives_up_its_locks),
         TEST(a_thread_that_ends_with_a_lost_lock_orphans_nothing),
         TEST(two_runtimes_on_one_thread_are_two_owners),
