@@ -28,8 +28,11 @@ extern "C" {
  *
  * The group of a lock is what stands before the first ':' of its name, at most 63
  * bytes; names without a ':' are in the group "". A runtime tells 64 groups apart;
- * names of later groups count in the group "(others)". A histogram has 66 buckets,
- * two for each power of two from 1 us to 36 minutes, and takes some 5 KB of text.
+ * names of later groups count in the group "(others)". Each group has a label of its
+ * own: its name, in which \xHH stands for a byte that is not UTF-8, for a backslash
+ * before an x, and for the first byte of a group that is itself named (others). A
+ * histogram has 66 buckets, two for each power of two from 1 us to 36 minutes, and
+ * takes some 5 KB of text.
  *
  * Metrics of two runtimes have the same names: a process that has several runtimes
  * serves each under a path of its own.

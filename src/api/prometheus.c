@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/check.h"
+#include "base/utf8.h"
 #include "core/stats.h"
 
 /* The fields of dibs_stats that only grow, and what each counts. */
@@ -56,34 +57,42 @@ static void write_stats(FILE *out, const dibs_stats *stats)
 
 /* ------------------------------------------------------------------- labels */
 
-/* How many bytes of a character of UTF-8 begin there; 0: none does. */
-static size_t utf8_size(const unsigned char *text)
-{
-    size_t size = text[0] < 0x80 ? 1 : text[0] >> 5 == 6 ? 2 : text[0] >> 4 == 14 ? 3 : text[0] >> 3 == 30 ? 4 : 0;
+#define REST "(others)"
 
-    for (size_t i = 1; i < size; i++)
-        if (text[i] >> 6 != 2)
-            return 0;
-    return size;
+static void write_as_hex(FILE *out, char byte)
+{
+    fprintf(out, "\\\\x%02X", (unsigned char)byte);
 }
 
-/* A label's value is UTF-8: what is not is written as \xHH. */
-static void write_group_name(FILE *out, const struct dibs__metrics_view *group)
+/* The characters of UTF-8, as a label's value wants them quoted. */
+static void write_quoted(FILE *out, const char *at)
 {
-    const unsigned char *at = (const unsigned char *)(group->is_rest ? "(others)" : group->name);
-
-    while (*at) {
-        size_t size = utf8_size(at);
-        if (size == 0)
-            fprintf(out, "\\\\x%02X", *at);
+    for (size_t size; *at; at += size > 0 ? size : 1) {
+        size = dibs__utf8_size(at);
+        if (size == 0 || (at[0] == '\\' && at[1] == 'x'))
+            write_as_hex(out, *at);
         else if (*at == '\n')
             fputs("\\n", out);
         else if (*at == '"' || *at == '\\')
             fprintf(out, "\\%c", *at);
         else
             fwrite(at, 1, size, out);
-        at += size > 0 ? size : 1;
     }
+}
+
+/*
+ * A label's value is UTF-8: a byte that is not is written as \xHH. So that no two
+ * groups get the same value, for which a scraper would refuse the whole page, a
+ * backslash before an x is written so, too, and the first byte of a group that
+ * is named like that of the rest.
+ */
+static void write_group_name(FILE *out, const struct dibs__metrics_view *group)
+{
+    bool like_rest = !group->is_rest && strcmp(group->name, REST) == 0;
+
+    if (like_rest)
+        write_as_hex(out, group->name[0]);
+    write_quoted(out, group->is_rest ? REST : &group->name[like_rest]);
 }
 
 /* {group="sku",le="0.001"}, or less: group NULL is that of all, le NULL is none. */

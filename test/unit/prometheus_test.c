@@ -1,6 +1,7 @@
 /* dibs_stats_write_prometheus: what a scrape reads, on a clock that the test moves. */
 #include <dibs_metrics.h>
 
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,6 +144,134 @@ static void odd_groups_are_written_as_text(void **state)
     expect_line(s->rt, "dibs_group_waiting{group=\"\\\\xFF\\\\xC3\"} 0");
 }
 
+static void what_is_no_character_is_written_as_bytes(void **state)
+{
+    static const char *const rows[][2] = {
+        {"\xc0\xaf", "\\\\xC0\\\\xAF"}, /* overlong */
+        {"\xe0\x80\xaf", "\\\\xE0\\\\x80\\\\xAF"},
+        {"\xed\xa0\x80", "\\\\xED\\\\xA0\\\\x80"},            /* a surrogate */
+        {"\xf4\x90\x80\x80", "\\\\xF4\\\\x90\\\\x80\\\\x80"}, /* above the last character */
+        {"\xf5\x80\x80\x80", "\\\\xF5\\\\x80\\\\x80\\\\x80"},
+        {"\xf0\x9f\x94\x92", "\xf0\x9f\x94\x92"},
+    };
+    stage *s = *state;
+    char text[64];
+
+    stage_open(s, LEASE);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(text, sizeof text, "%s:1", rows[i][0]);
+        lock_once(s, text, 1);
+        snprintf(text, sizeof text, "dibs_group_waiting{group=\"%s\"} 0", rows[i][1]);
+        expect_line(s->rt, text);
+    }
+}
+
+/* ------------------------------------------------------- labels, read as a scraper does */
+
+static int hex(char digit)
+{
+    return digit >= '0' && digit <= '9' ? digit - '0' : digit - 'A' + 10;
+}
+
+/* From the text of a label to its value, and from there to the name of the group. */
+static void read_label(const char *at, char *name)
+{
+    char value[512];
+    size_t size = 0;
+
+    for (; *at != '"'; at++) {
+        bool is_escaped = *at == '\\';
+        at += is_escaped;
+        value[size++] = is_escaped && *at == 'n' ? '\n' : *at;
+    }
+    value[size] = '\0';
+    assert_true(mbstowcs(NULL, value, 0) != (size_t)-1); /* which is strict in a locale of UTF-8 */
+    for (at = value; *at; at++) {
+        bool is_byte = at[0] == '\\' && at[1] == 'x';
+        *name++ = is_byte ? (char)(hex(at[2]) << 4 | hex(at[3])) : *at;
+        at += is_byte ? 3 : 0;
+    }
+    *name = '\0';
+}
+
+enum { ODD_GROUPS = 62 }; /* with the two that are always there, as many as a runtime tells apart */
+
+/* Short names out of the pieces that an escape could be taken for, so that many are nearly alike. */
+static void make_odd_name(char *name, unsigned *seed)
+{
+    static const char *const pieces[] = {"\\",       "x",     "\\x", "F",    "5C",   "\xff",     "\xc3",
+                                         "\xa9",     "\n",    "\"",  "n",    "\xed", "\xa0\x80", "(others)",
+                                         "\xc3\xa9", "\\xFF", "28",  "\xc0", "\xf5", "\x80",     "\xf0\x9f\x94\x92"};
+
+    *name = '\0';
+    for (int left = 1 + rand_r(seed) % 4; left > 0; left--)
+        strcat(name, pieces[(size_t)rand_r(seed) % (sizeof pieces / sizeof pieces[0])]);
+}
+
+static void note_group(char (*groups)[64], size_t *count, const char *name)
+{
+    for (size_t i = 0; i < *count; i++)
+        if (strcmp(groups[i], name) == 0)
+            return;
+    strcpy(groups[(*count)++], name);
+}
+
+/* Each group that locks were in, and no other, has one line: none is there twice. */
+static void expect_groups(dibs_runtime *rt, char (*groups)[64], size_t count)
+{
+    static const char beginning[] = "\ndibs_group_waiting{group=\"";
+    size_t lines = 0;
+
+    for (const char *at = scrape(rt); (at = strstr(at, beginning)); at++, lines++) {
+        char name[512];
+        size_t i = 0;
+        read_label(at + strlen(beginning), name);
+        while (i < count && strcmp(groups[i], name) != 0)
+            i++;
+        assert_that(i < count, "no group is named %s", name);
+        groups[i][0] = '\0'; /* no second line may have that */
+    }
+    assert_int_equal(lines, count);
+}
+
+static void each_group_has_a_label_of_its_own(void **state)
+{
+    stage *s = *state;
+    unsigned seed = 20261123;
+
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
+    for (int round = 0; round < 40; round++) {
+        char groups[ODD_GROUPS + 1][64], name[80];
+        size_t count = 0;
+        stage_open(s, LEASE);
+        while (count < ODD_GROUPS) {
+            make_odd_name(name, &seed);
+            note_group(groups, &count, name);
+            strcat(name, ":1");
+            lock_once(s, name, 1);
+        }
+        expect_groups(s->rt, groups, count);
+        dibs_close(s->rt);
+        s->rt = NULL;
+    }
+}
+
+/* More groups than a runtime tells apart, one of which is named like the group of the rest. */
+static void the_rest_shares_no_label(void **state)
+{
+    stage *s = *state;
+    char name[32];
+
+    stage_open(s, LEASE);
+    lock_once(s, "(others):1", 1);
+    for (int i = 0; i < 70; i++) {
+        snprintf(name, sizeof name, "%d:1", i);
+        lock_once(s, name, 1);
+    }
+    expect_line(s->rt, "dibs_group_hold_seconds_count{group=\"\\\\x28others)\"} 1");
+    expect_line(s->rt, "dibs_group_hold_seconds_count{group=\"(others)\"} 7");
+}
+
 /* Each metric is declared once, before its lines, which stand together; the buckets of a histogram rise. */
 static void the_text_keeps_to_the_format(void **state)
 {
@@ -207,6 +336,9 @@ int main(void)
         TEST(a_thread_that_waits_for_the_store_is_counted),
         TEST(the_hold_of_a_thread_that_ended_is_no_hold),
         TEST(odd_groups_are_written_as_text),
+        TEST(what_is_no_character_is_written_as_bytes),
+        TEST(each_group_has_a_label_of_its_own),
+        TEST(the_rest_shares_no_label),
         TEST(the_text_keeps_to_the_format),
         TEST(bad_arguments_and_a_closing_runtime),
     };
