@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static _Thread_local char last_error[DIBS__DETAIL_MAX];
 
 static void write_sentence(char out[DIBS__DETAIL_MAX], const char *format, va_list arguments)
 {
     vsnprintf(out, DIBS__DETAIL_MAX, format, arguments);
-    for (char *c = out; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
+    dibs__utf8_make_line(out);
 }
 
 dibs_status dibs__error_set(struct dibs__error *error, dibs_status status, const char *format, ...)

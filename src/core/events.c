@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "base/utf8.h"
 
 #define RING 1024 /* the most events that wait for the callback */
 
@@ -107,6 +108,7 @@ void dibs__events_emit(struct dibs__events *events, dibs_event_kind kind, const 
         va_start(arguments, format);
         vsnprintf(entry->detail, sizeof entry->detail, format, arguments);
         va_end(arguments);
+        dibs__utf8_make_line(entry->detail);
         entry->name = name ? strdup(name) : NULL;
     }
     if (entry && (!name || entry->name) && put(events, entry))

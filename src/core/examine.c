@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 /* Behind the struct stand its four strings, which the finding points to. */
 struct kept {
     struct kept *next;
@@ -22,12 +24,13 @@ static bool goes_on(void *context)
     return !atomic_load(&findings->runtime->closing);
 }
 
-/* Copies the text to *at, and moves *at behind that. */
+/* Copies the text to *at as one line, whatever names and servers put into it, and moves *at behind that. */
 static const char *put(char **at, const char *text)
 {
     size_t size = strlen(text) + 1;
     char *copy = memcpy(*at, text, size);
 
+    dibs__utf8_make_line(copy);
     *at += size;
     return copy;
 }

@@ -10,9 +10,6 @@ bool dibs__found_as(const struct dibs__examination *examination, const char *ser
         .server = server, .subject = subject, .verdict = verdict, .text = text, .remedy = remedy};
 
     vsnprintf(text, sizeof text, format, arguments);
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
     return examination->found(examination->context, &finding);
 }
 

@@ -8,7 +8,7 @@
 
 #define DIBS__FINDING_MAX 512 /* bytes of a text or a remedy with the NUL; longer text is cut */
 
-/* The text is formatted, with control bytes as '?'. remedy: "" where the verdict is ok. False: there is no memory. */
+/* The text is formatted. remedy: "" where the verdict is ok. False: there is no memory. */
 bool dibs__found(const struct dibs__examination *examination, const char *server, const char *subject,
                  dibs_verdict verdict, const char *remedy, const char *format, ...) DIBS__PRINTF(6, 7);
 bool dibs__found_as(const struct dibs__examination *examination, const char *server, const char *subject,

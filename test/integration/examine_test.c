@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/document.h"
 #include "support/findings.h"
@@ -443,6 +444,26 @@ static void each_right_that_is_missing_is_told(void **state)
     assert_true(good);
 }
 
+/* A key_prefix and the path of a socket may have any bytes: what a finding shows of them can't drive a terminal. */
+static void findings_are_lines_whatever_they_name(void **state)
+{
+    fixture *f = *state;
+    char rule[RULE_SIZE], path[200], url[300];
+    dibs_runtime *rt;
+
+    document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
+    set_account(f->server, rule);
+    snprintf(path, sizeof path, "%s\n\x1b[2J", f->server->socket_path);
+    assert_int_equal(symlink(f->server->socket_path, path), 0);
+    snprintf(url, sizeof url, "unix://locks:pw@%s%%0A%%1B[2J", f->server->socket_path);
+    assert_status(DIBS_OK, open_status(url, &(dibs_config){.key_prefix = "p\n\x1b[2J\xc2\x9b\xff:"}, &rt));
+    const struct finding *found = findings_expect(findings_of(rt), "rights", BAD, "may not use");
+    assert_string_equal(found->remedy, "ACL SETUSER locks ~p??[2J???:*");
+    assert_that(strstr(found->server, ".sock??[2J"), "%s", found->server);
+    dibs_close(rt);
+    unlink(path);
+}
+
 static void the_smallest_account(void **state)
 {
     fixture *f = *state;
@@ -524,6 +545,7 @@ int main(void)
         TEST(being_told_of_changes),
         TEST(a_proxy_that_swallows_changes),
         TEST(each_right_that_is_missing_is_told),
+        TEST(findings_are_lines_whatever_they_name),
         TEST(the_smallest_account),
         cmocka_unit_test(each_command_that_is_missing_is_told),
     };

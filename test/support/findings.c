@@ -1,9 +1,18 @@
 #include "support/findings.h"
 
+#include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/test.h"
+
+static void assert_one_line(const char *text)
+{
+    for (const char *c = text; *c; c++)
+        assert_that((unsigned char)*c >= ' ' && *c != 0x7f, "byte %d: %s", (unsigned char)*c, text);
+    assert_that(mbstowcs(NULL, text, 0) != (size_t)-1, "no UTF-8: %s", text);
+}
 
 static void note(const dibs_finding *finding, void *arg)
 {
@@ -18,7 +27,9 @@ static void note(const dibs_finding *finding, void *arg)
     to->verdict = finding->verdict;
     assert_true(*to->server && *to->subject && *to->text);
     assert_that((to->verdict == DIBS_VERDICT_OK) == !*to->remedy, "%s: %s", to->subject, to->text);
-    assert_null(strchr(to->text, '\n'));
+    assert_one_line(to->server);
+    assert_one_line(to->text);
+    assert_one_line(to->remedy);
     assert_that(strchr(".", to->text[strlen(to->text) - 1]), "%s", to->text);
 }
 
@@ -27,6 +38,7 @@ const findings *findings_of(dibs_runtime *rt)
     static findings f;
 
     f.count = 0;
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* whose mbstowcs knows what is UTF-8 */
     assert_status(DIBS_OK, dibs_examine(rt, note, &f));
     assert_true(f.count > 0);
     return &f;
