@@ -448,11 +448,10 @@ static void each_right_that_is_missing_is_told(void **state)
 static void findings_are_lines_whatever_they_name(void **state)
 {
     fixture *f = *state;
-    char rule[RULE_SIZE], path[200], url[300];
+    char path[200], url[300];
     dibs_runtime *rt;
 
-    document_block("doc/ACCOUNTS.md", "One server", "ACL SETUSER locks on >PASSWORD", rule, sizeof rule);
-    set_account(f->server, rule);
+    set_account(f->server, "+@all ~lock:* ~dibs:* &*");
     snprintf(path, sizeof path, "%s\n\x1b[2J", f->server->socket_path);
     assert_int_equal(symlink(f->server->socket_path, path), 0);
     snprintf(url, sizeof url, "unix://locks:pw@%s%%0A%%1B[2J", f->server->socket_path);
