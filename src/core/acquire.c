@@ -302,6 +302,15 @@ static bool give_up(struct acquire *acquire, bool pass_on)
                               &(struct dibs__leaving){acquire->learned, acquire->error, pass_on});
 }
 
+/* Who waits behind a holder leaves the queue before the call returns, if that takes no longer than a round trip. */
+static void end_bid(struct acquire *acquire)
+{
+    if (acquire->learned == DIBS__LEARNED_TAKEN)
+        dibs__bid_leave(acquire->core, acquire->lease);
+    else
+        dibs__bid_drop(acquire->core, acquire->lease);
+}
+
 /* The thread has the turn, and maybe a bid that another thread began. */
 static dibs_status ask_in_turn(struct acquire *acquire)
 {
@@ -325,7 +334,7 @@ static dibs_status ask_in_turn(struct acquire *acquire)
     if (give_up(acquire, goes_on))
         dibs__lease_unref(acquire->lease);
     else
-        dibs__bid_drop(acquire->core, acquire->lease);
+        end_bid(acquire);
     return status;
 }
 
@@ -345,7 +354,7 @@ static dibs_status ask_fairly(struct acquire *acquire)
     }
     if (acquire->cell)
         dibs__asker_give_up_fair(acquire->cell, acquire->lease);
-    dibs__bid_drop(core, acquire->lease);
+    end_bid(acquire);
     return for_lack_of_replicas(acquire, status);
 }
 

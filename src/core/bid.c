@@ -1,5 +1,7 @@
 #include "core/bid.h"
 
+#define LEAVE_MS 3 /* a round trip to a server nearby; a call comes back no later than that after its time */
+
 struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
                                   uint32_t lease_ms, uint32_t flags)
 {
@@ -26,6 +28,22 @@ void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease)
     core->store->ops->conclude(core->store, &lease->asker->bid, false);
     dibs__renewals_unreserve(core->renewals);
     dibs__lease_unref(lease);
+}
+
+/* What the store does not answer in time it goes on retracting by itself. */
+void dibs__bid_leave(struct dibs__core *core, struct dibs__lease *lease)
+{
+    struct dibs__store *store = core->store;
+    struct dibs__bid *bid = &lease->asker->bid;
+    struct dibs__release release = {.name = bid->name, .token = bid->token, .lease_ms = bid->lease_ms};
+    struct dibs__error unused;
+
+    if (store->ops->may_release && store->ops->may_release(store, bid)) {
+        store->ops->conclude(store, bid, true);
+        release.deadline = dibs__after_ms(dibs__core_now(core), LEAVE_MS);
+        dibs__store_release(store, &release, &unused);
+    }
+    dibs__bid_drop(core, lease);
 }
 
 void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease)

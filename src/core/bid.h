@@ -15,6 +15,12 @@ struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, siz
 /* The bid was not granted: what it may have left in the store is retracted. Takes the caller's reference. */
 void dibs__bid_drop(struct dibs__core *core, struct dibs__lease *lease);
 
+/*
+ * The same for a bid that ran out of time behind a holder: where the store can
+ * say at once that nothing is left, waits for that, LEAVE_MS at most.
+ */
+void dibs__bid_leave(struct dibs__core *core, struct dibs__lease *lease);
+
 /* The bid of a lease that is listed goes on under a new token. */
 void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, struct dibs__lease *lease);
 

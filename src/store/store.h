@@ -293,6 +293,14 @@ struct dibs__store_ops {
     void (*conclude)(struct dibs__store *store, struct dibs__bid *bid, bool held);
 
     /*
+     * Whether the token is in the store, as far as that is known, and no ask of
+     * the bid is in doubt: then the bid may be concluded as held and the token
+     * released, which also takes it out of the queue, instead of retracting in
+     * the background. Never blocks. NULL: no bid may.
+     */
+    bool (*may_release)(const struct dibs__store *store, const struct dibs__bid *bid);
+
+    /*
      * DIBS_OK: the lock was the token's and is no more; DIBS_NOT_HELD: it was
      * not. Otherwise the store goes on by itself, as if retract had been called.
      */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "redis/scripts.h"
 #include "support/actor.h"
 #include "support/agent.h"
 #include "support/fixture.h"
@@ -51,6 +52,51 @@ static void a_timed_wait_among_threads_ends_in_time(void **state)
     assert_status(DIBS_BUSY, actor_lock(other, f->rt, "x", 0));
     assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     actor_end(other);
+}
+
+/* Whether the call came back so soon after its time that it did not give up waiting for the server (3 ms). */
+static bool is_in_time(int64_t began, int64_t wait_ms)
+{
+    return now_ms() - began <= wait_ms + 1;
+}
+
+/*
+ * What the runtime retracts in the background does not reach the server here. Only of calls that the machine ran in
+ * time, of which there must be some: the others may leave the queue a moment later.
+ */
+static void a_waiter_has_left_the_queue_when_its_call_returns(void **state)
+{
+    enum { WAIT_MS = 5, IN_TIME = 40 };
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path});
+    const int64_t end = now_ms() + LIMIT_MS / 2;
+    int in_time = 0;
+
+    f->urls[0] = script_server_url(net);
+    fixture_open_connected(f, LONG_LEASE_MS);
+    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(second, "x"));
+    script_server_add(net,
+                      (script_rule){.match = dibs__script_sha(DIBS__SCRIPT_retract), .action = SCRIPT_STALL_REQUEST});
+    for (int i = 0; in_time < IN_TIME && now_ms() < end; i++) {
+        const dibs_lock_options options = {.flags = i % 2 ? DIBS_FAIR : 0};
+        int64_t began = now_ms();
+        assert_status(DIBS_TIMEOUT, dibs_lock_with(f->rt, "x", WAIT_MS, &options));
+        bool counts = is_in_time(began, WAIT_MS);
+        if (counts)
+            queue_assert_gone(f->server, "x");
+        else
+            queue_await(f->server, "x", 0);
+        in_time += counts;
+    }
+    assert_true(in_time > 0);
+    script_server_clear(net);
+    script_server_release(net);
+    assert_status(DIBS_OK, dibs_unlock(second, "x"));
+    dibs_close(second);
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
 }
 
 static void one_try_does_not_wait(void **state)
@@ -322,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_timed_wait_ends_in_time),
         TEST(a_timed_wait_among_threads_ends_in_time),
+        TEST(a_waiter_has_left_the_queue_when_its_call_returns),
         TEST(one_try_does_not_wait),
         TEST(a_release_in_another_process_wakes_it),
         TEST(every_waiter_is_served),

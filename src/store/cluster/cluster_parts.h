@@ -178,6 +178,7 @@ void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid);
 dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
                                      struct dibs__error *error);
 void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
+bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__bid *bid);
 void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release);
 dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__release *release,
                                          struct dibs__error *error);

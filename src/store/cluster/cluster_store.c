@@ -188,6 +188,7 @@ static const struct dibs__store_ops cluster_ops = {
     .ask_begin = dibs__cluster_ask_begin,
     .ask_finish = dibs__cluster_ask_finish,
     .conclude = dibs__cluster_conclude,
+    .may_release = dibs__cluster_may_release,
     .release_begin = dibs__cluster_release_begin,
     .release_finish = dibs__cluster_release_finish,
     .query_begin = dibs__cluster_query_begin,

@@ -55,6 +55,13 @@ void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, boo
     leave_node(cluster, bid);
 }
 
+/* The queue moves with the slot, so the release finds the token wherever the slot is by then. */
+bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__bid *bid)
+{
+    (void)base;
+    return bid->memo.outer[0] > 0 && bid->in_store && !dibs__redis_bid_is_in_doubt(bid);
+}
+
 /* ------------------------------------------------------------------------- asks */
 
 void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid)

@@ -102,6 +102,14 @@ void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool 
     }
 }
 
+/* At a member of a quorum a top-up may be under way, and its release is one of several. */
+bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__bid *bid)
+{
+    const struct dibs__redis_store *store = (const struct dibs__redis_store *)(const void *)base;
+
+    return bid->in_store && !store->config.is_member && !dibs__redis_bid_is_in_doubt(bid);
+}
+
 /* --------------------------------------------------------------- the sending */
 
 /*

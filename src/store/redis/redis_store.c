@@ -230,6 +230,7 @@ static const struct dibs__store_ops redis_ops = {
     .ask_begin = dibs__redis_ask_begin,
     .ask_finish = dibs__redis_ask_finish,
     .conclude = dibs__redis_conclude,
+    .may_release = dibs__redis_may_release,
     .release_begin = dibs__redis_release_begin,
     .release_finish = dibs__redis_release_finish,
     .query_begin = dibs__redis_query_begin,

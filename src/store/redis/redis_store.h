@@ -258,6 +258,7 @@ bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__
 dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error);
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held);
+bool dibs__redis_may_release(const struct dibs__store *base, const struct dibs__bid *bid);
 
 /* ----------------------------------------------- the operations of store.h */
 
