@@ -42,6 +42,15 @@
  *     server tells of changes (dibs_stats.tracking); until then only the fence protects.
  *     After a restart or a failover the leases are renewed at once, and restored where
  *     nobody else was granted the lock in the meantime.
+ *   - When a thread ends, its locks are released in the background. When the process ends,
+ *     by exit(3) or by the return from main, the locks of the thread that called exit are
+ *     released, behind all handlers of atexit(3), and exit waits up to 500 ms for that.
+ *     Locks of other threads stay until their leases end, because these threads may be in
+ *     the midst of what their locks are for. So do all locks if the process ends otherwise
+ *     (_exit, quick_exit, abort, a signal), if exit was called by the handler of a signal
+ *     that came during a call of dibs, if the store is reached by TLS, or if it does not
+ *     answer. exit writes what stdio has in its buffers after the release: call fflush
+ *     before, or unlock where it matters.
  *   - After fork(2) the child holds nothing that its parent holds. The child may use the
  *     runtime at once.
  *   - No function may be called from a signal handler.
@@ -461,7 +470,7 @@ DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t le
  * they are unlocked in the opposite order. Do not jump over a guard into its block, by goto
  * or by a case label. A block that is left by longjmp, exit or pthread_exit is not unlocked,
  * except that pthread_exit and cancellation do so in a program compiled with -fexceptions;
- * when the thread or the process ends, dibs releases what it held.
+ * what becomes of the lock then stands among the caveats at the top.
  *
  * Where the compiler has no attribute cleanup, the macros are not defined.
  */

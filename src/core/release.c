@@ -120,6 +120,16 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
     return status;
 }
 
+void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
+{
+    bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
+
+    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
+    dibs__renewals_remove(core->renewals, lease);
+    if (!lost)
+        dibs__core_retract(core, lease);
+}
+
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
 {
     bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));

@@ -15,4 +15,12 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
  */
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
 
+/*
+ * The process ends, and the calling thread, which holds the lease, called exit.
+ * No other thread here gets the lock, which would take it into the grave, and
+ * no event is told: what on_event needs may be gone. The reference stays the
+ * caller's.
+ */
+void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease);
+
 #endif

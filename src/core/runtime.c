@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/fd.h"
 #include "base/once.h"
@@ -22,6 +23,9 @@
 #include "core/asker.h"
 #include "core/holds.h"
 #include "core/release.h"
+
+#define ENDS (1u << 16)
+#define EXIT_MS 500 /* at most so long exit(3) waits until the store has confirmed what is released then */
 
 _Static_assert(sizeof(struct dibs_runtime) <= 176, "runtime.h and dibs.h say how much of a closed one stays");
 
@@ -32,6 +36,8 @@ static dibs_runtime *closed_runtimes DIBS__GUARDED_BY(dibs__registry_mutex);    
 static struct dibs__core *all_abandoned DIBS__GUARDED_BY(dibs__registry_mutex); /* of runtimes that a child closed; kept
                                                                                    for leak checkers to find */
 static uint64_t last_serial DIBS__GUARDED_BY(dibs__registry_mutex);
+static _Thread_local unsigned calls;   /* that this thread is in, and that an exit in a signal handler would cut off;
+                                          ENDS: there will be no more */
 static struct dibs__once being_set_up; /* has its own atomic; what is registered once in a process */
 
 /* -------------------------------------------------------------------- visits */
@@ -57,9 +63,11 @@ static bool calls_back_for(const dibs_runtime *runtime)
     return core && core->config.serial == runtime->serial && core == runtime->core;
 }
 
-/* The core must be of this process. False: the runtime is closed. */
+/* The core must be of this process. False: the runtime is closed, or the thread ends the process. */
 static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
 {
+    if (calls >= ENDS)
+        return false;
     /* Before anything is added: calls that come too late again and again must not keep the number from falling. */
     if ((atomic_load(&runtime->visits) & DIBS__VISITS_CLOSED) && !calls_back_for(runtime))
         return false;
@@ -67,6 +75,7 @@ static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
         leave(runtime);
         return false;
     }
+    calls++;
     visit->runtime = runtime;
     visit->core = runtime->core;
     return true;
@@ -75,6 +84,7 @@ static bool enter(struct dibs__visit *visit, dibs_runtime *runtime)
 void dibs__visit_end(struct dibs__visit *visit)
 {
     leave(visit->runtime);
+    calls--;
     pthread_setcancelstate(visit->cancel_state, NULL);
 }
 
@@ -106,6 +116,80 @@ static void on_orphaned(struct dibs__lease *lease)
         dibs__visit_end(&visit);
     }
     dibs__lease_unref(lease);
+}
+
+/* ---------------------------------------------------------- the process's end */
+
+/*
+ * Whether what the calling thread holds there can be released now. OpenSSL has
+ * ended by the time of destructors. A clock that a test moves stands still.
+ */
+static bool can_release_at_exit(const dibs_runtime *runtime)
+{
+    uint32_t cursor = DIBS__HOLDS_ALL;
+
+    if (runtime->clock != &dibs__system_clock || !dibs__holds_next(runtime->serial, &cursor))
+        return false;
+    for (size_t i = 0; i < runtime->settings.url_count; i++)
+        if (strncasecmp(runtime->settings.urls[i], "rediss", strlen("rediss")) == 0)
+            return false;
+    return true;
+}
+
+/* A visit to the newest of the runtimes in which the calling thread holds locks, with a smaller serial than *before. */
+static bool visit_next(struct dibs__visit *visit, uint64_t *before)
+{
+    dibs_runtime *runtime;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &visit->cancel_state);
+    dibs__registry_mutex_lock(&registry_mutex);
+    for (runtime = runtimes; runtime; runtime = runtime->next)
+        if (runtime->serial < *before && can_release_at_exit(runtime))
+            break;
+    bool inside = runtime && enter(visit, runtime);
+    if (inside)
+        *before = runtime->serial;
+    dibs__registry_mutex_unlock(&registry_mutex);
+    if (!inside)
+        pthread_setcancelstate(visit->cancel_state, NULL);
+    return inside;
+}
+
+static void release_own_holds(struct dibs__core *core)
+{
+    uint32_t cursor = DIBS__HOLDS_ALL;
+    struct dibs__hold *hold;
+
+    while ((hold = dibs__holds_next(core->config.serial, &cursor))) {
+        struct dibs__lease *lease = dibs__holds_remove(hold);
+        dibs__release_at_exit(core, lease);
+        dibs__lease_unref(lease);
+    }
+}
+
+/*
+ * exit(3), or the return from main: releases what the calling thread holds.
+ * What other threads hold stays, because they run on until the process is gone,
+ * maybe in the midst of what the lock is for. A destructor comes behind all
+ * handlers of atexit(3) and the destructors of C++ objects, which may still need
+ * the lock. Nothing is done where a signal handler called exit in the midst of a
+ * call of dibs, which may have locked anything. Afterwards the thread is refused
+ * what it asks: its own lock would never be handed over to it.
+ */
+__attribute__((destructor)) static void on_exit_of_process(void)
+{
+    int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), EXIT_MS);
+    uint64_t before = UINT64_MAX;
+    struct dibs__visit visit;
+
+    if (calls > 0)
+        return;
+    while (visit_next(&visit, &before)) {
+        release_own_holds(visit.core);
+        dibs__scheduler_drain(visit.core->scheduler, deadline);
+        dibs__visit_end(&visit);
+    }
+    calls = ENDS;
 }
 
 /* ---------------------------------------------------------------------- fork */
@@ -208,8 +292,8 @@ static void enlist(dibs_runtime *runtime)
     dibs__registry_mutex_unlock(&registry_mutex);
 }
 
-dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
-                               struct dibs__error *error)
+static dibs_status open_runtime(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
+                                struct dibs__error *error)
 {
     bool ready = dibs__once(&being_set_up, set_up);
     dibs_runtime *runtime = ready ? calloc(1, sizeof *runtime) : NULL;
@@ -233,6 +317,15 @@ dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settin
     }
     dibs__settings_free(&runtime->settings);
     free(runtime);
+    return status;
+}
+
+dibs_status dibs__runtime_open(dibs_runtime **out, struct dibs__settings *settings, const struct dibs__clock *clock,
+                               struct dibs__error *error)
+{
+    calls++;
+    dibs_status status = open_runtime(out, settings, clock, error);
+    calls--;
     return status;
 }
 
@@ -335,6 +428,7 @@ void dibs__runtime_close(dibs_runtime *runtime)
     int cancel_state;
 
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    calls++;
     atomic_store(&runtime->closing, true);
     if (delist(runtime, &core)) {
         if (core)
@@ -342,5 +436,6 @@ void dibs__runtime_close(dibs_runtime *runtime)
         dibs__settings_free(&runtime->settings);
     }
     forget_own_holds(runtime->serial);
+    calls--;
     pthread_setcancelstate(cancel_state, NULL);
 }

@@ -1,4 +1,7 @@
-/* A process that ends while its threads lock, wait and renew: it does end, and its locks end with their leases. */
+/*
+ * A process that ends while its threads lock, wait and renew: it does end, releases what the thread holds that calls
+ * exit, and leaves the other locks to end with their leases.
+ */
 #include <stdio.h>
 
 #include "support/fixture.h"
@@ -37,10 +40,103 @@ static void end_in_each_way(void **state)
     assert_status(DIBS_OK, dibs_unlock_all(f->rt));
 }
 
+enum { MAIN = 1, OTHER = 2, TOLD = 4 };
+
+static bool is_left(fixture *f, const char *name)
+{
+    char key[32];
+
+    snprintf(key, sizeof key, "lock:%s", name);
+    return server_has(f->server, key);
+}
+
+static bool has_none_of_main(void *arg)
+{
+    char name[16];
+    bool left = is_left(arg, "main");
+
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof name, "main-%d", i);
+        left = left || is_left(arg, name);
+    }
+    return !left;
+}
+
+static bool has_no_other(void *arg)
+{
+    return !is_left(arg, "other");
+}
+
+static bool has_no_told(void *arg)
+{
+    return !is_left(arg, "told");
+}
+
+/* What leases of ten minutes keep is there for good; what is released at the end may be so a moment later. */
+static void end_and_expect(fixture *f, const char *how, unsigned kept)
+{
+    process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, how, NULL});
+
+    assert_string_equal(process_read(p), "ready");
+    assert_true(is_left(f, "main") && is_left(f, "main-19") && is_left(f, "other"));
+    process_write(p, "go");
+    int status = process_wait(p, LIMIT_MS);
+    assert_that(status == 0, "%s: exit status %d", how, status);
+    process_free(p);
+    assert_that((kept & MAIN) || wait_until(has_none_of_main, f, LIMIT_MS), "%s: main's are left", how);
+    assert_that((kept & OTHER) || wait_until(has_no_other, f, LIMIT_MS), "%s: the other's is left", how);
+    assert_that((kept & TOLD) || wait_until(has_no_told, f, LIMIT_MS), "%s: the callback's is left", how);
+    assert_that(!(kept & MAIN) || (is_left(f, "main") && is_left(f, "main-19")), "%s: main's were released", how);
+    assert_that(!(kept & OTHER) || is_left(f, "other"), "%s: the other's was released", how);
+    server_do(f->server, "FLUSHALL");
+}
+
+static void exit_releases_what_its_thread_holds(void **state)
+{
+    fixture *f = *state;
+
+    end_and_expect(f, "return", OTHER);
+    end_and_expect(f, "exit", OTHER);
+    end_and_expect(f, "elsewhere", MAIN);
+    end_and_expect(f, "callback", MAIN);
+    end_and_expect(f, "late", 0); /* closing the runtime releases all */
+}
+
+static void what_does_not_end_in_order_releases_nothing(void **state)
+{
+    fixture *f = *state;
+
+    end_and_expect(f, "at once", MAIN | OTHER);
+    end_and_expect(f, "child", MAIN | OTHER);
+#ifndef TEST_UNDER_TSAN /* which keeps signals back while a thread waits in the library */
+    server_do(f->server, "SET lock:held foreign PX 600000");
+    end_and_expect(f, "signal", MAIN | OTHER);
+#endif
+}
+
+/* The store does not answer: the process ends all the same, though the command timeout is a second. */
+static void exit_does_not_wait_long_for_the_store(void **state)
+{
+    fixture *f = *state;
+    process *p = process_start((const char *const[]){program_path("quitter"), f->server->url, "return", NULL});
+
+    assert_string_equal(process_read(p), "ready");
+    server_pause(f->server);
+    process_write(p, "go");
+    assert_int_equal(process_wait(p, SLACK_MS), 0);
+    process_free(p);
+    server_resume(f->server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(end_in_each_way, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(exit_releases_what_its_thread_holds, fixture_setup, fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(what_does_not_end_in_order_releases_nothing, fixture_setup,
+                                        fixture_teardown_expiring),
+        cmocka_unit_test_setup_teardown(exit_does_not_wait_long_for_the_store, fixture_setup,
+                                        fixture_teardown_expiring),
     };
 
     return cmocka_run_group_tests_name("exit", tests, NULL, NULL);

@@ -1,0 +1,159 @@
+/*
+ * A process that ends while two of its threads hold locks:
+ *
+ *     quitter URL HOW
+ *
+ * Main holds "main" and twenty others ("main-0" and so on), another thread holds "other". Prints a line, and ends when
+ * it has read one, with exit status 0 where all was as it must be:
+ *
+ *     return      main returns; a handler of atexit finds that main still holds its locks
+ *     exit        the same by exit
+ *     elsewhere   the other thread calls exit
+ *     callback    on_event calls exit, when the thread of the callback holds "told"
+ *     at once     _exit
+ *     child       a forked child calls exit, then main calls _exit
+ *     signal      a handler of a signal calls exit while main waits for "held"
+ *     late        a destructor that comes behind dibs' own asks for locks and closes the runtime
+ */
+#include <dibs.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MORE = 20 };
+
+static dibs_runtime *rt;
+static const char *how;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards both */
+static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
+static bool other_holds, other_ends;
+
+static bool ends(const char *way)
+{
+    return strcmp(how, way) == 0;
+}
+
+static void *hold_other(void *arg)
+{
+    if (dibs_lock(rt, "other") != DIBS_OK)
+        _exit(2);
+    pthread_mutex_lock(&mutex);
+    other_holds = true;
+    pthread_cond_broadcast(&told);
+    while (!other_ends)
+        pthread_cond_wait(&told, &mutex);
+    pthread_mutex_unlock(&mutex);
+    if (ends("elsewhere"))
+        exit(0);
+    return arg; /* with its lock, which is told */
+}
+
+static void tell_other_to_end(void)
+{
+    pthread_mutex_lock(&mutex);
+    other_ends = true;
+    pthread_cond_broadcast(&told);
+    pthread_mutex_unlock(&mutex);
+    for (;;)
+        pause();
+}
+
+static void on_event(const dibs_event *event, void *arg)
+{
+    (void)arg;
+    if (event->kind != DIBS_EVENT_ORPHANED)
+        return;
+    if (dibs_lock(rt, "told") != DIBS_OK)
+        _exit(2);
+    exit(0);
+}
+
+static void on_exit_of_program(void)
+{
+    if ((ends("return") || ends("exit")) && (dibs_check(rt, "main") != DIBS_OK || dibs_check(rt, "main-0") != DIBS_OK))
+        _exit(3);
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    exit(0);
+}
+
+/* With a priority, it comes behind the destructors that have none. */
+__attribute__((destructor(101))) static void behind_dibs(void)
+{
+    if (!how || !ends("late"))
+        return;
+    if (dibs_check(rt, "main") != DIBS_NOT_HELD || dibs_lock(rt, "main") != DIBS_CLOSED)
+        _exit(4);
+    dibs_close(rt);
+}
+
+static bool hold_all(const char *url)
+{
+    const dibs_config config = {.urls = &url, .url_count = 1, .lease_ms = 600000, .on_event = on_event};
+    pthread_t thread;
+    char name[16];
+
+    if (dibs_open(&rt, &config) != DIBS_OK || dibs_lock(rt, "main") != DIBS_OK || dibs_lock(rt, "main") != DIBS_OK)
+        return false;
+    for (int i = 0; i < MORE; i++) {
+        snprintf(name, sizeof name, "main-%d", i);
+        if (dibs_lock(rt, name) != DIBS_OK)
+            return false;
+    }
+    if (pthread_create(&thread, NULL, hold_other, NULL) != 0 || pthread_detach(thread) != 0)
+        return false;
+    pthread_mutex_lock(&mutex);
+    while (!other_holds)
+        pthread_cond_wait(&told, &mutex);
+    pthread_mutex_unlock(&mutex);
+    return true;
+}
+
+static void leave_child(void)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        exit(0);
+    _exit(child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : 5);
+}
+
+static void wait_until_signalled(void)
+{
+    signal(SIGALRM, on_signal);
+    alarm(1);
+    dibs_lock(rt, "held");
+    _exit(6);
+}
+
+int main(int argc, char **argv)
+{
+    char line[16];
+
+    how = argc == 3 ? argv[2] : "";
+    if (argc != 3 || atexit(on_exit_of_program) != 0 || !hold_all(argv[1]))
+        return 2;
+    printf("ready\n");
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin))
+        _exit(2);
+    if (ends("exit"))
+        exit(0);
+    if (ends("at once"))
+        _exit(0);
+    if (ends("elsewhere") || ends("callback"))
+        tell_other_to_end();
+    if (ends("child"))
+        leave_child();
+    if (ends("signal"))
+        wait_until_signalled();
+    return 0;
+}
