@@ -188,7 +188,7 @@ static void read_label(const char *at, char *name)
     assert_true(mbstowcs(NULL, value, 0) != (size_t)-1); /* which is strict in a locale of UTF-8 */
     for (at = value; *at; at++) {
         bool is_byte = at[0] == '\\' && at[1] == 'x';
-        *name++ = is_byte ? (char)(hex(at[2]) << 4 | hex(at[3])) : *at;
+        *name++ = (char)(is_byte ? hex(at[2]) << 4 | hex(at[3]) : *at);
         at += is_byte ? 3 : 0;
     }
     *name = '\0';
