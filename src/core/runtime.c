@@ -155,6 +155,8 @@ static bool visit_next(struct dibs__visit *visit, uint64_t *before)
     return inside;
 }
 
+static void on_exit_of_process(void) __attribute__((destructor));
+
 static void release_own_holds(struct dibs__core *core)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
@@ -176,7 +178,7 @@ static void release_own_holds(struct dibs__core *core)
  * call of dibs, which may have locked anything. Afterwards the thread is refused
  * what it asks: its own lock would never be handed over to it.
  */
-__attribute__((destructor)) static void on_exit_of_process(void)
+static void on_exit_of_process(void)
 {
     int64_t deadline = dibs__after_ms(dibs__now(&dibs__system_clock), EXIT_MS);
     uint64_t before = UINT64_MAX;
