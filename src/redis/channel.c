@@ -256,6 +256,11 @@ static bool may_have_taken(const struct dibs__channel *channel) DIBS__REQUIRES(c
  * the reply may have come long ago, so what has come is read once more. If the
  * link would be given up for the missing reply, a thread that reads is waited
  * for. Lets go of the mutex in between. True: the scheduler is to be told.
+ *
+ * No other thread is kept from its reply for so long. Whom a round of reading is
+ * to wake is in *wakes when that round ends, with the mutex locked; then nobody
+ * has the reading role, so the next step is another round, which wakes them
+ * first, or the end.
  */
 static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
                            struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
@@ -266,6 +271,7 @@ static bool look_once_more(struct dibs__channel *channel, const struct dibs__req
 
     while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) &&
            (dibs__channel_has_something(channel) || (!waited && may_have_taken(channel)))) {
+        DIBS__REQUIRE(wakes->count == 0 || !channel->reading);
         if (!channel->reading)
             tell = dibs__channel_read(channel, NULL, 0, wakes);
         else if (!waited || dibs__now(channel->clock) < until)
