@@ -5,11 +5,11 @@
 #include <unistd.h>
 #endif
 
-#define ONE_IN 128                   /* one wait in so many is done the other way, to see what that costs */
-#define LATELY 32                    /* `asleep` is the mean of about so many waits */
-#define SAVED (16 * DIBS__NS_PER_MS) /* the most on the account: a few interruptions of 3 ms do not use it up */
-#define OWED 4                       /* the account is not overdrawn by more than so many polls in vain */
-#define READINGS 20                  /* of the clock between two looks, which would keep the server off the socket */
+#define ONE_IN 128                  /* one wait in so many is done the other way, to see what that costs */
+#define LATELY 8                    /* `asleep` is the mean of about so many waits */
+#define SAVED (4 * DIBS__NS_PER_MS) /* the most on the account: an interruption of 3 ms does not use it up */
+#define OWED 4                      /* the account is not overdrawn by more than so many polls in vain */
+#define READINGS 20                 /* of the clock between two looks, which would keep the server off the socket */
 
 static atomic_int polling; /* atomic; the threads of this process that poll */
 
@@ -115,18 +115,15 @@ static void pay(struct dibs__spin *spin, int64_t amount)
     atomic_store_explicit(&spin->account, account, memory_order_relaxed);
 }
 
-/*
- * All of the wait counts, as it does for one that polls: on a busy machine a thread that sleeps is late now and then as
- * well. To the account it pays in no more than a poll in vain would, so looks do not come more often where replies are
- * slow.
- */
+/* A wait that takes longer than polling may last tells no more than one that takes as long. */
 static void note_sleep(struct dibs__spin *spin, int64_t took)
 {
     int64_t asleep = atomic_load_explicit(&spin->asleep, memory_order_relaxed);
 
+    took = least(took, spin->most);
     atomic_store_explicit(&spin->asleep, asleep + (took - asleep) / LATELY, memory_order_relaxed);
     if (atomic_load_explicit(&spin->account, memory_order_relaxed) < 0)
-        pay(spin, least(took, spin->most) / ONE_IN);
+        pay(spin, took / ONE_IN);
 }
 
 void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__clock *clock)
