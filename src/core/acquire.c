@@ -189,7 +189,7 @@ static bool ride_out(struct acquire *acquire, const struct dibs__answer *answer,
 
     if (now > dibs__after_ms(bid_of(acquire)->deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
         dibs__patience_renew(&acquire->patience, now);
-    if (dibs__patience_is_over(&acquire->patience, acquire->error, answer->unmet, now)) {
+    if (dibs__patience_is_over(&acquire->patience, acquire->error, answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }

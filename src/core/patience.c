@@ -18,9 +18,8 @@ void dibs__patience_begin(struct dibs__patience *patience, const struct dibs__co
 
 int64_t dibs__patience_until(const struct dibs__patience *patience)
 {
-    int64_t heard = atomic_load_explicit(&patience->core->counters.heard, memory_order_relaxed);
-
-    return dibs__after_ms(heard > patience->from ? heard : patience->from, outage_ms(patience));
+    return dibs__after_ms(patience->heard_at > patience->from ? patience->heard_at : patience->from,
+                          outage_ms(patience));
 }
 
 void dibs__patience_renew(struct dibs__patience *patience, int64_t now)
@@ -53,9 +52,13 @@ bool dibs__patience_is_unmet(const struct dibs__patience *patience, int64_t now)
     return patience->outage->unmet && now < dibs__after_ms(patience->unmet_at, outage_ms(patience));
 }
 
-bool dibs__patience_is_over(struct dibs__patience *patience, const struct dibs__error *error, bool unmet, int64_t now)
+bool dibs__patience_is_over(struct dibs__patience *patience, const struct dibs__error *error,
+                            const struct dibs__answer *answer, int64_t now)
 {
+    bool unmet = answer->unmet;
+
     DIBS__REQUIRE(error->status != DIBS_OK);
+    patience->heard_at = answer->heard_at;
     if (unmet) {
         patience->unmet_at = now;
         if (patience->unmet_since == 0)

@@ -16,6 +16,7 @@ struct dibs__patience {
     struct dibs__backoff backoff;
     bool in_outage;      /* the last ask met an outage */
     int64_t from;        /* from when an outage is ridden out: the acquire began, or woke to ask again */
+    int64_t heard_at;    /* when the servers that have the name were heard last, as the last ask told; 0: not known */
     int64_t unmet_since; /* when the first grant was taken back; 0: none was */
     int64_t unmet_at;    /* when the last grant was taken back */
 };
@@ -24,7 +25,8 @@ struct dibs__patience {
 void dibs__patience_begin(struct dibs__patience *patience, const struct dibs__core *core, struct dibs__outage *outage,
                           int64_t now);
 
-/* Until when the acquire rides out a store that can't be reached: outage_ms since that was heard last. */
+/* Until when the acquire rides out a store that can't be reached: outage_ms since what has the name of it was heard
+ * last. */
 int64_t dibs__patience_until(const struct dibs__patience *patience);
 
 /* The acquire slept or waited for another reason than an outage: one that follows counts from now. */
@@ -37,7 +39,8 @@ void dibs__patience_heard(struct dibs__patience *patience);
 void dibs__patience_take_over(struct dibs__patience *patience, int64_t outage_since, int64_t now);
 
 /* An ask met an outage. True: the acquire has ridden it out for as long as it may. */
-bool dibs__patience_is_over(struct dibs__patience *patience, const struct dibs__error *error, bool unmet, int64_t now);
+bool dibs__patience_is_over(struct dibs__patience *patience, const struct dibs__error *error,
+                            const struct dibs__answer *answer, int64_t now);
 
 /* An ask met an outage, and the acquire is going to ask again: when. */
 int64_t dibs__patience_next_ask(struct dibs__patience *patience, int64_t now);

@@ -47,7 +47,6 @@ static struct memory *of(struct dibs__store *store)
 static void count_command(struct memory *memory)
 {
     atomic_fetch_add_explicit(&memory->counters->commands, 1, memory_order_relaxed);
-    atomic_store_explicit(&memory->counters->heard, dibs__now(memory->clock), memory_order_relaxed);
 }
 
 static int64_t again_ms(const struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)

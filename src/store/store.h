@@ -106,7 +106,9 @@ struct dibs__answer {
     bool unmet;   /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome is
                      unknown */
     bool no_vote; /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
-    bool stepped; /* with no_vote: because its clock was set forward, so it may have forgotten locks too early */
+    int64_t heard_at; /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than that
+                         they can't serve now; 0: not known */
+    bool stepped;     /* with no_vote: because its clock was set forward, so it may have forgotten locks too early */
 };
 
 /*
@@ -262,7 +264,6 @@ struct dibs__counters {
     atomic_uint_fast64_t commands, errors, reconnects;
     atomic_uint_fast64_t tracking;      /* 1: the listener is told of changes; else 0 */
     atomic_uint_fast64_t invalidations; /* how often it was told of one, or of all */
-    _Atomic int64_t heard;              /* when the store last gave an answer other than that it can't serve now */
 };
 
 struct dibs__store;

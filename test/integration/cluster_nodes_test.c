@@ -101,6 +101,32 @@ static void it_delays_no_other_nodes_leases(void **state)
         assert_status(i == 0 ? DIBS_LOST : DIBS_OK, dibs_unlock(s->rt, names[i]));
 }
 
+/* The nodes that answer meanwhile have nothing to do with the lock. */
+static void a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer(void **state)
+{
+    struct scene *s = *state;
+    actor *waiter = actor_start();
+    char dead[32];
+
+    s->config.connect_timeout_ms = s->config.command_timeout_ms = 200;
+    s->config.outage_ms = 1000;
+    open_on_cluster(s, LONG_LEASE_MS);
+    snprintf(dead, sizeof dead, "%s", new_name(s, s->c->nodes[0]));
+    const char *alive = new_name(s, s->c->nodes[1]);
+    server_kill(s->c->nodes[0]);
+    int64_t end = now_ms() + LIMIT_MS;
+    actor_begin_lock(waiter, s->rt, dead, DIBS_WAIT_FOREVER);
+    while (actor_busy(waiter)) {
+        assert_that(now_ms() < end, "the lock is still waited for");
+        assert_status(DIBS_OK, dibs_trylock(s->rt, alive));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, alive));
+    }
+    assert_status(DIBS_UNAVAILABLE, actor_result(waiter));
+    actor_end(waiter);
+    server_restart(s->c->nodes[0]);
+    cluster_await_ok(s->c);
+}
+
 /* ---------------------------------------------------------------------- the counting */
 
 /* Not more than a command a second, however many calls fail; in peace only now and then. */
@@ -244,6 +270,7 @@ int main(void)
         CASE(a_first_node_that_is_silent_does_not_cost_the_opening),
         CASE(where_nobody_answers_it_is_said),
         CASE(it_delays_no_other_nodes_leases),
+        CASE(a_lock_on_a_dead_node_is_given_up_though_other_nodes_answer),
         CASE(nodes_are_not_hammered_for_the_map),
         CASE(the_store_is_down_only_when_no_node_answers),
         CASE(the_store_is_up_again_when_one_node_answers),

@@ -87,6 +87,13 @@ static dibs_status refuse_ask(struct faults *faults, struct dibs__bid *bid, stru
     return status;
 }
 
+static void note_heard(struct faults *faults)
+{
+    pthread_mutex_lock(&faults->mutex);
+    faults->heard_at = dibs__now(faults->clock);
+    pthread_mutex_unlock(&faults->mutex);
+}
+
 /* Changes the answer to an ask that was done, where a fault says so. */
 static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, struct dibs__answer *answer,
                          dibs_status status, struct dibs__error *error)
@@ -121,9 +128,11 @@ static dibs_status ask_finish(struct dibs__store *base, struct dibs__bid *bid, s
         refuse_ask(faults, bid, answer, status, error);
     } else {
         status = dibs__store_ask(store->inner, bid, answer, error);
+        note_heard(faults);
         status = spoil(store, bid, answer, status, error);
     }
     pthread_mutex_lock(&faults->mutex);
+    answer->heard_at = faults->heard_at;
     faults->inside--;
     pthread_mutex_unlock(&faults->mutex);
     return status;
@@ -197,6 +206,7 @@ static void retract(struct dibs__store *base, const char *name, const char *toke
 static dibs_status query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                 struct dibs__error *error)
 {
+    note_heard(of(base)->faults);
     return dibs__store_query(of(base)->inner, query, owner, error);
 }
 

@@ -91,9 +91,9 @@ static void expect_what_is_heard(struct dibs__redis_store *store, const unsigned
                 {DIBS_NOT_HELD, true, 1},     {DIBS_BUSY, true, 1},   {DIBS_OK, true, 1}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        atomic_store(&store->config.counters->heard, 0);
+        atomic_store(&store->heard_at, 0);
         dibs__redis_heard(store, rows[i].status);
-        assert_int_equal(atomic_load(&store->config.counters->heard) != 0, rows[i].heard);
+        assert_int_equal(atomic_load(&store->heard_at) != 0, rows[i].heard);
         assert_int_equal(changes[true], rows[i].up);
     }
 }

@@ -50,7 +50,7 @@ void dibs__quorum_count(struct dibs__quorum *q, bool heard)
         move(&its->invalidations, &all->invalidations);
     }
     if (heard)
-        atomic_store_explicit(&all->heard, dibs__quorum_now(q), memory_order_relaxed);
+        atomic_store_explicit(&q->heard_at, dibs__quorum_now(q), memory_order_relaxed);
 }
 
 /* --------------------------------------------------------- what members tell */

@@ -436,5 +436,6 @@ dibs_status dibs__quorum_ask_finish(struct dibs__store *base, struct dibs__bid *
     if (status == DIBS_OK)
         status = ask(q, &asking, answer, error);
     dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    answer->heard_at = atomic_load_explicit(&q->heard_at, memory_order_relaxed);
     return status;
 }

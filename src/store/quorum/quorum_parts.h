@@ -350,8 +350,9 @@ struct dibs__quorum {
     size_t count, majority;           /* read-only after open */
     int64_t connect_by;               /* the opening thread's */
     struct dibs__member *members;     /* read-only after open */
-    _Atomic uint64_t generation;      /* atomic: how often renewals went to another server, at any member */
-    struct dibs__voting voting;       /* its fields name their guards */
+    _Atomic int64_t heard_at;    /* atomic: when a majority last gave an answer other than that it can't serve now */
+    _Atomic uint64_t generation; /* atomic: how often renewals went to another server, at any member */
+    struct dibs__voting voting;  /* its fields name their guards */
     struct dibs__mutex reach_mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* members that told they can't be reached */
     struct dibs__mutex mutex;

@@ -224,7 +224,7 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
 {
     struct dibs__bid *bid = asking->sending.bid;
     bool in_time = dibs__now(store->config.clock) < bid->deadline;
-    int64_t heard = atomic_load_explicit(&store->config.counters->heard, memory_order_relaxed);
+    int64_t heard = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
 
     if (!dibs__redis_another_stands(store, asking->call.channel))
         return false;
@@ -348,5 +348,6 @@ dibs_status dibs__redis_ask_finish(struct dibs__store *base, struct dibs__bid *b
                                                      : ask_shared(store, asking, answer, error);
     dibs__lock_call_free(store, asking);
     dibs__redis_heard(store, status);
+    answer->heard_at = atomic_load_explicit(&store->heard_at, memory_order_relaxed);
     return status;
 }

@@ -55,7 +55,8 @@ struct dibs__redis_store {
     atomic_bool reopened;            /* atomic: a connection was made, maybe to another server */
     _Atomic uint64_t renewal_server; /* atomic, written by the scheduler's thread: the server that renewals go to; 0:
                                         not known */
-    _Atomic int64_t changed_at;      /* atomic, written by the scheduler's thread: when that was another server last */
+    _Atomic int64_t heard_at;   /* atomic: when the server last gave an answer other than that it can't serve now */
+    _Atomic int64_t changed_at; /* atomic, written by the scheduler's thread: when that was another server last */
     struct dibs__mutex mutex;
     pthread_cond_t exclusive_freed; /* an exclusive channel is not in use any more */
     bool in_use[DIBS__SHARED + DIBS__EXCLUSIVE] DIBS__GUARDED_BY(dibs__redis_mutex);
