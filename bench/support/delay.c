@@ -50,7 +50,8 @@ static struct seat seats[SEATS]; /* 2n: a client; 2n + 1: the server's end of th
 static unsigned seats_used;      /* no seat from here on was ever taken */
 static struct wire *wires;
 static unsigned wire_count;
-static double delay_ns;
+static _Atomic double *shared_delay_ns; /* atomic; of the program and the process */
+static double delay_ns;                 /* the process's: as it was when the loop began its round */
 static int helper;
 
 /* ---------------------------------------------------------------- addresses */
@@ -256,6 +257,7 @@ static void carry(unsigned number, void *memory)
         polled[i] = (struct pollfd){.fd = wires[i].listener, .events = POLLIN};
     for (;;) {
         wait_for_work(polled);
+        delay_ns = atomic_load(shared_delay_ns);
         for (unsigned i = 0; i < seats_used; i++) {
             const struct pollfd *seen = &polled[wire_count + i];
             send_due(i);
@@ -272,7 +274,8 @@ void delay_start(struct wire *on, unsigned count, unsigned delay_us)
 {
     if (count > WIRES_MOST)
         cleanup_fail("more than %d wires", WIRES_MOST);
-    delay_ns = delay_us * 1e3;
+    shared_delay_ns = team_memory(sizeof *shared_delay_ns);
+    delay_change(delay_us);
     wires = on;
     wire_count = count;
     for (unsigned i = 0; i < count; i++)
@@ -280,6 +283,11 @@ void delay_start(struct wire *on, unsigned count, unsigned delay_us)
     helper = helper_start(0, carry, NULL);
     for (unsigned i = 0; i < count; i++)
         close(wires[i].listener);
+}
+
+void delay_change(unsigned delay_us)
+{
+    atomic_store(shared_delay_ns, delay_us * 1e3);
 }
 
 void delay_stop(void)

@@ -21,6 +21,9 @@ enum { WIRES_MOST = 16 };
  */
 void delay_start(struct wire *wires, unsigned count, unsigned delay_us);
 
+/* The delay of what comes from now on. */
+void delay_change(unsigned delay_us);
+
 /* Ends the process. */
 void delay_stop(void);
 

@@ -77,6 +77,15 @@ bool dibs__channel_is_waited_for(struct dibs__channel *channel);
 void dibs__channel_want(struct dibs__channel *channel);
 
 /*
+ * As dibs__channel_want, for a call that can't go on without a connection: the pause since the last try is cut short,
+ * and a try that dibs__channel_open_begin began goes on in the background. Returns how many tries have ended.
+ */
+unsigned dibs__channel_need(struct dibs__channel *channel);
+
+/* No connection stands, and more tries than `tries` have ended: one has failed since. */
+bool dibs__channel_has_failed(struct dibs__channel *channel, unsigned tries);
+
+/*
  * As dibs__channel_stands, but looks whether the server has closed a connection
  * that nobody has used since. Waits for nothing.
  */

@@ -27,6 +27,7 @@ static void end_try(struct dibs__channel *channel, struct dibs__link *link, cons
     channel->opener = DIBS__OPENER_NOBODY;
     channel->tries++;
     atomic_store(&channel->wanted, false);
+    channel->needed = false;
     if (link) {
         if (again && !link->ended_before)
             channel->unended = channel->serial;
@@ -48,11 +49,12 @@ static void end_try(struct dibs__channel *channel, struct dibs__link *link, cons
 
 /* ----------------------------------------------------------------- a thread */
 
-/* The time of the thread that has the opening role is over; that of its try is not. */
+/* The time of the thread that has the opening role is over, or no thread takes it; the time of the try is not. */
 static void leave_to_scheduler(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
 {
     DIBS__REQUIRE(channel->opener == DIBS__OPENER_THREAD);
     channel->opener = DIBS__OPENER_SCHEDULER;
+    channel->begun = false;
     channel_mutex_unlock(&channel->mutex);
     channel->hooks.unattended(channel->hooks.context);
     channel_mutex_lock(&channel->mutex);
@@ -156,6 +158,16 @@ static void open_link(struct dibs__channel *channel, int64_t deadline) DIBS__REQ
         leave_untried(channel, true);
 }
 
+/* There is no time to wait for a link: why the last try failed, where none is going on. */
+static dibs_status end_late(const struct dibs__channel *channel, struct dibs__error *error)
+    DIBS__REQUIRES(channel_mutex)
+{
+    if (channel->opener != DIBS__OPENER_NOBODY || channel->open_error.status == DIBS_OK)
+        return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", channel->endpoint->url.shown);
+    *error = channel->open_error;
+    return error->status;
+}
+
 dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t deadline, struct dibs__error *error)
 {
     unsigned seen = channel->tries;
@@ -168,13 +180,38 @@ dibs_status dibs__channel_ensure_open(struct dibs__channel *channel, int64_t dea
         }
         seen = channel->tries;
         if (dibs__now(channel->clock) >= deadline)
-            return dibs__error_set(error, DIBS_UNAVAILABLE, "%s does not answer", channel->endpoint->url.shown);
+            return end_late(channel, error);
         if (!channel->link && (channel->opener == DIBS__OPENER_NOBODY || channel->begun))
             open_link(channel, deadline);
         else
             channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, deadline);
     }
     return DIBS_OK;
+}
+
+unsigned dibs__channel_need(struct dibs__channel *channel)
+{
+    channel_mutex_lock(&channel->mutex);
+    bool tell = !channel->needed && !dibs__channel_has_link(channel);
+    unsigned tries = channel->tries;
+    if (channel->begun)
+        leave_to_scheduler(channel);
+    if (tell) {
+        channel->needed = true;
+        atomic_store(&channel->wanted, true);
+    }
+    channel_mutex_unlock(&channel->mutex);
+    if (tell)
+        channel->hooks.unattended(channel->hooks.context);
+    return tries;
+}
+
+bool dibs__channel_has_failed(struct dibs__channel *channel, unsigned tries)
+{
+    channel_mutex_lock(&channel->mutex);
+    bool failed = channel->tries != tries && !dibs__channel_has_link(channel);
+    channel_mutex_unlock(&channel->mutex);
+    return failed;
 }
 
 /* ------------------------------------------------------------ the scheduler */

@@ -128,7 +128,9 @@ struct dibs__channel {
     atomic_uint unattended; /* atomic; changed under mutex; those of them that no thread waits for */
     atomic_bool standing;   /* atomic; changed under mutex; there is a link, and it is not broken */
     atomic_bool wanted;     /* atomic; the scheduler is to make a try; cleared when one has ended */
-    atomic_int reader;      /* atomic; the reading role's; enum dibs__reader_state */
+    bool
+        needed DIBS__GUARDED_BY(channel_mutex); /* wanted, and by a call that waits: the pause between tries is short */
+    atomic_int reader;                          /* atomic; the reading role's; enum dibs__reader_state */
 };
 
 /* ----------------------------------------------------------- channel_flight.c */

@@ -7,6 +7,14 @@ static bool is_missing(const struct dibs__channel *channel, bool keep_open) DIBS
            !dibs__endpoint_is_awaited(channel->endpoint);
 }
 
+/* When the next try is due. */
+static int64_t next_try(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    const struct dibs__connector *connector = &channel->connector;
+
+    return channel->needed && connector->soonest_at < connector->next_at ? connector->soonest_at : connector->next_at;
+}
+
 /* What the scheduler does on a link: it reads where no thread has a role, and writes where none does. */
 static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__REQUIRES(channel_mutex)
 {
@@ -33,7 +41,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
         if (want)
             *fd = dibs__link_poll(channel->link, want, deadline);
     } else if (is_missing(channel, keep_open)) {
-        *deadline = channel->connector.next_at;
+        *deadline = next_try(channel);
     }
     if (channel->finished)
         *deadline = 0; /* completions are to run */
@@ -90,7 +98,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
         dibs__channel_go_on_trying(channel, now);
     else if (dibs__channel_has_link(channel))
         go_on_with_link(channel, ready, now, &wakes);
-    else if (is_missing(channel, keep_open) && now >= channel->connector.next_at)
+    else if (is_missing(channel, keep_open) && now >= next_try(channel))
         dibs__channel_begin_try(channel, now);
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(&wakes);

@@ -104,10 +104,11 @@ void dibs__connector_interest(struct dibs__connector *connector, struct pollfd *
 void dibs__connector_succeeded(struct dibs__connector *connector, int64_t now)
 {
     dibs__backoff_reset(&connector->backoff);
-    connector->next_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
+    connector->next_at = connector->soonest_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
 }
 
 void dibs__connector_failed(struct dibs__connector *connector, int64_t now, int64_t last_ms)
 {
     connector->next_at = dibs__after_ms(now, dibs__backoff_next(&connector->backoff, last_ms));
+    connector->soonest_at = dibs__after_ms(now, DIBS__RECONNECT_FIRST_MS);
 }

@@ -23,6 +23,7 @@ struct dibs__connector {
     int64_t until;                   /* the trying thread's; when the try that began last is given up */
     struct dibs__backoff backoff;    /* the scheduler thread's */
     int64_t next_at;                 /* the scheduler thread's; when the next try is due */
+    int64_t soonest_at;              /* the scheduler thread's; the same where a call waits for the link */
 };
 
 void dibs__connector_init(struct dibs__connector *connector, struct dibs__endpoint *endpoint, enum dibs__link_use use,

@@ -14,7 +14,8 @@
  * same time without a thread for each.
  *   begin   sends what can be sent without waiting. It never blocks. Where no
  *           connection stands nothing is sent: a connection is asked for in the
- *           background, and finish does the whole. begin tells no failure.
+ *           background, and finish does the whole. begin tells no failure. What
+ *           was begun and not sent (is_sent) may be begun again.
  *   await   waits for the reply of what was begun, at most until a time, and
  *           leaves the rest to finish.
  *   finish  waits for the reply at most until the deadline and does all else:
@@ -101,8 +102,10 @@ struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
     bool spent;       /* the store retracts the token: the next ask has a new one */
-    int64_t told_ms;  /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
-                         told; else 0 */
+    bool stuck;      /* with spent, of a member: an ask may still arrive, so the token is retracted only once its bid is
+                        concluded: until then a renewal may set the lock */
+    int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
+                        told; else 0 */
     bool unmet;   /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome is
                      unknown */
     bool no_vote; /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
@@ -268,6 +271,14 @@ struct dibs__counters {
 
 struct dibs__store;
 
+/* Whether what was begun was sent, and if not, why. */
+enum dibs__sent {
+    DIBS__SENT,             /* there may be a reply */
+    DIBS__UNSENT,           /* no connection stands; one is being made */
+    DIBS__UNSENT_CONNECTED, /* one stands by now: to be begun again. If that is no use, finish has more to do */
+    DIBS__UNSENT_FAILED     /* no connection could be made: finish says why, also past the deadline */
+};
+
 struct dibs__store_ops {
     /*
      * Connects a store that was opened with connect_later; called once or not at
@@ -344,8 +355,8 @@ struct dibs__store_ops {
      */
     bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
 
-    /* Whether there may be a reply of what was begun: something was sent. Never blocks. NULL: there always is. */
-    bool (*is_sent)(const struct dibs__begun *begun);
+    /* Whether what was begun was sent. Never blocks. NULL: it always was. */
+    enum dibs__sent (*is_sent)(struct dibs__store *store, const struct dibs__begun *begun);
 
     /*
      * Waits until the ear is roused, which whoever is told by the listener

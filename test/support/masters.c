@@ -134,6 +134,11 @@ void masters_open(masters *m, uint32_t lease_ms)
 void masters_open_connected(masters *m, uint32_t lease_ms)
 {
     masters_open(m, lease_ms);
+    masters_await_all(m);
+}
+
+void masters_await_all(masters *m)
+{
     assert_that(wait_until(is_had_at_all, m, LIMIT_MS), "not all masters are connected");
 }
 

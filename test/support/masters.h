@@ -43,6 +43,9 @@ void masters_open(masters *m, uint32_t lease_ms);
 /* As masters_open. On return, connections to all masters stand. */
 void masters_open_connected(masters *m, uint32_t lease_ms);
 
+/* Waits until m->rt is connected to all masters, and none rests. */
+void masters_await_all(masters *m);
+
 /* Another runtime on the same masters, without events; the caller closes it. */
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms);
 

@@ -41,6 +41,43 @@ static void one_that_is_wanted_is_connected_by_the_scheduler(void **state)
     assert_true(deadline == DIBS__NEVER);
 }
 
+/* The thread that began it may never come back: who needs the channel leaves the try to the scheduler. */
+static void one_that_was_begun_and_is_needed_is_connected_by_the_scheduler(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__error error;
+
+    assert_int_equal(dibs__channel_open_begin(r->channel, &error), DIBS_OK);
+    unsigned unattended = r->unattended, tries = dibs__channel_need(r->channel);
+    assert_true(r->unattended > unattended);
+    assert_int_equal(tries, 0);
+    assert_false(dibs__channel_has_failed(r->channel, tries));
+    attend_until(r, false, &r->opened, 1);
+    assert_true(dibs__channel_stands(r->channel));
+    assert_false(dibs__channel_has_failed(r->channel, tries));
+}
+
+/* The pause after several failures does not hold for a call that waits: that of a first failure does. */
+static void one_that_is_needed_is_tried_again_soon(void **state)
+{
+    struct rig *r = *state;
+    struct pollfd fd;
+    int64_t deadline;
+
+    fake_redis_refuse(r->fake, true);
+    for (unsigned i = 1; i <= 6; i++) {
+        unsigned tries = dibs__channel_need(r->channel);
+        dibs__channel_interest(r->channel, false, &fd, &deadline);
+        assert_true(deadline <= after(r, 10));
+        moved_clock_advance(&r->clock, MS(10));
+        attend_until(r, false, &r->failed, i);
+        assert_true(dibs__channel_has_failed(r->channel, tries));
+    }
+    dibs__channel_want(r->channel);
+    dibs__channel_interest(r->channel, false, &fd, &deadline);
+    assert_true(deadline > after(r, 100));
+}
+
 static void fail_to_open(struct rig *r)
 {
     struct dibs__link_view view;
@@ -326,6 +363,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(one_that_is_wanted_is_connected_by_the_scheduler),
+        TEST(one_that_was_begun_and_is_needed_is_connected_by_the_scheduler),
+        TEST(one_that_is_needed_is_tried_again_soon),
         TEST(a_failure_tells_whether_the_server_was_heard),
         TEST(a_channel_kept_open_connects_again_later_each_time),
         TEST(a_channel_in_a_hurry_connects_at_once),

@@ -49,6 +49,33 @@ static void only_an_ask_in_doubt_may_be_overtaken(void **state)
     }
 }
 
+/* At a member it goes with its bid: until then the token may hold the lock at the others. */
+static void at_a_member_a_doubt_ends_with_the_bid(void **state)
+{
+    fake_redis *fake = fake_redis_start(false);
+    struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};
+    struct dibs__sending sending = {.bid = &bid, .not_after = 9};
+    struct dibs__answer answer = {.spent = false};
+    struct seat seat;
+
+    (void)state;
+    seat_open(&seat, &(struct dibs__store_config){.url = fake_redis_url(fake), .is_member = true});
+    struct dibs__redis_store *store = dibs__redis_of(seat.store);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, "a", NULL);
+    assert_non_null(call);
+    call->channel = 0;
+    call->view.serial = 3;
+    call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = false};
+    dibs__sending_doubt(store, &sending, call, &answer);
+    assert_true(answer.spent && answer.stuck);
+    assert_int_equal(dibs__retractions_count(store->retractions), 0);
+    dibs__redis_conclude(seat.store, &bid, false);
+    assert_int_equal(dibs__retractions_count(store->retractions), 2);
+    free(call);
+    seat_close(&seat);
+    fake_redis_stop(fake);
+}
+
 /* Asks go on under the token only where the next connection of the same channel can prove the end of this one. */
 static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
 {
@@ -117,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_known_of_the_lock_outlives_the_token),
         cmocka_unit_test(only_an_ask_in_doubt_may_be_overtaken),
+        cmocka_unit_test(at_a_member_a_doubt_ends_with_the_bid),
         cmocka_unit_test(a_doubt_that_cannot_be_settled_spends_the_token),
         cmocka_unit_test(an_answer_settles_the_asks_before_it),
     };

@@ -19,12 +19,14 @@
 #define SPLIT_LEAST_MS 1  /* from this, or the time that the ask took, */
 #define SPLIT_LAST_MS 50  /* up to this */
 #define LEAVE_LEAST_MS 10 /* how long a thread waits at least for the release of what no majority granted */
+#define SPARED_SHIFT 32   /* in the memo of a bid: behind the set of members that were asked */
 
 /* One ask of the quorum that is being finished. */
 struct asking {
     struct dibs__claim *claim;
     struct dibs__bid *bid;
     uint32_t granted, refused, raised; /* sets of members; raised: their fence is as large as that of the lock */
+    uint32_t spared;                   /* members that rest, and are asked only where the others take long */
     bool no_vote;                      /* a master may not vote */
     bool raising;
     uint64_t fence;
@@ -33,10 +35,10 @@ struct asking {
 
 /* ------------------------------------------------------------------- the begin */
 
-/* The set of members where something is under way for the bid afterwards. */
-static uint32_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__bid *bid)
+/* The set of members where something is under way for the bid afterwards; behind it that of those that rest. */
+static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, const struct dibs__bid *bid)
 {
-    uint32_t fit = dibs__members_to_ask(q), open = 0;
+    uint32_t spared, fit = dibs__members_to_ask(q, &spared), open = 0;
 
     for (size_t i = 0; i < q->count; i++) {
         bool taken_back;
@@ -53,10 +55,10 @@ static uint32_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, 
             dibs__quorum_mutex_unlock(&q->mutex);
         }
     }
-    return open;
+    return open | (uint64_t)(spared & ~open) << SPARED_SHIFT;
 }
 
-/* What was begun, as a set of members, lies in the memo beside the claim. */
+/* What was begun, as sets of members, lies in the memo beside the claim. */
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -86,6 +88,15 @@ static bool can_be_had(const struct dibs__wave *wave, uint32_t have)
     return dibs__set_count(have | wave->open) >= wave->quorum->majority;
 }
 
+/* The others can't be a majority, or take long, and with those that rest it may be one. */
+static bool needs_spared(const struct dibs__wave *wave, int64_t now)
+{
+    const struct asking *asking = asking_of(wave);
+
+    return asking->spared && can_be_had(wave, asking->granted | asking->spared) &&
+           (!can_be_had(wave, asking->granted) || dibs__wave_is_overdue(wave, now));
+}
+
 /*
  * Where a majority answered, no time is lost with members that must be connected
  * first, or take much longer than usual. Where the lock can't be had, it is
@@ -99,9 +110,11 @@ static bool is_voted(const struct dibs__wave *wave, int64_t now)
 
     if (dibs__set_count(asking->granted) >= majority)
         return true;
+    if (needs_spared(wave, now))
+        return true;
     if (!can_be_had(wave, asking->granted))
         return dibs__set_count(heard) >= majority || !can_be_had(wave, heard);
-    return dibs__set_count(heard) >= majority && (!(wave->open & ~wave->dead) || dibs__wave_is_overdue(wave, now));
+    return dibs__set_count(heard) >= majority && (!(wave->open & ~wave->unsent) || dibs__wave_is_overdue(wave, now));
 }
 
 static bool is_raised(const struct dibs__wave *wave, int64_t now)
@@ -332,30 +345,6 @@ static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *askin
     return pause;
 }
 
-/* Whether the token stands in the queues of a majority. */
-static bool is_queued(struct dibs__quorum *q, const struct dibs__claim *claim)
-{
-    size_t count = 0;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count; i++)
-        count += claim->parts[i].state == DIBS__PART_TAKEN && claim->flights[i].bid.in_store;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return count >= q->majority;
-}
-
-/* Whether a member retracts the token: then nothing may be asked under it there. */
-static bool is_spent(struct dibs__quorum *q, const struct dibs__claim *claim)
-{
-    bool spent = false;
-
-    dibs__quorum_mutex_lock(&q->mutex);
-    for (size_t i = 0; i < q->count; i++)
-        spent = spent || claim->parts[i].state == DIBS__PART_SPENT;
-    dibs__quorum_mutex_unlock(&q->mutex);
-    return spent;
-}
-
 /* No majority granted the lock. */
 static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, struct dibs__error *error)
 {
@@ -366,8 +355,8 @@ static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, st
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
-    bid->in_store = is_queued(q, asking->claim);
-    if (is_spent(q, asking->claim)) {
+    bid->in_store = dibs__claim_is_queued(q, asking->claim);
+    if (dibs__claim_is_spent(q, asking->claim)) {
         dibs__claim_retract(q, asking->claim);
         dibs__claim_forget(bid);
         answer->spent = true;
@@ -375,11 +364,29 @@ static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, st
     return heard && asking->refused ? DIBS_BUSY : dibs__quorum_no_majority(q, dibs__set_count(wave->answered), error);
 }
 
+/* Those that rest are asked as well. */
+static void ask_the_spared(struct dibs__wave *wave)
+{
+    struct asking *asking = asking_of(wave);
+    uint32_t spared = asking->spared;
+
+    asking->spared = 0;
+    for (size_t i = 0; i < wave->quorum->count; i++) {
+        bool taken_back;
+        if (!dibs__set_has(spared, i) || !dibs__part_take(wave->quorum, asking->claim, i, &taken_back))
+            continue;
+        dibs__part_ask(&wave->flights[i], asking->bid);
+        wave->open |= (uint32_t)1 << i;
+    }
+    dibs__wave_run(wave);
+}
+
 static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dibs__answer *answer,
                        struct dibs__error *error)
 {
     uint64_t generation = atomic_load(&q->generation);
     struct dibs__claim *claim = asking->claim;
+    asking->spared = (uint32_t)(asking->bid->memo.outer[1] >> SPARED_SHIFT);
     struct dibs__wave wave = {.quorum = q,
                               .flights = claim->flights,
                               .open = (uint32_t)asking->bid->memo.outer[1],
@@ -390,6 +397,9 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
                               .error = error};
 
     dibs__wave_run(&wave);
+    int64_t now = dibs__quorum_now(q);
+    if (dibs__set_count(asking->granted) < q->majority && now < wave.deadline && needs_spared(&wave, now))
+        ask_the_spared(&wave);
     if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, claim)) {
         asking->fence = claim->fence;
         asking->raised = asking->granted;

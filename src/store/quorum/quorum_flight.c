@@ -9,23 +9,32 @@
 #define SLICE_LEAST (DIBS__NS_PER_MS / 4)
 #define SLICE_MOST (4 * DIBS__NS_PER_MS)
 
+#define CONNECT_LEAST (DIBS__NS_PER_MS / 10) /* how often at most a thread looks whether a connection stands */
+
 #define OVERDUE_LEAST (20 * DIBS__NS_PER_MS) /* a member is overdue after so long, */
 #define OVERDUE_TIMES 8                      /* and after so many times of what is usual */
 
 /* -------------------------------------------------------------- how members do */
 
-static void note_answer(struct dibs__flight *flight, int64_t now)
+/* How long the slowest of the fastest majority takes. 0: not known. */
+static int64_t usual_of_majority(const struct dibs__quorum *q)
 {
-    struct dibs__member *member = flight->member;
-    int64_t took = now - flight->sent_at, usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
+    int64_t sorted[DIBS__MEMBERS_MAX];
 
-    atomic_store_explicit(&member->usual, usual > 0 ? usual + (took - usual) / 8 : took, memory_order_relaxed);
-    if (atomic_load_explicit(&member->rests_until, memory_order_relaxed) == 0)
-        return;
-    dibs__quorum_mutex_lock(&member->quorum->mutex);
-    atomic_store(&member->rests_until, 0);
-    dibs__backoff_reset(&member->rest);
-    dibs__quorum_mutex_unlock(&member->quorum->mutex);
+    for (size_t i = 0; i < q->count; i++) {
+        int64_t usual = atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
+        size_t at = i;
+        for (; at > 0 && sorted[at - 1] > usual; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = usual;
+    }
+    return sorted[q->majority - 1];
+}
+
+/* Whether the member took much longer than the majority that can do without it. */
+static bool is_late(const struct dibs__member *member, int64_t took)
+{
+    return took >= OVERDUE_LEAST && took >= OVERDUE_TIMES * usual_of_majority(member->quorum);
 }
 
 /* Many calls may fail because of one outage: only the first of them after a rest makes the next rest longer. */
@@ -34,6 +43,25 @@ static void note_failure(struct dibs__member *member, int64_t now)
     dibs__quorum_mutex_lock(&member->quorum->mutex);
     if (now >= atomic_load(&member->rests_until))
         atomic_store(&member->rests_until, dibs__after_ms(now, dibs__backoff_next(&member->rest, REST_LAST_MS)));
+    dibs__quorum_mutex_unlock(&member->quorum->mutex);
+}
+
+static void note_answer(struct dibs__flight *flight, int64_t now)
+{
+    struct dibs__member *member = flight->member;
+    int64_t took = now - flight->sent_at, usual = atomic_load_explicit(&member->usual, memory_order_relaxed);
+
+    usual = usual > 0 ? usual + (took - usual) / 8 : took;
+    atomic_store_explicit(&member->usual, usual, memory_order_relaxed);
+    if (is_late(member, usual)) { /* one answer may be late for a reason that has passed */
+        note_failure(member, now);
+        return;
+    }
+    if (atomic_load_explicit(&member->rests_until, memory_order_relaxed) == 0)
+        return;
+    dibs__quorum_mutex_lock(&member->quorum->mutex);
+    atomic_store(&member->rests_until, 0);
+    dibs__backoff_reset(&member->rest);
     dibs__quorum_mutex_unlock(&member->quorum->mutex);
 }
 
@@ -46,37 +74,49 @@ static int64_t overdue_at(const struct dibs__flight *flight)
 
 void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now)
 {
-    if (now >= overdue_at(flight))
+    if (is_late(flight->member, now - flight->sent_at))
         note_failure(flight->member, now);
 }
 
-uint32_t dibs__members_to_ask(struct dibs__quorum *q)
+/* A member whose rest is over is tried by one ask; the others wait a while for what comes of that. */
+static bool rests(struct dibs__member *member, int64_t rests_until, int64_t now)
 {
-    uint32_t all = ((uint32_t)1 << q->count) - 1, fit = all;
+    return rests_until != 0 && (now < rests_until || !atomic_compare_exchange_strong(&member->rests_until, &rests_until,
+                                                                                     now + OVERDUE_LEAST));
+}
+
+uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared)
+{
+    uint32_t all = ((uint32_t)1 << q->count) - 1, resting = 0, fit = all;
     int64_t now = 0;
 
+    *spared = 0;
     for (size_t i = 0; i < q->count; i++) {
+        uint32_t bit = (uint32_t)1 << i;
         int64_t rests_until = atomic_load_explicit(&q->members[i].rests_until, memory_order_relaxed);
         int64_t votes_from = atomic_load_explicit(&q->members[i].votes_from, memory_order_relaxed);
         if (rests_until == 0 && votes_from == 0)
             continue;
         now = now ? now : dibs__quorum_now(q);
-        if (now < rests_until || now < votes_from)
-            fit &= ~((uint32_t)1 << i);
+        if (now < votes_from)
+            fit &= ~bit;
+        else if (rests(&q->members[i], rests_until, now))
+            resting |= bit;
     }
-    return dibs__set_count(fit) >= q->majority ? fit : all;
+    if (dibs__set_count(fit & ~resting) < q->majority)
+        return all;
+    *spared = resting;
+    return fit & ~resting;
 }
 
 /* -------------------------------------------------------------------- one flight */
 
-void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what)
+void dibs__flight_begin_again(struct dibs__flight *flight)
 {
     struct dibs__store *store = flight->member->store;
 
-    DIBS__REQUIRE(flight->what == DIBS__FLIES_NOT);
-    flight->what = what;
     flight->sent_at = dibs__quorum_now(flight->member->quorum);
-    switch (what) {
+    switch (flight->what) {
     case DIBS__FLIES_ASK:
         store->ops->ask_begin(store, &flight->bid);
         break;
@@ -95,6 +135,13 @@ void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what)
     case DIBS__FLIES_NOT:
         break;
     }
+}
+
+void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what)
+{
+    DIBS__REQUIRE(flight->what == DIBS__FLIES_NOT);
+    flight->what = what;
+    dibs__flight_begin_again(flight);
 }
 
 static const struct dibs__begun *begun_of(const struct dibs__flight *flight)
@@ -123,11 +170,11 @@ bool dibs__flight_await(struct dibs__flight *flight, int64_t until)
     return store->ops->await(store, begun_of(flight), until);
 }
 
-bool dibs__flight_is_sent(const struct dibs__flight *flight)
+enum dibs__sent dibs__flight_is_sent(const struct dibs__flight *flight)
 {
-    const struct dibs__store_ops *ops = flight->member->store->ops;
+    struct dibs__store *store = flight->member->store;
 
-    return !ops->is_sent || ops->is_sent(begun_of(flight));
+    return store->ops->is_sent ? store->ops->is_sent(store, begun_of(flight)) : DIBS__SENT;
 }
 
 static dibs_status finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner, struct dibs__error *error)
@@ -207,7 +254,7 @@ static void land(struct dibs__wave *wave, unsigned i, int64_t deadline)
     dibs_status status = dibs__flight_finish(flight, deadline, wave->owners ? &wave->owners[i] : NULL, &error);
 
     wave->open &= ~((uint32_t)1 << i);
-    wave->dead &= ~((uint32_t)1 << i);
+    wave->unsent &= ~((uint32_t)1 << i);
     if (status != DIBS_UNAVAILABLE)
         wave->answered |= (uint32_t)1 << i;
     if (status != DIBS_OK && status != DIBS_BUSY && status != DIBS_NOT_HELD)
@@ -215,12 +262,47 @@ static void land(struct dibs__wave *wave, unsigned i, int64_t deadline)
     wave->land(wave, flight, what, status);
 }
 
-/* Finishes all that was answered. */
+/* So long one member may take for what is more than to read its reply: its share of the time that is left. */
+static int64_t share_until(const struct dibs__wave *wave, int64_t now)
+{
+    return wave->deadline == DIBS__NEVER ? DIBS__NEVER : now + (wave->deadline - now) / dibs__set_count(wave->open);
+}
+
+/*
+ * Sends what waited for a connection, and finishes what will have none. `now` 0: what still waits is finished, too,
+ * since the outcome is known without it.
+ */
+static void go_on_unsent(struct dibs__wave *wave, unsigned i, int64_t now)
+{
+    struct dibs__flight *flight = &wave->flights[i];
+    enum dibs__sent sent = dibs__flight_is_sent(flight);
+
+    if (sent == DIBS__UNSENT_CONNECTED) {
+        dibs__flight_begin_again(flight);
+        sent = dibs__flight_is_sent(flight);
+    }
+    if (sent == DIBS__SENT)
+        wave->unsent &= ~((uint32_t)1 << i);
+    else if (sent == DIBS__UNSENT_CONNECTED && now)
+        land(wave, i, share_until(wave, now));
+    else if (sent != DIBS__UNSENT || !now)
+        land(wave, i, 0);
+}
+
+/* Finishes all that was answered, and sends what can be sent by now. */
 static void sweep(struct dibs__wave *wave)
 {
-    for (unsigned i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(wave->open & ~wave->dead, i) && dibs__flight_await(&wave->flights[i], 0))
+    for (unsigned i = 0; i < wave->quorum->count; i++) {
+        struct dibs__flight *flight = &wave->flights[i];
+        if (!dibs__set_has(wave->open, i))
+            continue;
+        if (dibs__flight_await(flight, 0)) {
             land(wave, i, wave->deadline);
+        } else if (dibs__flight_is_sent(flight) != DIBS__SENT) {
+            wave->unsent |= (uint32_t)1 << i;
+            go_on_unsent(wave, i, dibs__quorum_now(wave->quorum));
+        }
+    }
 }
 
 static int64_t expected_at(const struct dibs__flight *flight)
@@ -238,7 +320,7 @@ static int64_t rank(const struct dibs__flight *flight, int64_t now)
 
 static unsigned choose(const struct dibs__wave *wave, int64_t now)
 {
-    uint32_t open = wave->open & ~wave->dead;
+    uint32_t open = wave->open & ~wave->unsent;
     unsigned best = 0;
     int64_t least = INT64_MAX;
 
@@ -257,12 +339,20 @@ static unsigned choose(const struct dibs__wave *wave, int64_t now)
 bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now)
 {
     for (unsigned i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(wave->open & ~wave->dead, i) && now < overdue_at(&wave->flights[i]))
+        if (dibs__set_has(wave->open & ~wave->unsent, i) && now < overdue_at(&wave->flights[i]))
             return false;
     return true;
 }
 
-/* Waits for one member for a while. One that waits for nothing any more is dead. */
+/* While connections are made, it is looked so often whether they stand: at first soon. */
+static int64_t look_at_unsent(const struct dibs__wave *wave, int64_t now)
+{
+    int64_t slice = (now - wave->began) / 4;
+
+    return now + (slice < CONNECT_LEAST ? CONNECT_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice);
+}
+
+/* Waits for one member for a while. */
 static void wait_for_one(struct dibs__wave *wave, int64_t now)
 {
     unsigned i = choose(wave, now);
@@ -270,47 +360,39 @@ static void wait_for_one(struct dibs__wave *wave, int64_t now)
     int64_t expected = expected_at(flight), slice = (now - expected) / 2;
 
     slice = slice < SLICE_LEAST ? SLICE_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice;
-    int64_t until = (expected > now ? expected : now) + slice;
+    int64_t until = (expected > now ? expected : now) + slice, look = look_at_unsent(wave, now);
+    until = wave->unsent && look < until ? look : until;
     until = until < wave->deadline ? until : wave->deadline;
     if (dibs__flight_await(flight, until))
         land(wave, i, wave->deadline);
-    else if (dibs__quorum_now(wave->quorum) < until)
-        wave->dead |= (uint32_t)1 << i;
 }
 
-/* Nothing is to be waited for but what has to be sent again, or over a new connection: each gets its share of the time.
- */
-static void land_one_dead(struct dibs__wave *wave, int64_t now)
+/* Nothing was sent. */
+static void wait_for_connections(const struct dibs__wave *wave, int64_t now)
 {
-    unsigned i = (unsigned)__builtin_ctz(wave->dead);
-    int64_t share =
-        wave->deadline == DIBS__NEVER ? DIBS__NEVER - now : (wave->deadline - now) / dibs__set_count(wave->dead);
+    int64_t look = look_at_unsent(wave, now);
+    struct dibs__ear ear;
 
-    if (wave->share_ms > 0 && share > wave->share_ms * DIBS__NS_PER_MS)
-        share = wave->share_ms * DIBS__NS_PER_MS;
-    land(wave, i, now + share);
-}
-
-/* Those that are dead when the outcome is known without them: their members can't be reached now. */
-static void land_the_dead(struct dibs__wave *wave)
-{
-    while (wave->dead)
-        land(wave, (unsigned)__builtin_ctz(wave->dead), 0);
+    dibs__ear_init(&ear);
+    dibs__ear_wait(&ear, wave->quorum->config.clock, look < wave->deadline ? look : wave->deadline);
 }
 
 void dibs__wave_run(struct dibs__wave *wave)
 {
     int64_t now;
 
+    wave->began = dibs__quorum_now(wave->quorum);
     for (;;) {
         sweep(wave);
         now = dibs__quorum_now(wave->quorum);
         if (!wave->open || wave->is_decided(wave, now) || now >= wave->deadline)
             break;
-        if (wave->open & ~wave->dead)
+        if (wave->open & ~wave->unsent)
             wait_for_one(wave, now);
         else
-            land_one_dead(wave, now);
+            wait_for_connections(wave, now);
     }
-    land_the_dead(wave);
+    for (unsigned i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(wave->unsent, i))
+            go_on_unsent(wave, i, 0);
 }

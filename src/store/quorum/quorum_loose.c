@@ -121,7 +121,8 @@ void dibs__loose_attend(struct dibs__quorum *q, int64_t now)
     struct dibs__flight *flight;
 
     while ((flight = take_due(q, now))) {
-        if (dibs__flight_await(flight, 0) || !dibs__flight_is_sent(flight) || now >= dibs__flight_end(flight)) {
+        if (dibs__flight_await(flight, 0) || dibs__flight_is_sent(flight) != DIBS__SENT ||
+            now >= dibs__flight_end(flight)) {
             land(q, flight, now);
             continue;
         }

@@ -12,7 +12,7 @@ bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i
     bool flies = part->state == DIBS__PART_ASKED || part->state == DIBS__PART_LEAVING;
     *taken_back = flies && dibs__loose_take(q, &claim->flights[i]);
     bool trusted = !atomic_load_explicit(&q->members[i].distrusted, memory_order_relaxed);
-    bool may = *taken_back || (!flies && part->state != DIBS__PART_SPENT && trusted);
+    bool may = *taken_back || (!flies && part->state != DIBS__PART_SPENT && !part->stuck && trusted);
     if (may && !*taken_back) {
         part->state = DIBS__PART_ASKED;
         part->has_bid = true;
@@ -62,7 +62,7 @@ static void take_late_grant(struct dibs__quorum *q, struct dibs__flight *flight)
 
 static enum dibs__part_state state_after(const struct dibs__flight *flight, dibs_status status)
 {
-    if (flight->answer.spent)
+    if (flight->answer.spent && !flight->answer.stuck)
         return DIBS__PART_SPENT;
     return status == DIBS_OK ? DIBS__PART_GRANTED : status == DIBS_BUSY ? DIBS__PART_TAKEN : DIBS__PART_UNKNOWN;
 }
@@ -74,6 +74,7 @@ enum dibs__claim_state dibs__part_note(struct dibs__quorum *q, struct dibs__flig
     dibs__quorum_mutex_lock(&q->mutex);
     part->state = state_after(flight, status);
     part->has_bid = part->state != DIBS__PART_SPENT;
+    part->stuck = part->stuck || flight->answer.stuck;
     part->fence = flight->answer.fence;
     part->proof = flight->bid.proof;
     if (status == DIBS_OK) /* else the member never granted it, and the memo says so */
@@ -129,4 +130,26 @@ void dibs__part_left(struct dibs__quorum *q, struct dibs__flight *flight, dibs_s
         flight->bid.in_store = false;
     if (ended)
         dibs__part_clear(q, flight);
+}
+
+bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim)
+{
+    size_t count = 0;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        count += claim->parts[i].state == DIBS__PART_TAKEN && claim->flights[i].bid.in_store;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return count >= q->majority;
+}
+
+bool dibs__claim_is_spent(struct dibs__quorum *q, const struct dibs__claim *claim)
+{
+    bool spent = false;
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->count; i++)
+        spent = spent || claim->parts[i].state == DIBS__PART_SPENT || claim->parts[i].stuck;
+    dibs__quorum_mutex_unlock(&q->mutex);
+    return spent;
 }

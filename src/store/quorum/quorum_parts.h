@@ -42,8 +42,8 @@ struct dibs__member {
     struct dibs__store *store;      /* read-only after open */
     struct dibs__counters counters; /* atomic */
     _Atomic int64_t usual;          /* atomic; how long it took to answer lately, in ns */
-    _Atomic int64_t rests_until;    /* atomic, written under the quorum's mutex: it failed; before that time it is asked
-                                       only where a majority can't be had without it */
+    _Atomic int64_t rests_until;    /* atomic: it failed, or is slow; before that time it is asked only where a majority
+                                       can't be had without it; 0: it does not rest */
     _Atomic int64_t votes_from;     /* atomic; the master may not vote before; 0: it may */
     atomic_bool
         distrusted; /* atomic; its clock was set forward: it is to be told not to vote, and is not asked before */
@@ -70,13 +70,14 @@ enum dibs__part_state {
 /* What is known of a token at one member. */
 struct dibs__part {
     enum dibs__part_state state;
-    bool has_bid;                  /* the member's bid is not concluded */
-    bool renewing;                 /* a renewal is under way */
-    bool behind;                   /* an extension could not be sent: the next renewal sets the lease as one does */
-    bool topping_up;               /* that renewal, or one that was not answered, may set the lock there */
-    int64_t top_up_from;           /* the member lost the lock: renewals do not set it there before */
-    uint64_t fence;                /* granted: the member's */
-    int64_t proof;                 /* granted: of the member's bid */
+    bool has_bid;        /* the member's bid is not concluded */
+    bool stuck;          /* an ask may still arrive, and nothing can prove that it will not: no other follows */
+    bool renewing;       /* a renewal is under way */
+    bool behind;         /* an extension could not be sent: the next renewal sets the lease as one does */
+    bool topping_up;     /* that renewal, or one that was not answered, may set the lock there */
+    int64_t top_up_from; /* the member lost the lock: renewals do not set it there before */
+    uint64_t fence;      /* granted: the member's */
+    int64_t proof;       /* granted: of the member's bid */
     struct dibs__lease_memo lease; /* the member's own */
     struct dibs__cut_memo cut;     /* the member's own */
     uint32_t cut_ms;
@@ -170,8 +171,11 @@ void dibs__flight_begin(struct dibs__flight *flight, enum dibs__flying what);
 /* As await of store.h. */
 bool dibs__flight_await(struct dibs__flight *flight, int64_t until);
 
-/* False: no connection stood, so no reply will come. */
-bool dibs__flight_is_sent(const struct dibs__flight *flight);
+/* What was begun and not sent is begun again. */
+void dibs__flight_begin_again(struct dibs__flight *flight);
+
+/* As is_sent of store.h. */
+enum dibs__sent dibs__flight_is_sent(const struct dibs__flight *flight);
 
 /* Finishes the flight, and notes how the member did. */
 dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
@@ -186,19 +190,20 @@ void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now);
 /* When a loose flight is given up. */
 int64_t dibs__flight_end(const struct dibs__flight *flight);
 
-/* The members that are to be asked now: without those that rest or may not vote, where a majority is left. */
-uint32_t dibs__members_to_ask(struct dibs__quorum *q);
+/* The members that are to be asked now: without those that rest or may not vote, where a majority is left. *spared:
+   those that rest. */
+uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared);
 
 /* How one thread waits for flights to several members at the same time. */
 struct dibs__wave {
     struct dibs__quorum *quorum;
     struct dibs__flight *flights; /* one for each member */
     uint32_t open;                /* the set of members whose flights are under way */
-    uint32_t dead;                /* those among them for which waiting alone is no use */
+    uint32_t unsent;              /* those among them that are not connected: the scheduler's thread sees to that */
     uint32_t optional;            /* those among them that are waited for only where nothing else is open */
     uint32_t answered;            /* the members that answered */
     int64_t deadline;
-    int64_t share_ms; /* how long one dead flight may take at most; 0: its share of the time that is left */
+    int64_t began; /* set by the run */
     void *context;
     bool (*is_decided)(const struct dibs__wave *wave, int64_t now);
     void (*land)(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status);
@@ -209,7 +214,7 @@ struct dibs__wave {
 /* Runs until it is decided, nothing is open, or the deadline. What is open then is left to the caller. */
 void dibs__wave_run(struct dibs__wave *wave);
 
-/* Whether all that is open takes much longer than usual. */
+/* Whether all that is open and was sent takes much longer than usual. */
 bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now);
 
 static inline bool dibs__set_has(uint32_t set, size_t i)
@@ -257,6 +262,12 @@ void dibs__part_land_late(struct dibs__quorum *q, struct dibs__flight *flight, d
 
 /* The claim has ended, and nothing is under way: leaves nothing of it at the member. */
 void dibs__part_clear(struct dibs__quorum *q, struct dibs__flight *flight);
+
+/* Whether the token stands in the queues of a majority. */
+bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim);
+
+/* Whether nothing may be asked under the token any more at a member. */
+bool dibs__claim_is_spent(struct dibs__quorum *q, const struct dibs__claim *claim);
 
 /* The bid goes on as one that never asked. */
 void dibs__claim_forget(struct dibs__bid *bid);

@@ -79,7 +79,7 @@ static bool is_decided(const struct dibs__wave *wave, int64_t now)
         return true;
     if (!heard)
         return false;
-    return most + dibs__set_count(wave->open) < wave->quorum->majority || !(wave->open & ~wave->dead) ||
+    return most + dibs__set_count(wave->open) < wave->quorum->majority || !(wave->open & ~wave->unsent) ||
            dibs__wave_is_overdue(wave, now);
 }
 
@@ -167,7 +167,7 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
 /* All members; those that rest come last. */
 static void put_in_order(struct dibs__quorum *q, struct dibs__member *order[DIBS__MEMBERS_MAX])
 {
-    uint32_t first = dibs__members_to_ask(q);
+    uint32_t unused, first = dibs__members_to_ask(q, &unused);
     size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++)

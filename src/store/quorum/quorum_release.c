@@ -14,6 +14,7 @@ struct releasing {
     uint32_t open;             /* where a release is under way */
     uint32_t absent;           /* where the token had nothing, so that nothing was sent */
     uint32_t restored;         /* where what was sent before may set the lock behind the release */
+    uint32_t stuck;            /* where an ask may still arrive behind the release */
     uint32_t done, not_held;
     bool again;
 };
@@ -91,7 +92,7 @@ static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__part *part = &claim->parts[i];
         dibs__quorum_mutex_lock(&q->mutex);
-        bool granted = part->has_bid && part->state == DIBS__PART_GRANTED && !claim->flights[i].loose;
+        bool granted = part->has_bid && part->state == DIBS__PART_GRANTED && !part->stuck && !claim->flights[i].loose;
         if (granted)
             part->has_bid = false;
         dibs__quorum_mutex_unlock(&q->mutex);
@@ -168,7 +169,7 @@ static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const 
 
     dibs__quorum_mutex_lock(&q->mutex);
     enum ending ending = ending_of(claim, i);
-    bool topping_up = claim->parts[i].topping_up;
+    bool topping_up = claim->parts[i].topping_up, stuck = claim->parts[i].stuck;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (ending != LOCK_THERE) {
         if (ending == BID_THERE)
@@ -176,8 +177,10 @@ static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const 
         releasing->absent |= ending != LEFT_TO_FLIGHT ? bit : 0;
         return;
     }
-    conclude_bid(q, claim, i, !topping_up);
+    if (!stuck)
+        conclude_bid(q, claim, i, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
+    releasing->stuck |= stuck ? bit : 0;
     releasing->open |= bit;
     flight->of.release = (struct dibs__release){
         .name = claim->name,
@@ -240,7 +243,7 @@ static bool is_decided(const struct dibs__wave *wave, int64_t now)
         return true;
     if (dibs__set_count(releasing->done | releasing->absent | wave->open) < majority)
         return true;
-    return is_free(wave->quorum, releasing) && (!(wave->open & ~wave->dead) || dibs__wave_is_overdue(wave, now));
+    return is_free(wave->quorum, releasing) && (!(wave->open & ~wave->unsent) || dibs__wave_is_overdue(wave, now));
 }
 
 static dibs_status outcome(const struct dibs__wave *wave)
@@ -270,6 +273,14 @@ static void retract_restored(struct dibs__quorum *q, const struct releasing *rel
     }
 }
 
+/* So is what an ask may leave behind the release. Where that is under way, the bid is concluded when it is over. */
+static void conclude_stuck(struct dibs__quorum *q, const struct releasing *releasing, uint32_t open)
+{
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(releasing->stuck & ~open, i))
+            conclude_bid(q, releasing->claim, i, false);
+}
+
 static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release, struct releasing *releasing,
                           struct dibs__error *error)
 {
@@ -285,6 +296,7 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release,
 
     dibs__wave_run(&wave);
     dibs_status status = outcome(&wave);
+    conclude_stuck(q, releasing, wave.open);
     dibs__loose_add(q, claim, wave.open);
     retract_restored(q, releasing);
     release->again = releasing->again;

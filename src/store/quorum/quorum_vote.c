@@ -28,7 +28,6 @@
 #define PAUSE_FIRST_MS 2   /* how long a thread waits before it looks again, at first and at most */
 #define PAUSE_LAST_MS 50
 #define WHOLE_MS 250      /* how long the last masters are waited for */
-#define SHARE_MS 50       /* how long a thread connects to one master before it turns to the next */
 #define ADMIT_GRACE_MS 20 /* the clocks of masters may differ in pace: this, and 1 % of the lease */
 
 /* What one look at the masters found. */
@@ -171,20 +170,10 @@ static bool is_decided(const struct dibs__wave *wave, int64_t now)
     return now >= dibs__after_ms(look->new_since, WHOLE_MS);
 }
 
-/* A try to connect that took longer than its share goes on without this thread: the member is asked again. */
 static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
 {
-    struct dibs__look *look = wave->context;
-    int64_t now = dibs__quorum_now(wave->quorum);
-    const struct dibs__vote again = {.admit = flight->of.vote.admit, .wait_ms = flight->of.vote.wait_ms};
-    int64_t took = now - flight->sent_at;
-
     (void)what;
-    note(look, flight, status);
-    if (status != DIBS_UNAVAILABLE || took < SHARE_MS * DIBS__NS_PER_MS || now >= wave->deadline)
-        return;
-    begin_one(look, flight->member->index, again);
-    wave->open |= (uint32_t)1 << flight->member->index;
+    note(wave->context, flight, status);
 }
 
 static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
@@ -193,7 +182,6 @@ static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__er
                               .flights = look->flights,
                               .open = look->open,
                               .deadline = look->deadline,
-                              .share_ms = SHARE_MS,
                               .context = look,
                               .is_decided = is_decided,
                               .land = land,
@@ -392,7 +380,7 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__flight *flight = &look->flights[i];
         if (dibs__set_has(look->open, i) &&
-            (dibs__flight_await(flight, 0) || !dibs__flight_is_sent(flight) || now >= look->deadline))
+            (dibs__flight_await(flight, 0) || dibs__flight_is_sent(flight) != DIBS__SENT || now >= look->deadline))
             note(look, flight, dibs__flight_finish(flight, 0, NULL, &unused));
     }
 }

@@ -302,7 +302,7 @@ static bool begin_on_channel(struct dibs__redis_store *store, struct asking *ask
     }
     asking->has_exclusive = dibs__redis_take_exclusive(store, true, 0, &asking->call.channel);
     if (!asking->has_exclusive)
-        dibs__redis_want_exclusive(store);
+        asking->call.channel = dibs__redis_want_exclusive(store, &asking->call.tries);
     return asking->has_exclusive && dibs__lock_call_standing(store, &asking->call);
 }
 
@@ -325,11 +325,11 @@ void dibs__redis_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
-    DIBS__REQUIRE(!bid->begun.state);
-    struct asking *asking = new_asking(store, bid);
+    struct asking *asking = bid->begun.state ? bid->begun.state : new_asking(store, bid);
     bid->begun.state = asking;
     if (!asking)
         return;
+    DIBS__REQUIRE(!asking->call.request && !asking->has_exclusive);
     if (!begin_on_channel(store, asking) || !is_plain(store, asking) || send_ask(store, asking, NULL) != DIBS_OK)
         give_back(store, asking);
 }

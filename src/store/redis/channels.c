@@ -160,13 +160,14 @@ void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive)
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-void dibs__redis_want_exclusive(struct dibs__redis_store *store)
+size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tries)
 {
     dibs__redis_mutex_lock(&store->mutex);
     size_t i = find_free(store, false);
     dibs__redis_mutex_unlock(&store->mutex);
     if (i < store->channel_count)
-        dibs__channel_want(store->channels[i]);
+        *tries = dibs__channel_need(store->channels[i]);
+    return i;
 }
 
 bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t server, uint32_t lease_ms)

@@ -31,6 +31,7 @@ void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const ch
     if (!call)
         return NULL;
     call->request = NULL;
+    call->tries = 0;
     call->detour = detour;
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
     lock->size = dibs__key_lock(lock->bytes, store->key_prefix, name);
@@ -85,7 +86,7 @@ bool dibs__lock_call_standing(struct dibs__redis_store *store, struct dibs__lock
     bool standing = dibs__channel_view(store->channels[call->channel], &call->view);
 
     if (!standing)
-        dibs__channel_want(store->channels[call->channel]);
+        call->tries = dibs__channel_need(store->channels[call->channel]);
     return standing;
 }
 
@@ -145,9 +146,17 @@ bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun
     return call && call->request && dibs__channel_await(store->channels[call->channel], call->request, until);
 }
 
-bool dibs__redis_is_sent(const struct dibs__begun *begun)
+enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__begun *begun)
 {
+    struct dibs__redis_store *store = dibs__redis_of(base);
     const struct dibs__lock_call *call = begun->state;
 
-    return call && call->request;
+    if (call && call->request)
+        return DIBS__SENT;
+    if (!call || call->channel >= store->channel_count)
+        return DIBS__UNSENT_CONNECTED;
+    struct dibs__channel *channel = store->channels[call->channel];
+    if (dibs__channel_stands(channel))
+        return DIBS__UNSENT_CONNECTED;
+    return dibs__channel_has_failed(channel, call->tries) ? DIBS__UNSENT_FAILED : DIBS__UNSENT;
 }

@@ -8,15 +8,16 @@
 /* Of a vote, which is about no lock: its call has room for the keys of one, and uses another. */
 #define NO_NAME ""
 
-/* Begins what the words are written for, if a connection stands. NULL: no memory. */
-static struct dibs__lock_call *begin_call(struct dibs__redis_store *store, const char *name, dibs__write_fn *write,
-                                          const void *context)
+/* Begins what the words are written for, if a connection stands; again, where none stood. NULL: no memory. */
+static struct dibs__lock_call *begin_call(struct dibs__redis_store *store, struct dibs__lock_call *begun,
+                                          const char *name, dibs__write_fn *write, const void *context)
 {
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, NULL);
+    struct dibs__lock_call *call = begun ? begun : dibs__lock_call_new(sizeof *call, store, name, NULL);
     struct dibs__error unused;
 
     if (!call)
         return NULL;
+    DIBS__REQUIRE(!call->request);
     call->channel = dibs__redis_pick(store);
     if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
         return call;
@@ -49,9 +50,8 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
 
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote)
 {
-    DIBS__REQUIRE(!vote->begun.state);
     vote->began = dibs__now(dibs__redis_of(base)->config.clock);
-    vote->begun.state = begin_call(dibs__redis_of(base), NO_NAME, write_vote, vote);
+    vote->begun.state = begin_call(dibs__redis_of(base), vote->begun.state, NO_NAME, write_vote, vote);
 }
 
 /* *late: nothing was done, because the server's clock is not what we believed. */
@@ -114,8 +114,7 @@ static void write_raise(const struct dibs__redis_store *store, struct dibs__lock
 
 void dibs__redis_raise_begin(struct dibs__store *base, struct dibs__raise *raise)
 {
-    DIBS__REQUIRE(!raise->begun.state);
-    raise->begun.state = begin_call(dibs__redis_of(base), raise->name, write_raise, raise);
+    raise->begun.state = begin_call(dibs__redis_of(base), raise->begun.state, raise->name, write_raise, raise);
 }
 
 /* A raise that comes late finds that the lock is another's, or does what is right: it may be sent again. */

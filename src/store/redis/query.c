@@ -106,11 +106,13 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__error unused;
 
-    DIBS__REQUIRE(!query->begun.state);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
+    struct dibs__lock_call *call = query->begun.state;
+    if (!call)
+        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
     query->begun.state = call;
     if (!call)
         return;
+    DIBS__REQUIRE(!call->request);
     call->channel = dibs__redis_pick(store);
     if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
         return;

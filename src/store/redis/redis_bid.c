@@ -53,10 +53,14 @@ static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, con
     answer->spent = true;
 }
 
+/* A member's token may hold the lock at the others meanwhile, and is set here by renewals: it goes with its bid. */
 void dibs__redis_bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
 {
     DIBS__REQUIRE(dibs__redis_bid_of(bid)->doubt);
-    spend_by(store, bid, dibs__redis_bid_of(bid)->doubt, answer);
+    if (store->config.is_member)
+        answer->spent = answer->stuck = true;
+    else
+        spend_by(store, bid, dibs__redis_bid_of(bid)->doubt, answer);
 }
 
 bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__link_view *view)
@@ -72,13 +76,17 @@ void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sen
     struct dibs__redis_bid *memo = dibs__redis_bid_of(sending->bid);
     struct dibs__route route = {store->channels[call->channel], call->view.serial, call->view.id, sending->not_after};
     bool goes_on = call->channel < DIBS__SHARED && dibs__link_can_be_ended(&route.link);
+    bool is_kept = goes_on || store->config.is_member;
 
-    if (goes_on && !memo->doubt)
+    if (is_kept && !memo->doubt)
         memo->doubt = malloc(sizeof route);
-    if (goes_on && memo->doubt)
-        *memo->doubt = route;
-    else
+    if (!is_kept || !memo->doubt) {
         spend_by(store, sending->bid, &route, answer);
+        return;
+    }
+    *memo->doubt = route;
+    if (!goes_on)
+        dibs__redis_bid_spend(store, sending->bid, answer);
 }
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)

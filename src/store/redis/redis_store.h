@@ -107,8 +107,11 @@ bool dibs__redis_another_stands(struct dibs__redis_store *store, size_t channel)
 bool dibs__redis_take_exclusive(struct dibs__redis_store *store, bool connected, int64_t deadline, size_t *out);
 void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
 
-/* An exclusive channel that is not connected is to be, in the background, if there is one that nobody uses. */
-void dibs__redis_want_exclusive(struct dibs__redis_store *store);
+/*
+ * An exclusive channel that is not connected is to be, in the background, if there is one that nobody uses. Returns
+ * which, with *tries as of dibs__channel_need; channel_count: none is free.
+ */
+size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tries);
 
 /*
  * Whether waiters may leave a lock to its owner because they saw that, for lease_ms at most, at another server than
@@ -154,6 +157,7 @@ struct dibs__lock_call {
     struct dibs__request *request; /* NULL: nothing is under way */
     struct dibs__detour *detour;   /* of a node of a cluster; else NULL */
     size_t channel;
+    unsigned tries;              /* how many had ended to connect that channel when the call waited for it */
     struct dibs__link_view view; /* of the connection that the call goes over */
     struct dibs__call call;
     struct dibs__error error; /* of what is begun, until it is finished */
@@ -245,7 +249,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
 /*
  * Nothing is asked for under the token any more, because an ask in doubt can
  * neither be waited for nor followed. The token is retracted, by the way that
- * the ask in doubt went.
+ * the ask in doubt went; at a member of a quorum once the bid is concluded.
  */
 void dibs__redis_bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
 
@@ -277,7 +281,7 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
 dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                      struct dibs__error *error);
 bool dibs__redis_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
-bool dibs__redis_is_sent(const struct dibs__begun *begun);
+enum dibs__sent dibs__redis_is_sent(struct dibs__store *base, const struct dibs__begun *begun);
 
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote);
 dibs_status dibs__redis_vote_finish(struct dibs__store *base, struct dibs__vote *vote, struct dibs__error *error);

@@ -189,11 +189,11 @@ void dibs__redis_release_begin(struct dibs__store *base, struct dibs__release *r
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
 
-    DIBS__REQUIRE(!release->begun.state);
-    struct releasing *releasing = new_releasing(store, release);
+    struct releasing *releasing = release->begun.state ? release->begun.state : new_releasing(store, release);
     release->begun.state = releasing;
     if (!releasing)
         return;
+    DIBS__REQUIRE(!releasing->call.request);
     choose_channel(store, releasing);
     if (!dibs__lock_call_standing(store, &releasing->call))
         return;

@@ -1,0 +1,114 @@
+/* How a quorum is connected: to all of its masters, and no call waits for one that others make up for. */
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define TIMEOUT_MS 4000
+#define REST_MS 1500 /* by then a master that fails rests for a second each time */
+
+static void lock_and_unlock(dibs_runtime *rt, const char *name)
+{
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+struct client {
+    masters *m;
+    dibs_runtime *rt;
+};
+
+static bool has_the_lock_at_all(void *arg)
+{
+    const struct client *client = arg;
+
+    assert_status(DIBS_OK, dibs_timedlock(client->rt, "a", LIMIT_MS));
+    size_t count = masters_with_key(client->m, "a");
+    assert_status(DIBS_OK, dibs_unlock(client->rt, "a"));
+    return count == client->m->count;
+}
+
+/* A majority is enough to open it. The others are connected all the same, with no renewal that would set a lock there.
+ */
+static void who_opens_a_running_quorum_connects_to_all(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, 10 * LONG_LEASE_MS);
+    struct client client = {m, masters_open_another(m, 10 * LONG_LEASE_MS)};
+    assert_that(wait_until(has_the_lock_at_all, &client, LIMIT_MS), "not all masters are connected");
+    dibs_close(client.rt);
+}
+
+/* Each in turn: also the one that comes first in the order of the URLs. */
+static void who_opens_does_not_wait_for_a_silent_master(void **state)
+{
+    masters *m = *state;
+
+    m->config.connect_timeout_ms = TIMEOUT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++) {
+        server_pause(m->servers[i]);
+        int64_t began = now_ms();
+        dibs_runtime *rt = masters_open_another(m, LONG_LEASE_MS);
+        int64_t took = now_ms() - began;
+        assert_that(took < TIMEOUT_MS / 4, "%lld ms", (long long)took);
+        lock_and_unlock(rt, "a");
+        server_resume(m->servers[i]);
+        dibs_close(rt);
+    }
+}
+
+/* One that was away has to be connected, and rests; it is needed because another falls silent, which is connected. */
+static void a_single_try_turns_to_a_master_that_must_be_connected(void **state)
+{
+    masters *m = *state;
+    size_t minority = m->count - m->majority;
+
+    m->config.command_timeout_ms = TIMEOUT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < minority; i++) {
+        server_do(m->servers[i], "CONFIG SET maxclients 1");
+        server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");
+    }
+    for (int64_t end = now_ms() + REST_MS; now_ms() < end;)
+        lock_and_unlock(m->rt, "a");
+    for (size_t i = 0; i < minority; i++)
+        server_do(m->servers[i], "CONFIG SET maxclients 10000");
+    for (size_t i = 0; i < minority; i++)
+        server_pause(m->servers[m->count - 1 - i]);
+    int64_t began = now_ms();
+    assert_status(DIBS_OK, dibs_trylock(m->rt, "a"));
+    int64_t took = now_ms() - began;
+    assert_that(took < TIMEOUT_MS / 2, "%lld ms", (long long)took);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+/* What takes many times as long as at the others is one more vote where it matters, and no load where it does not. */
+static void a_slow_minority_is_asked_seldom(void **state)
+{
+    enum { SLOW_MS = 60, ROUNDS = 20 };
+    masters *m = *state;
+    const size_t slow = m->count - 1;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    long long before[] = {masters_asks(m, 0), masters_asks(m, slow)};
+    for (int round = 0; round < ROUNDS; round++) {
+        server_do(m->servers[slow], "CLIENT PAUSE %d", SLOW_MS);
+        for (int64_t end = now_ms() + SLOW_MS; now_ms() < end;)
+            lock_and_unlock(m->rt, "a");
+    }
+    long long others = masters_asks(m, 0) - before[0], its = masters_asks(m, slow) - before[1];
+    assert_that(its < others / 3, "%lld scripts at the slow master, %lld at another", its, others);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREE_AND_FIVE(who_opens_a_running_quorum_connects_to_all),
+        THREE_AND_FIVE(who_opens_does_not_wait_for_a_silent_master),
+        THREE_AND_FIVE(a_single_try_turns_to_a_master_that_must_be_connected),
+        THREE_AND_FIVE(a_slow_minority_is_asked_seldom),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
