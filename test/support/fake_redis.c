@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -332,6 +333,24 @@ unsigned fake_redis_count(fake_redis *f, const char *prefix)
         count += begins(f->log[i], prefix);
     listener_unlock(&f->listener);
     return count;
+}
+
+static bool has_read_all(void *arg)
+{
+    fake_redis *f = arg;
+    int unread, sum = 0;
+
+    listener_lock(&f->listener);
+    for (size_t i = 0; i < PEERS_MAX; i++)
+        if (f->peers[i].fd >= 0 && ioctl(f->peers[i].fd, FIONREAD, &unread) == 0)
+            sum += unread;
+    listener_unlock(&f->listener);
+    return sum == 0;
+}
+
+void fake_redis_settle(fake_redis *f)
+{
+    assert_true(wait_until(has_read_all, f, LIMIT_MS));
 }
 
 struct expected {

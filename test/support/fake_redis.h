@@ -54,6 +54,9 @@ void fake_redis_refuse(fake_redis *f, bool refuse);
 unsigned fake_redis_accepted(fake_redis *f);
 unsigned fake_redis_count(fake_redis *f, const char *prefix);
 
+/* Waits until it has read and answered all that was written to it so far. */
+void fake_redis_settle(fake_redis *f);
+
 /* Waits until that many commands have come that begin with the prefix, at most LIMIT_MS. From the test's thread. */
 void fake_redis_await(fake_redis *f, const char *prefix, unsigned count);
 

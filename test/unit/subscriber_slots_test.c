@@ -53,7 +53,7 @@ static uint64_t standing(struct rig *r)
     return slot_of(r, SLOT);
 }
 
-/* The time passes, and the server is not silent meanwhile. */
+/* The time passes, and the server is not silent meanwhile, nor late: what it is asked is answered in that second. */
 static void pass(struct rig *r, int64_t ms)
 {
     for (; ms > 0; ms -= COMMAND_MS) {
@@ -61,6 +61,8 @@ static void pass(struct rig *r, int64_t ms)
         moved_clock_advance(&r->clock, MS(ms < COMMAND_MS ? ms : COMMAND_MS));
         fake_redis_publish(r->fake, PONG);
         ATTEND_UNTIL(r, r->endpoint.received > received);
+        attend_all(r);
+        fake_redis_settle(r->fake);
         attend_all(r);
     }
 }
