@@ -127,6 +127,17 @@ class Server:
     def left_pttl(self, name):
         return self.ask("PTTL", f"lock:{name}")
 
+    def await_renewal(self, name):
+        """Waits until the lease has become longer: a lease that nobody renews only becomes shorter."""
+        least = self.left_pttl(name)
+
+        def is_renewed():
+            nonlocal least
+            before, least = least, min(least, self.left_pttl(name))
+            return self.left_pttl(name) > before
+
+        wait_for(is_renewed, f"a renewal of {name}")
+
     def close(self):
         self.end()
         self.folder.close()

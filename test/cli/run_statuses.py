@@ -62,7 +62,7 @@ def waits():
     with_lock = holder("n")
     began = time.monotonic()
     equal(dibs("run", "-w", "0.4", "n", "true").status, 1)
-    assert 0.4 <= time.monotonic() - began < 2
+    assert 0.4 <= time.monotonic() - began < LIMIT  # not the 60 s of the holder
     end(with_lock)
 
 
@@ -250,7 +250,7 @@ def signals_end_the_wait():
             process.send_signal(number)
             done = Done(process)
             equal((done.status, done.out), (128 + number, ""))
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < LIMIT  # not the 60 s of the holder
             assert not server().queued("n")
         end(with_lock)
 
@@ -290,7 +290,7 @@ def left_behind():
     done = dibs("run", "--grace", "0.2", "n", "sh", "-c", script, env=dict([mark.split("=")]))
     equal(done.status, 4)
     equal(processes_with(mark), [])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < LIMIT  # not the 60 s of what is left running
     # What ends by itself soon may do so.
     with folder() as files:
         dibs("run", "n", "sh", "-c", f"(sleep 0.3; echo done >{files.file('log')}) & exit 0")
@@ -299,14 +299,16 @@ def left_behind():
 
 @test("--at-least keeps the name locked though dibs has ended, and -n elsewhere fails")
 def at_least():
+    # So long that it is not over before the last line that looks at it, however busy the machine is.
+    equal(dibs("run", "--at-least", "100", "cron", "true").status, 0)
+    for _ in range(3):
+        equal(dibs("run", "-n", "--at-least", "100", "cron", "echo", "again").out, "")
+    assert 50000 < server().left_pttl("cron") <= 100000
+    server().ask("DEL", "lock:cron")
     began = time.monotonic()
     equal(dibs("run", "--at-least", "2.5", "cron", "true").status, 0)
-    assert time.monotonic() - began < 2
-    for _ in range(9):
-        equal(dibs("run", "-n", "--at-least", "2.5", "cron", "echo", "again").out, "")
-    assert 0 < server().left_pttl("cron") <= 2500
-    equal(dibs("run", "-w", "10", "cron", "true").status, 0)
-    assert 2.5 <= time.monotonic() - began < 6
+    equal(dibs("run", "-w", str(LIMIT), "cron", "true").status, 0)
+    assert 2.5 <= time.monotonic() - began
     # A COMMAND that takes longer releases the lock at its end.
     equal(dibs("run", "--at-least", "0.2", "cron", "sleep", "0.4").status, 0)
     equal(server().owner("cron"), None)
@@ -314,17 +316,18 @@ def at_least():
 
 @test("--at-least holds from the grant on, whatever becomes of dibs")
 def at_least_killed():
-    process = start("run", "-t", "1", "--at-least", "8", "cron", "sleep", "60")
+    # The usual lease ends after 30 s: a busy machine has 50 s to get here, and a lease of 50 s is one of --at-least.
+    process = start("run", "-t", "1", "--at-least", "100", "cron", "sleep", "60")
     wait_for(lambda: server().owner("cron"))
-    assert 7000 < server().left_pttl("cron") <= 8000
+    assert 50000 < server().left_pttl("cron") <= 100000
     process.kill()
     process.communicate()
-    wait_for(lambda: 0 < server().left_pttl("cron") <= 8000)
+    assert 50000 < server().left_pttl("cron") <= 100000
     server().ask("DEL", "lock:cron")
-    process = start("run", "--at-least", "8", "cron", "sleep", "60")
+    process = start("run", "--at-least", "100", "cron", "sleep", "60")
     wait_for(lambda: server().owner("cron"))
     equal(end(process).status, 128 + signal.SIGTERM)
-    assert 6000 < server().left_pttl("cron") <= 8000
+    assert 50000 < server().left_pttl("cron") <= 100000
     server().ask("DEL", "lock:cron")
 
 

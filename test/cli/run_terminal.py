@@ -66,6 +66,10 @@ class Terminal:
     def foreground(self):
         return os.tcgetpgrp(self.fd)
 
+    def await_program(self, name):
+        """Waits until the program runs, and gets what is typed."""
+        wait_for(lambda: name_of(self.foreground()) == name, f"{name} in the foreground")
+
     def close(self):
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -102,13 +106,13 @@ def reads():
 @test("Ctrl-Z stops the job, fg and bg continue it; the lock stays dibs' own meanwhile")
 def stops():
     with terminal() as shell:
-        shell.enter(f"$DIBS run -t 1 n {TICK}")
+        shell.enter(f"$DIBS run -t 6 n {TICK}")
         shell.see("tick3\n")
         shell.type("\x1a")
         shell.see("Stopped")
         shell.see(PROMPT)
         token = server().owner("n")
-        time.sleep(1.5)  # longer than the lease
+        server().await_renewal("n")
         equal(server().owner("n"), token)
         assert "tick" not in shell.text
         equal(shell.status("jobs"), 0)
@@ -152,7 +156,7 @@ def background_reader():
         wait_for(lambda: server().owner("n"))
         wait_for(lambda: shell.status("jobs") == 0 and "Stopped" in shell.seen)
         shell.enter("fg")
-        wait_for(lambda: name_of(shell.foreground()) == "cat")  # before that the shell may not have the terminal echo
+        shell.await_program("cat")  # before that the shell may not have the terminal echo
         shell.line("text")
         shell.see("text\n(.|\n)*text\n")
         shell.type("\x04")
@@ -164,22 +168,18 @@ def background_reader():
 def interrupts():
     with terminal() as shell:
         shell.enter("$DIBS run n sleep 60")
-        wait_for(lambda: server().owner("n"))
-        time.sleep(0.2)
+        shell.await_program("sleep")
         shell.type("\x03")
         shell.see(PROMPT)
         equal(shell.status('(exit $?)'), 130)
         shell.enter("for i in 1 2 3; do echo round=$i; $DIBS run n sleep 60; done")
         shell.see("round=1\n")
-        wait_for(lambda: server().owner("n"))
-        time.sleep(0.2)
+        shell.await_program("sleep")
         shell.type("\x03")
         shell.see(PROMPT)
         assert "round=2" not in shell.text
-        shell.enter("sh -c 'for i in 1 2 3; do echo round=$i; $DIBS run n sleep 60; done'")
-        shell.see("round=1\n")
-        wait_for(lambda: server().owner("n"))
-        time.sleep(0.2)
+        shell.enter("sh -c 'for i in 1 2 3; do echo round=$i; $DIBS run n sh -c \"echo up; exec sleep 60\"; done'")
+        shell.see("round=1\n(.|\n)*up\n")
         shell.type("\x03")
         shell.see(PROMPT)
         assert "round=2" not in shell.text
@@ -240,11 +240,11 @@ def nested_shell():
         shell.line(f"$DIBS run n {SHELL} --norc --noprofile -i")
         shell.see(PROMPT)
         shell.line("sleep 60")
-        wait_for(lambda: shell.foreground() != shell.pid)
-        time.sleep(0.3)
+        shell.await_program("sleep")
         shell.type("\x1a")
         shell.see("Stopped")
-        shell.line("kill %1; echo in-${DIBS_NAME}")
+        # fg waits for its end: a shell does not exit at once while it knows of a stopped job
+        shell.line("kill %1; fg; echo in-${DIBS_NAME}")
         shell.see("in-n\n")
         shell.line("exit 7")
         shell.see("exit")
