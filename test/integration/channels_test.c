@@ -126,23 +126,12 @@ static void what_stands_is_used_before_what_would_have_to_be_made(void **state)
     assert_int_equal(events_count(&f->events, DIBS_EVENT_STORE_UP, NULL), 0);
 }
 
-static long long clients_of(server *s)
-{
-    redisReply *reply = server_command(s, "CLIENT LIST TYPE normal");
-    long long count = 0;
-
-    for (const char *at = reply->str; (at = strstr(at, " name=dibs:")); at++)
-        count++;
-    freeReplyObject(reply);
-    return count;
-}
-
 static bool all_are_connected(void *arg)
 {
     fixture *f = arg;
 
     tries_that_succeed(f->rt);
-    return clients_of(f->server) == 4; /* with the scheduler's connection */
+    return server_clients(f->server) == 4; /* with the scheduler's connection */
 }
 
 /* Missing connections are made as soon as there is work for them. */

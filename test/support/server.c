@@ -392,6 +392,17 @@ long long server_calls(server *s, const char *command)
     return calls;
 }
 
+long long server_clients(server *s)
+{
+    redisReply *reply = server_command(s, "CLIENT LIST TYPE normal");
+    long long count = 0;
+
+    for (const char *at = reply->str; (at = strstr(at, " name=dibs:")); at++)
+        count++;
+    freeReplyObject(reply);
+    return count;
+}
+
 long long server_asks(server *s)
 {
     return server_calls(s, "evalsha") + server_calls(s, "eval") + server_calls(s, "fcall");

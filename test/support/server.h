@@ -85,6 +85,9 @@ long long server_calls(server *s, const char *command);
  * that a call which waits has asked the store.
  */
 long long server_asks(server *s);
+
+/* How many connections of dibs it has, without those that subscribe. */
+long long server_clients(server *s);
 void server_await_ask(server *s, long long before);
 
 /*
