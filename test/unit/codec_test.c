@@ -185,40 +185,40 @@ static void what_is_said_of_a_release(void **state)
 {
     static const struct {
         const char *bytes;
-        bool good, released, asked;
+        bool good, released, asked, unfinished;
     } rows[] = {
-        {":1\r\n", true, true, false},
-        {":0\r\n", true, false, false},
-        {":-1\r\n", true, false, false},
-        {"*2\r\n:1\r\n:9\r\n", true, true, true},
-        {"*2\r\n:0\r\n-ERR\r\n", true, false, true},
-        {"*1\r\n:1\r\n", false, false, false},
-        {"-NOPERM\r\n", false, false, false},
+        {":1\r\n", true, true, false, false},           {":0\r\n", true, false, false, false},
+        {":-1\r\n", true, false, false, false},         {":3\r\n", true, true, false, true},
+        {":2\r\n", true, false, false, true},           {"*2\r\n:1\r\n:9\r\n", true, true, true, false},
+        {"*2\r\n:3\r\n:9\r\n", true, true, true, true}, {"*2\r\n:0\r\n-ERR\r\n", true, false, true, false},
+        {"*1\r\n:1\r\n", false, false, false, false},   {"-NOPERM\r\n", false, false, false, false},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
-        struct dibs__release_reply said = {false, NULL};
+        struct dibs__release_reply said = {.ask = NULL};
         assert_int_equal(dibs__codec_read_release(&said, read.reply), rows[i].good);
         assert_int_equal(said.released, rows[i].released);
         assert_int_equal(said.ask != NULL, rows[i].asked);
+        assert_int_equal(said.unfinished, rows[i].unfinished);
         done(read);
     }
 }
 
 static void what_is_said_of_a_retraction(void **state)
 {
-    struct read read = read_of("*4\r\n:1000\r\n:1\r\n:-1\r\n-ERR no\r\n");
+    struct read read = read_of("*5\r\n:1000\r\n:1\r\n:-1\r\n-ERR no\r\n:3\r\n");
     int64_t server_us;
 
     (void)state;
-    assert_true(dibs__codec_read_retract(read.reply, 3, &server_us));
+    assert_true(dibs__codec_read_retract(read.reply, 4, &server_us));
     assert_int_equal(server_us, 1000);
-    assert_false(dibs__codec_read_retract(read.reply, 2, &server_us));
-    assert_true(dibs__codec_read_retracted(read.reply, 0));
-    assert_true(dibs__codec_read_retracted(read.reply, 1));
-    assert_false(dibs__codec_read_retracted(read.reply, 2));
+    assert_false(dibs__codec_read_retract(read.reply, 3, &server_us));
+    assert_int_equal(dibs__codec_read_retracted(read.reply, 0), DIBS__RETRACT_GONE);
+    assert_int_equal(dibs__codec_read_retracted(read.reply, 1), DIBS__RETRACT_GONE);
+    assert_int_equal(dibs__codec_read_retracted(read.reply, 2), DIBS__RETRACT_REFUSED);
+    assert_int_equal(dibs__codec_read_retracted(read.reply, 3), DIBS__RETRACT_UNFINISHED);
     done(read);
 }
 
@@ -301,21 +301,24 @@ static void what_is_said_of_a_forced_end(void **state)
         bool good;
         enum dibs__force_code code;
         int64_t server_us;
+        bool unfinished;
     } rows[] = {
-        {":1\r\n", true, DIBS__FORCE_DONE, 0},
-        {":0\r\n", true, DIBS__FORCE_HELD_BY_ANOTHER, 0},
-        {":-500\r\n", true, DIBS__FORCE_LATE, 500},
-        {":-9223372036854775807\r\n", true, DIBS__FORCE_LATE, INT64_C(1) << 53},
-        {"+OK\r\n", false, DIBS__FORCE_LATE, 0},
+        {":1\r\n", true, DIBS__FORCE_DONE, 0, false},
+        {":2\r\n", true, DIBS__FORCE_DONE, 0, true},
+        {":0\r\n", true, DIBS__FORCE_HELD_BY_ANOTHER, 0, false},
+        {":-500\r\n", true, DIBS__FORCE_LATE, 500, false},
+        {":-9223372036854775807\r\n", true, DIBS__FORCE_LATE, INT64_C(1) << 53, false},
+        {"+OK\r\n", false, DIBS__FORCE_LATE, 0, false},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
-        struct dibs__force_reply said = {DIBS__FORCE_LATE, 0};
+        struct dibs__force_reply said = {.code = DIBS__FORCE_LATE};
         assert_int_equal(dibs__codec_read_force(&said, read.reply), rows[i].good);
         assert_int_equal(said.code, rows[i].code);
         assert_int_equal(said.server_us, rows[i].server_us);
+        assert_int_equal(said.unfinished, rows[i].unfinished);
         done(read);
     }
 }

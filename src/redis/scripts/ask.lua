@@ -28,8 +28,8 @@ else
   end
   if owner == asker then
     reply = tonumber(fence_text)
-  elseif not owner and not leave then
-    -- Nobody waits who can be told.
+  elseif not owner and not leave and (KEYS[4] or not unfinished) then
+    -- Nobody waits who can be told. At a member of a quorum, all wait for hints, and K goes to whoever asks.
     local leaving = asker
     -- @insert leave
     -- @insert fence
@@ -49,7 +49,7 @@ else
     end
     local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
     local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
-    reply = failed or {0, granted_ms or call('PTTL', K), is_dibs, heard or 0, last}
+    reply = failed or {0, granted_ms or unfinished and 0 or call('PTTL', K), is_dibs, heard or 0, last}
   end
 end
 -- @insert settle

@@ -1,3 +1,4 @@
 -- Inserted into the scripts about one lock.
 -- KEYS: K the lock; F its fence; Q its queue (queue.lua)
-local call, K, F, Q = redis.call, KEYS[1], KEYS[2], KEYS[3]
+-- budget: how much of queues the call may still go through, in dead entries (serve.lua)
+local call, K, F, Q, budget = redis.call, KEYS[1], KEYS[2], KEYS[3], 256

@@ -1,5 +1,6 @@
 -- Inserted into the scripts that release. `owner` and what '' says of the queue are known. Sets `released`, 1: released, and
--- the queue was served; 0: nobody held the lock; -1: another token holds it. An owner has no entry in the queue: every grant
+-- the queue was served; 0: nobody held the lock; -1: another token holds it. Whoever replies adds 2 to the first two where
+-- the queue was not served to its end (`unfinished`): the client goes on by a retraction of any token (rule 55). An owner has no entry in the queue: every grant
 -- takes the entry out, and so does an ask of the owner.
 
 local released = owner == leaving and 1 or owner and -1 or 0

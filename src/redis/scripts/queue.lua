@@ -18,6 +18,6 @@ if summary then
   count = tonumber(count)
 end
 
--- What F holds (nil: not read), the lease that this script granted, how many subscribers the channel of the asker has, and
--- the error where a write was refused.
-local fence_text, granted_ms, heard, failed
+-- What F holds (nil: not read), the lease that this script granted, how many subscribers the channel of the asker has,
+-- the error where a write was refused, and whether K is free though live waiters may be left (serve.lua).
+local fence_text, granted_ms, heard, failed, unfinished

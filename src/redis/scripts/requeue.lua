@@ -2,7 +2,7 @@
 -- In C (store/redis/codec.h): dibs__codec_requeue, dibs__codec_read_release, then dibs__codec_read_ask
 -- KEYS: see keys.lua
 -- ARGV: the token to release, then those of acquire.lua
--- Reply: {1, 0 or -1 as in let_go.lua, the reply of acquire.lua or an error}
+-- Reply: {1, 0, -1, 3 or 2 as in release.lua, the reply of acquire.lua or an error}
 -- Safe to send again.
 -- @insert keys
 
@@ -16,4 +16,4 @@ local owner, summary, entry, mark = values[1] or redis.pcall('GET', K), noted[1]
 fence_text = values[2]
 -- @insert let_go
 -- @insert ask
-return {released, reply}
+return {unfinished and released + 2 or released, reply}

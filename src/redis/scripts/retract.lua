@@ -2,8 +2,9 @@
 -- In C (store/redis/codec.h): dibs__codec_retract, dibs__codec_read_retract, dibs__codec_read_retracted
 -- KEYS: see keys.lua, three for each lock
 -- ARGV: token of each, and its fence, 0 where none is known
--- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; or an
--- error}
+-- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3 or
+-- 2: as 1 or 0, with more to do: the same retraction goes on with that (let_go.lua); or an error}
+-- All locks share one budget. Each of them may go through a few entries all the same, so that none waits for another.
 -- Safe to send again.
 -- @insert keys
 -- @insert clock
@@ -13,10 +14,11 @@ local function retract(leaving, ended)
   local owner, summary = redis.pcall('GET', K), call('HGET', Q, '')
   local asker, channel, entry
   -- @insert queue
+  budget = math.max(budget, 4)
   -- @insert let_go
   -- @insert surpass
   -- @insert settle
-  return released
+  return unfinished and released + 2 or released
 end
 
 local reply = {now}

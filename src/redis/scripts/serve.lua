@@ -11,9 +11,14 @@
 -- sharded one of a slot (rule 38). NUMSUB comes first all the same: so other channels pay nothing for that. Who listens to the
 -- slot at another server, which it is leaving, is told by a hint on its runtime's own channel, which all servers pass on.
 
+-- One call takes out as many dead entries as `budget` allows, so that a queue of 100,000 does not keep the server from all
+-- others. `unfinished` then tells that K is free though live waiters may be left: nobody is granted K past them, and
+-- another call goes on (rule 55).
+
 local is_served = false
 owner = false
-while count > 0 and not is_served do
+while count > 0 and not is_served and budget > 0 do
+  budget = budget - 1
   local waiter = call('HGET', Q, first) or ''
   local number, lease, seen, size, kind, at = string.match(waiter, '^(%d+) (%d+) (%d+) (%d+)([ ?])()')
   if number then
@@ -58,25 +63,35 @@ while count > 0 and not is_served do
       redis.pcall('PUBLISH', string.match(ear, '^(.*):{') or ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     end
   else
-    -- Gaps are passed up to a hundred at a time; where there are more, the least place of all is taken. Where there is none,
-    -- what waited is lost.
-    local places, next_place = {}, nil
-    for place = first + 1, math.min(first + 100, last) do
+    -- Gaps are passed up to a hundred at a time. Where there are more, the least place of all is taken, unless the queue is
+    -- too long to be looked at as a whole. Where there is none, what waited is lost. What that costs the server counts as so
+    -- many dead entries.
+    local places, next_place, passed = {}, nil, math.min(first + 100, last)
+    for place = first + 1, passed do
       places[#places + 1] = place .. ''
     end
     for i, found in ipairs(places[1] and call('HMGET', Q, unpack(places)) or {}) do
       next_place = next_place or found and tonumber(places[i])
     end
-    for _, field in ipairs(next_place and {} or call('HKEYS', Q)) do
-      local place = tonumber(field)
-      if place and place > tonumber(first) and (not next_place or place < next_place) then
-        next_place = place
+    budget = budget - 8
+    if not next_place and count > 500 and passed < tonumber(last) then
+      next_place = passed + 1
+      call('HDEL', Q, first) -- if nothing else is written before '' is, memory may be out (rule 4)
+    elseif not next_place and count <= 500 then
+      budget = budget - count / 16
+      for _, field in ipairs(call('HKEYS', Q)) do
+        local place = tonumber(field)
+        if place and place > tonumber(first) and (not next_place or place < next_place) then
+          next_place = place
+        end
       end
     end
+    is_changed = true
     if next_place then
       first = string.format('%.0f', next_place)
     else
-      count, entry, is_changed = 0, false, true
+      count, entry = 0, false
     end
   end
 end
+unfinished = count > 0 and not is_served

@@ -180,6 +180,17 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
 /* ---------------------------------------------------------------- the channel */
 
 /*
+ * The lock is free, or about to be, but the queue of those who died is too long
+ * for one script. Whoever waits asks again soon; a single try goes on here.
+ */
+static bool goes_on(const struct dibs__redis_store *store, const struct dibs__bid *bid, dibs_status status,
+                    const struct dibs__answer *answer)
+{
+    return status == DIBS_BUSY && !bid->wait && !store->config.is_member && answer->again_ms == DIBS__AT_ONCE_MS &&
+           dibs__now(store->config.clock) < bid->deadline;
+}
+
+/*
  * Asks on the channel of the call, or goes on with what was begun there; again
  * where its connection broke. That is safe under the same token if the next
  * connection ended the last: the ask then is either done, and finds itself the
@@ -210,7 +221,8 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, asking, &decided, answer, error);
-    } while (!decided && !answer->spent && dibs__redis_once_more(store, &asking->call, status, &resends, deadline));
+    } while (goes_on(store, asking->sending.bid, status, answer) ||
+             (!decided && !answer->spent && dibs__redis_once_more(store, &asking->call, status, &resends, deadline)));
     return status;
 }
 

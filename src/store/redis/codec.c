@@ -76,7 +76,9 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */
 
-#define LET_GO_DONE 1 /* let_go.lua; else nobody held the lock, or another did */
+/* let_go.lua. Else nobody held the lock, or another did. */
+#define LET_GO_DONE 1
+#define LET_GO_UNFINISHED 2 /* is added where the queue was not served to its end */
 
 void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet, uint64_t ended_fence)
 {
@@ -96,7 +98,8 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
 
     if (is_requeue ? !dibs__reply_integer(reply, 0, &code) : reply->type != REDIS_REPLY_INTEGER)
         return false;
-    out->released = code == LET_GO_DONE;
+    out->unfinished = code >= LET_GO_UNFINISHED;
+    out->released = (out->unfinished ? code - LET_GO_UNFINISHED : code) == LET_GO_DONE;
     out->ask = is_requeue ? reply->element[1] : NULL;
     return true;
 }
@@ -112,11 +115,13 @@ bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *se
     return dibs__reply_integer(reply, 0, server_us) && reply->elements == count + 1;
 }
 
-bool dibs__codec_read_retracted(const redisReply *reply, size_t i)
+enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size_t i)
 {
     int64_t code; /* of let_go.lua: whichever it is, the lock is not the token's */
 
-    return dibs__reply_integer(reply, i + 1, &code);
+    if (!dibs__reply_integer(reply, i + 1, &code))
+        return DIBS__RETRACT_REFUSED;
+    return code >= LET_GO_UNFINISHED ? DIBS__RETRACT_UNFINISHED : DIBS__RETRACT_GONE;
 }
 
 /* ------------------------------------------------------------------ renew.lua */
@@ -233,7 +238,8 @@ static int64_t most(int64_t number)
     return number < -DIBS__REPLY_MOST ? -DIBS__REPLY_MOST : number;
 }
 
-/* 1: done, 0: another token holds the lock; less: too late, and the server's time with its sign turned round. */
+/* 1: done, 2: done, but the queue was not served to its end, 0: another token holds the lock; less: too late, and the
+ * server's time with its sign turned round. */
 bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_INTEGER)
@@ -241,7 +247,8 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
     if (reply->integer < 0)
         *out = (struct dibs__force_reply){.code = DIBS__FORCE_LATE, .server_us = -most(reply->integer)};
     else
-        *out = (struct dibs__force_reply){.code = reply->integer == 1 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER};
+        *out = (struct dibs__force_reply){.code = reply->integer > 0 ? DIBS__FORCE_DONE : DIBS__FORCE_HELD_BY_ANOTHER,
+                                          .unfinished = reply->integer > 1};
     return true;
 }
 

@@ -43,7 +43,7 @@ enum dibs__ask_code {
 struct dibs__ask_reply {
     enum dibs__ask_code code;
     uint64_t fence;       /* granted; 0: none that a script can give */
-    int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry */
+    int64_t remaining_ms; /* taken: of the owner's lease; -1: the owner's key has no expiry; 0: ask again at once */
     bool by_dibs;         /* taken: the owner is dibs, so the end of the hold is told */
     bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
@@ -61,6 +61,7 @@ void dibs__codec_release(struct dibs__call *call, const char *token, bool quiet,
 
 struct dibs__release_reply {
     bool released;         /* else nobody held the lock, or another token does */
+    bool unfinished;       /* the queue was not served to its end: see dibs__redis_go_on */
     const redisReply *ask; /* of requeue.lua: for dibs__codec_read_ask; NULL: there is none */
 };
 
@@ -71,9 +72,15 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
 /* All the keys come before the first token. fence: of the token, "0" where none is known. */
 void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence);
 
-/* The reply for so many tokens, and for one of them: whether the token is gone. */
+enum dibs__retract_code {
+    DIBS__RETRACT_REFUSED,   /* an error */
+    DIBS__RETRACT_GONE,      /* the lock is not the token's */
+    DIBS__RETRACT_UNFINISHED /* nor is it then, but the queue was not served to its end: the same retraction goes on */
+};
+
+/* The reply for so many tokens, and for one of them. */
 bool dibs__codec_read_retract(const redisReply *reply, size_t count, int64_t *server_us);
-bool dibs__codec_read_retracted(const redisReply *reply, size_t i);
+enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size_t i);
 
 /* ------------------------------------------------------------------ renew.lua */
 
@@ -144,6 +151,7 @@ enum dibs__force_code { DIBS__FORCE_LATE, DIBS__FORCE_HELD_BY_ANOTHER, DIBS__FOR
 struct dibs__force_reply {
     enum dibs__force_code code;
     int64_t server_us; /* late: the server's clock; nothing was done */
+    bool unfinished;   /* done, but the queue was not served to its end: see dibs__redis_go_on */
 };
 
 bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *reply);

@@ -31,6 +31,8 @@ static dibs_status read_force(struct dibs__redis_store *store, const char *name,
     *late = said.code == DIBS__FORCE_LATE;
     if (*late)
         return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
+    if (said.unfinished)
+        dibs__redis_go_on(store, name);
     return said.code == DIBS__FORCE_DONE ? DIBS_OK : DIBS_NOT_HELD;
 }
 

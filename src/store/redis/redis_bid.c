@@ -172,7 +172,7 @@ struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, stru
 
 static int64_t earlier(int64_t pause_ms, int64_t remaining_ms)
 {
-    return remaining_ms >= 0 && remaining_ms < pause_ms ? remaining_ms + 1 : pause_ms;
+    return remaining_ms >= 0 && remaining_ms < pause_ms ? remaining_ms + DIBS__AT_ONCE_MS : pause_ms;
 }
 
 dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, const char *to, struct dibs__error *error)

@@ -113,6 +113,14 @@ void dibs__redis_give_back(struct dibs__redis_store *store, size_t exclusive);
  */
 size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tries);
 
+#define DIBS__AT_ONCE_MS 1 /* an answer's again_ms where the lock is free or about to be */
+
+/*
+ * A script freed the lock, but did not serve its queue to the end, because that
+ * is long: goes on in the background until somebody has the lock, or nobody waits.
+ */
+void dibs__redis_go_on(struct dibs__redis_store *store, const char *name);
+
 /*
  * Whether waiters may leave a lock to its owner because they saw that, for lease_ms at most, at another server than
  * this one: the store's server is another, or has been for less than that time.

@@ -5,6 +5,13 @@
 #include "store/redis/push.h"
 #include "store/redis/redis_store.h"
 
+/*
+ * What is retracted to serve a queue further: any token that nobody has. For how
+ * long at most: what is left then is for whoever asks next.
+ */
+#define NO_TOKEN "dibs:"
+#define GO_ON_MS 60000
+
 /* One release that was begun, or is being finished. */
 struct releasing {
     struct dibs__lock_call call;
@@ -91,6 +98,8 @@ static dibs_status read_reply(struct dibs__redis_store *store, struct releasing 
 
     if (!dibs__codec_read_release(&said, reply))
         return dibs__redis_reply_error(store, "releasing", releasing->release->name, reply, error);
+    if (said.unfinished)
+        dibs__redis_go_on(store, releasing->release->name);
     if (releasing->with_next && said.ask)
         read_next(store, releasing, said.ask);
     return said.released ? DIBS_OK : DIBS_NOT_HELD;
@@ -222,6 +231,13 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
     if (status != DIBS_OK && status != DIBS_NOT_HELD && !release->begun.detour)
         dibs__redis_retract(base, release->name, release->token, release->lease_ms, release->fence);
     return status;
+}
+
+void dibs__redis_go_on(struct dibs__redis_store *store, const char *name)
+{
+    static const struct dibs__route nowhere = {.channel = NULL};
+
+    dibs__retractions_add(store->retractions, name, NO_TOKEN, GO_ON_MS / 2, 0, &nowhere);
 }
 
 void dibs__redis_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,

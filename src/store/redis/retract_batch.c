@@ -31,6 +31,16 @@ static struct dibs__retract_end confirmed(const struct dibs__retract_batch *batc
     return (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
 }
 
+/* A queue that was not served to its end is served further before the token counts as gone. */
+static struct dibs__retract_end end_of(const struct dibs__retract_batch *batch, const struct dibs__retraction *entry,
+                                       int64_t server_us, enum dibs__retract_code code)
+{
+    if (code == DIBS__RETRACT_GONE)
+        return confirmed(batch, entry, server_us);
+    return (struct dibs__retract_end){.ending = code == DIBS__RETRACT_UNFINISHED ? DIBS__RETRACT_AT_ONCE
+                                                                                 : DIBS__RETRACT_LATER};
+}
+
 /* One entry may be why the server refuses all: there is no right to its keys, or they are in another slot. */
 static bool is_refusal_of_some(const struct dibs__retract_batch *batch, const redisReply *reply)
 {
@@ -51,10 +61,9 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
         entry->alone = entry->alone || refused;
         if (lost_script || refused)
             batch->ends[i] = (struct dibs__retract_end){.ending = DIBS__RETRACT_AT_ONCE};
-        else if (answered && dibs__codec_read_retracted(reply, i))
-            batch->ends[i] = confirmed(batch, entry, server_us);
         else
-            batch->ends[i] = (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
+            batch->ends[i] = end_of(batch, entry, server_us,
+                                    answered ? dibs__codec_read_retracted(reply, i) : DIBS__RETRACT_REFUSED);
     }
 }
 

@@ -30,7 +30,7 @@ struct dibs__retraction {
 /* What becomes of an entry when its batch has ended. */
 enum dibs__retract_ending {
     DIBS__RETRACT_CONFIRMED,
-    DIBS__RETRACT_AT_ONCE,      /* to be sent again at once, in another form */
+    DIBS__RETRACT_AT_ONCE,      /* to be sent again at once: in another form, or because there is more to do */
     DIBS__RETRACT_LATER,        /* to be sent again after a pause, longer each time */
     DIBS__RETRACT_AFTER,        /* to be sent again after pause_ms */
     DIBS__RETRACT_DISCONNECTED, /* to be sent again when there is another connection */

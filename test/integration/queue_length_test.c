@@ -1,0 +1,271 @@
+/* Long queues: one script takes out a part of those who died, the next goes on, and who lives is not passed over. */
+#include <pthread.h>
+
+#include "integration/queue_setup.h"
+#include "support/queue.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum {
+    DEAD = 100000,
+    STEP = 256 + 4,   /* dead entries that one script may take out, and what another lock may do besides */
+    PASSED = 101 * 30 /* places of those who left that one script may pass */
+};
+
+/* So many that asked long ago wait for that lock, behind those who left so many places before. */
+static void add_dead(server *s, const char *name, int left, int count)
+{
+    server_do(s, "EVAL %s 1 dibs:queue:{lock:%s} %d %d",
+              "local left, count = tonumber(ARGV[1]), tonumber(ARGV[2]) "
+              "for i = left + 1, left + count do "
+              "redis.call('HSET', KEYS[1], i .. '', '1 " LEASE " 1000 6 dibs:9dead:' .. i, 'dead:' .. i, i .. ' 1') "
+              "end "
+              "redis.call('HSET', KEYS[1], '', '1 ' .. left + count .. ' ' .. count .. ' 9999999999') "
+              "return redis.call('PEXPIRE', KEYS[1], 600000)",
+              name, left, count);
+}
+
+static long long retract(server *s, const char *token)
+{
+    redisReply *reply = server_command(s, "EVAL %s 3 " KEYS " %s 0", dibs__script_text(DIBS__SCRIPT_retract), token);
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    long long code = field(reply, 1);
+
+    freeReplyObject(reply);
+    return code;
+}
+
+/* Retracts a token until the queue was served. Each script takes some out, and none too many. Returns how many scripts.
+ */
+static int serve_in_steps(server *s, const char *token)
+{
+    long long before = queue_size(s, "x"), after;
+    int steps = 1;
+
+    for (; retract(s, token) == 2; steps++, before = after) {
+        assert_false(server_has(s, "lock:x"));
+        after = queue_size(s, "x");
+        assert_in_range(before - after, 1, STEP);
+    }
+    assert_in_range(before - queue_size(s, "x"), 0, STEP);
+    return steps;
+}
+
+static scene set_long_scene(void **state)
+{
+    fixture *f = *state;
+    scene c = {f->server, ear_open(f->server, "dibs:1", false), ear_open(f->server, "dibs:2", false)};
+
+    assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
+    add_dead(c.s, "x", 0, DEAD);
+    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
+    return c;
+}
+
+/* ------------------------------------------------------------ script by script */
+
+static void a_release_is_gone_on_with_in_steps(void **state)
+{
+    scene c = set_long_scene(state);
+
+    assert_int_equal(release(c.s, "holder"), 3);
+    assert_false(server_has(c.s, "lock:x"));
+    assert_in_range(queue_size(c.s, "x"), DEAD + 1 - STEP, DEAD);
+    assert_in_range(serve_in_steps(c.s, "holder"), DEAD / STEP, DEAD);
+    expect_owner(c.s, "dibs:b");
+    expect_told(c.b, "1", fence(c.s), "dibs:b");
+    queue_assert_gone(c.s, "x");
+    clear_scene(&c);
+}
+
+static void a_forced_unlock_is_gone_on_with_in_steps(void **state)
+{
+    scene c = set_long_scene(state);
+
+    assert_int_equal(force(c.s, "holder"), 2);
+    assert_false(server_has(c.s, "lock:x"));
+    assert_in_range(queue_size(c.s, "x"), DEAD + 1 - STEP, DEAD);
+    serve_in_steps(c.s, "nobody");
+    expect_owner(c.s, "dibs:b");
+    clear_scene(&c);
+}
+
+/* Each ask goes on, too; until the end is reached, whoever asks has a place behind those who came before. */
+static void an_ask_passes_nobody_who_lives(void **state)
+{
+    scene c = set_long_scene(state);
+    char number[16];
+    int n = 0;
+
+    server_do(c.s, "DEL lock:x");
+    while (!server_has(c.s, "lock:x")) {
+        long long before = queue_size(c.s, "x");
+        snprintf(number, sizeof number, "%d", ++n);
+        answer a = ask(c.s, "dibs:a", number, "dibs:1");
+        assert_int_equal(a.code, 0);
+        if (server_has(c.s, "lock:x"))
+            break;
+        assert_int_equal(a.number, 0);
+        assert_int_equal(a.by_dibs, 1);
+        assert_int_equal(a.listeners, 1);
+        assert_in_range(before + 1 - queue_size(c.s, "x"), 1, STEP + 1);
+        assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 1);
+    }
+    assert_in_range(n, DEAD / STEP, DEAD);
+    expect_owner(c.s, "dibs:b");
+    assert_int_equal(release(c.s, "dibs:b"), 1);
+    expect_owner(c.s, "dibs:a");
+    clear_scene(&c);
+}
+
+static void who_releases_and_asks_passes_nobody_who_lives(void **state)
+{
+    scene c = set_long_scene(state);
+    redisReply *reply = server_command(c.s, "EVAL %s 3 " KEYS " holder dibs:a 1 " LEASE " dibs:1 0",
+                                       dibs__script_text(DIBS__SCRIPT_requeue));
+
+    assert_int_equal(field(reply, 0), 3);
+    assert_int_equal(read_answer(reply->element[1]).code, 0);
+    assert_int_equal(read_answer(reply->element[1]).number, 0);
+    freeReplyObject(reply);
+    assert_in_range(queue_size(c.s, "x"), DEAD + 2 - STEP, DEAD + 1);
+    serve_in_steps(c.s, "holder");
+    expect_owner(c.s, "dibs:b");
+    assert_string_equal(queue_at(c.s, "x", 0).token, "dibs:a");
+    clear_scene(&c);
+}
+
+/* Those who left are passed in steps as well, also while memory is out. */
+static void many_gaps_are_passed_in_steps(void **state)
+{
+    scene c = set_scene(state);
+    char token[32], summary[64];
+    long long before = 0, first, last;
+
+    server_do(c.s, "DEL dibs:queue:{lock:x}");
+    add_dead(c.s, "x", DEAD, 1000);
+    expect_taken(ask(c.s, "dibs:b", "1", "dibs:2"));
+    assert_int_equal(release(c.s, "holder"), 3);
+    server_do(c.s, "CONFIG SET maxmemory-policy noeviction");
+    server_do(c.s, "CONFIG SET maxmemory 1");
+    do {
+        assert_true(server_string(c.s, summary, sizeof summary, "HGET dibs:queue:{lock:x} %b", "", (size_t)0));
+        assert_int_equal(sscanf(summary, "%lld %lld ", &first, &last), 2);
+        assert_in_range(first - before, 1, PASSED);
+        before = first;
+    } while (retract(c.s, "holder") == 2);
+    server_do(c.s, "CONFIG SET maxmemory 0");
+    server_string(c.s, token, sizeof token, "GET lock:x");
+    assert_string_equal(token, "dibs:b");
+    queue_assert_gone(c.s, "x");
+    clear_scene(&c);
+}
+
+/* All retractions of a call share what one script may do; none waits until another lock's queue is served. */
+static void many_retractions_do_no_more_than_one(void **state)
+{
+    enum { LOCKS = 3 };
+    fixture *f = *state;
+
+    add_dead(f->server, "a", 0, 1000);
+    add_dead(f->server, "b", 0, 1000);
+    add_dead(f->server, "c", 0, 3);
+    redisReply *reply = server_command(f->server,
+                                       "EVAL %s 9 lock:a dibs:fence:{lock:a} dibs:queue:{lock:a} lock:b "
+                                       "dibs:fence:{lock:b} dibs:queue:{lock:b} lock:c dibs:fence:{lock:c} "
+                                       "dibs:queue:{lock:c} dibs:1 0 dibs:1 0 dibs:1 0",
+                                       dibs__script_text(DIBS__SCRIPT_retract));
+    assert_int_equal(field(reply, 1), 2);
+    assert_int_equal(field(reply, 2), 2);
+    assert_int_equal(field(reply, 3), 0);
+    freeReplyObject(reply);
+    long long a = 1000 - queue_size(f->server, "a"), b = 1000 - queue_size(f->server, "b");
+    assert_in_range(a, 1, STEP);
+    assert_in_range(b, 1, STEP);
+    assert_in_range(a + b, 2, STEP);
+    queue_assert_gone(f->server, "c");
+    server_do(f->server, "DEL dibs:queue:{lock:a} dibs:queue:{lock:b}");
+}
+
+/* ---------------------------------------------------------------- the library */
+
+/* A waiter asks again only after a third of so long a lease: that it has the lock before shows that somebody went on.
+ */
+enum { WAITERS_LEASE_MS = 100 * LIMIT_MS };
+
+struct waiter {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void *wait_and_release(void *arg)
+{
+    struct waiter *w = arg;
+
+    w->status = dibs_timedlock(w->rt, "x", LIMIT_MS);
+    if (w->status == DIBS_OK)
+        assert_status(DIBS_OK, dibs_unlock(w->rt, "x"));
+    return NULL;
+}
+
+static void who_lives_has_the_lock_soon(fixture *f, bool forced)
+{
+    dibs_runtime *other = open_runtime(f->server, WAITERS_LEASE_MS);
+    struct waiter w = {other, DIBS_BUSY};
+    pthread_t thread;
+
+    fixture_open_connected(f, WAITERS_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    add_dead(f->server, "x", 0, DEAD);
+    assert_int_equal(pthread_create(&thread, NULL, wait_and_release, &w), 0);
+    queue_await(f->server, "x", DEAD + 1);
+    if (forced) {
+        assert_status(DIBS_OK, dibs_force_unlock(other, "x", NULL));
+        await_lost(f->rt, "x");
+    }
+    assert_status(forced ? DIBS_LOST : DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_status(DIBS_OK, w.status);
+    dibs_close(other);
+}
+
+static void who_waits_behind_many_who_died_has_the_lock_soon_after_the_unlock(void **state)
+{
+    who_lives_has_the_lock_soon(*state, false);
+}
+
+static void who_waits_behind_many_who_died_has_the_lock_soon_after_a_forced_unlock(void **state)
+{
+    who_lives_has_the_lock_soon(*state, true);
+}
+
+/* As before, a single try gets a lock that is free, and for which nobody waits who lives. */
+static void a_try_has_a_free_lock_for_which_only_the_dead_wait(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open_connected(f, LONG_LEASE_MS);
+    add_dead(f->server, "x", 0, DEAD);
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    queue_assert_gone(f->server, "x");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_release_is_gone_on_with_in_steps),
+        TEST(a_forced_unlock_is_gone_on_with_in_steps),
+        TEST(an_ask_passes_nobody_who_lives),
+        TEST(who_releases_and_asks_passes_nobody_who_lives),
+        TEST(many_gaps_are_passed_in_steps),
+        TEST(many_retractions_do_no_more_than_one),
+        TEST(who_waits_behind_many_who_died_has_the_lock_soon_after_the_unlock),
+        TEST(who_waits_behind_many_who_died_has_the_lock_soon_after_a_forced_unlock),
+        TEST(a_try_has_a_free_lock_for_which_only_the_dead_wait),
+    };
+
+    return cmocka_run_group_tests_name("queue_length", tests, NULL, NULL);
+}
