@@ -181,13 +181,15 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
 
 /*
  * The lock is free, or about to be, but the queue of those who died is too long
- * for one script. Whoever waits asks again soon; a single try goes on here.
+ * for one script. Whoever waits asks again soon; a single try goes on here for
+ * half of its time, so that the last answer comes in time.
  */
 static bool goes_on(const struct dibs__redis_store *store, const struct dibs__bid *bid, dibs_status status,
                     const struct dibs__answer *answer)
 {
-    return status == DIBS_BUSY && !bid->wait && !store->config.is_member && answer->again_ms == DIBS__AT_ONCE_MS &&
-           dibs__now(store->config.clock) < bid->deadline;
+    bool may = status == DIBS_BUSY && !bid->wait && !store->config.is_member && answer->again_ms == DIBS__AT_ONCE_MS;
+
+    return may && dibs__ms_until(bid->deadline, dibs__now(store->config.clock)) > store->config.command_timeout_ms / 2;
 }
 
 /*
