@@ -63,16 +63,19 @@ happens() {
     wrong "$1" "-DREACH=$1" 'assertion violated \([0-9]+!=[0-9]+\)'
 }
 
-tap_plan 26
+tap_plan 29
 tap 'sound: two clients as slow as can be' safe slow '' '' 4000000
 tap 'sound: three clients as slow as can be, one trouble' \
     safe slow3 '-DCLIENTS=3 -DLEASE=2 -DTROUBLES=1' -DCOLLAPSE 1000000
+tap 'sound: scripts that stop before the queue is served to its end' safe sweep -DSWEEP '' 4000000
 tap 'no lost wake-up: two clients in time' safe prompt '-DPROMPT=1 -DLEASE=6' '' 1000000
 tap 'no lost wake-up: three clients in time, two troubles' \
     safe prompt3 '-DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=2' -DCOLLAPSE 1000000
 tap 'who goes on waiting is granted: two clients, three troubles' live live '-DPROMPT=1 -DTROUBLES=3'
 tap 'who goes on waiting is granted: three clients, one trouble' \
     live live3 '-DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
+tap 'who goes on waiting is granted: scripts stop, three clients, one trouble' \
+    live live_sweep '-DSWEEP -DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=1'
 tap 'no deadlock: a bid each of two clients' safe once '-DONCE -DTROUBLES=2' '' 1000000
 tap 'no deadlock: a bid each of three clients in time' \
     safe once3 '-DONCE -DPROMPT=0 -DCLIENTS=3 -DLEASE=3 -DTROUBLES=2' -DCOLLAPSE 1000000
@@ -97,5 +100,7 @@ tap 'it happens: a granted token is retracted' happens RETRACTED_GRANT
 tap 'it happens: a push names an older ask' happens OLD_PUSH
 tap 'it happens: a grant is read too late' happens LATE_GRANT
 tap 'it happens: the head of the queue is skipped' happens SKIPPED_HEAD
+tap 'it happens: a script stops before the queue is served to its end' \
+    wrong STOPPED_SWEEP '-DSWEEP -DREACH=STOPPED_SWEEP' 'assertion violated \(13!=13\)'
 tap 'it happens: a holder outlives its lease' happens LOST_LEASE
 tap_end

@@ -5,7 +5,8 @@
  *   The store: the key K with its owner and the rest of its lease, the queue, and of each entry whether it names its
  *   client's newest ask and how long ago that ask came. A script is one step. A grant by release, or by an ask that
  *   finds K gone, goes to the head of the queue that can be served: one with a subscriber and an ask younger than
- *   half a lease.
+ *   half a lease. With SWEEP a script may stop once it has skipped one: then it leaves K free, and an ask enters the
+ *   queue; whoever asks, releases or retracts next goes on.
  *   CLIENTS clients, each with one bid (one token) at a time, bid after bid. An ask is three steps: it is sent, it
  *   runs in the store, its reply is read. The connection may break before the ask ran or before its reply was read;
  *   then the client asks again. An ask whose connection broke may still run, but only before the client's next ask
@@ -55,7 +56,7 @@
  *                              nothing, or a push is lost: nobody comes who would serve the queue. It breaks `heard`
  *                              too, and leaves a waiter stuck.
  *
- * Switches: CLIENTS, LEASE, PROMPT, ONCE, LIVENESS, TROUBLES (without it, trouble comes any number of times),
+ * Switches: CLIENTS, LEASE, PROMPT, ONCE, LIVENESS, SWEEP, TROUBLES (without it, trouble comes any number of times),
  * FAULT_..., PROPERTY=... (checks that one only), and REACH=event: an error where the event happens, to show that it
  * does.
  */
@@ -77,6 +78,7 @@
 #define LATE_GRANT      10
 #define SKIPPED_HEAD    11
 #define LOST_LEASE      12
+#define STOPPED_SWEEP   13
 
 #ifndef CLIENTS
 #define CLIENTS 2
@@ -147,6 +149,7 @@ Entry entry[CLIENTS];
 byte K = NOBODY;
 byte ttl;
 
+bool stopped; /* within a script: it left K free though it did not look at the whole queue */
 byte i; /* for loops; 0 between them */
 
 #define valid(c)    (client[c].phase == holding && client[c].age < LEASE)
@@ -231,6 +234,19 @@ inline find_head(found) {
     }
 }
 
+/* With SWEEP: a script that has skipped a head may stop, and leave K free, if there is another. */
+inline may_stop() {
+#ifdef SWEEP
+    find_head(head);
+    if
+    :: head != NOBODY -> EVENT(STOPPED_SWEEP); head = NOBODY; stopped = true; break
+    :: true -> head = NOBODY
+    fi
+#else
+    skip
+#endif
+}
+
 /* K is gone: chooses the first in the queue that can be served, or NOBODY. A client that is asking can be. */
 inline choose(me) {
     do
@@ -244,7 +260,8 @@ inline choose(me) {
             :: able(head) -> COUNT_IT
             :: else
             fi;
-            forget(head)
+            forget(head);
+            may_stop()
         fi
     od
 }
@@ -306,7 +323,8 @@ inline begin_ask(me) {
 inline end_ask(me, names_newest) {
     if
     :: head != NOBODY -> give(me)
-    :: head == NOBODY && K == NOBODY -> own(me)
+    :: head == NOBODY && K == NOBODY && stopped -> skip /* who lives may be left: nobody passes them */
+    :: head == NOBODY && K == NOBODY && !stopped -> own(me)
     :: head == NOBODY && K == me ->
 #ifndef FAULT_ENTRY_KEPT
         forget(me);
@@ -323,7 +341,8 @@ inline end_ask(me, names_newest) {
     :: else ->
         enqueue(me, names_newest);
         answer = taken
-    fi
+    fi;
+    stopped = false
 }
 
 /* The owner has no entry to remove: the grant removed it (FINISHED). */
@@ -342,7 +361,8 @@ inline end_release() {
     if
     :: head != NOBODY -> give(NOBODY)
     :: else
-    fi
+    fi;
+    stopped = false
 }
 
 /* ---------------------------------------------------------------------------------------------------------- clients */
