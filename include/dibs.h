@@ -269,12 +269,13 @@ typedef struct dibs_config {
  * the library was built with a hiredis that has no hiredis_ssl (before 1.0), a URL with
  * TLS is DIBS_INVALID, and dibs_last_error() says so.
  *
- * With Sentinel the sentinels of the URL are asked in turn, and later those of which they
- * tell as well. The runtime stays subscribed to one of them. When another server becomes the
- * master, or the master is lost, the runtime asks again, gives up its connections to the old
- * master even where that one still answers, and renews or restores its leases at once. A
- * server that is not a master (ROLE) is never used. New connections need a sentinel that
- * answers; those that stand do not.
+ * With Sentinel the sentinels of the URL, and those of which they tell, are asked side by
+ * side, and a majority of them decides; where only a minority answers, see GUARANTEES.md. The
+ * runtime stays subscribed to all of them. When another server becomes the master, or the
+ * master is lost, the runtime asks again, gives up its connections to the old master even
+ * where that one still answers, and renews or restores its leases at once. A server that is
+ * not a master (ROLE) is never used. New connections need a sentinel that answers; those that
+ * stand do not.
  *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,

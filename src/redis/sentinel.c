@@ -37,14 +37,21 @@ void dibs__sentinel_leave(struct dibs__sentinel *sentinel)
     sentinel->config.wake(sentinel->config.context);
 }
 
-void dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline)
+size_t dibs__sentinel_fd_max(const struct dibs__sentinel *sentinel)
 {
-    *fd = (struct pollfd){.fd = -1};
+    return sentinel->hosts.room;
+}
+
+size_t dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fds, int64_t *deadline)
+{
+    size_t count = 0;
+
     *deadline = DIBS__NEVER;
     sentinel_mutex_lock(&sentinel->mutex);
     if (!sentinel->driven)
-        dibs__sentinel_poll(sentinel, fd, deadline);
+        count = dibs__sentinel_poll(sentinel, fds, deadline);
     sentinel_mutex_unlock(&sentinel->mutex);
+    return count;
 }
 
 void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now)
@@ -77,12 +84,11 @@ static void drive(struct dibs__sentinel *sentinel, uint64_t after, unsigned fail
 
     for (;;) {
         int64_t now = dibs__now(clock), until;
-        struct pollfd fd;
         dibs__sentinel_step(sentinel, now);
         if (is_told(sentinel, after) || atomic_load(&sentinel->failures) != failures || now >= deadline)
             return;
-        dibs__sentinel_poll(sentinel, &fd, &until);
-        clock->poll(clock, &fd, 1, until < deadline ? until : deadline);
+        size_t count = dibs__sentinel_poll(sentinel, sentinel->fds, &until);
+        clock->poll(clock, sentinel->fds, count, until < deadline ? until : deadline);
     }
 }
 
@@ -145,9 +151,10 @@ struct dibs__sentinel *dibs__sentinel_new(const struct dibs__sentinel_config *co
     sentinel->master = config->master;
     sentinel->clock = config->clock;
     sentinel->config = *config;
-    sentinel->next = DIBS__ASKS_NOTHING;
+    sentinel->epoch = -1;
     sentinel->pauses.first_ms = DIBS__SENTINEL_PAUSE_MS;
     if (!dibs__sentinel_hosts_init(&sentinel->hosts, config->master, config->user, config->password) ||
+        !(sentinel->fds = calloc(sentinel->hosts.room, sizeof *sentinel->fds)) ||
         dibs__mutex_init(&sentinel->mutex) != 0)
         goto no_mutex;
     if (dibs__cond_init(&sentinel->changed) != 0)
@@ -159,6 +166,7 @@ no_cond:
     dibs__mutex_destroy(&sentinel->mutex);
 no_mutex:
     dibs__sentinel_hosts_free(&sentinel->hosts);
+    free(sentinel->fds);
     free(sentinel);
     return NULL;
 }
@@ -167,9 +175,8 @@ void dibs__sentinel_free(struct dibs__sentinel *sentinel)
 {
     if (!sentinel)
         return;
-    dibs__link_free(sentinel->link);
-    dibs__connector_free(&sentinel->connector);
     dibs__sentinel_hosts_free(&sentinel->hosts);
+    free(sentinel->fds);
     pthread_cond_destroy(&sentinel->changed);
     dibs__mutex_destroy(&sentinel->mutex);
     free(sentinel);

@@ -1,19 +1,23 @@
 /*
- * Finds the master of a redis-sentinel:// URL: asks the sentinels in turn, and
- * stays subscribed to +switch-master at the one that answered.
+ * Finds the master of a redis-sentinel:// URL: asks all sentinels that are
+ * known, side by side, and stays subscribed to +switch-master at each.
  *
- * One sentinel is connected to at a time. Each is asked in one write for the
- * master's address and for the other sentinels, and to subscribe; so no switch
- * is missed in between. A sentinel is asked again when it tells of a switch,
- * and after some seconds of silence. Where what was told led to no master
- * (dibs__endpoint_doubt), or the sentinel is lost, a round begins: the next
- * sentinels are asked, until one answers. After a doubt, a sentinel that names
- * the same server as before counts only once all have been asked. Between two
- * rounds there is a pause that grows while they lead to no link, so sentinels
- * are asked at most some ten times in a second, and soon once in a second.
+ * Each sentinel is asked in one write for the master's address and its config
+ * epoch, for the other sentinels, and to subscribe; so no switch is missed in
+ * between. All are asked again, a round, when one tells of a switch, when one
+ * is lost, after some seconds, and where what was told led to no master
+ * (dibs__endpoint_doubt). A round ends when a majority of those that are known
+ * names a master (sentinel_vote.c), or all have answered or failed. After a
+ * doubt, the same server as before counts only once all have been heard.
+ * Between two rounds there is a pause that grows while they lead to no link, so
+ * sentinels are asked at most some ten times in a second, and soon once in a
+ * second.
  *
- * What a sentinel says is only where to look: a link finds out by ROLE whether
- * the server is a master (greeting.c).
+ * A minority decides where nothing was known before. It moves nobody away from
+ * a master that still serves, nor back to one of a smaller epoch.
+ *
+ * What the sentinels say is only where to look: a link finds out by ROLE
+ * whether the server is a master (greeting.c).
  */
 #ifndef DIBS_REDIS_SENTINEL_H
 #define DIBS_REDIS_SENTINEL_H
@@ -27,7 +31,7 @@ struct dibs__sentinel_config {
     struct dibs__endpoint *master;   /* has the URL; its finder is set; outlives the sentinels' object */
     const char *user, *password;     /* of the sentinels; NULL: none */
     const struct dibs__clock *clock; /* outlives it */
-    uint32_t connect_timeout_ms;     /* shared by the sentinels of a round */
+    uint32_t connect_timeout_ms;     /* a round has its share, and the master the rest */
     void (*wake)(void *context);     /* any thread: interest has changed */
     void *context;
 };
@@ -51,7 +55,8 @@ dibs_status dibs__sentinel_survey(struct dibs__sentinel *sentinel, int64_t deadl
                                   void *context, struct dibs__error *error);
 
 /* The scheduler's, as those of a channel (channel.h). */
-void dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline);
+size_t dibs__sentinel_fd_max(const struct dibs__sentinel *sentinel); /* the most that interest fills in */
+size_t dibs__sentinel_interest(struct dibs__sentinel *sentinel, struct pollfd *fds, int64_t *deadline);
 void dibs__sentinel_attend(struct dibs__sentinel *sentinel, int64_t now);
 
 #endif

@@ -4,8 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+void dibs__sentinel_host_drop(struct dibs__sentinel_host *host)
+{
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are as many hosts as are counted */
+    dibs__link_free(host->link);
+    host->link = NULL;
+    dibs__connector_free(&host->connector);
+    host->next = DIBS__ASKS_NOTHING;
+    host->subscribed = host->switched = host->answered = false;
+    host->state = DIBS__SENTINEL_PAUSES;
+}
+
 static void free_host(struct dibs__sentinel_host *host)
 {
+    dibs__sentinel_host_drop(host);
     dibs__endpoint_free(&host->endpoint);
     free(host);
 }
@@ -50,6 +62,7 @@ static struct dibs__sentinel_host *new_host(const struct dibs__endpoint *like, c
     host->endpoint.tls = like->tls;
     host->endpoint.commands = like->commands;
     host->endpoint.errors = like->errors;
+    host->next = DIBS__ASKS_NOTHING;
     memcpy(host->endpoint.client_name, like->client_name, sizeof like->client_name);
     return host;
 }
@@ -82,20 +95,16 @@ void dibs__sentinel_hosts_free(struct dibs__sentinel_hosts *hosts)
 
 void dibs__sentinel_hosts_begin(struct dibs__sentinel_hosts *hosts)
 {
-    for (size_t i = 0; i < hosts->count; i++)
+    for (size_t i = 0; i < hosts->count; i++) {
         hosts->hosts[i]->fault = DIBS__FAULT_NONE;
+        hosts->hosts[i]->answered = hosts->hosts[i]->switched = false;
+    }
 }
 
 /* --------------------------------------------------- those that others tell of */
 
-void dibs__sentinel_hosts_learn_begin(struct dibs__sentinel_hosts *hosts)
-{
-    for (size_t i = 0; i < hosts->count; i++)
-        hosts->hosts[i]->named = false;
-}
-
 /* Where memory is out, the sentinel is not known: the others are. */
-void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port)
+void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *name, unsigned port, uint64_t round)
 {
     const struct dibs__endpoint *like = &hosts->hosts[0]->endpoint;
 
@@ -103,7 +112,7 @@ void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are as many hosts as are counted */
         const struct dibs__host *known = &hosts->hosts[i]->endpoint.url.hosts[0];
         if (known->port == port && strcmp(known->name, name) == 0) {
-            hosts->hosts[i]->named = true;
+            hosts->hosts[i]->named = round;
             return;
         }
     }
@@ -111,20 +120,17 @@ void dibs__sentinel_hosts_learn(struct dibs__sentinel_hosts *hosts, const char *
         hosts->count < hosts->room ? new_host(like, name, port, like->url.user, like->url.password) : NULL;
     if (!host)
         return;
-    host->named = true;
+    host->named = round;
     hosts->hosts[hosts->count++] = host;
 }
 
-void dibs__sentinel_hosts_learn_end(struct dibs__sentinel_hosts *hosts, size_t *at)
+void dibs__sentinel_hosts_forget(struct dibs__sentinel_hosts *hosts, uint64_t round)
 {
-    struct dibs__sentinel_host *present = hosts->hosts[*at];
     size_t kept = 0;
 
     for (size_t i = 0; i < hosts->count; i++) {
         struct dibs__sentinel_host *host = hosts->hosts[i];
-        if (host == present)
-            *at = kept;
-        if (host->given || host->named || host == present)
+        if (host->given || host->named >= round)
             hosts->hosts[kept++] = host;
         else
             free_host(host);
@@ -144,7 +150,7 @@ bool dibs__sentinel_hosts_copy(struct dibs__sentinel_hosts *out, const struct di
     }
     for (size_t i = 0; i < hosts->count; i++) {
         const struct dibs__host *host = &hosts->hosts[i]->endpoint.url.hosts[0];
-        dibs__sentinel_hosts_learn(out, host->name, host->port);
+        dibs__sentinel_hosts_learn(out, host->name, host->port, 0);
     }
     return true;
 }

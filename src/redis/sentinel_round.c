@@ -1,16 +1,12 @@
-/* Which sentinel is asked when, and what its answers lead to. */
+/* Which sentinel is asked when, and what the answers lead to. */
+#include <stdio.h>
 #include <string.h>
 
 #include "redis/sentinel_parts.h"
 
 #define PAUSE_LAST_MS 1000
-#define SILENCE_MS 5000      /* a sentinel from which nothing came for so long is asked again; */
-#define UNSUBSCRIBED_MS 1000 /* where it does not let us subscribe, after so long */
-
-static struct dibs__sentinel_host *host_of(struct dibs__sentinel *sentinel)
-{
-    return sentinel->hosts.hosts[sentinel->at];
-}
+#define SILENCE_MS 5000      /* sentinels that tell of no switch are asked again after so long; */
+#define UNSUBSCRIBED_MS 1000 /* where one does not let us subscribe, after so long */
 
 static uint64_t told(const struct dibs__sentinel *sentinel)
 {
@@ -22,21 +18,22 @@ static bool is_doubted(const struct dibs__sentinel *sentinel)
     return told(sentinel) > 0 && atomic_load(&sentinel->master->doubted) == told(sentinel);
 }
 
+/* What was told last has led to a link. */
+static bool is_proved(const struct dibs__sentinel *sentinel)
+{
+    return told(sentinel) > 0 && atomic_load(&sentinel->master->proved) >= told(sentinel);
+}
+
+static bool is_known(const struct dibs__sentinel *sentinel)
+{
+    return atomic_load(&sentinel->master->known) == DIBS__KNOWN;
+}
+
 static void tell_threads(struct dibs__sentinel *sentinel)
 {
     sentinel_mutex_lock(&sentinel->mutex);
     pthread_cond_broadcast(&sentinel->changed);
     sentinel_mutex_unlock(&sentinel->mutex);
-}
-
-static void drop_link(struct dibs__sentinel *sentinel)
-{
-    dibs__link_free(sentinel->link);
-    sentinel->link = NULL;
-    dibs__connector_free(&sentinel->connector);
-    sentinel->next = DIBS__ASKS_NOTHING;
-    sentinel->subscribed = sentinel->switched = false;
-    sentinel->state = DIBS__SENTINEL_PAUSES;
 }
 
 /* ----------------------------------------------------------------- the rounds */
@@ -62,7 +59,7 @@ static void fail_round(struct dibs__sentinel *sentinel, int64_t now)
     sentinel_mutex_unlock(&sentinel->mutex);
 }
 
-/* The sentinels of a round share the time in which a thread connects: the last share is for the master. */
+/* Of the time in which a thread connects: the rest is for the master, or for another round and its. */
 static uint32_t share_of_time(const struct dibs__sentinel *sentinel)
 {
     uint32_t ms = sentinel->config.connect_timeout_ms / (uint32_t)(sentinel->hosts.given + 1);
@@ -70,19 +67,59 @@ static uint32_t share_of_time(const struct dibs__sentinel *sentinel)
     return ms > 0 ? ms : 1;
 }
 
-/* Goes over to the next sentinel, or ends the round in vain. */
-static void pass_over(struct dibs__sentinel *sentinel, enum dibs__sentinel_fault fault, int64_t now)
+/* When a round may begin. Where the last one led to a link that was ready, the pauses need not have grown. */
+static int64_t next_round(const struct dibs__sentinel *sentinel)
 {
-    size_t most = sentinel->hosts.count * (sentinel->doubting ? 2 : 1);
+    int64_t soon = dibs__after_ms(sentinel->ended_at, DIBS__SENTINEL_PAUSE_MS);
 
-    host_of(sentinel)->fault = fault;
-    drop_link(sentinel);
-    sentinel->at = (sentinel->at + 1) % sentinel->hosts.count;
-    if (++sentinel->tried >= most)
-        fail_round(sentinel, now);
+    return is_proved(sentinel) && soon < sentinel->next_at ? soon : sentinel->next_at;
 }
 
-static enum dibs__sentinel_fault fault_of(const struct dibs__sentinel *sentinel, dibs_status status, int64_t now)
+static bool has_switched(const struct dibs__sentinel *sentinel)
+{
+    for (size_t i = 0; i < sentinel->hosts.count; i++)
+        if (sentinel->hosts.hosts[i]->switched)
+            return true;
+    return false;
+}
+
+static bool all_tell_of_switches(const struct dibs__sentinel *sentinel)
+{
+    for (size_t i = 0; i < sentinel->hosts.count; i++)
+        if (sentinel->hosts.hosts[i]->answered && !sentinel->hosts.hosts[i]->subscribed)
+            return false;
+    return true;
+}
+
+/* When the next round is due, while none goes on. */
+static int64_t due_at(const struct dibs__sentinel *sentinel)
+{
+    int64_t quiet = dibs__after_ms(sentinel->began_at, all_tell_of_switches(sentinel) ? SILENCE_MS : UNSUBSCRIBED_MS);
+
+    if (sentinel->round == 0 || has_switched(sentinel))
+        return 0;
+    if (!is_known(sentinel) || is_doubted(sentinel) || sentinel->lost)
+        return next_round(sentinel) < quiet ? next_round(sentinel) : quiet;
+    return quiet;
+}
+
+static void begin_round(struct dibs__sentinel *sentinel, int64_t now)
+{
+    if (next_round(sentinel) != sentinel->next_at)
+        dibs__backoff_reset(&sentinel->pauses);
+    if (sentinel->sure)
+        dibs__sentinel_hosts_forget(&sentinel->hosts, sentinel->round);
+    sentinel->round++;
+    sentinel->in_round = true;
+    sentinel->doubting = is_doubted(sentinel);
+    sentinel->lost = sentinel->sure = false;
+    sentinel->began_at = now;
+    dibs__sentinel_hosts_begin(&sentinel->hosts); /* each is asked from here on, so what it told before is no news */
+}
+
+/* ------------------------------------------------------------- one sentinel */
+
+static enum dibs__sentinel_fault fault_of(const struct dibs__sentinel_host *host, dibs_status status, int64_t now)
 {
     switch (status) {
     case DIBS_DENIED:
@@ -92,170 +129,188 @@ static enum dibs__sentinel_fault fault_of(const struct dibs__sentinel *sentinel,
     case DIBS_NO_MEMORY:
         return DIBS__FAULT_NO_MEMORY;
     default:
-        return now >= sentinel->until ? DIBS__FAULT_SILENT : DIBS__FAULT_UNREACHED;
+        return now >= host->until ? DIBS__FAULT_SILENT : DIBS__FAULT_UNREACHED;
     }
 }
 
-/* When a round may begin. Where the last one led to a link that was ready, the pauses need not have grown. */
-static int64_t next_round(const struct dibs__sentinel *sentinel)
+static void fail(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, dibs_status status, int64_t now)
 {
-    int64_t soon = dibs__after_ms(sentinel->ended_at, DIBS__SENTINEL_PAUSE_MS);
-    bool proved = told(sentinel) > 0 && atomic_load(&sentinel->master->proved) >= told(sentinel);
-
-    return proved && soon < sentinel->next_at ? soon : sentinel->next_at;
+    host->fault = fault_of(host, status, now);
+    sentinel->lost = sentinel->lost || host->state == DIBS__SENTINEL_LISTENS;
+    sentinel->news = true;
+    dibs__sentinel_host_drop(host);
 }
 
-/* From the sentinel behind the one that answered last. */
-static void begin_round(struct dibs__sentinel *sentinel)
+static void connect_to(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, int64_t now)
 {
-    if (next_round(sentinel) != sentinel->next_at)
-        dibs__backoff_reset(&sentinel->pauses);
-    if (sentinel->link) {
-        drop_link(sentinel);
-        sentinel->at = (sentinel->at + 1) % sentinel->hosts.count;
+    struct dibs__error error;
+
+    dibs__connector_init(&host->connector, &host->endpoint, DIBS__LINK_SENTINEL, share_of_time(sentinel));
+    host->tried = sentinel->round;
+    host->until = dibs__after_ms(now, share_of_time(sentinel));
+    host->state = DIBS__SENTINEL_CONNECTS;
+    dibs_status status = dibs__connector_begin(&host->connector, NULL, now, &error);
+    if (status != DIBS_OK)
+        fail(sentinel, host, status, now);
+}
+
+static void ask(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, int64_t now)
+{
+    struct dibs__error error;
+
+    if (host->state == DIBS__SENTINEL_LISTENS)
+        host->until = dibs__after_ms(now, share_of_time(sentinel));
+    host->tried = host->asked = sentinel->round;
+    host->state = DIBS__SENTINEL_ASKS;
+    dibs_status status = dibs__sentinel_ask(sentinel, host, &error);
+    if (status != DIBS_OK)
+        fail(sentinel, host, status, now);
+}
+
+static void go_on_connecting(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, int64_t now)
+{
+    struct dibs__error error;
+    dibs_status status = dibs__connector_step(&host->connector, now, &error);
+
+    host->link = dibs__connector_take(&host->connector);
+    if (status != DIBS_OK)
+        fail(sentinel, host, status, now);
+    else if (host->link)
+        ask(sentinel, host, now);
+}
+
+/* All questions were answered. What was asked before this round began does not count in it: the sentinel is asked
+ * again. */
+static void take_answers(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host)
+{
+    host->state = DIBS__SENTINEL_LISTENS;
+    host->fault = host->master[0] ? DIBS__FAULT_NONE : DIBS__FAULT_UNKNOWN;
+    host->named = host->asked;
+    host->answered = host->asked == sentinel->round;
+    sentinel->news = true;
+}
+
+static void go_on_listening(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, int64_t now)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    dibs_status status = dibs__sentinel_listen(sentinel, host, &error);
+    bool asking = host->state == DIBS__SENTINEL_ASKS;
+
+    if (status != DIBS_OK || (asking && host->next != DIBS__ASKS_NOTHING && now >= host->until))
+        fail(sentinel, host, status, now);
+    else if (asking && host->next == DIBS__ASKS_NOTHING)
+        take_answers(sentinel, host);
+    else if (!asking && host->asked != sentinel->round)
+        ask(sentinel, host, now);
+}
+
+/* It was not tried in this round, or its answer may still come. */
+static bool is_awaited(const struct dibs__sentinel *sentinel, const struct dibs__sentinel_host *host)
+{
+    return host->state == DIBS__SENTINEL_CONNECTS || host->state == DIBS__SENTINEL_ASKS ||
+           (host->tried != sentinel->round && sentinel->in_round);
+}
+
+/* False: nothing more can be done now. */
+static bool step_host(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, int64_t now)
+{
+    enum dibs__sentinel_state state = host->state;
+
+    switch (state) {
+    case DIBS__SENTINEL_PAUSES:
+        if (is_awaited(sentinel, host))
+            connect_to(sentinel, host, now);
+        break;
+    case DIBS__SENTINEL_CONNECTS:
+        go_on_connecting(sentinel, host, now);
+        break;
+    case DIBS__SENTINEL_ASKS:
+    case DIBS__SENTINEL_LISTENS:
+        go_on_listening(sentinel, host, now);
+        break;
     }
-    sentinel->in_round = true;
-    sentinel->doubting = is_doubted(sentinel);
-    sentinel->tried = 0;
-    dibs__sentinel_hosts_begin(&sentinel->hosts);
+    return state != host->state;
 }
 
-/* ------------------------------------------------------------- one sentinel */
+/* ------------------------------------------------------------- what they say */
 
-static void connect_to(struct dibs__sentinel *sentinel, int64_t now)
+static bool is_round_over(const struct dibs__sentinel *sentinel)
 {
-    struct dibs__error error;
-
-    dibs__connector_init(&sentinel->connector, &host_of(sentinel)->endpoint, DIBS__LINK_SENTINEL,
-                         share_of_time(sentinel));
-    sentinel->until = dibs__after_ms(now, share_of_time(sentinel));
-    sentinel->state = DIBS__SENTINEL_CONNECTS;
-    dibs_status status = dibs__connector_begin(&sentinel->connector, NULL, now, &error);
-    if (status != DIBS_OK)
-        pass_over(sentinel, fault_of(sentinel, status, now), now);
+    for (size_t i = 0; i < sentinel->hosts.count; i++)
+        if (is_awaited(sentinel, sentinel->hosts.hosts[i]))
+            return false;
+    return true;
 }
 
-static void ask(struct dibs__sentinel *sentinel, int64_t now)
+static bool is_present(const struct dibs__sentinel *sentinel, const struct dibs__sentinel_host *host)
 {
-    struct dibs__error error;
-
-    sentinel->state = DIBS__SENTINEL_ASKS;
-    dibs_status status = dibs__sentinel_ask(sentinel, &error);
-    if (status != DIBS_OK)
-        pass_over(sentinel, fault_of(sentinel, status, now), now);
+    return sentinel->port == host->port && strcmp(sentinel->host, host->master) == 0;
 }
 
-static void go_on_connecting(struct dibs__sentinel *sentinel, int64_t now)
+/*
+ * Whether the master stays the one that was told before. A minority may be the
+ * sentinels that were left behind: it is not believed while that master serves,
+ * which after a doubt has another try; nor where its epoch is smaller.
+ */
+static bool stays(const struct dibs__sentinel *sentinel, const struct dibs__sentinel_vote *vote)
 {
-    struct dibs__error error;
-    dibs_status status = dibs__connector_step(&sentinel->connector, now, &error);
-
-    sentinel->link = dibs__connector_take(&sentinel->connector);
-    if (status != DIBS_OK)
-        pass_over(sentinel, fault_of(sentinel, status, now), now);
-    else if (sentinel->link)
-        ask(sentinel, now);
+    if (is_present(sentinel, vote->best))
+        return true;
+    if (vote->sure || told(sentinel) == 0)
+        return false;
+    return !is_doubted(sentinel) || is_proved(sentinel) ||
+           (vote->best->epoch >= 0 && vote->best->epoch < sentinel->epoch);
 }
 
-/* A sentinel that listens is lost or useless: the others are asked. */
-static void lose(struct dibs__sentinel *sentinel, enum dibs__sentinel_fault fault)
+static void believe(struct dibs__sentinel *sentinel, const struct dibs__sentinel_vote *vote)
 {
-    host_of(sentinel)->fault = fault;
-    drop_link(sentinel);
-    sentinel->at = (sentinel->at + 1) % sentinel->hosts.count;
+    bool stayed = stays(sentinel, vote);
+
+    if (!stayed) {
+        snprintf(sentinel->host, sizeof sentinel->host, "%s", vote->best->master);
+        sentinel->port = vote->best->port;
+    }
+    if (is_present(sentinel, vote->best))
+        sentinel->epoch = vote->best->epoch;
+    if (!stayed || !is_known(sentinel) || (sentinel->in_round && sentinel->doubting))
+        dibs__endpoint_tell(sentinel->master, sentinel->host, sentinel->port);
 }
 
-static void fail_sentinel(struct dibs__sentinel *sentinel, enum dibs__sentinel_fault fault, int64_t now)
+/* Also behind a round: one that answers late may know better than the majority that was quicker. */
+static void decide(struct dibs__sentinel *sentinel, int64_t now)
 {
-    if (sentinel->in_round)
-        pass_over(sentinel, fault, now);
-    else
-        lose(sentinel, fault);
-}
+    struct dibs__sentinel_vote vote = dibs__sentinel_count(sentinel);
+    bool waits_for_all = !vote.sure || (sentinel->doubting && is_present(sentinel, vote.best));
 
-/* All questions were answered. */
-static void take_answers(struct dibs__sentinel *sentinel, int64_t now)
-{
-    bool named = sentinel->host[0] != '\0';
-
-    if (!named || (sentinel->in_round && sentinel->doubting && sentinel->tried < sentinel->hosts.count &&
-                   dibs__endpoint_is_at(sentinel->master, sentinel->host, sentinel->port))) {
-        fail_sentinel(sentinel, named ? DIBS__FAULT_NONE : DIBS__FAULT_UNKNOWN, now);
+    sentinel->news = false;
+    if (sentinel->in_round ? waits_for_all && !is_round_over(sentinel) : !vote.sure)
+        return;
+    sentinel->sure = vote.sure;
+    if (!vote.best) {
+        fail_round(sentinel, now);
         return;
     }
-    sentinel->state = DIBS__SENTINEL_LISTENS;
-    if (sentinel->in_round || !dibs__endpoint_is_at(sentinel->master, sentinel->host, sentinel->port))
-        dibs__endpoint_tell(sentinel->master, sentinel->host, sentinel->port);
+    believe(sentinel, &vote);
     if (sentinel->in_round)
         end_round(sentinel, now);
     tell_threads(sentinel);
 }
 
-static void go_on_asking(struct dibs__sentinel *sentinel, int64_t now)
-{
-    struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = dibs__sentinel_listen(sentinel, now, &error);
-
-    if (status != DIBS_OK || (sentinel->next != DIBS__ASKS_NOTHING && now >= sentinel->until))
-        fail_sentinel(sentinel, fault_of(sentinel, status, now), now);
-    else if (sentinel->next == DIBS__ASKS_NOTHING)
-        take_answers(sentinel, now);
-}
-
-static int64_t next_question(const struct dibs__sentinel *sentinel)
-{
-    if (sentinel->switched)
-        return 0;
-    return dibs__after_ms(sentinel->heard_at, sentinel->subscribed ? SILENCE_MS : UNSUBSCRIBED_MS);
-}
-
-static void go_on_listening(struct dibs__sentinel *sentinel, int64_t now)
-{
-    struct dibs__error error = {DIBS_OK, ""};
-    dibs_status status = dibs__sentinel_listen(sentinel, now, &error);
-
-    if (status != DIBS_OK) {
-        lose(sentinel, fault_of(sentinel, status, now));
-    } else if (is_doubted(sentinel) && now >= next_round(sentinel)) {
-        begin_round(sentinel);
-    } else if (now >= next_question(sentinel)) {
-        sentinel->until = dibs__after_ms(now, share_of_time(sentinel));
-        ask(sentinel, now);
-    }
-}
-
 /* -------------------------------------------------------------------- driving */
-
-/* False: nothing more can be done now. */
-static bool step_once(struct dibs__sentinel *sentinel, int64_t now)
-{
-    enum dibs__sentinel_state state = sentinel->state;
-    size_t at = sentinel->at;
-
-    switch (state) {
-    case DIBS__SENTINEL_PAUSES:
-        if (!sentinel->in_round && now >= next_round(sentinel))
-            begin_round(sentinel);
-        if (sentinel->in_round)
-            connect_to(sentinel, now);
-        break;
-    case DIBS__SENTINEL_CONNECTS:
-        go_on_connecting(sentinel, now);
-        break;
-    case DIBS__SENTINEL_ASKS:
-        go_on_asking(sentinel, now);
-        break;
-    case DIBS__SENTINEL_LISTENS:
-        go_on_listening(sentinel, now);
-        break;
-    }
-    return state != sentinel->state || at != sentinel->at;
-}
 
 void dibs__sentinel_step(struct dibs__sentinel *sentinel, int64_t now)
 {
-    while (step_once(sentinel, now))
-        continue;
+    bool moved;
+
+    do {
+        moved = !sentinel->in_round && now >= due_at(sentinel);
+        if (moved)
+            begin_round(sentinel, now);
+        for (size_t i = 0; i < sentinel->hosts.count; i++)
+            moved = step_host(sentinel, sentinel->hosts.hosts[i], now) || moved;
+        if (sentinel->news)
+            decide(sentinel, now);
+    } while (moved);
 }
 
 static void sooner(int64_t *deadline, int64_t until)
@@ -263,26 +318,21 @@ static void sooner(int64_t *deadline, int64_t until)
     *deadline = until < *deadline ? until : *deadline;
 }
 
-void dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fd, int64_t *deadline)
+size_t dibs__sentinel_poll(struct dibs__sentinel *sentinel, struct pollfd *fds, int64_t *deadline)
 {
-    *fd = (struct pollfd){.fd = -1};
-    *deadline = DIBS__NEVER;
-    switch (sentinel->state) {
-    case DIBS__SENTINEL_PAUSES:
-        *deadline = sentinel->in_round ? 0 : next_round(sentinel);
-        break;
-    case DIBS__SENTINEL_CONNECTS:
-        dibs__connector_interest(&sentinel->connector, fd, deadline);
-        break;
-    case DIBS__SENTINEL_ASKS:
-        *fd = dibs__link_interest(sentinel->link, deadline);
-        sooner(deadline, sentinel->until);
-        break;
-    case DIBS__SENTINEL_LISTENS:
-        *fd = dibs__link_interest(sentinel->link, deadline);
-        sooner(deadline, next_question(sentinel));
-        if (is_doubted(sentinel))
-            sooner(deadline, next_round(sentinel));
-        break;
+    size_t count = 0;
+
+    *deadline = sentinel->in_round ? DIBS__NEVER : due_at(sentinel);
+    for (size_t i = 0; i < sentinel->hosts.count; i++) {
+        struct dibs__sentinel_host *host = sentinel->hosts.hosts[i];
+        int64_t until = DIBS__NEVER;
+        if (host->state == DIBS__SENTINEL_CONNECTS)
+            dibs__connector_interest(&host->connector, &fds[count++], &until);
+        else if (host->state != DIBS__SENTINEL_PAUSES)
+            fds[count++] = dibs__link_interest(host->link, &until);
+        sooner(deadline, until);
+        if (host->state == DIBS__SENTINEL_ASKS)
+            sooner(deadline, host->until);
     }
+    return count;
 }

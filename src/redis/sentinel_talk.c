@@ -10,34 +10,38 @@
 
 /* ------------------------------------------------------------------- asking */
 
-static bool say(struct dibs__sentinel *sentinel, const char *first, const char *second, const char *third)
+static bool say(struct dibs__sentinel_host *host, const char *first, const char *second, const char *third)
 {
     const char *words[] = {first, second, third};
     size_t sizes[3] = {strlen(first), second ? strlen(second) : 0, third ? strlen(third) : 0};
 
-    atomic_fetch_add_explicit(sentinel->link->endpoint->commands, 1, memory_order_relaxed);
-    return dibs__buffer_command(&sentinel->link->out, third ? 3 : second ? 2 : 1, words, sizes);
+    atomic_fetch_add_explicit(host->endpoint.commands, 1, memory_order_relaxed);
+    return dibs__buffer_command(&host->link->out, third ? 3 : second ? 2 : 1, words, sizes);
 }
 
 /*
  * A client that is subscribed may ask nothing else, so the subscription ends
  * and begins again. In one write: what happens in between is told afterwards, or
- * shows in the answers.
+ * shows in the answers. The epoch comes before the address, so that a switch
+ * between the two makes an address look older than it is, and never newer.
  */
-dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__error *error)
+dibs_status dibs__sentinel_ask(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host,
+                               struct dibs__error *error)
 {
     const char *name = sentinel->master->url.master_name;
-    bool unsubscribes = sentinel->subscribed;
+    bool unsubscribes = host->subscribed;
 
-    DIBS__REQUIRE(sentinel->link && sentinel->next == DIBS__ASKS_NOTHING);
-    sentinel->host[0] = '\0';
-    sentinel->switched = sentinel->subscribed = false;
-    sentinel->next = unsubscribes ? DIBS__ASKS_UNSUBSCRIBE : DIBS__ASKS_MASTER;
-    if ((unsubscribes && !say(sentinel, "UNSUBSCRIBE", SWITCHES, NULL)) ||
-        !say(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", name) || !say(sentinel, "SENTINEL", "SENTINELS", name) ||
-        !say(sentinel, "SUBSCRIBE", SWITCHES, NULL))
+    DIBS__REQUIRE(host->link && host->next == DIBS__ASKS_NOTHING);
+    host->master[0] = host->id[0] = '\0';
+    host->epoch = -1;
+    host->others = 0;
+    host->switched = host->subscribed = host->answered = false;
+    host->next = unsubscribes ? DIBS__ASKS_UNSUBSCRIBE : DIBS__ASKS_EPOCH;
+    if ((unsubscribes && !say(host, "UNSUBSCRIBE", SWITCHES, NULL)) || !say(host, "SENTINEL", "MASTER", name) ||
+        !say(host, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", name) || !say(host, "SENTINEL", "SENTINELS", name) ||
+        !say(host, "SENTINEL", "MYID", NULL) || !say(host, "SUBSCRIBE", SWITCHES, NULL))
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a command");
-    return dibs__link_send_out(sentinel->link, error);
+    return dibs__link_send_out(host->link, error);
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -98,99 +102,128 @@ bool dibs__sentinel_read_master(const redisReply *reply, char host[DIBS__HOST_MA
     return true;
 }
 
-static dibs_status no_sentinel(const struct dibs__sentinel *sentinel, struct dibs__error *error)
+static dibs_status no_sentinel(const struct dibs__sentinel_host *host, struct dibs__error *error)
 {
-    return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does",
-                           sentinel->link->endpoint->url.shown);
+    return dibs__error_set(error, DIBS_STORE_ERROR, "%s does not answer as a sentinel does", host->endpoint.url.shown);
 }
 
 /* Where nothing is noted, the sentinel does not know the master. */
-static dibs_status take_master(struct dibs__sentinel *sentinel, const redisReply *reply, struct dibs__error *error)
+static dibs_status take_master(struct dibs__sentinel_host *host, const redisReply *reply, struct dibs__error *error)
 {
     if (reply->type == REDIS_REPLY_ERROR)
-        return dibs__reply_refusal(error, reply, sentinel->link->endpoint->url.shown,
-                                   "SENTINEL GET-MASTER-ADDR-BY-NAME");
+        return dibs__reply_refusal(error, reply, host->endpoint.url.shown, "SENTINEL GET-MASTER-ADDR-BY-NAME");
     if (reply->type == REDIS_REPLY_NIL)
         return DIBS_OK;
-    return dibs__sentinel_read_master(reply, sentinel->host, &sentinel->port) ? DIBS_OK : no_sentinel(sentinel, error);
+    return dibs__sentinel_read_master(reply, host->master, &host->port) ? DIBS_OK : no_sentinel(host, error);
 }
 
-/* A sentinel, as a list of fields and values. NULL: the field is not there. */
-static const redisReply *field_of(const redisReply *sentinel, const char *field)
+/* A master or a sentinel, as a list of fields and values. NULL: the field is not there. */
+static const redisReply *field_of(const redisReply *described, const char *field)
 {
-    if (sentinel->type != REDIS_REPLY_ARRAY)
+    if (described->type != REDIS_REPLY_ARRAY)
         return NULL;
-    for (size_t i = 0; i + 1 < sentinel->elements; i += 2)
-        if (is_text(sentinel->element[i], field))
-            return sentinel->element[i + 1];
+    for (size_t i = 0; i + 1 < described->elements; i += 2)
+        if (is_text(described->element[i], field))
+            return described->element[i + 1];
     return NULL;
 }
 
-/* Those of the list that can be understood. An error, or an empty list, teaches nothing. */
-static void take_others(struct dibs__sentinel *sentinel, const redisReply *reply)
+/* Where the account may not ask, or what is answered is no number, the epoch is not known. */
+static void take_epoch(struct dibs__sentinel_host *host, const redisReply *reply)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+    const redisReply *epoch = field_of(reply, "config-epoch");
+    int64_t number = 0;
+
+    if (!epoch || epoch->type != REDIS_REPLY_STRING || epoch->len == 0 || epoch->len > 18)
         return;
-    dibs__sentinel_hosts_learn_begin(&sentinel->hosts);
-    for (size_t i = 0; i < reply->elements; i++) {
-        const redisReply *host = field_of(reply->element[i], "ip"), *port = field_of(reply->element[i], "port");
-        if (host && port && is_host(host) && port_of(port) > 0)
-            dibs__sentinel_hosts_learn(&sentinel->hosts, host->str, port_of(port));
+    for (const char *c = epoch->str; c < epoch->str + epoch->len; c++) {
+        if (!isdigit((unsigned char)*c))
+            return;
+        number = number * 10 + (*c - '0');
     }
-    dibs__sentinel_hosts_learn_end(&sentinel->hosts, &sentinel->at);
+    host->epoch = number;
+}
+
+/* Those of the list that can be understood. An error, or an empty list, teaches nothing. */
+static void take_others(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY)
+        return;
+    for (size_t i = 0; i < reply->elements; i++) {
+        const redisReply *name = field_of(reply->element[i], "ip"), *port = field_of(reply->element[i], "port");
+        if (!name || !port || !is_host(name) || port_of(port) == 0)
+            continue;
+        host->others++;
+        dibs__sentinel_hosts_learn(&sentinel->hosts, name->str, port_of(port), sentinel->round);
+    }
+}
+
+/* Two names of one sentinel have the same. */
+static void take_id(struct dibs__sentinel_host *host, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_STRING && reply->len == DIBS__RUN_ID)
+        memcpy(host->id, reply->str, DIBS__RUN_ID + 1);
 }
 
 /* Where the account may not subscribe, the sentinel is asked again more often. */
-static dibs_status take_subscription(struct dibs__sentinel *sentinel, const redisReply *reply,
+static dibs_status take_subscription(struct dibs__sentinel_host *host, const redisReply *reply,
                                      struct dibs__error *error)
 {
-    sentinel->subscribed = is_event(reply, "subscribe", REDIS_REPLY_INTEGER);
-    return sentinel->subscribed || reply->type == REDIS_REPLY_ERROR ? DIBS_OK : no_sentinel(sentinel, error);
+    host->subscribed = is_event(reply, "subscribe", REDIS_REPLY_INTEGER);
+    host->answered = host->subscribed || reply->type == REDIS_REPLY_ERROR;
+    return host->answered ? DIBS_OK : no_sentinel(host, error);
 }
 
-static dibs_status take(struct dibs__sentinel *sentinel, const redisReply *reply, struct dibs__error *error)
+static dibs_status take(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host, const redisReply *reply,
+                        struct dibs__error *error)
 {
+    enum dibs__sentinel_question question = host->next;
+
     if (reply->type == REDIS_REPLY_ERROR)
-        atomic_fetch_add_explicit(sentinel->link->endpoint->errors, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(host->endpoint.errors, 1, memory_order_relaxed);
     if (is_event(reply, "message", REDIS_REPLY_STRING)) {
         if (is_about(sentinel->master->url.master_name, reply->element[2]->str))
-            sentinel->switched = true;
+            host->switched = true;
         return DIBS_OK;
     }
-    switch (sentinel->next) {
+    if (question == DIBS__ASKS_NOTHING)
+        return no_sentinel(host, error);
+    host->next++;
+    switch (question) {
     case DIBS__ASKS_UNSUBSCRIBE:
-        sentinel->next = DIBS__ASKS_MASTER;
-        return is_event(reply, "unsubscribe", REDIS_REPLY_INTEGER) ? DIBS_OK : no_sentinel(sentinel, error);
+        return is_event(reply, "unsubscribe", REDIS_REPLY_INTEGER) ? DIBS_OK : no_sentinel(host, error);
+    case DIBS__ASKS_EPOCH:
+        take_epoch(host, reply);
+        return DIBS_OK;
     case DIBS__ASKS_MASTER:
-        sentinel->next = DIBS__ASKS_OTHERS;
-        return take_master(sentinel, reply, error);
+        return take_master(host, reply, error);
     case DIBS__ASKS_OTHERS:
-        sentinel->next = DIBS__ASKS_SUBSCRIBE;
-        take_others(sentinel, reply);
+        take_others(sentinel, host, reply);
+        return DIBS_OK;
+    case DIBS__ASKS_ID:
+        take_id(host, reply);
         return DIBS_OK;
     case DIBS__ASKS_SUBSCRIBE:
-        sentinel->next = DIBS__ASKS_NOTHING;
-        return take_subscription(sentinel, reply, error);
     case DIBS__ASKS_NOTHING:
         break;
     }
-    return no_sentinel(sentinel, error);
+    return take_subscription(host, reply, error);
 }
 
-dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, int64_t now, struct dibs__error *error)
+dibs_status dibs__sentinel_listen(struct dibs__sentinel *sentinel, struct dibs__sentinel_host *host,
+                                  struct dibs__error *error)
 {
     redisReply *reply;
 
-    if (dibs__link_send_out(sentinel->link, error) != DIBS_OK)
+    if (dibs__link_send_out(host->link, error) != DIBS_OK)
         return error->status;
-    long received = dibs__link_receive(sentinel->link, error);
+    long received = dibs__link_receive(host->link, error);
     if (received <= 0)
         return received < 0 ? error->status : DIBS_OK;
-    sentinel->heard_at = now;
-    while (dibs__link_next_reply(sentinel->link, &reply, error) == DIBS_OK) {
+    while (dibs__link_next_reply(host->link, &reply, error) == DIBS_OK) {
         if (!reply)
             return DIBS_OK;
-        dibs_status status = take(sentinel, reply, error);
+        dibs_status status = take(sentinel, host, reply, error);
         dibs__reply_free(reply);
         if (status != DIBS_OK)
             return status;

@@ -181,6 +181,33 @@ static void an_answer_that_is_malformed_is_not_used(void **state)
     fake_sentinel_stop(&odd);
 }
 
+/* The first of the URL was left behind with the old master, which says itself that it is one. */
+static void a_stale_sentinel_that_comes_first_is_outvoted(void **state)
+{
+    server *old = server_start(&(server_options){.tcp = true}), *new_one = server_start(&(server_options){.tcp = true});
+    fake_sentinel s[3];
+    char url[160];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        fake_sentinel_start(&s[i]);
+        fake_sentinel_name(&s[i], i == 0 ? old->port : new_one->port);
+    }
+    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/mymaster",
+             fake_redis_port(s[0].redis), fake_redis_port(s[1].redis), fake_redis_port(s[2].redis));
+    dibs_runtime *rt = open_url(url, NULL);
+    expect_lock_at(rt, new_one);
+    fake_sentinel_tell(&s[0], "mymaster");
+    fake_sentinel_await_asked(&s[0], 2);
+    expect_lock_at(rt, new_one);
+    dibs_close(rt);
+    assert_true(server_calls(old, "evalsha") == 0);
+    for (int i = 0; i < 3; i++)
+        fake_sentinel_stop(&s[i]);
+    server_stop(new_one);
+    server_stop(old);
+}
+
 static bool has_no_client(void *arg)
 {
     redisReply *reply = server_command(arg, "CLIENT LIST");
@@ -270,6 +297,7 @@ int main(void)
         cmocka_unit_test(sentinels_have_passwords_of_their_own),
         cmocka_unit_test(a_replica_that_is_named_is_never_used),
         cmocka_unit_test(an_answer_that_is_malformed_is_not_used),
+        cmocka_unit_test(a_stale_sentinel_that_comes_first_is_outvoted),
         cmocka_unit_test(a_master_that_was_replaced_is_left_though_it_answers),
         cmocka_unit_test(without_the_right_to_subscribe_it_is_asked_every_second),
         cmocka_unit_test(a_child_asks_by_itself),

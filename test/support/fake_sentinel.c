@@ -34,6 +34,27 @@ void fake_sentinel_name(fake_sentinel *f, int port)
     fake_redis_answer(f->redis, QUESTION, answer);
 }
 
+void fake_sentinel_epoch(fake_sentinel *f, int epoch)
+{
+    char *answer = f->epochs[f->epoch_count++];
+
+    assert_true(f->epoch_count <= sizeof f->epochs / sizeof *f->epochs && epoch >= 0 && epoch <= 9);
+    snprintf(answer, sizeof *f->epochs, "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n%d\r\n", epoch);
+    fake_redis_answer(f->redis, "SENTINEL MASTER", answer);
+}
+
+void fake_sentinel_know(fake_sentinel *f, const fake_sentinel *one, const fake_sentinel *two)
+{
+    const fake_sentinel *both[] = {one, two};
+    size_t used = (size_t)snprintf(f->others, sizeof f->others, "*2\r\n");
+
+    for (size_t i = 0; i < 2; i++)
+        used += (size_t)snprintf(f->others + used, sizeof f->others - used,
+                                 "*4\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$5\r\n%05d\r\n",
+                                 fake_redis_port(both[i]->redis));
+    fake_redis_answer(f->redis, "SENTINEL SENTINELS", f->others);
+}
+
 void fake_sentinel_tell(fake_sentinel *f, const char *master)
 {
     char message[128], event[256];

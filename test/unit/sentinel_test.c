@@ -13,6 +13,7 @@
 #include "support/wait.h"
 
 #define FAKES 3
+#define FDS 32 /* room for all sentinels that could be learned */
 #define MS(n) ((n) * (int64_t)DIBS__NS_PER_MS)
 #define CONNECT_MS LIMIT_MS /* nothing here takes so long, unless a test wants it to */
 
@@ -78,12 +79,13 @@ static int teardown(void **state)
 /* One turn of the loop at the test's time. Sleeps for a few ms at most. */
 static void turn(struct rig *r)
 {
-    struct pollfd fd;
+    struct pollfd fds[FDS];
     int64_t until;
 
+    assert_true(dibs__sentinel_fd_max(r->sentinel) <= FDS);
     dibs__sentinel_attend(r->sentinel, r->now);
-    dibs__sentinel_interest(r->sentinel, &fd, &until);
-    poll(&fd, 1, until <= r->now ? 0 : 2);
+    size_t count = dibs__sentinel_interest(r->sentinel, fds, &until);
+    poll(fds, count, until <= r->now ? 0 : 2);
     dibs__sentinel_attend(r->sentinel, r->now);
 }
 
@@ -143,7 +145,7 @@ static bool leads_to(struct rig *r, unsigned port)
 
 /* ------------------------------------------------------------------- rounds */
 
-static void they_are_asked_in_turn(void **state)
+static void those_that_name_no_master_are_passed_over(void **state)
 {
     struct rig *r = *state;
 
@@ -187,10 +189,11 @@ static void a_doubted_server_counts_only_when_all_name_it(void **state)
     r->now += MS(1000);
     dibs__endpoint_doubt(&r->master, 1);
     assert_true(atomic_load(&r->woken) > 0);
-    await_told(r, 2); /* all say the same: 1 at first, then the other two, and the first again */
+    await_told(r, 2); /* all say the same */
     for (size_t i = 0; i < FAKES; i++)
-        assert_in_range(fake_sentinel_asked(&r->fakes[i]), 1, 2);
+        assert_int_equal(fake_sentinel_asked(&r->fakes[i]), 2);
     assert_false(dibs__endpoint_has_moved(&r->master, 1));
+    fake_sentinel_name(&r->fakes[1], 8);
     fake_sentinel_name(&r->fakes[2], 8);
     r->now += MS(1000);
     dibs__endpoint_doubt(&r->master, 1); /* it is known already that this was told before */
@@ -255,7 +258,7 @@ static void a_switch_of_that_master_alone_is_a_reason_to_ask(void **state)
     struct rig *r = *state;
 
     fake_sentinel_name(&r->fakes[0], 7);
-    start(r, 3, CONNECT_MS);
+    start(r, 1, CONNECT_MS);
     await_told(r, 1);
     fake_sentinel_tell(&r->fakes[0], "another");
     fake_sentinel_tell(&r->fakes[0], "mymaster2");
@@ -278,8 +281,7 @@ static void silence_is_broken_by_asking(void **state)
     struct rig *r = *state;
 
     fake_sentinel_name(&r->fakes[0], 7);
-    fake_sentinel_name(&r->fakes[1], 8);
-    start(r, 2, 3000);
+    start(r, 1, 2000);
     await_told(r, 1);
     r->now += MS(4999);
     settle(r);
@@ -291,45 +293,222 @@ static void silence_is_broken_by_asking(void **state)
     r->now += MS(5000);
     await_asked(r, 3);
     settle(r);
-    assert_int_equal(atomic_load(&r->master.told), 1);
+    assert_int_equal(atomic_load(&r->master.known), DIBS__KNOWN);
     r->now += MS(1001); /* its share: it hangs */
-    await_told(r, 2);
-    assert_true(leads_to(r, 8));
+    assert_that(wait_until(was_in_vain, r, LIMIT_MS), "the round does not end");
 }
 
-static void one_that_is_lost_is_replaced_by_the_next(void **state)
+static bool was_accepted_twice(void *arg)
+{
+    struct rig *r = arg;
+
+    turn(r);
+    return fake_redis_accepted(r->fakes[0].redis) >= 2;
+}
+
+static void one_that_is_lost_is_connected_to_again(void **state)
 {
     struct rig *r = *state;
 
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_name(&r->fakes[i], 7);
     start(r, 3, CONNECT_MS);
-    await_told(r, 1);
+    await_asked(r, 3);
+    settle(r);
     r->now += MS(1000);
     fake_redis_cut(r->fakes[0].redis);
-    await_told(r, 2);
-    assert_int_equal(fake_sentinel_asked(&r->fakes[1]), 1);
-    assert_false(dibs__endpoint_has_moved(&r->master, 1)); /* links stand */
+    assert_that(wait_until(was_accepted_twice, r, LIMIT_MS), "it is given up");
+    await_asked(r, 6);
+    settle(r);
+    assert_int_equal(atomic_load(&r->master.told), 1); /* links stand */
 }
 
 static void those_of_which_they_tell_are_asked_too(void **state)
 {
-    static char others[200];
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < FAKES; i++)
+        fake_sentinel_name(&r->fakes[i], 7);
+    fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
+    start(r, 1, CONNECT_MS);
+    await_asked(r, 3);
+    settle(r);
+    fake_redis_refuse(r->fakes[0].redis, true);
+    fake_redis_cut(r->fakes[0].redis);
+    fake_sentinel_name(&r->fakes[1], 8);
+    fake_sentinel_name(&r->fakes[2], 8);
+    r->now += MS(1000);
+    await_told(r, 2);
+    assert_true(leads_to(r, 8));
+}
+
+/* ------------------------------------------------------------------- majorities */
+
+static bool is_led(void *arg)
+{
+    const struct number_at *at = arg;
+
+    turn(at->r);
+    return leads_to(at->r, (unsigned)at->number);
+}
+
+static void await_led(struct rig *r, unsigned port)
+{
+    assert_that(wait_until(is_led, &(struct number_at){r, port}, LIMIT_MS), "another server counts");
+}
+
+/* All name that server, and it serves. */
+static void serve_at(struct rig *r, int port)
+{
+    for (size_t i = 0; i < FAKES; i++)
+        fake_sentinel_name(&r->fakes[i], port);
+    start(r, FAKES, CONNECT_MS);
+    await_asked(r, FAKES);
+    settle(r);
+    assert_int_equal(atomic_load(&r->master.told), 1);
+    dibs__endpoint_prove(&r->master, 1);
+    r->now += MS(1000);
+}
+
+static void lose_one(struct rig *r, size_t at)
+{
+    fake_redis_refuse(r->fakes[at].redis, true);
+    fake_redis_cut(r->fakes[at].redis);
+}
+
+/* The others are held back, so that the first has answered all before they say anything. */
+static void the_first_that_answers_is_not_believed(void **state)
+{
     struct rig *r = *state;
 
     fake_sentinel_name(&r->fakes[0], 7);
-    fake_sentinel_name(&r->fakes[1], 7);
-    snprintf(others, sizeof others,
-             "*2\r\n*4\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$5\r\n%05d\r\n*2\r\n$2\r\nip\r\n$0\r\n\r\n",
-             fake_redis_port(r->fakes[1].redis));
-    fake_redis_answer(r->fakes[0].redis, "SENTINEL SENTINELS", others);
+    fake_sentinel_name(&r->fakes[1], 8);
+    fake_sentinel_name(&r->fakes[2], 8);
+    fake_redis_hold(r->fakes[1].redis, true);
+    fake_redis_hold(r->fakes[2].redis, true);
+    start(r, 3, CONNECT_MS);
+    await_asked(r, 1);
+    settle(r);
+    assert_int_equal(atomic_load(&r->master.told), 0);
+    fake_redis_hold(r->fakes[1].redis, false);
+    fake_redis_hold(r->fakes[2].redis, false);
+    await_told(r, 1);
+    assert_true(leads_to(r, 8));
+}
+
+static void sentinels_that_are_learned_outvote_the_one_of_the_url(void **state)
+{
+    struct rig *r = *state;
+
+    fake_sentinel_name(&r->fakes[0], 7);
+    fake_sentinel_name(&r->fakes[1], 8);
+    fake_sentinel_name(&r->fakes[2], 8);
+    fake_sentinel_know(&r->fakes[0], &r->fakes[1], &r->fakes[2]);
     start(r, 1, CONNECT_MS);
     await_told(r, 1);
-    fake_redis_refuse(r->fakes[0].redis, true);
-    fake_redis_cut(r->fakes[0].redis);
+    assert_true(leads_to(r, 8));
+}
+
+static void one_that_is_silent_is_not_waited_for(void **state)
+{
+    struct rig *r = *state;
+
+    fake_redis_hold(r->fakes[0].redis, true);
+    fake_sentinel_name(&r->fakes[1], 7);
+    fake_sentinel_name(&r->fakes[2], 7);
+    start(r, 3, CONNECT_MS);
+    await_told(r, 1); /* the time of the test stands still */
+    assert_true(leads_to(r, 7));
+}
+
+/* Two were not told yet of the switch that the third has made. */
+static void the_larger_epoch_is_believed(void **state)
+{
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < FAKES; i++)
+        fake_sentinel_epoch(&r->fakes[i], 1);
+    serve_at(r, 7);
+    fake_sentinel_epoch(&r->fakes[2], 2);
+    fake_sentinel_name(&r->fakes[2], 8);
+    fake_sentinel_tell(&r->fakes[2], "mymaster");
+    await_led(r, 8);
+}
+
+static void without_epochs_votes_count(void **state)
+{
+    struct rig *r = *state;
+
+    serve_at(r, 7);
+    fake_sentinel_epoch(&r->fakes[2], 9); /* the others say none */
+    fake_sentinel_name(&r->fakes[2], 8);
+    fake_sentinel_tell(&r->fakes[2], "mymaster");
+    await_asked(r, 6);
+    settle(r);
+    assert_true(leads_to(r, 7));
+    fake_sentinel_name(&r->fakes[1], 8);
+    fake_sentinel_tell(&r->fakes[1], "mymaster");
+    await_led(r, 8);
+}
+
+static void a_minority_moves_nobody_from_a_master_that_serves(void **state)
+{
+    struct rig *r = *state;
+
+    serve_at(r, 7);
+    lose_one(r, 1);
+    lose_one(r, 2);
+    fake_sentinel_name(&r->fakes[0], 8);
+    fake_sentinel_tell(&r->fakes[0], "mymaster");
+    await_asked(r, 4);
+    settle(r);
+    assert_true(leads_to(r, 7));
+    dibs__endpoint_doubt(&r->master, 1);
     r->now += MS(1000);
-    await_told(r, 2);
-    assert_int_equal(fake_sentinel_asked(&r->fakes[1]), 1);
+    await_told(r, 2); /* a link was lost: it has another try, */
+    assert_true(leads_to(r, 7));
+    dibs__endpoint_doubt(&r->master, 2);
+    r->now += MS(1000);
+    await_told(r, 3); /* which led to no link */
+    assert_true(leads_to(r, 8));
+}
+
+static void a_minority_leads_nobody_back_to_a_smaller_epoch(void **state)
+{
+    struct rig *r = *state;
+
+    for (size_t i = 0; i < FAKES; i++)
+        fake_sentinel_epoch(&r->fakes[i], 3);
+    serve_at(r, 7);
+    lose_one(r, 1);
+    lose_one(r, 2);
+    fake_sentinel_epoch(&r->fakes[0], 2);
+    fake_sentinel_name(&r->fakes[0], 8);
+    for (uint64_t told = 1; told < 5; told++) {
+        dibs__endpoint_doubt(&r->master, told);
+        r->now += MS(1000);
+        await_told(r, told + 1);
+        assert_true(leads_to(r, 7));
+    }
+}
+
+static void two_names_of_one_sentinel_count_once(void **state)
+{
+    static const char id[] = "$40\r\n" FAKE_RUN_ID "\r\n";
+    struct rig *r = *state;
+
+    fake_redis_answer(r->fakes[0].redis, "SENTINEL MYID", id);
+    fake_redis_answer(r->fakes[1].redis, "SENTINEL MYID", id);
+    serve_at(r, 7);
+    lose_one(r, 2);
+    settle(r);
+    unsigned before = fake_sentinel_asked(&r->fakes[0]) + fake_sentinel_asked(&r->fakes[1]);
+    fake_sentinel_name(&r->fakes[0], 8);
+    fake_sentinel_name(&r->fakes[1], 8);
+    r->now += MS(5000);
+    await_asked(r, before + fake_sentinel_asked(&r->fakes[2]) + 2);
+    settle(r);
+    assert_true(leads_to(r, 7));
 }
 
 /* ------------------------------------------------------------------ threads */
@@ -387,15 +566,23 @@ static void many_threads_ask_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(they_are_asked_in_turn),
+        TEST(those_that_name_no_master_are_passed_over),
         TEST(one_that_is_silent_has_its_share_of_the_time),
         TEST(a_doubted_server_counts_only_when_all_name_it),
         TEST(rounds_that_lead_nowhere_come_ever_more_seldom),
         TEST(a_round_in_vain_is_told_with_the_reasons),
         TEST(a_switch_of_that_master_alone_is_a_reason_to_ask),
         TEST(silence_is_broken_by_asking),
-        TEST(one_that_is_lost_is_replaced_by_the_next),
+        TEST(one_that_is_lost_is_connected_to_again),
         TEST(those_of_which_they_tell_are_asked_too),
+        TEST(the_first_that_answers_is_not_believed),
+        TEST(sentinels_that_are_learned_outvote_the_one_of_the_url),
+        TEST(one_that_is_silent_is_not_waited_for),
+        TEST(the_larger_epoch_is_believed),
+        TEST(without_epochs_votes_count),
+        TEST(a_minority_moves_nobody_from_a_master_that_serves),
+        TEST(a_minority_leads_nobody_back_to_a_smaller_epoch),
+        TEST(two_names_of_one_sentinel_count_once),
         TEST(a_thread_that_waits_asks_by_itself),
         TEST(many_threads_ask_once),
     };

@@ -65,9 +65,9 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     sooner(deadline, dibs__tracking_deadline(&store->tracking));
     if (!store->sentinel)
         return store->channel_count + 2;
-    dibs__sentinel_interest(store->sentinel, &fds[store->channel_count + 2], &until);
+    size_t sentinels = dibs__sentinel_interest(store->sentinel, &fds[store->channel_count + 2], &until);
     sooner(deadline, until);
-    return store->channel_count + 3;
+    return store->channel_count + 2 + sentinels;
 }
 
 /* What the sentinels say comes first: connections to another server than the master are given up. */
@@ -272,6 +272,8 @@ static bool make_sentinel(struct dibs__redis_store *store)
         .wake = config->listener.wake,
         .context = config->listener.context,
     });
+    if (store->sentinel)
+        store->store.fd_max += dibs__sentinel_fd_max(store->sentinel);
     return store->sentinel != NULL;
 }
 
@@ -377,7 +379,7 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *at, 
         dibs__url_free(&url);
         return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for the store");
     }
-    store->store = (struct dibs__store){&redis_ops, 3 + DIBS__SHARED + DIBS__EXCLUSIVE};
+    store->store = (struct dibs__store){&redis_ops, 2 + DIBS__SHARED + DIBS__EXCLUSIVE};
     store->config = *config;
     store->endpoint.commands = &config->counters->commands;
     store->endpoint.errors = &config->counters->errors;
