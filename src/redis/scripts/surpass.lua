@@ -10,6 +10,6 @@ if released ~= -1 and not owner then
   end
   if ended > 0 and last <= ended then
     local life = 7200000 + math.max(0, math.ceil((ended - now) / 1000))
-    redis.pcall('SET', F, string.format('%.0f', ended + 1), 'PX', math.max(life, call('PTTL', F)))
+    redis.pcall('SET', F, string.format('%.0f', ended + 1), 'PX', math.max(life, tonumber(redis.pcall('PTTL', F)) or 0))
   end
 end
