@@ -19,7 +19,7 @@
 /* How long the slowest of the fastest majority takes. 0: not known. */
 static int64_t usual_of_majority(const struct dibs__quorum *q)
 {
-    int64_t sorted[DIBS__MEMBERS_MAX];
+    int64_t sorted[DIBS__MEMBERS_MAX] = {0};
 
     for (size_t i = 0; i < q->count; i++) {
         int64_t usual = atomic_load_explicit(&q->members[i].usual, memory_order_relaxed);
