@@ -120,7 +120,7 @@ static void attend(struct rig *r)
 {
     attend_channel(r, r->asks);
     attend_channel(r, r->background);
-    dibs__retractions_attend(r->all, r->background);
+    dibs__retractions_attend(r->all, r->background, 0);
 }
 
 static void attend_until_left(struct rig *r, size_t left)
@@ -540,7 +540,7 @@ static void what_is_refused_for_ever_ends_with_its_lease(void **state)
         assert_true(moved_clock_now(&r->clock) < begun + MS(COMMAND_MS + 3 * 30000));
         attend_until_asked(r, "EVALSHA", i);
         move_to_deadline(r);
-        dibs__retractions_attend(r->all, r->background);
+        dibs__retractions_attend(r->all, r->background, 0);
     }
     assert_true(moved_clock_now(&r->clock) >= begun + MS(2 * 30000));
     assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
@@ -557,14 +557,14 @@ static void what_waits_for_a_connection_ends_with_its_lease(void **state)
     break_all(r);
     for (unsigned i = 0; i < ROUNDS; i++) {
         add_many(r, EACH, i % 2 ? &route : &nowhere, i % 3 ? SHORT_MS : LONGER_MS);
-        dibs__retractions_attend(r->all, r->background);
+        dibs__retractions_attend(r->all, r->background, 0);
         assert_that(dibs__retractions_count(r->all) <= most, "%zu in round %u", dibs__retractions_count(r->all), i);
         moved_clock_advance(&r->clock, MS(EVERY_MS));
     }
     int64_t end = moved_clock_now(&r->clock) + MS(2 * LONGER_MS + COMMAND_MS + 3000);
     while (dibs__retractions_deadline(r->all) != DIBS__NEVER) {
         move_to_deadline(r);
-        dibs__retractions_attend(r->all, r->background);
+        dibs__retractions_attend(r->all, r->background, 0);
         assert_true(moved_clock_now(&r->clock) <= end);
     }
     assert_int_equal(dibs__retractions_count(r->all), 0);
@@ -585,7 +585,7 @@ static void another_connection_takes_what_waited_for_the_first(void **state)
     open_channel(r, r->asks);
     fake_redis_answer(r->fake, "EVALSHA", GONE_AT_500_US);
     for (int64_t limit = now_ms() + LIMIT_MS; dibs__retractions_count(r->all) > 0;) {
-        dibs__retractions_attend(r->all, r->asks);
+        dibs__retractions_attend(r->all, r->asks, 0);
         attend_channel(r, r->asks);
         assert_true(now_ms() < limit);
     }

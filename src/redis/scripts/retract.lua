@@ -1,7 +1,8 @@
--- Retracts many tokens, each as release.lua does with a fence. An error about one does not end the others.
+-- Retracts many tokens, each as release.lua does. An error about one does not end the others.
 -- In C (store/redis/codec.h): dibs__codec_retract, dibs__codec_read_retract, dibs__codec_read_retracted
 -- KEYS: see keys.lua, three for each lock
--- ARGV: token of each, and its fence, 0 where none is known
+-- ARGV: token of each, and behind it '', or, where what waiters leave to it is to end (surpass.lua), its fence, 0 where none
+-- is known
 -- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3 or
 -- 2: as 1 or 0, with more to do: the same retraction goes on with that (let_go.lua); or an error}
 -- All locks share one budget. Each of them may go through a few entries all the same, so that none waits for another.
@@ -16,7 +17,9 @@ local function retract(leaving, ended)
   -- @insert queue
   budget = math.max(budget, 4)
   -- @insert let_go
-  -- @insert surpass
+  if ended then
+    -- @insert surpass
+  end
   -- @insert settle
   return unfinished and released + 2 or released
 end

@@ -76,7 +76,8 @@ while count > 0 and not is_served and budget > 0 do
     budget = budget - 8
     if not next_place and count > 500 and passed < tonumber(last) then
       next_place = passed + 1
-      call('HDEL', Q, first) -- if nothing else is written before '' is, memory may be out (rule 4)
+      -- If nothing else is written before '' is, memory may be out (rule 4).
+      call('HDEL', Q, first)
     elseif not next_place and count <= 500 then
       budget = budget - count / 16
       for _, field in ipairs(call('HKEYS', Q)) do

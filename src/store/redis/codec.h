@@ -69,7 +69,8 @@ bool dibs__codec_read_release(struct dibs__release_reply *out, const redisReply 
 
 #define DIBS__RETRACT_WORDS(count) (DIBS__SCRIPT_WORDS + (count) * (DIBS__KEYS + 2))
 
-/* All the keys come before the first token. fence: of the token, "0" where none is known. */
+/* All the keys come before the first token. fence: "", or, so that what waiters leave to the token ends, that of the
+   token, "0" where none is known. */
 void dibs__codec_retract(struct dibs__words *words, const char *token, const char *fence);
 
 enum dibs__retract_code {

@@ -138,6 +138,17 @@ static struct dibs__channel *carrier(const struct dibs__redis_store *store)
     return standing ? standing : store->background;
 }
 
+/* When the server of that channel took the place of another, as far as is known. 0: it has been the same all the time.
+ */
+static int64_t changed_at(const struct dibs__redis_store *store, struct dibs__channel *channel)
+{
+    struct dibs__link_view view;
+
+    if (dibs__channel_view(channel, &view) && view.server != atomic_load(&store->renewal_server))
+        return dibs__now(store->config.clock);
+    return atomic_load(&store->changed_at);
+}
+
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -156,7 +167,8 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
         dibs__channel_attend(store->channels[i], false, fds[i + 2].revents, now);
     if (atomic_exchange(&store->doubted, false))
         try_idle_channels(store);
-    dibs__retractions_attend(store->retractions, carrier(store));
+    struct dibs__channel *channel = carrier(store);
+    dibs__retractions_attend(store->retractions, channel, changed_at(store, channel));
 }
 
 static void listen_redis(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)

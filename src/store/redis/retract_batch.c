@@ -138,7 +138,8 @@ static bool write_words(const struct dibs__retract_batch *batch, struct dibs__wo
     for (size_t i = 0; i < batch->count * DIBS__KEYS; at += sizes[i++])
         dibs__words_add(words, batch->text->bytes + at, sizes[i]);
     for (size_t i = 0; i < batch->count; i++)
-        dibs__codec_retract(words, batch->entries[i]->token, batch->entries[i]->fence);
+        dibs__codec_retract(words, batch->entries[i]->token,
+                            batch->entries[i]->surpasses ? batch->entries[i]->fence : "");
     return true;
 }
 

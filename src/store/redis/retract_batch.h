@@ -23,6 +23,8 @@ struct dibs__retraction {
     unsigned hops;                 /* read-only once listed; from node to node of a cluster */
     bool with_text;                /* its list's or batch's; the server has lost the script */
     char fence[24];                /* read-only once listed; of the grant, as text; "0": not known */
+    uint32_t lease_ms;             /* read-only once listed; the longest that the token may have */
+    bool surpasses;                /* its batch's; waiters may leave the lock to the token, as they saw it elsewhere */
     const char *name;              /* read-only after dibs__retractions_add; behind the token, as is its text */
     char token[];                  /* read-only after dibs__retractions_add */
 };

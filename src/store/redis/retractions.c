@@ -41,6 +41,7 @@ struct dibs__retractions {
     atomic_size_t count;                                   /* written under mutex; of all entries */
     const struct dibs__channel *carrier;                   /* the scheduler thread's; as at the last attend */
     uint64_t carrier_serial;                               /* the scheduler thread's; of its connection then */
+    int64_t changed_at;                                    /* the scheduler thread's; as at the last attend */
     struct dibs__buffer text;                              /* the scheduler thread's */
     const struct dibs__clock *clock;                       /* read-only */
     const struct dibs__redis_store *node; /* read-only after of_node; NULL: the server is no node of a cluster */
@@ -148,6 +149,7 @@ static void fill(struct dibs__retractions *all, struct dibs__retract_batch *batc
     while (batch->count < DIBS__RETRACT_BATCH_MAX && (next = next_ready(all, now))) {
         if (batch->count > 0 && !dibs__retract_batch_takes_both(batch->entries[0], next))
             return;
+        next->surpasses = all->changed_at > 0 && now < dibs__after_ms(all->changed_at, next->lease_ms);
         batch->entries[batch->count++] = take_first(&all->ready);
     }
 }
@@ -242,12 +244,13 @@ static void see_connection(struct dibs__retractions *all, struct dibs__channel *
     make_all_due(all);
 }
 
-void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *carrier)
+void dibs__retractions_attend(struct dibs__retractions *all, struct dibs__channel *carrier, int64_t changed_at)
 {
     struct dibs__retract_batch *batch;
 
     if (dibs__retractions_count(all) == 0)
         return;
+    all->changed_at = changed_at;
     see_connection(all, carrier);
     while ((batch = take_batch(all, dibs__now(all->clock)))) {
         batch->carrier = carrier;
@@ -289,6 +292,7 @@ static struct dibs__retraction *new_entry(const struct dibs__retractions *all, c
     entry->ends = dibs__after_ms(dibs__now(all->clock), all->command_timeout_ms + INT64_C(2) * lease_ms + SLACK_MS);
     entry->backoff.first_ms = AGAIN_FIRST_MS;
     entry->alone = all->node != NULL;
+    entry->lease_ms = lease_ms;
     snprintf(entry->fence, sizeof entry->fence, "%" PRIu64, fence);
     memcpy(entry->token, token, token_size);
     entry->name = memcpy(entry->token + token_size, name, name_size);

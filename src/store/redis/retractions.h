@@ -56,9 +56,10 @@ size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not co
 /*
  * The scheduler's: sends what is due; until when the next is due. carrier: takes
  * what can't follow its ask. Where it does not stand, that waits for another
- * connection, but not past its own end.
+ * connection, but not past its own end. changed_at: when its server took the
+ * place of another; 0: never.
  */
-void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *carrier);
+void dibs__retractions_attend(struct dibs__retractions *retractions, struct dibs__channel *carrier, int64_t changed_at);
 int64_t dibs__retractions_deadline(struct dibs__retractions *retractions);
 
 #endif
