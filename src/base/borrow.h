@@ -5,7 +5,7 @@
  * pointers, and not within one another: each would take a part of the stack.
  *
  * In test builds (DIBS_CHECKED) each thread counts what it has borrowed, and ends
- * the process where a completion would run all the same. Others do nothing here.
+ * the process where a completion would run meanwhile. Others do nothing here.
  */
 #ifndef DIBS_BASE_BORROW_H
 #define DIBS_BASE_BORROW_H

@@ -54,7 +54,7 @@ static void make_rooms(void)
     }
 }
 
-/* Where memory runs out, the rooms serve all the same, and the next thread that sleeps or wakes another tries again. */
+/* Where memory runs out, the rooms still serve, and the next thread that sleeps or wakes another tries again. */
 static bool set_up(void)
 {
     static bool made; /* of the thread that runs this */

@@ -8,7 +8,7 @@
 #define ONE_IN 128                  /* one wait in so many is done the other way, to see what that costs */
 #define LATELY 8                    /* `asleep` is the mean of about so many waits */
 #define SAVED (4 * DIBS__NS_PER_MS) /* the most on the account: an interruption of 3 ms does not use it up */
-#define OWED 4                      /* the account is not overdrawn by more than so many polls in vain */
+#define OWED 4                      /* the account is not overdrawn by more than so many polls that saw nothing */
 #define READINGS 20                 /* of the clock between two looks, which would keep the server off the socket */
 
 static atomic_int polling; /* atomic; the threads of this process that poll */
@@ -56,7 +56,7 @@ static bool enter(const struct dibs__spin *spin)
     return false;
 }
 
-/* Whether the next wait is to be polled for: the account allows it, and it is not the turn of one that sleeps. */
+/* Whether to poll for the next wait: the account allows it, and it is not the turn of one that sleeps. */
 static bool may_poll(struct dibs__spin *spin)
 {
     return atomic_load_explicit(&spin->account, memory_order_relaxed) >= 0 &&
@@ -101,7 +101,7 @@ bool dibs__spin_goes_on(struct dibs__spinning *wait, const struct dibs__clock *c
     if (now < wait->end)
         return true;
     wait->polls = false;
-    wait->in_vain = now - wait->began;
+    wait->wasted = now - wait->began;
     leave();
     return false;
 }
@@ -135,8 +135,8 @@ void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__c
     if (!spin || !came)
         return;
     int64_t took = dibs__now(clock) - wait->began;
-    if (wait->in_vain > 0)
-        pay(spin, -wait->in_vain);
+    if (wait->wasted > 0)
+        pay(spin, -wait->wasted);
     else if (wait->polls)
         pay(spin, atomic_load_explicit(&spin->asleep, memory_order_relaxed) - took);
     else

@@ -5,7 +5,7 @@
  * first. Whether that pays is measured, on an account of time for all waits of one kind:
  *   - A wait whose end polling saw pays in the usual time of a wait that sleeps at once, less its own. So it is charged
  *     where the thread was put off the processor, or kept the server from it.
- *   - A wait that was polled for in vain is charged the time of the polling.
+ *   - A wait whose end polling did not see is charged the time of the polling.
  *   - While the account is not below zero, threads poll; but one wait in 128 sleeps, so that the usual time is known.
  *   - Below zero they sleep, and each wait pays in 1/128 of its time. So polling is soon tried again, and trying takes
  *     no more than that.
@@ -40,9 +40,9 @@ void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, u
 struct dibs__spinning {
     struct dibs__spin *spin; /* NULL: nothing is to be learned from this wait */
     int64_t began;
-    int64_t yield;   /* when the thread yields; DIBS__NEVER: it has */
-    int64_t end;     /* when it gives up polling */
-    int64_t in_vain; /* how long it had polled when it gave up */
+    int64_t yield;  /* when the thread yields; DIBS__NEVER: it has */
+    int64_t end;    /* when it gives up polling */
+    int64_t wasted; /* how long it had polled when it gave up */
     bool polls;
 };
 
