@@ -313,11 +313,16 @@ bool zk_set_up(struct race *race)
     char path[ZK_PATH];
     zhandle_t *zk;
     int status = ZCONNECTIONLOSS;
+    bool again = false;
 
     snprintf(path, sizeof path, "/%s", race->name);
     open_session(&session, CLEAN_SESSION_MS, ANSWER_MS);
-    while (lost(status) && (zk = connected(&session)))
+    while (lost(status) && (zk = connected(&session))) {
         status = zoo_create(zk, path, "", 0, &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
+        if (status == ZNODEEXISTS && again) /* the answer to the request before was lost */
+            status = ZOK;
+        again = true;
+    }
     close_session(&session);
     if (lost(status))
         fprintf(stderr, "ZooKeeper at %s does not answer\n", servers());
