@@ -121,7 +121,7 @@ static void leases_of_two_slots_are_renewed(void **state)
     fixture f = {.config = {.url_count = 1}};
 
     (void)state;
-    f.server = server_start(&(server_options){.config = "cluster-enabled yes\n"});
+    f.server = server_start(&(server_options){.tcp = true, .config = "cluster-enabled yes\n"});
     server_do(f.server, "CLUSTER ADDSLOTSRANGE 0 16383");
     while (server_integer(f.server, "EVAL %s 0",
                           "return string.find(redis.call('CLUSTER', 'INFO'), 'state:ok') or 0") == 0)

@@ -170,12 +170,19 @@ size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tri
     return i;
 }
 
+int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t server)
+{
+    uint64_t known = atomic_load_explicit(&store->renewal_server, memory_order_relaxed);
+
+    if (known != 0 && known != server) /* the scheduler has not noticed yet */
+        return dibs__now(store->config.clock);
+    return atomic_load_explicit(&store->changed_at, memory_order_relaxed);
+}
+
 bool dibs__redis_changed_within(const struct dibs__redis_store *store, uint64_t server, uint32_t lease_ms)
 {
-    int64_t changed_at = atomic_load_explicit(&store->changed_at, memory_order_relaxed);
+    int64_t changed_at = dibs__redis_changed_at(store, server);
 
-    if (server != atomic_load_explicit(&store->renewal_server, memory_order_relaxed))
-        return true; /* the scheduler has not noticed yet */
     return changed_at > 0 && dibs__now(store->config.clock) < dibs__after_ms(changed_at, lease_ms);
 }
 

@@ -138,17 +138,6 @@ static struct dibs__channel *carrier(const struct dibs__redis_store *store)
     return standing ? standing : store->background;
 }
 
-/* When the server of that channel took the place of another, as far as is known. 0: it has been the same all the time.
- */
-static int64_t changed_at(const struct dibs__redis_store *store, struct dibs__channel *channel)
-{
-    struct dibs__link_view view;
-
-    if (dibs__channel_view(channel, &view) && view.server != atomic_load(&store->renewal_server))
-        return dibs__now(store->config.clock);
-    return atomic_load(&store->changed_at);
-}
-
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t count)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -168,7 +157,9 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     if (atomic_exchange(&store->doubted, false))
         try_idle_channels(store);
     struct dibs__channel *channel = carrier(store);
-    dibs__retractions_attend(store->retractions, channel, changed_at(store, channel));
+    struct dibs__link_view view;
+    bool standing = dibs__channel_view(channel, &view);
+    dibs__retractions_attend(store->retractions, channel, standing ? dibs__redis_changed_at(store, view.server) : 0);
 }
 
 static void listen_redis(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)

@@ -121,6 +121,9 @@ size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tri
  */
 void dibs__redis_go_on(struct dibs__redis_store *store, const char *name);
 
+/* When this server took the place of another, as far as is known; 0: it did not. */
+int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t server);
+
 /*
  * Whether waiters may leave a lock to its owner because they saw that, for lease_ms at most, at another server than
  * this one: the store's server is another, or has been for less than that time.
