@@ -49,7 +49,7 @@ class Hold(NamedTuple):
     extended_ms: int
     sure_until: int
     slot: int = -1
-    died: int = 0  # when its worker was found dead, if it was before the record was done
+    died: int = 0  # when its worker was killed, or found dead, if it was before the record was done
 
 
 RECORD = struct.Struct("=5Qq18Q")

@@ -196,17 +196,18 @@ class Worker:
 
     def kill(self):
         self.process.kill()
+        died = now()  # it runs no more; until the system has cleared it away, seconds may pass
         self.process.wait()
-        self.buried()
+        self.buried(died)
 
     def ask_exit(self):
         self.rig.judge.set_quit(self.index, True)
         self.state = "exiting"
         self.exit_by = now() + EXIT_SECONDS * 1000 * MS
 
-    def buried(self):
+    def buried(self, died):
         self.state = "dead"
-        self.rig.take_dead(self.index)
+        self.rig.take_dead(self.index, died)
         self.rig.judge.clear_slot_phases(self.index)
 
     def log(self):
@@ -226,7 +227,7 @@ class Worker:
                 return True
             return False
         self.rig.report.check_ended(self.index, self.state == "exiting", code, self.log())
-        self.buried()
+        self.buried(now())
         return True
 
 
@@ -308,8 +309,8 @@ class Rig:
     def fail(self, check, text):
         self.report.fail(check, text)
 
-    def take_dead(self, process):
-        self.holds += self.judge.take_dead(process, now())
+    def take_dead(self, process, died):
+        self.holds += self.judge.take_dead(process, died)
 
     # -------------------------------------------------------------------- time
 
