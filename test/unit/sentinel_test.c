@@ -189,9 +189,8 @@ static void a_doubted_server_counts_only_when_all_name_it(void **state)
     r->now += MS(1000);
     dibs__endpoint_doubt(&r->master, 1);
     assert_true(atomic_load(&r->woken) > 0);
-    await_told(r, 2); /* all say the same */
-    for (size_t i = 0; i < FAKES; i++)
-        assert_int_equal(fake_sentinel_asked(&r->fakes[i]), 2);
+    await_told(r, 2);  /* all say the same, and a majority is enough */
+    await_asked(r, 4); /* two of the three in each round; the third may come late to either */
     assert_false(dibs__endpoint_has_moved(&r->master, 1));
     fake_sentinel_name(&r->fakes[1], 8);
     fake_sentinel_name(&r->fakes[2], 8);
