@@ -96,7 +96,7 @@ static void on_changed(void *context, const char *name)
         dibs__renewals_hint(core->renewals, held[i]);
         dibs__lease_unref(held[i]);
     }
-    if (count > DIBS__HELD_MOST) /* which of them lives is not known: all are to be looked at */
+    if (count > DIBS__HELD_MOST) /* which of them lives is not known, so all are looked at */
         dibs__renewals_hint(core->renewals, NULL);
 }
 

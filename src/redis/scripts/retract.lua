@@ -5,7 +5,7 @@
 -- is known
 -- Reply: {now (us of the server's clock), then for each lock 1: released; 0: nobody held it; -1: another token does; 3 or
 -- 2: as 1 or 0, with more to do: the same retraction goes on with that (let_go.lua); or an error}
--- All locks share one budget. Each of them may go through a few entries all the same, so that none waits for another.
+-- All locks share one budget. Each of them may always go through a few entries, so that none waits for another.
 -- Safe to send again.
 -- @insert keys
 -- @insert clock
