@@ -4,12 +4,33 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#define ROUND_MS 10
+#define ROUNDS 1000
+
+bool child_tree_is_alone(void)
+{
+    siginfo_t child;
+
+    return getpid() != 1 && waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+}
+
+void child_tree_kill_all(void)
+{
+    for (int round = 0; round < ROUNDS && child_tree_signal(SIGKILL, 0, getpid()) > 0; round++) {
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+        poll(NULL, 0, ROUND_MS);
+    }
+}
 
 #ifdef __linux__
 
@@ -34,7 +55,6 @@ void child_tree_call_me(const char *name)
 
 struct process {
     pid_t pid, parent, group;
-    uint64_t started;
     bool ours;
 };
 
@@ -43,13 +63,10 @@ struct processes {
     size_t count, room;
 };
 
-#define FIELDS " %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu"
-
 /* The name of the program, which stands in parentheses, may have any characters. */
 static bool read_process(pid_t pid, struct process *out)
 {
     char path[64], text[1024];
-    unsigned long long started;
     const char *rest;
     ssize_t size;
     int fd;
@@ -64,10 +81,9 @@ static bool read_process(pid_t pid, struct process *out)
     text[size] = '\0';
     rest = strrchr(text, ')');
     /* NOLINTNEXTLINE(cert-err34-c): the kernel wrote these numbers */
-    if (!rest || sscanf(rest + 1, FIELDS, &out->parent, &out->group, &started) != 3)
+    if (!rest || sscanf(rest + 1, " %*c %d %d", &out->parent, &out->group) != 2)
         return false;
     out->pid = pid;
-    out->started = started;
     out->ours = false;
     return true;
 }
@@ -106,19 +122,19 @@ static int by_pid(const void *left, const void *right)
     return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
-static bool is_ours(const struct processes *list, const struct process *process)
+static bool is_ours(const struct processes *list, const struct process *process, pid_t root)
 {
     struct process key = {.pid = process->parent};
     const struct process *parent;
 
-    if (process->parent == getpid())
+    if (process->parent == root)
         return true;
     parent = bsearch(&key, list->all, list->count, sizeof key, by_pid);
     return parent && parent->ours;
 }
 
 /* One round for each generation. */
-static void mark(struct processes *list)
+static void mark(struct processes *list, pid_t root)
 {
     bool more = true;
 
@@ -127,33 +143,26 @@ static void mark(struct processes *list)
     while (more) {
         more = false;
         for (size_t i = 0; i < list->count; i++)
-            if (!list->all[i].ours && is_ours(list, &list->all[i]))
+            if (!list->all[i].ours && is_ours(list, &list->all[i], root))
                 more = list->all[i].ours = true;
     }
 }
 
-uint64_t child_tree_age(pid_t process)
-{
-    struct process found;
-
-    return read_process(process, &found) ? found.started : 0;
-}
-
 /* A group without any of ours may be another's by now, which got the same number. */
-size_t child_tree_signal(int signal, pid_t group, uint64_t since)
+size_t child_tree_signal(int signal, pid_t group, pid_t root)
 {
     struct processes list;
     bool group_done = false;
     size_t found = 0;
 
     list_processes(&list);
-    mark(&list);
+    mark(&list, root);
     if (list.count == 0 && group > 0) /* /proc is not mounted */
         found = kill(-group, signal) == 0;
     for (size_t i = 0; i < list.count; i++) {
         const struct process *process = &list.all[i];
 
-        if (!process->ours || process->started < since)
+        if (!process->ours)
             continue;
         found++;
         if (process->group != group)
@@ -181,15 +190,9 @@ void child_tree_call_me(const char *name)
     (void)name;
 }
 
-uint64_t child_tree_age(pid_t process)
+size_t child_tree_signal(int signal, pid_t group, pid_t root)
 {
-    (void)process;
-    return 0;
-}
-
-size_t child_tree_signal(int signal, pid_t group, uint64_t since)
-{
-    (void)since;
+    (void)root;
     return group > 0 && kill(-group, signal) == 0;
 }
 

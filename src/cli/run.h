@@ -1,13 +1,16 @@
 /*
  * "dibs run" and "dibs hold": what they were told, and how they come by the lock.
  *
- * "dibs run" is three processes. The front (run_front.c) is the one that was started: it stands for the whole towards
- * the shell and the terminal, passes on signals, and watches the holder. The holder (run_holder.c), the front's child,
- * has the lock, keeps its lease, and ends COMMAND in time where the lease can't be kept. COMMAND is the holder's child,
- * in a process group of its own. The front and the holder tell each other what they do (run_wire.h). So
+ * "dibs run" is four processes, each the parent of the next. The front (run_front.c) is the one that was started: it
+ * stands for the whole towards the shell and the terminal, passes on signals, and watches the holder. The guard
+ * (run_guard.c) adopts what a killed holder leaves, and kills it. The holder (run_holder.c) has the lock, keeps its
+ * lease, and ends COMMAND in time where the lease can't be kept. COMMAND is in a process group of its own. The front
+ * and the holder tell each other what they do (run_wire.h). So
  *   - a front that was stopped by Ctrl-Z does not keep the holder from renewing the lease;
  *   - where the front is killed, or stopped in any other way, the holder ends COMMAND;
- *   - where the holder is killed or stopped, the front does.
+ *   - where the holder is stopped, the front ends COMMAND;
+ *   - where the holder is killed, also together with the front, the guard does;
+ *   - where the guard is killed, the others go on as before.
  * "dibs hold" is one process.
  */
 #ifndef DIBS_CLI_RUN_H
@@ -62,9 +65,12 @@ bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t kee
 /* How long the lease is sure to last; less than 0 once it is lost. */
 int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *lock);
 
-/* The holder's whole life; wire leads to the front. Returns the exit status. */
+/* The holder's whole life; wire leads to the process front. Returns the exit status. */
 struct run_terminal;
-int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire);
+int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front);
+
+/* The guard's whole life, from the fork of its only child on. Ends as the holder ends. */
+_Noreturn void run_guard(pid_t holder);
 
 /* The front's whole life. Returns the exit status. */
 int run_front(struct run_plan *plan);

@@ -1,6 +1,6 @@
 /*
- * The front of "dibs run": the process that was started. It starts the holder, passes on signals, is stopped and
- * continued together with COMMAND, and ends COMMAND where the holder does not do so in time.
+ * The front of "dibs run": the process that was started. It starts the guard and the holder, passes on signals, is
+ * stopped and continued together with COMMAND, and ends COMMAND where the holder does not do so in time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,14 +19,20 @@
 #include "cli/run_terminal.h"
 #include "cli/run_wire.h"
 
-#define ROUND_MS 10 /* between two rounds of KILL */
+#define ROUND_MS 10       /* between two rounds of KILL */
+#define STATUS_MS 1000    /* how long the guard may take to end after the holder said with what status */
+#define CLEAN_UP_MS 10000 /* and after a holder that was killed */
 
 struct front {
     struct run_plan *plan;
     struct run_terminal terminal;
     int wire;
-    pid_t holder;
-    uint64_t holder_age;
+    pid_t guard;        /* 0: the guard has ended */
+    int guard_status;   /* as waitpid(2) has it, then */
+    pid_t process;      /* the front's own */
+    bool alone;         /* all children of the front are of its own making */
+    int64_t hung_up_ms; /* when the holder was seen to have ended; 0: it lives */
+    int status;         /* what the holder said that it would exit with; -1: nothing */
 
     bool had_terminal; /* COMMAND's group, at its end */
     pid_t group;       /* COMMAND's; 0: COMMAND has not been started */
@@ -134,6 +140,9 @@ static void on_message(struct front *front, const struct run_message *message)
     case RUN_LOST:
         front->lost = true;
         break;
+    case RUN_STATUS:
+        front->status = message->number;
+        break;
     default:
         break;
     }
@@ -153,14 +162,34 @@ static void on_signal(struct front *front, int signal)
 static void hear(struct front *front)
 {
     struct run_message message;
+    int got = 0;
 
-    while (run_wire_receive(front->wire, &message) == 1)
+    while (!front->hung_up_ms && (got = run_wire_receive(front->wire, &message)) == 1)
         on_message(front, &message);
+    if (got < 0)
+        front->hung_up_ms = cli_now_ms();
     for (int signal; (signal = run_signals_next()) != 0;)
         on_signal(front, signal);
 }
 
 /* ---------------------------------------------------------- watching the holder */
+
+/*
+ * To COMMAND and all its descendants: they descend from the guard. What the guard left when it was killed has become
+ * children of the front, if they can be told from others.
+ */
+static void signal_all(const struct front *front, int signal)
+{
+    if (front->guard || front->alone)
+        child_tree_signal(signal, front->group, front->guard ? front->guard : getpid());
+}
+
+/* The group is COMMAND's as long as the holder has not seen the end of COMMAND. */
+static void signal_command(const struct front *front, int signal)
+{
+    if (!front->ended)
+        kill(-front->group, signal);
+}
 
 /*
  * The holder ends COMMAND by itself. It has been stopped, or can't run, if it does not answer when the time for that
@@ -172,19 +201,19 @@ static void watch(struct front *front, int64_t now)
     int64_t patience = plan->margin_ms / 4, left = front->limit_ms - now;
     bool silent = !front->answered && now - front->beat_ms >= patience;
 
-    if (!front->limit_ms || front->gone)
+    if (!front->limit_ms || front->gone || front->hung_up_ms)
         return;
     if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - patience) {
         front->term_sent = true;
-        kill(-front->group, SIGTERM);
-        kill(-front->group, SIGCONT);
+        signal_command(front, SIGTERM);
+        signal_command(front, SIGCONT);
     }
     if (silent && left <= 2 * patience && !front->taken_over) {
         front->taken_over = true;
         cli_warn("%s: the process that holds the lock does not answer: the lease is lost", plan->name);
     }
     if (front->taken_over)
-        child_tree_signal(SIGKILL, front->group, front->holder_age);
+        signal_all(front, SIGKILL);
 }
 
 static void keep_beating(struct front *front, int64_t now)
@@ -203,10 +232,10 @@ static int timeout(const struct front *front)
 {
     int64_t wait = front->plan->lease_ms / 8;
 
+    if (front->taken_over || front->hung_up_ms)
+        return ROUND_MS;
     if (!front->group || front->gone)
         return -1;
-    if (front->taken_over)
-        return ROUND_MS;
     if (wait > 5000)
         wait = 5000;
     if (!front->answered || (front->limit_ms && front->limit_ms - cli_now_ms() <= front->plan->lease_ms / 2))
@@ -214,25 +243,43 @@ static int timeout(const struct front *front)
     return (int)(wait > 1 ? wait : 1);
 }
 
-/* Returns the holder's status as waitpid(2) has it, when the holder has ended. */
-static int supervise(struct front *front)
+static void reap(struct front *front)
 {
     int status;
+    pid_t process;
 
-    for (;;) {
-        struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN}, {.fd = front->wire, .events = POLLIN}};
+    while ((process = waitpid(-1, &status, WNOHANG)) > 0)
+        if (process == front->guard) {
+            front->guard = 0;
+            front->guard_status = status;
+        }
+}
+
+/* The holder has ended, and so the guard is about to end: by itself, unless it is stopped. */
+static void after_hang_up(const struct front *front, int64_t now)
+{
+    if (front->status < 0)
+        signal_all(front, SIGKILL);
+    if (front->guard && now - front->hung_up_ms >= (front->status < 0 ? CLEAN_UP_MS : STATUS_MS))
+        kill(front->guard, SIGKILL);
+}
+
+/* Returns when neither the holder nor the guard is left. */
+static void supervise(struct front *front)
+{
+    while (front->guard || (!front->hung_up_ms && !WIFEXITED(front->guard_status))) {
+        struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN},
+                               {.fd = front->hung_up_ms ? -1 : front->wire, .events = POLLIN}};
 
         (void)poll(fds, 2, timeout(front));
         hear(front);
-        if (waitpid(front->holder, &status, WNOHANG) == front->holder)
-            break;
-        if (fds[1].revents & POLLHUP)
-            (void)poll(fds, 1, 1); /* it is about to end */
+        reap(front);
         keep_beating(front, cli_now_ms());
         watch(front, cli_now_ms());
+        if (front->hung_up_ms)
+            after_hang_up(front, cli_now_ms());
     }
     hear(front);
-    return status;
 }
 
 /* --------------------------------------------------------- the holder's process */
@@ -242,9 +289,28 @@ static _Noreturn void be_holder(const struct front *front, int wire)
     int status = CLI_SYSTEM;
 
     if (run_signals_open(RUN_HOLDER) >= 0)
-        status = run_holder(front->plan, &front->terminal, wire);
+        status = run_holder(front->plan, &front->terminal, wire, front->process);
+    run_wire_send(wire, RUN_STATUS, status, 0, NULL);
     fflush(NULL);
     _exit(status);
+}
+
+static _Noreturn void be_guard(const struct front *front, int wire)
+{
+    pid_t holder;
+
+    setpgid(0, 0);
+    child_tree_call_me("lock-guard");
+    child_tree_adopt();
+    holder = fork();
+    if (holder == 0)
+        be_holder(front, wire);
+    close(wire);
+    if (holder < 0)
+        cli_error("no process to be had: %s", strerror(errno));
+    if (holder < 0)
+        _exit(CLI_SYSTEM);
+    run_guard(holder);
 }
 
 static bool start_holder(struct front *front)
@@ -253,31 +319,36 @@ static bool start_holder(struct front *front)
 
     if (!run_wire_open(wire))
         return false;
+    front->status = -1;
+    front->hung_up_ms = 0;
     run_signals_block();
-    front->holder = fork();
-    if (front->holder == 0) {
+    front->guard = fork();
+    if (front->guard == 0) {
         close(wire[0]);
-        be_holder(front, wire[1]);
+        be_guard(front, wire[1]);
     }
     run_signals_unblock();
     close(wire[1]);
     front->wire = wire[0];
-    front->holder_age = front->holder > 0 ? child_tree_age(front->holder) : 0;
-    return front->holder > 0;
+    return front->guard > 0;
 }
 
-/* The holder was killed, and COMMAND with it. Its descendants are the front's now. */
+/* The holder was killed, and COMMAND with it. What the guard could not end, the front may. */
 static int clean_up(struct front *front)
 {
     if (!front->taken_over)
         cli_warn("%s: the process that has the lock was killed; the lease ends by itself", front->plan->name);
-    for (int round = 0; round < 1000 && child_tree_signal(SIGKILL, front->group, front->holder_age) > 0; round++) {
-        while (waitpid(-1, NULL, WNOHANG) > 0)
-            ;
-        poll(NULL, 0, ROUND_MS);
-    }
+    if (front->alone)
+        child_tree_kill_all();
     front->lost = front->group != 0;
     return front->lost ? CLI_LOST : CLI_SYSTEM;
+}
+
+static int exit_status(struct front *front)
+{
+    if (front->status >= 0)
+        return front->status;
+    return WIFEXITED(front->guard_status) ? WEXITSTATUS(front->guard_status) : clean_up(front);
 }
 
 /* Returns the exit status, or -1 where the wait is to begin anew. */
@@ -289,13 +360,12 @@ static int run_once(struct front *front)
         cli_error("no process or descriptor to be had: %s", strerror(errno));
         return CLI_SYSTEM;
     }
-    status = supervise(front);
+    supervise(front);
     close(front->wire);
     front->wire = -1;
     take_terminal_back(front);
-    if (!WIFEXITED(status))
-        return clean_up(front);
-    return front->held_back && !front->group && WEXITSTATUS(status) == 128 + SIGTSTP ? -1 : WEXITSTATUS(status);
+    status = exit_status(front);
+    return front->held_back && !front->group && status == 128 + SIGTSTP ? -1 : status;
 }
 
 /* ------------------------------------------------------------------- the whole */
@@ -335,7 +405,7 @@ static void die_as_command_did(const struct front *front)
 
 int run_front(struct run_plan *plan)
 {
-    struct front front = {.plan = plan, .wire = -1};
+    struct front front = {.plan = plan, .wire = -1, .process = getpid(), .alone = child_tree_is_alone()};
     int status;
 
     if (run_signals_open(RUN_FRONT) < 0) {
@@ -343,7 +413,8 @@ int run_front(struct run_plan *plan)
         return CLI_SYSTEM;
     }
     run_terminal_open(&front.terminal);
-    child_tree_adopt();
+    if (front.alone)
+        child_tree_adopt();
     while ((status = run_once(&front)) < 0) {
         front.held_back = false;
         pause_with(&front, SIGTSTP);

@@ -30,6 +30,7 @@
 struct holder {
     const struct run_plan *plan;
     const struct run_terminal *terminal;
+    pid_t front;
     struct run_lock lock;
     int64_t start_ms; /* when the lock was there */
 
@@ -100,7 +101,7 @@ static void stop_to_look(struct holder *holder)
 
 static void signal_all(const struct holder *holder, int signal)
 {
-    child_tree_signal(signal, holder->child, 0);
+    child_tree_signal(signal, holder->child, getpid());
 }
 
 /* What is stopped can't end by itself. */
@@ -237,7 +238,7 @@ static void on_child(struct holder *holder, int status)
     if (WIFSTOPPED(status))
         run_wire_send(holder->wire, RUN_STOPPED, WSTOPSIG(status), 0, NULL);
     else if (WIFCONTINUED(status) && holder->front_paused && holder->wire >= 0)
-        kill(getppid(), SIGCONT); /* somebody else has COMMAND go on */
+        kill(holder->front, SIGCONT); /* somebody else has COMMAND go on */
     else if (WIFEXITED(status) || WIFSIGNALED(status)) {
         holder->ended = true;
         holder->wait_status = status;
@@ -367,9 +368,9 @@ static int finish(struct holder *holder)
     return CLI_LOST;
 }
 
-int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire)
+int run_holder(const struct run_plan *plan, const struct run_terminal *terminal, int wire, pid_t front)
 {
-    struct holder holder = {.plan = plan, .terminal = terminal, .wire = wire};
+    struct holder holder = {.plan = plan, .terminal = terminal, .wire = wire, .front = front};
     int status;
 
     setpgid(0, 0);

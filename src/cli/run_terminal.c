@@ -9,6 +9,7 @@ void run_terminal_open(struct run_terminal *terminal)
 {
     terminal->fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
     terminal->front = getpgrp();
+    terminal->leads = getpid() == terminal->front;
 }
 
 bool run_terminal_has(const struct run_terminal *terminal, pid_t group)
@@ -24,8 +25,7 @@ bool run_terminal_in_front(const struct run_terminal *terminal)
 /* The front leads its group only where a shell with job control started it, first of its job. */
 bool run_terminal_lends_at_once(const struct run_terminal *terminal)
 {
-    return run_terminal_in_front(terminal) && getppid() == terminal->front && isatty(STDIN_FILENO) &&
-           isatty(STDOUT_FILENO);
+    return run_terminal_in_front(terminal) && terminal->leads && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
 /* SIGTTOU is ignored: otherwise a process of a group in the background would be stopped here. */

@@ -11,6 +11,7 @@
 struct run_terminal {
     int fd;      /* -1: the process has no terminal */
     pid_t front; /* the front's process group */
+    bool leads;  /* the front leads that group */
 };
 
 /* To be called by the front. */

@@ -19,7 +19,8 @@ enum run_word {
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */
     RUN_GONE,    /* no process of COMMAND is left; the holder does not answer any more while it gives the lock up */
-    RUN_LOST     /* the lease was lost */
+    RUN_LOST,    /* the lease was lost */
+    RUN_STATUS   /* number is the exit status; the last word */
 };
 
 struct run_message {

@@ -205,7 +205,7 @@ def end_all():
     while _started:
         process = _started.pop()
         if process.poll() is None:
-            for pid in (*children(process.pid), process.pid):
+            for pid in (*descendants(process.pid), process.pid):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGCONT)
             process.kill()
@@ -241,6 +241,21 @@ def children(pid):
     with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
     return []
+
+
+def descendants(pid):
+    found = children(pid)
+    return found + [each for child in found for each in descendants(child)]
+
+
+def guard_of(process):
+    """The process between dibs as it was started and the one that has the lock."""
+    return wait_for(lambda: children(process.pid), "the guard")[0]
+
+
+def holder_of(process):
+    """The process of dibs run that has the lock."""
+    return wait_for(lambda: children(guard_of(process)), "the holder")[0]
 
 
 def state_of(pid):

@@ -138,7 +138,7 @@ def front_stopped():
 def holder_stopped():
     with folder() as files:
         pair = Pair(server(), files)
-        os.kill(children(pair.old.pid)[0], signal.SIGSTOP)
+        os.kill(holder_of(pair.old), signal.SIGSTOP)
         pair.check_old()
         pair.check_order()
 
@@ -147,7 +147,7 @@ def holder_stopped():
 def stopped_briefly():
     with folder() as files:
         pair = Pair(server(), files, stubborn="no", lease="10")
-        for process in (pair.old.pid, children(pair.old.pid)[0]):
+        for process in (pair.old.pid, holder_of(pair.old)):
             os.kill(process, signal.SIGSTOP)
             time.sleep(0.5)
             os.kill(process, signal.SIGCONT)
@@ -174,8 +174,8 @@ def server_stopped():
 
 def is_alive_beside(pair):
     """Whether a process with the mark lives that is not dibs."""
-    holder = children(pair.old.pid)
-    return any(pid not in (pair.old.pid, *holder) for pid in processes_with(pair.mark))
+    own = (pair.old.pid, *children(pair.old.pid), holder_of(pair.old))
+    return any(pid not in own for pid in processes_with(pair.mark))
 
 
 @test("a server that was killed, and started anew without its data")

@@ -261,7 +261,7 @@ def front_killed():
     script = "trap '' TERM HUP INT; setsid sh -c 'setsid sleep 60 & sleep 60' & echo ready; sleep 60"
     process = start("run", "n", "sh", "-c", script, env=dict([mark.split("=")]))
     equal(process.stdout.readline(), "ready\n")
-    wait_for(lambda: len(processes_with(mark)) >= 6)
+    wait_for(lambda: len(processes_with(mark)) >= 7)
     process.kill()
     process.wait()
     wait_for(lambda: not processes_with(mark), seconds=3)
@@ -274,8 +274,8 @@ def holder_killed():
     script = "trap '' TERM HUP INT; setsid sh -c 'setsid sleep 60 & sleep 60' & echo ready; sleep 60"
     process = start("run", "-t", "1", "n", "sh", "-c", script, env=dict([mark.split("=")]))
     equal(process.stdout.readline(), "ready\n")
-    wait_for(lambda: len(processes_with(mark)) >= 6)
-    os.kill(children(process.pid)[0], signal.SIGKILL)
+    wait_for(lambda: len(processes_with(mark)) >= 7)
+    os.kill(holder_of(process), signal.SIGKILL)
     done = Done(process)
     equal(done.status, 76, done.err)
     equal(processes_with(mark), [])

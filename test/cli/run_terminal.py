@@ -76,6 +76,14 @@ class Terminal:
         os.close(self.fd)
 
 
+def group_lives(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def name_of(process):
     try:
         with open(f"/proc/{process}/comm", encoding="ascii") as file:
@@ -221,6 +229,7 @@ def pipeline():
         shell.line("hello")
         shell.see("tty:hello\n")
         wait_for(lambda: server().owner("n") is None)
+        wait_for(lambda: group_lives(shell.foreground()), "the terminal back from COMMAND")
         shell.type("\x03")
         shell.see(PROMPT)
         shell.enter("$DIBS run n sh -c 'echo up; exec sleep 60' | cat")
