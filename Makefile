@@ -33,6 +33,7 @@
 #   SANITIZE=address,undefined   or thread; everything then goes to a build folder of its own
 #   BUILD=DIR                    builds there, the library in DIR/lib
 #   TLS=                         without TLS, which is built in where pkg-config knows hiredis_ssl
+#   HIREDIS_LINK=shared          the shared library needs hiredis' shared one, instead of having the static one inside
 #   CLI_LINK=shared              the command needs the shared library, instead of having the static one inside
 # "sh demo/run" and "sh test/run" install what the build needs and call make.
 
@@ -91,6 +92,17 @@ HIREDIS       := $(if $(TLS),hiredis_ssl libssl libcrypto) hiredis
 HIREDIS_CFLAGS := $(addprefix -isystem ,$(hiredis_dirs)) $(call query,--cflags-only-other $(HIREDIS))
 HIREDIS_CFLAGS += $(if $(TLS),-DDIBS_WITH_TLS)
 HIREDIS_LIBS  := $(call query,--libs $(HIREDIS))
+# The shared library has a hiredis of its own inside, which nobody else sees, where a static one is installed: hiredis' symbols
+# have no versions, so the shared one of another version that a program has would take the place of the one meant here.
+HIREDIS_LINK  ?= static
+hiredis_parts := $(filter hiredis%,$(HIREDIS))
+hiredis_libdir := $(call query,--variable=libdir hiredis)
+archive_of     = $(wildcard $(if $(wildcard $(hiredis_libdir)/lib$(1).*),$(hiredis_libdir)/lib$(1).a,$(shell $(CC) -print-file-name=lib$(1).a)))
+HIREDIS_ARCHIVES := $(if $(SYMBOL_MAP),$(if $(filter static,$(HIREDIS_LINK)),$(foreach part,$(hiredis_parts),$(call archive_of,$(part)))))
+HIREDIS_ARCHIVES := $(if $(filter $(words $(hiredis_parts)),$(words $(HIREDIS_ARCHIVES))),$(HIREDIS_ARCHIVES))
+# Some systems compile what they archive for programs alone, not for libraries.
+fits_inside    = $(shell $(CC) -shared -o $(BUILD)/hiredis.so -Wl,--whole-archive $(HIREDIS_ARCHIVES) -Wl,--no-whole-archive 2>/dev/null && echo yes)
+SHARED_LIBS    = $(if $(if $(HIREDIS_ARCHIVES),$(fits_inside)),$(HIREDIS_ARCHIVES) $(filter-out $(addprefix -l,$(hiredis_parts)),$(HIREDIS_LIBS)),$(HIREDIS_LIBS))
 SQLITE_CFLAGS := $(call query,--cflags sqlite3)
 SQLITE_LIBS   := $(call query,--libs sqlite3)
 # ZooKeeper's library, for one way of the gallery, which is left out where it is missing.
@@ -172,6 +184,7 @@ record = $(shell mkdir -p $(BUILD) && { printf '%s\n' $(call quoted,$(2)) | cmp 
                  printf '%s\n' $(call quoted,$(2)) >$(BUILD)/$(1); })
 ifneq ($(if $(MAKECMDGOALS),$(filter-out clean uninstall dist deb test check test-platforms test-32bit demo fuzz analysis coverage valgrind mutants,$(MAKECMDGOALS)),all),)
 $(call record,flags,$(COMPILE) $(ALL_LDFLAGS) $(HIREDIS_LIBS) $(CMOCKA_CFLAGS) $(CMOCKA_LIBS))
+$(call record,inside,$(HIREDIS_ARCHIVES))
 $(call record,zookeeper,$(ZOOKEEPER_CFLAGS) $(ZOOKEEPER_LIBS))
 $(call record,objects,$(LIB_OBJECTS) $(CLI_OBJECTS) $(CLI_LIBRARY) $(SCRIPTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) \
                       $(TEST_OBJECTS) $(FAULT_OBJECTS))
@@ -186,9 +199,9 @@ $(LIB)/$(STATIC): $(LIB_OBJECTS) $(BUILD)/objects
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJECTS)
 
-$(LIB)/$(SHARED_FULL): $(LIB_OBJECTS) $(BUILD)/objects $(SYMBOL_MAP)
+$(LIB)/$(SHARED_FULL): $(LIB_OBJECTS) $(BUILD)/objects $(BUILD)/inside $(SYMBOL_MAP) $(HIREDIS_ARCHIVES)
 	@mkdir -p $(@D)
-	$(CC) $(SHARED_FLAGS) $(ALL_LDFLAGS) -o $@ $(LIB_OBJECTS) $(HIREDIS_LIBS)
+	$(CC) $(SHARED_FLAGS) $(ALL_LDFLAGS) -o $@ $(LIB_OBJECTS) $(SHARED_LIBS)
 
 $(LIB)/$(SHARED_MAJOR): $(LIB)/$(SHARED_FULL)
 	@ln -sf $(SHARED_FULL) $@
@@ -222,7 +235,7 @@ $(OBJ)/scripts_lua.o: $(BUILD)/scripts_lua.c $(BUILD)/flags | $(need_hiredis)
 	@mkdir -p $(@D)
 	$(COMPILE) $(PRIVATE) -MMD -MP -c -o $@ $<
 
-$(BUILD)/flags $(BUILD)/objects $(BUILD)/zookeeper: ;
+$(BUILD)/flags $(BUILD)/objects $(BUILD)/inside $(BUILD)/zookeeper: ;
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CLI_OBJECTS) $(COMMON) $(DEMO_OBJECTS) $(BENCH_OBJECTS) $(BENCH_PARTS) $(TEST_OBJECTS) \
                               $(FAULT_OBJECTS) $(FUZZ_OBJECTS) $(DEMO_MAINS) $(EXAMPLE_MAINS) $(BENCH_MAINS) $(TEST_MAINS) \

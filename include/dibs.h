@@ -269,6 +269,12 @@ typedef struct dibs_config {
  * the library was built with a hiredis that has no hiredis_ssl (before 1.0), a URL with
  * TLS is DIBS_INVALID, and dibs_last_error() says so.
  *
+ * Where a static hiredis was there when libdibs.so was built, it has that one inside, and the
+ * program may have any hiredis of its own. libdibs.a, and a libdibs.so without one, use the
+ * hiredis that the program is linked with, or finds when it starts. If that is of another
+ * kind than the one that dibs was built with (before 1.0, or since), every URL but mem: is
+ * DIBS_INVALID, and dibs_last_error() says so.
+ *
  * With Sentinel the sentinels of the URL, and those of which they tell, are asked side by
  * side, and a majority of them decides; where only a minority answers, see GUARANTEES.md. The
  * runtime stays subscribed to all of them. When another server becomes the master, or the

@@ -40,8 +40,7 @@ POINTER       = $(shell printf '__SIZEOF_POINTER__\n' | $(CC) $(CFLAGS) -E -P - 
 fill          = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call below,$(2),$(LIBDIR))|' \
                     -e 's|@INCLUDEDIR@|$(call below,$(2),$(INCLUDEDIR))|' -e 's|@CMAKEDIR@|$(call below,$(2),$(CMAKEDIR))|' \
                     -e 's|@VERSION@|$(VERSION)|' -e 's|@MAJOR@|$(MAJOR)|' -e 's|@POINTER@|$(POINTER)|' \
-                    -e 's|@REQUIRES@|$(filter hiredis%,$(HIREDIS))|' \
-                    -e 's|@LIBS@|$(if $(TLS),$(call query,--libs libssl libcrypto))|' \
+                    -e 's|@HIREDIS@|$(call query,--modversion hiredis)|' -e 's|@LIBS@|$(strip $(HIREDIS_LIBS))|' \
                     -e 's|@NEEDS@|$(patsubst -l%,%,$(filter -l%,$(call query,--libs-only-l $(HIREDIS))))|' \
                     -e 's|@STATIC@|$(STATIC)|' -e 's|@SHARED_MAJOR@|$(SHARED_MAJOR)|' -e 's|@SHARED_FULL@|$(SHARED_FULL)|' \
                     src/package/$(1).in

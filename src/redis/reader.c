@@ -146,6 +146,44 @@ static void *create_array(const redisReadTask *task, element_count count)
     return add_to_parent(task, &block->reply);
 }
 
+/* ------------------------------------------------------- which hiredis it is */
+
+/*
+ * Where in a reader its functions are; or a place behind where they are
+ * expected. The search begins in front, so nothing is read behind the end of a
+ * smaller reader.
+ */
+static size_t place_of_functions(const redisReader *reader, const redisReplyObjectFunctions *wanted)
+{
+    const redisReplyObjectFunctions *there = NULL;
+    size_t at = 0;
+
+    for (; at <= offsetof(redisReader, fn); at += sizeof there) {
+        memcpy(&there, (const char *)reader + at, sizeof there);
+        if (there == wanted)
+            break;
+    }
+    return at;
+}
+
+/* All releases in which a reader looks the same have the same replies, tasks and functions. */
+dibs_status dibs__reader_check(struct dibs__error *error)
+{
+    static redisReplyObjectFunctions none;
+    redisReader *reader = redisReaderCreateWithFunctions(&none);
+
+    if (!reader)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a connection");
+    bool fits = place_of_functions(reader, &none) == offsetof(redisReader, fn);
+    redisReaderFree(reader);
+    if (fits)
+        return DIBS_OK;
+    return dibs__error_set(error, DIBS_INVALID,
+                           "the program has another hiredis than %d.%d.%d, with which dibs was built: use a libdibs.so "
+                           "that has a hiredis inside, or build dibs with the program's hiredis",
+                           HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
+}
+
 /* --------------------------------------------------------------- lifecycle */
 
 /* False: no memory. */

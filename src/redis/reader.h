@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/error.h"
+
 struct dibs__reply_block;
 
 /* Blocks of replies that are over, of all links to a server. All zero: empty. */
@@ -27,7 +29,15 @@ struct dibs__reader {
     struct dibs__reply_block *spare; /* taken out of the pool */
 };
 
-/* The pool outlives the reader and its replies. False: no memory. */
+/*
+ * Whether the hiredis that is there while the program runs is of the kind that
+ * the library was compiled with. hiredis' symbols have no versions: where the
+ * program has another hiredis, its functions may be called here, and the fields
+ * of its readers stand elsewhere. DIBS_OK, DIBS_INVALID or DIBS_NO_MEMORY.
+ */
+dibs_status dibs__reader_check(struct dibs__error *error);
+
+/* Requires that dibs__reader_check was DIBS_OK. The pool outlives the reader and its replies. False: no memory. */
 bool dibs__reader_init(struct dibs__reader *reader, struct dibs__reply_pool *pool);
 void dibs__reader_end(struct dibs__reader *reader); /* all zero is fine */
 

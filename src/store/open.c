@@ -1,3 +1,4 @@
+#include "redis/reader.h"
 #include "redis/tls.h"
 #include "store/cluster/cluster.h"
 #include "store/memory.h"
@@ -17,6 +18,8 @@ dibs_status dibs__store_open(struct dibs__store **out, const struct dibs__store_
         return dibs__quorum_open(out, config, error);
     if (strncasecmp(config->url, "mem:", 4) == 0)
         return dibs__memory_open(out, config, error);
+    if (dibs__reader_check(error) != DIBS_OK)
+        return error->status;
     if (dibs__cluster_is_url(config->url) && config->is_member)
         return dibs__error_set(error, DIBS_INVALID, "URL: a cluster can't be one of several stores");
     if (dibs__cluster_is_url(config->url))

@@ -81,6 +81,16 @@ knows_version() {
     [ "$(flags_of "$prefix" --modversion)" = "$version" ]
 }
 
+# A program that is built with the shared library needs no hiredis, nor its headers.
+names_no_hiredis() {
+    flags_of "$prefix" --cflags >"$tmp/flags"
+    [ "$(tr -d ' \n' <"$tmp/flags")" = "-I$prefix/include" ]
+    flags_of "$prefix" --libs >"$tmp/flags"
+    if grep hiredis "$tmp/flags"; then return 1; fi
+    flags_of "$prefix" --static --libs | grep -e -lhiredis
+    [ "$(flags_of "$prefix" --variable=hiredis)" = "$(pkg-config --modversion hiredis)" ]
+}
+
 # A program that is C as well as C++.
 write_program() {
     cat >"$tmp/version.$1" <<'END'
@@ -206,13 +216,14 @@ readme() {
     [ -x app ]
 }
 
-tap_plan 19
+tap_plan 20
 tap 'make install' installs
 tap 'make install with DESTDIR' stages
 tap 'make uninstall' uninstalls
 tap 'BINDIR, LIBDIR and MANDIR' elsewhere
 tap 'the installed command' runs_the_command
 tap 'pkg-config tells the version' knows_version
+tap 'pkg-config names hiredis for the static library alone' names_no_hiredis
 tap 'gcc, pkg-config: the shared library' shared c gcc
 tap 'gcc, pkg-config: the static library' static c gcc
 tap 'g++, pkg-config: the shared library' shared cc g++
