@@ -13,7 +13,8 @@
 
 enum { THREADS = 4, HANDOFF_MS = 10, FENCES_A_LEASE = 1024 };
 
-/* Threads that lock and unlock x without a pause. */
+/* Threads that lock and unlock x without a pause. Once one of them has failed all end, and none runs on behind the
+ * test. */
 typedef struct hammer {
     dibs_runtime *rt;
     long hold_us; /* how long each holds it */
@@ -27,7 +28,7 @@ typedef struct hammer {
 /* Requires the lock. */
 static bool is_alone(hammer *h)
 {
-    dibs_hold hold;
+    dibs_hold hold = {0};
     bool alone = atomic_fetch_add(&h->inside, 1) == 0 && dibs_hold_of(h->rt, "x", &hold) == DIBS_OK &&
                  hold.fence > h->last_fence;
 
@@ -42,7 +43,7 @@ static void *strike(void *arg)
 {
     hammer *h = arg;
 
-    while (!atomic_load(&h->stop)) {
+    while (!atomic_load(&h->stop) && atomic_load(&h->failed) == 0) {
         if (dibs_lock(h->rt, "x") != DIBS_OK || !is_alone(h) || dibs_unlock(h->rt, "x") != DIBS_OK)
             atomic_fetch_add(&h->failed, 1);
         atomic_fetch_add(&h->times, 1);
@@ -74,7 +75,7 @@ static bool was_struck(void *arg)
 {
     const struct struck *s = arg;
 
-    return atomic_load(&s->hammer->times) >= s->times;
+    return atomic_load(&s->hammer->times) >= s->times || atomic_load(&s->hammer->failed) > 0;
 }
 
 static void await_strikes(hammer *h, unsigned long long times)
@@ -82,6 +83,7 @@ static void await_strikes(hammer *h, unsigned long long times)
     struct struck s = {h, atomic_load(&h->times) + times};
 
     assert_that(wait_until(was_struck, &s, LIMIT_MS), "the threads stand still");
+    assert_int_equal(atomic_load(&h->failed), 0);
 }
 
 static int by_size(const void *a, const void *b)
@@ -126,44 +128,83 @@ static void a_waiter_elsewhere_is_not_starved(void **state)
     agent_stop(agent);
 }
 
-/* One round trip for each 10 ms, or for 1,024 holds, and not one for each hold. */
-static void expect_few_commands(fixture *f, hammer *h, unsigned times)
+/* What the threads did until some instant. */
+struct moment {
+    int64_t at;
+    uint64_t holds, commands;
+};
+
+static struct moment moment_of(const hammer *h)
 {
-    int64_t begin;
-    uint64_t before;
-    uint64_t sent;
-    uint64_t allowed;
+    return (struct moment){now_ms(), atomic_load(&h->times), stats_of(h->rt).store_commands};
+}
+
+struct window {
+    hammer *hammer;
+    unsigned holds;
+    struct moment before, after;
+};
+
+/*
+ * Whether few commands went to the store while there were so many holds: two, for a release and an ask, for each 10 ms
+ * or 1,024 holds, and for three leases more at the ends of the window. That is so where a thread waits at each unlock.
+ * The system runs threads as it likes, so the test looks at one small window after the other.
+ */
+static bool is_quiet(void *arg)
+{
+    struct window *w = arg;
+
+    w->before = moment_of(w->hammer);
+    await_strikes(w->hammer, w->holds);
+    w->after = moment_of(w->hammer);
+    uint64_t trips =
+        3 + (uint64_t)(w->after.at - w->before.at) / HANDOFF_MS + (w->after.holds - w->before.holds) / FENCES_A_LEASE;
+    return w->after.commands - w->before.commands <= 2 * trips;
+}
+
+static void expect_quiet(hammer *h, unsigned holds)
+{
+    struct window w = {.hammer = h, .holds = holds};
+
+    assert_that(wait_until(is_quiet, &w, LIMIT_MS), "%" PRIu64 " holds in %" PRId64 " ms with %" PRIu64 " commands",
+                w.after.holds - w.before.holds, w.after.at - w.before.at, w.after.commands - w.before.commands);
+}
+
+/*
+ * A lease that the store grants costs a command that asks for it and one that releases it, whoever ran when. What else
+ * is sent: the first commands of connections, and what a lease costs that grew old because its thread was kept from
+ * running.
+ */
+static void expect_few_commands(fixture *f, hammer *h, unsigned holds)
+{
+    enum { CONNECTING = 100 };
 
     fixture_open(f, LONG_LEASE_MS);
-    before = stats_of(f->rt).store_commands;
-    begin = now_ms();
+    int64_t begin = now_ms();
     hammer_start(h, f->rt);
-    await_strikes(h, times);
+    await_strikes(h, holds); /* the connections are made */
+    expect_quiet(h, holds);
     hammer_stop(h);
-    sent = stats_of(f->rt).store_commands - before;
-    /*
-     * where no thread waits for a moment, the lease goes back to the store and is asked for again: that may double the
-     * count
-     */
-    allowed = 2 * (uint64_t)(now_ms() - begin) / HANDOFF_MS + 2 * atomic_load(&h->times) / FENCES_A_LEASE + 100;
-    print_message("# %llu holds in %" PRId64 " ms with %" PRIu64 " commands, %" PRIu64 " handed over\n",
-                  atomic_load(&h->times), now_ms() - begin, sent, stats_of(f->rt).handed_off);
-    assert_that(sent <= allowed, "%" PRIu64 " commands, not %" PRIu64, sent, allowed);
-    assert_true(stats_of(f->rt).handed_off > times / 2);
+    dibs_stats stats = stats_of(f->rt);
+    uint64_t grants = stats.acquired - stats.handed_off;
+    uint64_t allowed = 2 * grants + (uint64_t)(now_ms() - begin) / HANDOFF_MS + CONNECTING;
+    print_message("# %" PRIu64 " holds in %" PRId64 " ms with %" PRIu64 " commands, %" PRIu64 " handed over\n",
+                  stats.acquired, now_ms() - begin, stats.store_commands, stats.handed_off);
+    assert_that(stats.store_commands <= allowed, "%" PRIu64 " commands, not %" PRIu64, stats.store_commands, allowed);
 }
 
 static void few_commands_for_short_holds(void **state)
 {
     static hammer h;
 
-    expect_few_commands(*state, &h, 20000);
+    expect_few_commands(*state, &h, 2000);
 }
 
 static void few_commands_for_longer_ones(void **state)
 {
     static hammer h = {.hold_us = 500};
 
-    expect_few_commands(*state, &h, 1000);
+    expect_few_commands(*state, &h, 200);
 }
 
 /* Two processes hammer on the same lock, and a third wants it now and then. */
