@@ -137,7 +137,8 @@ typedef enum dibs_event_kind {
     DIBS_EVENT_ORPHANED,   /* a thread ended while it held a lock, which was released */
     DIBS_EVENT_AT_RISK,    /* half of a lease has passed without a successful renewal */
     DIBS_EVENT_STORE_DOWN, /* the store can't be reached */
-    DIBS_EVENT_STORE_UP    /* the store can be reached again */
+    DIBS_EVENT_STORE_UP,   /* the store can be reached again */
+    DIBS_EVENT_NOT_HELD    /* a thread called dibs_unlock for a lock that it did not hold; fence is 0 */
 } dibs_event_kind;         /* later versions may add kinds: have a default case */
 
 typedef struct dibs_event {
@@ -413,13 +414,15 @@ DIBS_API dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t 
  * Takes one off the calling thread's hold count. The last unlock releases the lock in the
  * store, in one round trip of at most command_timeout_ms.
  *
- * DIBS_OK. DIBS_NOT_HELD: nothing changed. DIBS_LOST: the lease had ended, so another
- * thread may have been inside since; the count is one less all the same. DIBS_UNAVAILABLE:
- * the store can't be reached; the hold is gone, renewal has stopped, and the runtime goes
- * on deleting the key in the background. DIBS_DENIED, DIBS_STORE_ERROR: as
- * DIBS_UNAVAILABLE, and dibs_last_error() tells why the store refused. DIBS_NO_MEMORY: as
- * DIBS_UNAVAILABLE, for lack of memory or of a descriptor for a new connection.
- * DIBS_INVALID.
+ * DIBS_OK. DIBS_NOT_HELD: nothing changed; if another thread of the process holds the lock,
+ * it still does. Such an unlock is counted in dibs_stats.not_held and brings
+ * DIBS_EVENT_NOT_HELD, unless the runtime was closed, or a forked child unlocks before it
+ * has used the runtime. DIBS_LOST: the lease had ended, so another thread may have been
+ * inside since; the count is one less all the same. DIBS_UNAVAILABLE: the store can't be
+ * reached; the hold is gone, renewal has stopped, and the runtime goes on deleting the key
+ * in the background. DIBS_DENIED, DIBS_STORE_ERROR: as DIBS_UNAVAILABLE, and
+ * dibs_last_error() tells why the store refused. DIBS_NO_MEMORY: as DIBS_UNAVAILABLE, for
+ * lack of memory or of a descriptor for a new connection. DIBS_INVALID.
  */
 DIBS_API dibs_status dibs_unlock(dibs_runtime *rt, const char *name);
 
@@ -699,7 +702,8 @@ typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except h
     uint64_t tracking; /* now: 1: the server tells at once of locks that change; 0: it does not, or no lock was held
                           or waited for so long that this was needed */
     uint64_t invalidations; /* how often it told that a lock, or any, may have changed */
-    uint64_t reserved[5];
+    uint64_t not_held;      /* unlocks by threads that did not hold the lock */
+    uint64_t reserved[4];
 } dibs_stats;
 
 /* Fills *out, without I/O. The counters are read one by one, not at one instant. Does nothing if either is NULL. */

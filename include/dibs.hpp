@@ -35,6 +35,7 @@
 
 #include "dibs.h"
 
+#include <cassert>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -555,12 +556,22 @@ class mutex {
 
     /*
      * Takes one off the calling thread's hold count; the last one releases the lock, in one
-     * round trip. Reports nothing: if the lock was lost, on_event tells, and check() told
-     * before. dibs::guard::release() is for a caller who must know.
+     * round trip. Reports no loss: on_event tells, and check() told before.
+     * dibs::guard::release() is for a caller who must know.
+     *
+     * The calling thread must hold the lock: a std::unique_lock that is moved to another
+     * thread can't unlock there, and the lock stays held. Without NDEBUG such an unlock fails
+     * an assertion, which ends the program. With NDEBUG it does nothing; it is counted in
+     * dibs_stats.not_held, and on_event is told (DIBS_EVENT_NOT_HELD). To unlock behind
+     * runtime::close() does nothing; so it does in a forked child what its parent locked.
      */
     void unlock() noexcept
     {
-        dibs_unlock(rt_, name_.c_str());
+        const dibs_status status = dibs_unlock(rt_, name_.c_str());
+
+        assert((status != DIBS_NOT_HELD || !has_strays()) &&
+               "this thread does not hold the lock: was its guard moved to another thread?");
+        static_cast<void>(status);
     }
 
     /*
@@ -615,6 +626,15 @@ class mutex {
     dibs_status acquire(std::int64_t wait) noexcept
     {
         return dibs_lock_with(rt_, name_.c_str(), wait, &options_);
+    }
+
+    /* Nothing is counted where the runtime was closed, or for what a forked child's parent holds. */
+    bool has_strays() const noexcept
+    {
+        dibs_stats stats;
+
+        dibs_stats_get(rt_, &stats);
+        return stats.not_held > 0;
     }
 
     static bool granted(dibs_status status)

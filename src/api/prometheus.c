@@ -29,7 +29,8 @@
     XX(store_errors, "Error replies of the store.")                                                                    \
     XX(reconnects, "Connections made in place of broken ones.")                                                        \
     XX(events_dropped, "Events that did not fit in the queue.")                                                        \
-    XX(invalidations, "Times that the store told of changed locks.")
+    XX(invalidations, "Times that the store told of changed locks.")                                                   \
+    XX(not_held, "Unlocks by threads that did not hold the lock.")
 
 #define GAUGES(XX)                                                                                                     \
     XX(holds, "Locks held by threads now, each counted once.")                                                         \

@@ -1,5 +1,6 @@
 #include "core/lock.h"
 
+#include "base/fd.h"
 #include "core/release.h"
 
 dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error)
@@ -86,6 +87,25 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
     status = dibs__release(visit.core, hold, error);
     dibs__visit_end(&visit);
     return status;
+}
+
+/*
+ * Most often a guard that was moved to another thread, which nobody looks at the
+ * status of. A forked child that gives up what its parent holds is no such
+ * mistake, and would need a core of its own to be told.
+ */
+dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *name, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+
+    if (atomic_load(&runtime->generation) == dibs__fork_generation() &&
+        dibs__visit_begin(&visit, runtime, error) == DIBS_OK) {
+        dibs__count(&visit.core->stats.not_held);
+        dibs__events_emit(visit.core->events, DIBS_EVENT_NOT_HELD, name, 0,
+                          "a thread unlocked it that did not hold it: nothing was unlocked");
+        dibs__visit_end(&visit);
+    }
+    return dibs__lock_not_held(name, error);
 }
 
 dibs_status dibs__unlock_all(dibs_runtime *runtime, struct dibs__error *error)

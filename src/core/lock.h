@@ -27,6 +27,9 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
 /* The thread holds the lock once: releases it. */
 dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
 
+/* The thread does not hold the lock: counts that, and tells on_event. DIBS_NOT_HELD. */
+dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *name, struct dibs__error *error);
+
 /* The runtime is closing, the lease is lost, the options forbid to reenter, or the count is at its maximum. */
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
                               const dibs_lock_options *options, struct dibs__error *error);
@@ -88,7 +91,7 @@ static inline dibs_status dibs__unlock(dibs_runtime *runtime, const char *name, 
     struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
 
     if (!hold)
-        return dibs__lock_not_held(name, error);
+        return dibs__unlock_not_held(runtime, name, error);
     DIBS__REQUIRE(hold->count > 0);
     if (hold->count == 1)
         return dibs__unlock_last(runtime, hold, error);

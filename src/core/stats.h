@@ -19,7 +19,8 @@
     XX(renew_failed)                                                                                                   \
     XX(lost)                                                                                                           \
     XX(orphaned)                                                                                                       \
-    XX(events_dropped)
+    XX(events_dropped)                                                                                                 \
+    XX(not_held)
 
 struct dibs__stats {
 #define DIBS__STATS_FIELD(name) atomic_uint_fast64_t name;

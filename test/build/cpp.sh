@@ -36,6 +36,51 @@ without_exceptions() {
     [ "$status" = 134 ]
 }
 
+# A lock whose guard was moved to another thread stays held: an assertion says so, or the statistics and an event.
+moved_guard() {
+    cat >"$tmp/moved.cc" <<'END'
+#include <dibs.hpp>
+#include <atomic>
+#include <chrono>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+int main()
+{
+    std::atomic<bool> told{false};
+    dibs::runtime rt(dibs::config().on_event([&](const dibs_event &e) { told = told || e.kind == DIBS_EVENT_NOT_HELD; }));
+    dibs::mutex m(rt, "m");
+    std::unique_lock held(m);
+
+    pid_t child = fork();
+    int status = -1;
+    if (child == 0) {
+        m.unlock(); // what the parent holds: that is no mistake
+        _exit(rt.stats().not_held == 0 ? 0 : 1);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        return 2;
+    std::thread([moved = std::move(held)] {}).join();
+    for (int i = 0; i < 20000 && !told; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    m.check();
+    return told && rt.stats().not_held == 1 ? 0 : 1;
+}
+END
+    for flag in DEBUG NDEBUG; do
+        # shellcheck disable=SC2046,SC2086
+        "$1" -std=c++17 -D$flag $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/$flag" "$tmp/moved.cc" \
+            "$DIBS_TOP/lib/libdibs.a" $(libraries)
+    done
+    DIBS_URL=mem: "$tmp/NDEBUG"
+    status=0
+    (ulimit -c 0 && DIBS_URL=mem: "$tmp/DEBUG") 2>"$tmp/said" || status=$?
+    cat "$tmp/said"
+    [ "$status" = 134 ]
+    grep -q 'does not hold the lock' "$tmp/said"
+}
+
 # guard_warns COMPILER: a guard whose status nobody looks at is warned of, the same guard with a look is not.
 guard_warns() {
     printf '#include <dibs.h>\nint f(dibs_runtime *rt);\nint f(dibs_runtime *rt) { DIBS_GUARD(rt, "a", s);\n' >"$tmp/guard.c"
@@ -56,7 +101,7 @@ guard_wants_braces() {
     "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/braces.$2"
 }
 
-tap_plan 20
+tap_plan 22
 server_start || exit 1
 for compiler in g++ clang++; do
     for standard in c++17 c++20; do
@@ -65,6 +110,7 @@ for compiler in g++ clang++; do
         tap "$compiler, $standard: on a server" "$tmp/$compiler-$standard" "$server_url"
     done
     tap "$compiler, without exceptions" without_exceptions "$compiler"
+    tap "$compiler: a guard that was moved to another thread" moved_guard "$compiler"
     tap "$compiler, C++: a guard without braces is an error" guard_wants_braces "$compiler" cc
 done
 for compiler in gcc clang; do

@@ -234,6 +234,37 @@ static void an_unlock_says_what_the_store_says(void **state)
     }
 }
 
+struct unlock {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void unlock_elsewhere(void *arg)
+{
+    struct unlock *unlock = arg;
+
+    unlock->status = dibs_unlock(unlock->rt, "a");
+}
+
+static void an_unlock_by_another_thread_is_told(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    struct unlock unlock = {.rt = s->rt};
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    actor_begin(other, unlock_elsewhere, &unlock);
+    actor_finish(other);
+    actor_end(other);
+    assert_status(DIBS_NOT_HELD, unlock.status);
+    assert_int_equal(stats_of(s->rt).not_held, 1);
+    assert_int_equal(events_await(&s->events, DIBS_EVENT_NOT_HELD, "a").fence, 0);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).not_held, 1);
+}
+
 static void unlock_all_gives_up_everything_and_says_the_first_trouble(void **state)
 {
     stage *s = *state;
@@ -573,6 +604,7 @@ int main(void)
         TEST(check_turns_lost_at_the_deadline_before_the_store_does),
         TEST(a_lost_lock_keeps_no_thread_of_the_process_waiting),
         TEST(an_unlock_says_what_the_store_says),
+        TEST(an_unlock_by_another_thread_is_told),
         TEST(unlock_all_gives_up_everything_and_says_the_first_trouble),
         TEST(arguments_are_checked_before_anything_else),
         TEST(a_lease_is_extended_longer_and_shorter),
