@@ -193,7 +193,7 @@ static int measure_handovers(struct bench *bench)
     for (int i = 0; i < 2; i++) {
         if (bench->sides[i].status != DIBS_OK) {
             cli_warn("%s", bench->sides[i].why);
-            return CLI_UNAVAILABLE;
+            return cli_exit_of(bench->sides[i].status);
         }
     }
     return CLI_OK;

@@ -194,16 +194,27 @@ static size_t split(char *text, const char ***out)
     return count;
 }
 
-static int open_urls(dibs_runtime **out, const dibs_config *config)
+int cli_exit_of(dibs_status status)
+{
+    switch (status) {
+    case DIBS_OK:
+        return CLI_OK;
+    case DIBS_INVALID:
+        return CLI_USAGE;
+    case DIBS_NO_MEMORY: /* or descriptor, or thread */
+        return CLI_SYSTEM;
+    default:
+        return CLI_UNAVAILABLE;
+    }
+}
+
+static dibs_status open_urls(dibs_runtime **out, const dibs_config *config)
 {
     dibs_status status = dibs_open(out, config);
 
-    if (status == DIBS_OK)
-        return CLI_OK;
-    if (status != DIBS_INVALID)
-        return CLI_UNAVAILABLE;
-    cli_error("%s", dibs_last_error());
-    return CLI_USAGE;
+    if (status == DIBS_INVALID)
+        cli_error("%s", dibs_last_error());
+    return status;
 }
 
 /* The sentinels' password comes by the environment: everybody can see the words of a command. */
@@ -222,10 +233,10 @@ static void fill(dibs_config *config, const char *text)
     }
 }
 
-int cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
+dibs_status cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
 {
+    dibs_status status = DIBS_INVALID;
     char *copy;
-    int result;
 
     *out = NULL;
     fill(config, text);
@@ -234,23 +245,23 @@ int cli_try_open(dibs_runtime **out, dibs_config *config, const char *text)
     copy = strdup(text);
     config->url_count = copy ? split(copy, (const char ***)&config->urls) : 0;
     if (config->url_count)
-        result = open_urls(out, config);
+        status = open_urls(out, config);
+    else if (config->urls)
+        cli_error("--url names no store");
     else
-        result = config->urls ? CLI_USAGE : CLI_SYSTEM;
-    if (!config->url_count)
-        cli_error(result == CLI_USAGE ? "--url names no store" : "memory is exhausted");
+        status = DIBS_NO_MEMORY;
     free((void *)config->urls);
     free(copy);
     config->urls = NULL;
     config->url_count = 0;
-    return result;
+    return status;
 }
 
 int cli_open(dibs_runtime **out, dibs_config *config, const char *text)
 {
-    int result = cli_try_open(out, config, text);
+    dibs_status status = cli_try_open(out, config, text);
 
-    if (result == CLI_UNAVAILABLE)
-        cli_warn("%s", dibs_last_error());
-    return result;
+    if (status != DIBS_OK && status != DIBS_INVALID)
+        cli_warn("%s", *dibs_last_error() ? dibs_last_error() : dibs_status_text(status));
+    return cli_exit_of(status);
 }

@@ -124,11 +124,14 @@ int64_t cli_now_ms(void);
 /*
  * Opens a runtime on the URLs of text, which blanks separate; NULL: those of $DIBS_URL. config is changed: the fields
  * that say how to reach the store are set, as the common options have them. Returns CLI_OK; or else prints why, and
- * returns CLI_USAGE or CLI_UNAVAILABLE.
+ * returns CLI_USAGE, CLI_UNAVAILABLE or CLI_SYSTEM.
  */
 int cli_open(dibs_runtime **out, dibs_config *config, const char *text);
 
-/* The same; but with CLI_UNAVAILABLE nothing is printed, and dibs_last_error says why. */
-int cli_try_open(dibs_runtime **out, dibs_config *config, const char *text);
+/* The same; but only for DIBS_INVALID is printed why: dibs_last_error says it. */
+dibs_status cli_try_open(dibs_runtime **out, dibs_config *config, const char *text);
+
+/* The exit status where a call of the library returned that. */
+int cli_exit_of(dibs_status status);
 
 #endif

@@ -188,14 +188,15 @@ static int examine(struct doctor *doctor)
 {
     dibs_runtime *rt;
     dibs_config config = {.lease_ms = LEASE_MS};
-    int result = cli_look_try_open(&rt, &doctor->look, config);
+    dibs_status status = cli_look_try_open(&rt, &doctor->look, config);
+    int result = cli_exit_of(status);
 
-    if (result == CLI_UNAVAILABLE)
+    if (status != DIBS_OK && status != DIBS_INVALID)
         tell_own(doctor, CONNECTION, DIBS_VERDICT_BAD, dibs_last_error(),
                  "See that the server runs, and that --url or $DIBS_URL names it and the right account.");
     if (result != CLI_OK)
         return result;
-    dibs_status status = dibs_examine(rt, tell, doctor);
+    status = dibs_examine(rt, tell, doctor);
     result = status == DIBS_OK ? examine_use(doctor, rt) : cli_look_failed(status);
     dibs_close(rt);
     return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;

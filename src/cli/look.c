@@ -28,19 +28,18 @@ int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config c
     return cli_open(out, &config, look->common.url);
 }
 
-int cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config)
+dibs_status cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config)
 {
     return cli_try_open(out, &config, look->common.url);
 }
 
 int cli_look_failed(dibs_status status)
 {
-    if (status != DIBS_INVALID) {
+    if (status == DIBS_INVALID)
+        cli_error("%s", dibs_last_error());
+    else
         cli_warn("%s", dibs_last_error());
-        return CLI_UNAVAILABLE;
-    }
-    cli_error("%s", dibs_last_error());
-    return CLI_USAGE;
+    return cli_exit_of(status);
 }
 
 int cli_look_end(int result)

@@ -39,8 +39,8 @@ int cli_look_option(struct cli_look *look, int option);
 /* Opens the store, with what else stands in config. Returns CLI_OK; or else prints why not, and returns how to exit. */
 int cli_look_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
 
-/* The same; but with CLI_UNAVAILABLE nothing is printed, and dibs_last_error says why. */
-int cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
+/* The same; but only for DIBS_INVALID is printed why: dibs_last_error says it. */
+dibs_status cli_look_try_open(dibs_runtime **out, const struct cli_look *look, dibs_config config);
 
 /* What dibs_last_error says, on standard error; returns how to exit with that status of a call. */
 int cli_look_failed(dibs_status status);

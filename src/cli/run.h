@@ -34,8 +34,11 @@ struct run_plan {
     int64_t at_least_ms; /* 0: none */
     int64_t lease_ms;    /* of --lease; that of the store is longer with a longer at_least_ms */
     int64_t grace_ms;    /* between TERM and KILL */
-    int64_t margin_ms;   /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
-    int not_acquired;    /* exit status */
+    int64_t outage_ms;   /* how long a wait rides out a store that can't be reached; less than 0: as long as the wait */
+    uint32_t min_replicas;
+    bool durable;
+    int64_t margin_ms; /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
+    int not_acquired;  /* exit status */
     bool fair;
 };
 

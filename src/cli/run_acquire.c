@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,10 @@
 #include "cli/run.h"
 #include "cli/run_signals.h"
 #include "cli/run_wire.h"
+
+#define OPEN_AGAIN_MS 200 /* between two attempts to open the store */
+
+static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
 struct listener {
     pthread_t thread;
@@ -106,6 +111,8 @@ static void on_event(const dibs_event *event, void *unused)
     (void)unused;
     if (event->kind == DIBS_EVENT_AT_RISK)
         cli_warn("%s: %s", event->name, event->detail);
+    else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
+        cli_warn("%s; waits for that to pass", event->detail);
     else
         cli_note("%s%s%s", event->name ? event->name : "", event->name ? ": " : "", event->detail);
     if (event->kind == DIBS_EVENT_LOST)
@@ -117,11 +124,46 @@ static uint32_t lease_of(const struct run_plan *plan)
     return (uint32_t)(plan->lease_ms > plan->at_least_ms ? plan->lease_ms : plan->at_least_ms);
 }
 
+/* The library rides out an outage for so long, of the wait at most; 0 means another time there. */
+static uint32_t outage_of(const struct run_plan *plan)
+{
+    int64_t outage_ms = plan->outage_ms >= 0 ? plan->outage_ms : plan->wait_ms;
+
+    if (outage_ms < 0 || outage_ms > UINT32_MAX)
+        return UINT32_MAX;
+    return outage_ms > 0 ? (uint32_t)outage_ms : 1;
+}
+
+static bool goes_on(const struct run_plan *plan, int64_t since)
+{
+    int64_t now = cli_now_ms();
+
+    return plan->wait_ms != 0 && plan->outage_ms != 0 && (plan->wait_ms < 0 || now < plan->wait_until) &&
+           now - since < outage_of(plan);
+}
+
+/* dibs_open tries once: a store that can't be reached is tried again as long as the lock is waited for. */
 static int open_store(const struct run_plan *plan, dibs_runtime **rt)
 {
-    dibs_config config = {.lease_ms = lease_of(plan), .on_event = on_event, .label = plan->label};
+    int64_t since = cli_now_ms();
+    dibs_status status;
 
-    return cli_open(rt, &config, plan->url);
+    for (bool told = false;; told = true) {
+        dibs_config config = {.lease_ms = lease_of(plan), .on_event = on_event, .label = plan->label};
+
+        config.outage_ms = outage_of(plan);
+        config.min_replicas = plan->min_replicas;
+        config.durable = plan->durable;
+        status = cli_try_open(rt, &config, plan->url);
+        if (status != DIBS_UNAVAILABLE || !goes_on(plan, since))
+            break;
+        if (!told)
+            cli_warn("%s; waits for that to pass", dibs_last_error());
+        poll(NULL, 0, OPEN_AGAIN_MS);
+    }
+    if (status != DIBS_OK && status != DIBS_INVALID)
+        cli_warn("%s", dibs_last_error());
+    return cli_exit_of(status);
 }
 
 /* A waiter seldom asks: it may not have noticed that the store went away. */
@@ -152,7 +194,7 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
         return CLI_FAILED;
     default:
         cli_warn("%s: %s", plan->name, dibs_last_error());
-        return CLI_UNAVAILABLE;
+        return cli_exit_of(status);
     }
 }
 
@@ -190,8 +232,11 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
 {
     const dibs_lock_options options = {.flags = plan->fair ? DIBS_FAIR : 0};
     int64_t start = cli_now_ms();
-    dibs_status answer = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
+    dibs_status answer;
 
+    atomic_store(&waits, plan->wait_ms != 0);
+    answer = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
+    atomic_store(&waits, false);
     if (answer != DIBS_OK) {
         *status = refused(plan, lock, answer);
         return false;

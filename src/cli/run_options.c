@@ -16,13 +16,26 @@
 #define MARGIN_MOST_MS INT64_C(500)
 #define LABEL_MOST 48
 
-enum { OPTION_FAIR = CLI_OPTION_OWN, OPTION_GRACE, OPTION_AT_LEAST, OPTION_ON_LOST };
+#define REPLICAS_MOST 1000
+
+enum {
+    OPTION_FAIR = CLI_OPTION_OWN,
+    OPTION_GRACE,
+    OPTION_OUTAGE,
+    OPTION_MIN_REPLICAS,
+    OPTION_DURABLE,
+    OPTION_AT_LEAST,
+    OPTION_ON_LOST
+};
 
 /* What "dibs run" and "dibs hold" have in common. */
 #define COMMON_OPTIONS                                                                                                 \
     {"nonblock", no_argument, NULL, 'n'}, {"wait", required_argument, NULL, 'w'},                                      \
         {"timeout", required_argument, NULL, 'w'}, {"lease", required_argument, NULL, 't'},                            \
         {"conflict-exit-code", required_argument, NULL, 'E'}, {"fair", no_argument, NULL, OPTION_FAIR},                \
+        {"outage", required_argument, NULL, OPTION_OUTAGE},                                                            \
+        {"min-replicas", required_argument, NULL, OPTION_MIN_REPLICAS},                                                \
+        {"durable", no_argument, NULL, OPTION_DURABLE},                                                                \
     {                                                                                                                  \
         "grace", required_argument, NULL, OPTION_GRACE                                                                 \
     }
@@ -55,16 +68,34 @@ static bool seconds(const struct reading *reading, const char *option, int64_t l
     return false;
 }
 
-static bool exit_status(const struct reading *reading)
+/* Reads a number from 0 to most, which is what is said to be missing otherwise. */
+static bool number(const struct reading *reading, const char *option, const char *what, long most, long *out)
 {
     char *end;
-    long status = strtol(optarg, &end, 10);
+
+    *out = strtol(optarg, &end, 10);
+    if (*optarg >= '0' && *optarg <= '9' && *end == '\0' && *out <= most)
+        return true;
+    cli_usage_error(reading->argv[0], "%s: \"%s\" is not %s from 0 to %ld", option, optarg, what, most);
+    return false;
+}
+
+static bool exit_status(const struct reading *reading)
+{
+    long status;
+    bool good = number(reading, "-E", "an exit status", 255, &status);
 
     reading->plan->not_acquired = (int)status;
-    if (*optarg >= '0' && *optarg <= '9' && *end == '\0' && status <= 255)
-        return true;
-    cli_usage_error(reading->argv[0], "-E: \"%s\" is not an exit status from 0 to 255", optarg);
-    return false;
+    return good;
+}
+
+static bool min_replicas(const struct reading *reading)
+{
+    long replicas;
+    bool good = number(reading, "--min-replicas", "a number", REPLICAS_MOST, &replicas);
+
+    reading->plan->min_replicas = (uint32_t)replicas;
+    return good;
 }
 
 static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
@@ -87,6 +118,12 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (plan->fair = true);
     case OPTION_GRACE:
         return seconds(reading, "--grace", 0, DAY_MS / 2, &plan->grace_ms);
+    case OPTION_OUTAGE:
+        return seconds(reading, "--outage", 0, WAIT_MOST_MS, &plan->outage_ms);
+    case OPTION_MIN_REPLICAS:
+        return min_replicas(reading);
+    case OPTION_DURABLE:
+        return (plan->durable = true);
     case OPTION_AT_LEAST:
         return seconds(reading, "--at-least", 0, DAY_MS, &plan->at_least_ms);
     case OPTION_ON_LOST:
@@ -235,7 +272,8 @@ bool run_options(int argc, char **argv, const char *help, bool with_command, str
     const char *letters = with_command ? "+:nw:t:E:c:" CLI_SHORT_OPTIONS : "+:nw:t:E:" CLI_SHORT_OPTIONS;
     int option;
 
-    *plan = (struct run_plan){.wait_ms = DIBS_WAIT_FOREVER, .lease_ms = -1, .grace_ms = -1, .not_acquired = CLI_FAILED};
+    *plan = (struct run_plan){
+        .wait_ms = DIBS_WAIT_FOREVER, .lease_ms = -1, .grace_ms = -1, .outage_ms = -1, .not_acquired = CLI_FAILED};
     while ((option = cli_next_option(argc, argv, letters, with_command ? run_table : hold_table)) != -1)
         if (!take_option(&reading, option, help, &common)) {
             *status = common.status;

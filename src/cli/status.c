@@ -61,7 +61,7 @@ static int ask(dibs_runtime *rt, char **names, dibs_owner *owners)
 static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, size_t count)
 {
     dibs_owner *owners = calloc(count + 1, sizeof *owners);
-    int result = owners ? ask(rt, names, owners) : CLI_UNAVAILABLE;
+    int result = owners ? ask(rt, names, owners) : CLI_SYSTEM;
 
     if (!owners)
         cli_error("memory is exhausted");

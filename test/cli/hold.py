@@ -56,7 +56,7 @@ def statuses():
         assert not server().queued("n")
     process.terminate()
     equal(Done(process).status, 0)
-    equal(dibs("hold", "--url", "unix:///nonexistent", "n").status, 69)
+    equal(dibs("hold", "-n", "--url", "unix:///nonexistent", "n").status, 69)
     for arguments in ([], ["n", "true"], ["-c", "true", "n"], ["--at-least", "1", "n"], ["-t", "x", "n"]):
         equal(dibs("hold", *arguments).status, 64)
 

@@ -69,10 +69,10 @@ def waits():
 @test("69 where the store can't be reached, or refuses")
 def status_unreachable():
     for url in ("unix:///nonexistent/socket", "redis://127.0.0.1:1", server().url.replace("unix://", "unix://u:p@")):
-        done = dibs("run", "-w", "5", "n", "true", env={"DIBS_URL": url})
+        done = dibs("run", "-w", "0.3", "n", "true", env={"DIBS_URL": url})
         equal(done.status, 69, done.err)
         assert done.err.startswith("dibs: ") and "p@" not in done.err, done.err
-        equal(dibs("run", "-q", "--url", url, "n", "true").err, "")
+        equal(dibs("run", "-qn", "--url", url, "n", "true").err, "")
 
 
 @test("69 where the store stops answering during the wait")
@@ -113,6 +113,8 @@ def status_usage():
         (["-E", "256", "n", "true"], "256"),
         (["-E", "x", "n", "true"], "x"),
         (["--at-least", "86401", "n", "true"], "86400"),
+        (["--outage", "x", "n", "true"], "--outage"),
+        (["--min-replicas", "1001", "n", "true"], "1001"),
         (["-x", "n", "true"], "-x"),
         (["--nonsense", "n", "true"], "--nonsense"),
         (["--fair=1", "n", "true"], "--fair"),
@@ -337,7 +339,7 @@ def messages():
     told = dibs("run", "-v", "n", "true").err
     for word in ("acquired", "fence", "started", "status 0", "released"):
         assert word in told, told
-    equal(dibs("run", "-q", "--url", "unix:///nonexistent", "n", "true").err, "")
+    equal(dibs("run", "-qn", "--url", "unix:///nonexistent", "n", "true").err, "")
     for command in ("run", "hold"):
         done = dibs(command, "--help")
         equal((done.status, done.err), (0, ""))

@@ -186,7 +186,7 @@ static bool read_config(const redisReply *reply, char *out, size_t size)
 static void tell_log(struct dibs__examining *e, const struct disk *disk)
 {
     bool durable = e->store->config.durable, member = e->store->config.is_member;
-    static const char remedy[] = "Set appendfsync always, or open the runtime with durable: 1.";
+    static const char remedy[] = "Set appendfsync always, or open the runtime with durable: 1 (dibs run --durable).";
     static const char of_member[] = "Set appendfsync always; or appendonly no and save \"\", so that the master which "
                                     "forgets knows that it did.";
 
@@ -291,7 +291,7 @@ static void tell_replicas(struct dibs__examining *e)
                             "knows that it may vote.",
                             count);
     else
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more.",
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more (dibs run --min-replicas).",
                             "Connected replicas: %" PRId64 ". A grant does not wait for them (min_replicas is 0): a "
                             "failover forgets what the new master has not heard of.",
                             count);

@@ -1,0 +1,102 @@
+"""dibs run and dibs hold while they wait: outages of the store, what they say, and what ends the wait."""
+
+import time
+
+from command import *  # noqa: F403
+
+RIDES_OUT = "; waits for that to pass\n"
+
+
+def waiter(own, *arguments):
+    return start(*arguments, env={"DIBS_URL": own.url})
+
+
+@test("a queued job is not lost while the store is away for longer than the library's 5 s")
+def outage_while_queued():
+    own = Server()
+    holder = waiter(own, "run", "-t", "600", "n", "sleep", "60")
+    wait_for(lambda: own.owner("n"))
+    waiting = [waiter(own, "run", *options, "n", "echo", "ran") for options in ((), ("-w", "600"))]
+    wait_for(lambda: own.waiters("n") == 2)
+    own.kill()
+    for each in waiting:
+        line = each.stderr.readline()
+        assert line.startswith("dibs: ") and line.endswith(RIDES_OUT), line
+    time.sleep(7)  # what must not happen: that they end after 5 s
+    equal([each.poll() for each in waiting], [None, None])
+    own.start()
+    holder.terminate()
+    for each in waiting:
+        done = Done(each)
+        equal((done.status, done.out), (0, "ran\n"), done.err)
+    holder.communicate()
+    own.close()
+
+
+@test("nor is one that was started while the store is away")
+def outage_at_the_start():
+    own = Server()
+    own.kill()
+    for arguments, out in ((("run", "n", "echo", "ran"), "ran\n"), (("hold", "-w", "600", "n"), "n held, fence ")):
+        waiting = waiter(own, *arguments)
+        line = waiting.stderr.readline()
+        assert line.startswith("dibs: ") and line.endswith(RIDES_OUT), line
+        own.start()
+        assert waiting.stdout.readline().startswith(out)
+        waiting.terminate()
+        assert Done(waiting).status in (0, 128 + 15)
+        own.kill()
+    own.close()
+
+
+@test("--outage and -w end that with 69, and -n does not begin it")
+def outage_limits():
+    own = Server()
+    own.kill()
+    for options, told in ((("--outage", "0.3"), True), (("--outage", "0"), False), (("-w", "0.3"), True), (("-n",), False)):
+        done = Done(waiter(own, "run", *options, "n", "true"))
+        equal((done.status, RIDES_OUT in done.err), (69, told), options)
+    own.start()
+    holder = waiter(own, "run", "-t", "600", "n", "sleep", "60")
+    wait_for(lambda: own.owner("n"))
+    waiting = waiter(own, "run", "--outage", "0.3", "n", "true")
+    wait_for(lambda: own.queued("n"))
+    own.kill()
+    equal(Done(waiting).status, 69)
+    holder.kill()
+    holder.communicate()
+    own.close()
+
+
+@test("a store that refuses the account is no outage")
+def refused():
+    equal(Done(start("run", "--url", server().url.replace("unix://", "unix://u:p@"), "n", "true")).status, 69)
+
+
+@test("--min-replicas and --durable: the lock counts only where they are met")
+def kept_safe():
+    done = dibs("run", "-n", "--min-replicas", "1", "n", "echo", "ran")
+    equal((done.status, done.out), (69, ""))
+    assert "replica" in done.err, done.err
+    done = dibs("run", "-n", "--durable", "n", "echo", "ran")  # the server of the tests has no append-only file
+    assert done.status in (64, 69) and not done.out, done.status
+    equal(dibs("run", "--min-replicas", "0", "n", "echo", "ran").out, "ran\n")
+
+
+@test("71 where there is no descriptor for a connection")
+def no_descriptors():
+    for limit in range(4, 30):
+        done = subprocess.run(
+            ["sh", "-c", f"ulimit -n {limit}; exec {DIBS} run n true"], env=environment(), capture_output=True, text=True
+        )
+        if done.returncode == 0:
+            return
+        assert done.returncode in (71, 126, 127, 2), (limit, done.returncode, done.stderr)
+    raise AssertionError("no limit was enough")
+
+
+if __name__ == "__main__":
+    try:
+        run_tests()
+    finally:
+        close_server()
