@@ -15,6 +15,9 @@
  *   update_stock("UPDATE ... WHERE fence <= ?", lock.fence());
  *   lock.release();                             // throws if the lock was lost on the way
  *
+ *   dibs::mutex alice(rt, "account:alice"), bob(rt, "account:bob");
+ *   const auto both = dibs::lock(alice, bob);   // several locks, in an order that all keep to
+ *
  * Everything here is inline and calls dibs.h, whose model, promises and caveats hold: the
  * owner of a lock is a thread, a lock is reentrant, a lease may be lost. This header needs
  * no other library than dibs.
@@ -35,9 +38,12 @@
 
 #include "dibs.h"
 
+#include <algorithm>
+#include <array>
 #include <cassert>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -493,7 +499,7 @@ class runtime {
 
 /*
  * A lock of one name, which meets TimedLockable: for std::lock_guard, std::unique_lock,
- * std::scoped_lock and std::lock.
+ * std::scoped_lock and std::lock. For several locks at once dibs::lock() is better.
  *
  * A mutex holds nothing itself: two mutexes of one name and runtime are the same lock, a
  * thread's holds are counted for both together, and to destroy one unlocks nothing. All
@@ -727,6 +733,36 @@ class guard {
 
     mutex *mutex_; /* nullptr after release() */
 };
+
+/* ------------------------------------------------------- several locks at once */
+
+/*
+ * Waits for several locks, and holds them until its result ends, which is kept in a variable:
+ *
+ *   dibs::runtime store;
+ *   dibs::mutex alice(store, "account:alice"), bob(store, "account:bob");
+ *   const auto both = dibs::lock(alice, bob);
+ *
+ * They are locked one after the other in the order of their names, so threads anywhere that
+ * want some of the same locks by this function never wait for each other in a circle.
+ * (std::scoped_lock of several mutexes knows no order: it tries, gives back and tries again,
+ * and each of these steps asks the store.) Throws as mutex::lock() does; what was locked
+ * before is then unlocked. Takes mutexes alone, which may be of several runtimes.
+ */
+template <class... Rest>
+[[nodiscard]] std::scoped_lock<mutex, mutex, Rest...> lock(mutex &first, mutex &second, Rest &...rest)
+{
+    static_assert((std::is_same_v<Rest, mutex> && ...), "dibs::lock takes mutexes of dibs");
+    std::array<mutex *, 2 + sizeof...(rest)> all{&first, &second, &rest...};
+    std::array<std::unique_lock<mutex>, 2 + sizeof...(rest)> held;
+
+    std::stable_sort(all.begin(), all.end(), [](const mutex *a, const mutex *b) { return a->name() < b->name(); });
+    for (std::size_t i = 0; i < all.size(); i++)
+        held[i] = std::unique_lock<mutex>(*all[i]);
+    for (std::unique_lock<mutex> &one : held)
+        one.release(); /* from here on nothing throws */
+    return std::scoped_lock<mutex, mutex, Rest...>(std::adopt_lock, first, second, rest...);
+}
 
 } // namespace dibs
 

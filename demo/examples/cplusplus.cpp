@@ -33,7 +33,7 @@ class storage {
 
 void transfer(dibs::mutex &from, dibs::mutex &to)
 {
-    std::scoped_lock both(from, to); /* in whatever order others lock them: no deadlock */
+    const auto both = dibs::lock(from, to); /* in whatever order others name them: no deadlock */
 
     std::cout << "both accounts are ours\n";
 }

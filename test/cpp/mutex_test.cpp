@@ -438,6 +438,40 @@ void guards_of_c(dibs::runtime &rt)
     CHECK(error.code == dibs::errc::busy && !taken_by_others(m));
 }
 
+/* While somebody else has the first of two by name, the second one stays free, in whatever order they are given. */
+void several_are_locked_in_the_order_of_their_names()
+{
+    const std::string store = std::string_view(url) == "mem:" ? "mem:several" : url;
+    dibs::runtime ours(dibs::config().url(store)), theirs(dibs::config().url(store));
+    dibs::mutex a(ours, "several:a"), b(ours, "several:b");
+    std::atomic<bool> done{false};
+
+    a.lock();
+    std::thread thread([&] {
+        dibs::mutex first(theirs, "several:a"), second(theirs, "several:b"), again(theirs, "several:b");
+        const auto all = dibs::lock(second, first, again);
+        CHECK(first.hold().count == 1 && second.hold().count == 2);
+        done = true;
+    });
+    CHECK(becomes([&] { return ours.query("several:a").waiters == 1; }));
+    CHECK(b.try_lock() && !done);
+    b.unlock();
+    a.unlock();
+    thread.join();
+    CHECK(done && a.try_lock() && b.try_lock());
+    ours.unlock_all();
+}
+
+void several_are_locked_or_none(dibs::runtime &rt)
+{
+    dibs::mutex a(rt, "none:a"), b(rt, "none:b", {0, DIBS_NO_REENTRY});
+    std::lock_guard held(b);
+
+    CHECK_THROWS(dibs::errc::busy, static_cast<void>(dibs::lock(b, a)));
+    CHECK_THROWS(dibs::errc::not_held, a.check());
+    CHECK(b.hold().count == 1);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -456,8 +490,10 @@ int main(int argc, char **argv)
         names(rt);
         follows_a_clock_that_is_set_back(rt);
         two_at_once_in_many_threads(rt);
+        several_are_locked_or_none(rt);
         guards_of_c(rt);
     }
+    several_are_locked_in_the_order_of_their_names();
     runtimes_move();
     configurations();
     return failures ? 1 : 0;
