@@ -6,8 +6,8 @@
 #include "base/borrow.h"
 #include "redis/channel_parts.h"
 
-#define LAST_LOOK_MS 200 /* for so long a reply that came in time is waited for while another thread reads it */
-#define LOOK_AGAIN_MS 5  /* so often it is looked meanwhile whether that thread has anything to read */
+#define LAST_LOOK_MS 200   /* for so long a reply that came in time is waited for while there is something to read */
+#define HANDED_OUT_MS 1000 /* for so long, a thread that has taken it: that one only needs a processor */
 
 static void tell_scheduler(struct dibs__channel *channel) DIBS__EXCLUDES(channel_mutex)
 {
@@ -236,26 +236,35 @@ static bool wait_until_done(struct dibs__channel *channel, struct dibs__request 
     return true;
 }
 
-/* Another thread reads. Lets go of the mutex while it sleeps. */
-static void await_round(struct dibs__channel *channel, int64_t until) DIBS__REQUIRES(channel_mutex)
+/*
+ * Another thread reads. Waits until what it has taken is handed out, or until
+ * the limit; where it has taken nothing, for a moment. Lets go of the mutex
+ * while it sleeps.
+ */
+static void await_round(struct dibs__channel *channel, const struct dibs__request *request, int64_t limit)
+    DIBS__REQUIRES(channel_mutex)
 {
+    unsigned takes = atomic_load(&channel->takes);
+    int64_t until;
+
     DIBS__REQUIRE(channel->reading);
     channel->looking++;
-    channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, until);
+    do {
+        until = dibs__after_ms(dibs__now(channel->clock), DIBS__LOOK_AGAIN_MS);
+        channel->clock->wait(channel->clock, &channel->changed, &channel->mutex, until < limit ? until : limit);
+    } while (dibs__channel_is_taking(takes) && atomic_load(&channel->takes) == takes &&
+             !dibs__request_is_done(request) && dibs__now(channel->clock) < limit);
     channel->looking--;
-}
-
-/* Whether another thread may have taken the reply a moment ago, and not have handed it out yet. */
-static bool may_have_taken(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
-{
-    return channel->reading && atomic_load(&channel->reader) == DIBS__READER_RECEIVES;
 }
 
 /*
  * The time of the caller is over. If that is because the process was stopped,
- * the reply may have come long ago, so what has come is read once more. If the
- * link would be given up for the missing reply, a thread that reads is waited
- * for. Lets go of the mutex in between. True: the scheduler is to be told.
+ * the reply may have come long ago, so what has come is read once more. A thread
+ * that has taken bytes may have been put off the processor before it handed them
+ * out: it is waited for, once. If the link would be given up for the missing
+ * reply, it is waited for as long as there is something to read. A server that
+ * is silent keeps nobody here. Lets go of the mutex in between. True: the
+ * scheduler is to be told.
  *
  * No other thread is kept from its reply for so long. Whom a round of reading is
  * to wake is in *wakes when that round ends, with the mutex locked; then nobody
@@ -265,18 +274,16 @@ static bool may_have_taken(const struct dibs__channel *channel) DIBS__REQUIRES(c
 static bool look_once_more(struct dibs__channel *channel, const struct dibs__request *request,
                            struct dibs__wakes *wakes) DIBS__REQUIRES(channel_mutex)
 {
-    int64_t now = dibs__now(channel->clock);
+    int64_t now = dibs__now(channel->clock), limit = dibs__after_ms(now, HANDED_OUT_MS);
     int64_t until = now >= request->expires ? dibs__after_ms(now, LAST_LOOK_MS) : now;
-    bool tell = false, waited = false;
+    bool tell = false;
 
-    while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) &&
-           (dibs__channel_has_something(channel) || (!waited && may_have_taken(channel)))) {
+    while (!dibs__request_is_done(request) && dibs__channel_has_link(channel) && dibs__channel_has_something(channel)) {
         DIBS__REQUIRE(wakes->count == 0 || !channel->reading);
         if (!channel->reading)
             tell = dibs__channel_read(channel, NULL, 0, wakes);
-        else if (!waited || dibs__now(channel->clock) < until)
-            await_round(channel, dibs__after_ms(dibs__now(channel->clock), LOOK_AGAIN_MS));
-        waited = true;
+        else
+            await_round(channel, request, limit);
         if (dibs__now(channel->clock) >= until)
             break;
     }

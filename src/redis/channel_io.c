@@ -210,37 +210,53 @@ static bool hand_out(struct dibs__channel *channel, redisReply **replies, size_t
 }
 
 /*
- * Whether a thread may sleep in receive, which saves a lone thread the poll(2):
- * where the deadline is further away than it would sleep there. On a Unix socket
- * recv(2) is also woken when the server takes the command, before there is a
- * reply; that costs more than the poll(2) where other threads want to run.
+ * Whether a thread may sleep in the transport, which saves a lone thread the
+ * poll(2): where the deadline is further away than it would sleep there. On a
+ * Unix socket recv(2) is also woken when the server takes the command, before
+ * there is a reply; that costs more than the poll(2) where other threads want to
+ * run.
  */
-static bool may_sleep_in_receive(const struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
+static bool may_sleep_in_transport(const struct dibs__channel *channel, const struct dibs__link *link, int64_t deadline)
 {
     return waits_for_server(channel) == 1 && channel->clock == &dibs__system_clock && dibs__link_can_sleep(link) &&
-           dibs__after_ms(dibs__now(channel->clock), DIBS__RECEIVE_MS) <= deadline;
+           dibs__after_ms(dibs__now(channel->clock), DIBS__SLEEP_MS) <= deadline;
 }
 
-/* Until something has come, or the deadline. */
-static long receive_asleep(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline,
-                           struct dibs__error *error) DIBS__REQUIRES(reading_role)
+/* Until something has come, or the deadline. Takes nothing. */
+static void sleep_until_it_comes(struct dibs__channel *channel, struct dibs__link *link, int64_t deadline)
+    DIBS__REQUIRES(reading_role)
 {
-    if (may_sleep_in_receive(channel, link, deadline)) {
-        long received = dibs__link_receive_asleep(link, error);
-        atomic_store_explicit(&channel->reader, DIBS__READER_BUSY, memory_order_relaxed);
-        return received;
+    if (may_sleep_in_transport(channel, link, deadline)) {
+        dibs__link_sleep(link);
+        return;
     }
     struct pollfd fd = dibs__link_poll(link, POLLIN, &deadline);
-    atomic_store(&channel->reader, DIBS__READER_POLLS);
     channel->clock->poll(channel->clock, &fd, 1, deadline);
-    atomic_store(&channel->reader, DIBS__READER_BUSY);
-    return dibs__link_receive(link, error);
+}
+
+/* The end of what take() began: it took nothing, or what it took is handed out. */
+static void end_take(struct dibs__channel *channel) DIBS__REQUIRES(reading_role)
+{
+    DIBS__REQUIRE(dibs__channel_is_taking(atomic_load(&channel->takes)));
+    atomic_fetch_add(&channel->takes, 1);
+}
+
+/* Receives. Where it returns anything but 0, end_take is to follow. */
+static long take(struct dibs__channel *channel, struct dibs__link *link, struct dibs__error *error)
+    DIBS__REQUIRES(reading_role)
+{
+    DIBS__REQUIRE(!dibs__channel_is_taking(atomic_load(&channel->takes)));
+    atomic_fetch_add(&channel->takes, 1);
+    long received = dibs__link_receive(link, error);
+    if (received == 0)
+        end_take(channel);
+    return received;
 }
 
 /*
- * The same, but polls first where that pays. Where so many commands are in
- * flight that their threads need all processors, a thread that polls only keeps
- * another from its reply.
+ * Waits until something has come, or the deadline, and takes it. Polls first
+ * where that pays: where so many commands are in flight that their threads need
+ * all processors, a thread that polls only keeps another from its reply.
  */
 static long receive_by(struct dibs__channel *channel, struct dibs__link *link, bool may_poll, int64_t deadline,
                        struct dibs__error *error) DIBS__REQUIRES(reading_role)
@@ -250,14 +266,13 @@ static long receive_by(struct dibs__channel *channel, struct dibs__link *link, b
     long received = 0;
 
     may_poll = may_poll && (int)waits_for_server(channel) <= spin->others;
-    atomic_store_explicit(&channel->reader, DIBS__READER_RECEIVES, memory_order_relaxed);
     dibs__spin_begin(&wait, may_poll ? spin : NULL, channel->clock);
     while (received == 0 && dibs__spin_goes_on(&wait, channel->clock))
-        received = dibs__link_receive(link, error);
-    if (received == 0)
-        received = receive_asleep(channel, link, deadline, error);
-    else
-        atomic_store(&channel->reader, DIBS__READER_BUSY);
+        received = take(channel, link, error);
+    if (received == 0) {
+        sleep_until_it_comes(channel, link, deadline);
+        received = take(channel, link, error);
+    }
     dibs__spin_end(&wait, received > 0, channel->clock);
     return received;
 }
@@ -296,8 +311,7 @@ static void read_in(struct dibs__channel *channel, bool may_poll, int64_t deadli
 
     channel_mutex_unlock(&channel->mutex);
     dibs__wakes_run(wakes);
-    long received =
-        deadline > 0 ? receive_by(channel, link, may_poll, deadline, &error) : dibs__link_receive(link, &error);
+    long received = deadline > 0 ? receive_by(channel, link, may_poll, deadline, &error) : take(channel, link, &error);
     channel_mutex_lock(&channel->mutex);
     bool demoted = received != 0 && take_replies(channel, link, wakes);
     if (demoted) {
@@ -309,6 +323,8 @@ static void read_in(struct dibs__channel *channel, bool may_poll, int64_t deadli
         dibs__error_set(&error, DIBS_UNAVAILABLE, "%s is a replica", channel->endpoint->url.shown);
     if (error.status != DIBS_OK)
         dibs__channel_break(channel, &error);
+    if (received != 0)
+        end_take(channel);
     if (channel->looking > 0)
         pthread_cond_broadcast(&channel->changed);
 }
@@ -353,11 +369,10 @@ bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
     return dibs__channel_pass_reading_on(channel, wakes);
 }
 
-/* A reading thread that polls has not taken what a look at the socket would have shown. */
+/* The socket first: what was taken off it since then was announced before. */
 bool dibs__channel_has_something(const struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
     DIBS__REQUIRE(channel->link != NULL);
-    return dibs__link_look(channel->link) == DIBS__SIGHT_BYTES ||
-           (channel->reading && atomic_load(&channel->reader) == DIBS__READER_BUSY);
+    return dibs__link_look(channel->link) == DIBS__SIGHT_BYTES || dibs__channel_is_taking(atomic_load(&channel->takes));
 }

@@ -29,9 +29,13 @@
  * A thread that waits for its reply sleeps by its request's sleeper until
  *     request->done, or it is to read, or its deadline. It looks at `done`
  *     without the mutex: whoever was woken meets no mutex at all.
- * A thread whose time is over while another reads what has come sleeps on `changed` until
- *     a round of reading has ended, or LOOK_AGAIN_MS have passed, again and
- *     again while there is something to read, for LAST_LOOK_MS.
+ * A thread whose time is over while another reads sleeps on `changed` until
+ *     what that thread has taken off the socket is handed out, but no longer than
+ *     HANDED_OUT_MS; or, where the bytes lie in the socket still, until
+ *     DIBS__LOOK_AGAIN_MS have passed. If the link would be given up, it does so
+ *     again and again while there is something to read, for LAST_LOOK_MS.
+ * The reading thread says so in `takes` before it receives, never afterwards: it may be put off the processor
+ *     between the two, and nobody else could tell that from a server that is silent.
  * A thread that needs a link sleeps on `changed` until
  *     a link stands, or a try that it waited for failed, or its deadline.
  */
@@ -62,13 +66,6 @@ struct dibs__request {
     struct dibs__sleeper sleeper; /* has its own guard */
     dibs__reply_fn *done_fn;      /* read-only once sent; NULL: nobody takes the reply, or a thread does */
     void *arg;                    /* read-only once sent; of done_fn */
-};
-
-/* What the thread with the reading role does. */
-enum dibs__reader_state {
-    DIBS__READER_BUSY,    /* it has taken bytes, and hands out what they say */
-    DIBS__READER_POLLS,   /* it sleeps in poll(2), and has taken nothing */
-    DIBS__READER_RECEIVES /* it waits within receive, and may have taken bytes just now */
 };
 
 /* Threads that are to be woken, with the mutex unlocked. */
@@ -130,7 +127,7 @@ struct dibs__channel {
     atomic_bool wanted;     /* atomic; the scheduler is to make a try; cleared when one has ended */
     bool
         needed DIBS__GUARDED_BY(channel_mutex); /* wanted, and by a call that waits: the pause between tries is short */
-    atomic_int reader;                          /* atomic; the reading role's; enum dibs__reader_state */
+    atomic_uint takes; /* atomic; the reading role's; odd from before each receive until what it took is handed out */
 };
 
 /* ----------------------------------------------------------- channel_flight.c */
@@ -219,7 +216,17 @@ bool dibs__channel_read(struct dibs__channel *channel, const struct dibs__reques
 bool dibs__channel_pass_reading_on(struct dibs__channel *channel, struct dibs__wakes *wakes)
     DIBS__REQUIRES(channel_mutex);
 
-/* Whether a reply may be about to come: bytes lie in the socket, or were just taken out. Requires a link. */
+#define DIBS__LOOK_AGAIN_MS                                                                                            \
+    5 /* so often it is looked what has become of what another thread is to take or hand out                           \
+       */
+
+/* Whether what a receive took, which a thread began with that count of `takes`, may not be handed out yet. */
+static inline bool dibs__channel_is_taking(unsigned takes)
+{
+    return takes % 2 != 0;
+}
+
+/* Whether a reply may be about to come: bytes lie in the socket, or were taken and not handed out. Requires a link. */
 bool dibs__channel_has_something(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
 
 /* ------------------------------------------------------------- channel_open.c */

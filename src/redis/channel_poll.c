@@ -27,6 +27,21 @@ static short wants(const struct dibs__channel *channel, bool keep_open) DIBS__RE
     return want;
 }
 
+/*
+ * When the oldest request in flight has to be looked at. A thread that may have
+ * taken its reply is not to be kept from the processor by one that asks for it
+ * again and again.
+ */
+static int64_t next_look(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    int64_t expires = channel->first->expires, soon;
+
+    if (!dibs__channel_is_taking(atomic_load(&channel->takes)))
+        return expires;
+    soon = dibs__after_ms(dibs__now(channel->clock), DIBS__LOOK_AGAIN_MS);
+    return expires > soon ? expires : soon;
+}
+
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline)
 {
     *fd = (struct pollfd){.fd = -1};
@@ -37,7 +52,7 @@ void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struc
     } else if (dibs__channel_has_link(channel)) {
         short want = wants(channel, keep_open);
         if (channel->first)
-            *deadline = channel->first->expires;
+            *deadline = next_look(channel);
         if (want)
             *fd = dibs__link_poll(channel->link, want, deadline);
     } else if (is_missing(channel, keep_open)) {

@@ -179,12 +179,10 @@ dibs_status dibs__link_send_out(struct dibs__link *link, struct dibs__error *err
     return DIBS_OK;
 }
 
-static long take_in(struct dibs__link *link, bool asleep, struct dibs__error *error)
+long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
 {
-    const struct dibs__transport_ops *ops = link->transport->ops;
-
     DIBS__REQUIRE(link->transport->connected);
-    long received = (asleep ? ops->receive_asleep : ops->receive)(link->transport, link->in, sizeof link->in, error);
+    long received = link->transport->ops->receive(link->transport, link->in, sizeof link->in, error);
     if (received <= 0)
         return received;
     atomic_fetch_add_explicit(&link->endpoint->received, 1, memory_order_relaxed);
@@ -195,19 +193,14 @@ static long take_in(struct dibs__link *link, bool asleep, struct dibs__error *er
     return -1;
 }
 
-long dibs__link_receive(struct dibs__link *link, struct dibs__error *error)
-{
-    return take_in(link, false, error);
-}
-
-long dibs__link_receive_asleep(struct dibs__link *link, struct dibs__error *error)
-{
-    return take_in(link, true, error);
-}
-
 bool dibs__link_can_sleep(const struct dibs__link *link)
 {
-    return link->transport->ops->receive_asleep != NULL;
+    return link->transport->ops->sleep != NULL;
+}
+
+void dibs__link_sleep(struct dibs__link *link)
+{
+    link->transport->ops->sleep(link->transport);
 }
 
 struct pollfd dibs__link_poll(struct dibs__link *link, short want, int64_t *deadline)

@@ -135,10 +135,10 @@ static bool is_settled(struct dibs__socket *sock, int64_t now, int *reason)
     return true;
 }
 
-/* From now on the socket blocks for receive_asleep. 0, or an error number. */
+/* From now on the socket blocks for socket_sleep. 0, or an error number. */
 static int let_block(int fd)
 {
-    const struct timeval limit = {.tv_sec = DIBS__RECEIVE_MS / 1000, .tv_usec = DIBS__RECEIVE_MS % 1000 * 1000L};
+    const struct timeval limit = {.tv_sec = DIBS__SLEEP_MS / 1000, .tv_usec = DIBS__SLEEP_MS % 1000 * 1000L};
     int flags = fcntl(fd, F_GETFL);
 
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0 ||
@@ -210,10 +210,10 @@ static long socket_send(struct dibs__transport *transport, const char *bytes, si
     }
 }
 
-static long receive(struct dibs__transport *transport, char *bytes, size_t size, int flags, struct dibs__error *error)
+static long socket_receive(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error)
 {
     struct dibs__socket *sock = socket_of(transport);
-    ssize_t received = recv(sock->fd, bytes, size, flags);
+    ssize_t received = recv(sock->fd, bytes, size, MSG_DONTWAIT);
 
     if (received > 0)
         return (long)received;
@@ -222,16 +222,12 @@ static long receive(struct dibs__transport *transport, char *bytes, size_t size,
     return would_block(errno) || errno == EINTR ? 0 : broken(sock, strerror(errno), error);
 }
 
-static long socket_receive(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error)
-{
-    return receive(transport, bytes, size, MSG_DONTWAIT, error);
-}
-
 /* The socket blocks, with a time limit, where MSG_DONTWAIT does not say otherwise. */
-static long socket_receive_asleep(struct dibs__transport *transport, char *bytes, size_t size,
-                                  struct dibs__error *error)
+static void socket_sleep(struct dibs__transport *transport)
 {
-    return receive(transport, bytes, size, 0, error);
+    char byte;
+
+    (void)!recv(socket_of(transport)->fd, &byte, 1, MSG_PEEK);
 }
 
 static bool socket_pending(struct dibs__transport *transport)
@@ -261,7 +257,7 @@ const struct dibs__transport_ops dibs__socket_transport = {
     .poll = socket_poll,
     .send = socket_send,
     .receive = socket_receive,
-    .receive_asleep = socket_receive_asleep,
+    .sleep = socket_sleep,
     .pending = socket_pending,
     .look = socket_look,
     .shut = socket_shut,

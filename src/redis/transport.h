@@ -2,8 +2,8 @@
  * How the bytes of a link reach the server and come back: the seam below a
  * link. Plain sockets (socket.c) are one transport, TLS (tls.c) is another.
  *
- * No function here blocks, except open while the resolver works, and
- * receive_asleep. Other callers sleep in poll(2), outside of the transport.
+ * No function here blocks, except open while the resolver works, and sleep.
+ * Other callers sleep in poll(2), outside of the transport.
  *
  * Threads: one at a time sends and one at a time receives, but these two may be
  * different threads at the same moment; meanwhile any thread may call poll,
@@ -24,7 +24,7 @@
 struct dibs__endpoint;
 struct dibs__transport;
 
-#define DIBS__RECEIVE_MS 100
+#define DIBS__SLEEP_MS 100
 
 /* What can be told of a connection without taking anything from it. */
 enum dibs__sight {
@@ -68,11 +68,11 @@ struct dibs__transport_ops {
     long (*receive)(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error);
 
     /*
-     * As receive, but where nothing has come, sleeps until something does, at
-     * most for DIBS__RECEIVE_MS: then 0. It saves the caller a poll(2). shut
-     * ends it. NULL: the transport can't.
+     * Sleeps until receive would not return 0, at most for DIBS__SLEEP_MS, and
+     * takes nothing. The thread that receives may call it instead of poll(2),
+     * which takes longer. shut ends it. NULL: the transport can't.
      */
-    long (*receive_asleep)(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error);
+    void (*sleep)(struct dibs__transport *transport);
 
     /* Whether receive has bytes to give of which poll(2) does not tell, such as decrypted ones. */
     bool (*pending)(struct dibs__transport *transport);

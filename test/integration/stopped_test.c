@@ -15,7 +15,9 @@ enum {
     CONNECTIONS = 4, /* three that are shared, and the scheduler's */
 };
 
-#define STOP_MS 1600 /* longer than command_timeout_ms, which is 1000, from when the commands were sent */
+/* Longer than command_timeout_ms, which is 1000, from when the commands were sent. At least: the replies must be there.
+ */
+#define STOP_MS 1600
 
 static void expect_ok_from_all(process *team)
 {
@@ -51,8 +53,10 @@ static void stop_in_between(fixture *f, process *team, script_server *net, const
     assert_true(wait_until(all_have_asked, &asked, LIMIT_MS));
     process_pause(team);
     script_server_clear(net);
-    for (int64_t end = now_ms() + STOP_MS; now_ms() < end; pause_ms(10))
+    for (int64_t end = now_ms() + STOP_MS; now_ms() < end || !script_server_has_answered(net); pause_ms(10)) {
+        assert_true(now_ms() < end + LIMIT_MS);
         script_server_release(net); /* each time one of those that a connection holds back */
+    }
     process_resume(team);
     expect_ok_from_all(team);
 }

@@ -161,6 +161,17 @@ void script_server_release(script_server *s)
     set(s, &s->release, true);
 }
 
+bool script_server_has_answered(script_server *s)
+{
+    bool all = true;
+
+    listener_lock(&s->listener);
+    for (size_t i = 0; i < s->connection_count; i++)
+        all = all && (s->connections[i]->subscribed || !s->connections[i]->first);
+    listener_unlock(&s->listener);
+    return all;
+}
+
 void script_server_cut(script_server *s)
 {
     set(s, &s->cut, true);

@@ -64,6 +64,11 @@ void script_server_clear(script_server *s);
 /* Lets go what is stalled, on all connections; rules stay. */
 void script_server_release(script_server *s);
 
+/* Whether all that was asked for has been answered, but for subscriptions: nothing is held back, or on its way to the
+ * backend or from there.
+ */
+bool script_server_has_answered(script_server *s);
+
 /*
  * Closes all connections (commands that are held stay held: they are on their way to the server); while down, new ones
  * are closed as soon as they are made.

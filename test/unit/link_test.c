@@ -23,6 +23,27 @@ static void it_goes_on_after_a_deadline(void **state)
     dibs__link_free(link);
 }
 
+/* Whoever sleeps for bytes leaves them in the socket: until it says so, it has taken nothing. */
+static void who_sleeps_takes_nothing(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__link *link = connected(r, NULL);
+
+    assert_true(dibs__link_can_sleep(link));
+    dibs__link_sleep(link); /* with nothing to come: it ends by itself */
+    assert_int_equal(dibs__link_look(link), DIBS__SIGHT_NOTHING);
+    fake_redis_push(r->fake, "+OK\r\n");
+    for (int64_t limit = now_ms() + LIMIT_MS; dibs__link_look(link) == DIBS__SIGHT_NOTHING; dibs__link_sleep(link))
+        assert_true(now_ms() < limit);
+    assert_int_equal(dibs__link_look(link), DIBS__SIGHT_BYTES);
+    assert_int_equal(dibs__link_receive(link, &r->error), strlen("+OK\r\n"));
+    fake_redis_cut(r->fake);
+    while (dibs__link_look(link) != DIBS__SIGHT_END)
+        dibs__link_sleep(link);
+    assert_int_equal(dibs__link_receive(link, &r->error), -1);
+    dibs__link_free(link);
+}
+
 /* ------------------------------------------------------- the server's number */
 
 #define ID_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -111,11 +132,9 @@ static void a_server_that_hangs_up_is_not_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_goes_on_after_a_deadline),
-        TEST(another_server_has_another_number),
-        TEST(a_server_that_is_not_known_has_no_number),
-        TEST(a_huge_array_is_not_allocated),
-        TEST(a_server_of_another_kind_is_told),
+        TEST(it_goes_on_after_a_deadline),         TEST(who_sleeps_takes_nothing),
+        TEST(another_server_has_another_number),   TEST(a_server_that_is_not_known_has_no_number),
+        TEST(a_huge_array_is_not_allocated),       TEST(a_server_of_another_kind_is_told),
         TEST(a_server_that_hangs_up_is_not_there),
     };
 

@@ -1,0 +1,165 @@
+/* A thread that reads is put off the processor between taking replies off the socket and handing them out. */
+#include <sys/socket.h>
+
+#include "redis/socket.h"
+#include "support/test.h"
+#include "unit/channel_setup.h"
+
+static struct dibs__transport_ops holding;   /* of a plain socket, but for receive */
+static atomic_bool holds, has_taken, may_go; /* whether receive is to be held up, where it is, and when it goes on */
+
+static struct dibs__transport *open_holding(struct dibs__endpoint *endpoint, struct dibs__error *error)
+{
+    struct dibs__transport *transport = dibs__socket_transport.open(endpoint, error);
+
+    if (transport)
+        transport->ops = &holding;
+    return transport;
+}
+
+/* Both replies are in the socket, so one thread takes both. */
+static bool has_both(struct dibs__transport *transport)
+{
+    char bytes[64];
+    ssize_t there = recv(((const struct dibs__socket *)(const void *)transport)->fd, bytes, sizeof bytes - 1,
+                         MSG_PEEK | MSG_DONTWAIT);
+
+    bytes[there > 0 ? there : 0] = 0;
+    return strstr(bytes, "first") && strstr(bytes, "second");
+}
+
+static long receive_and_hold(struct dibs__transport *transport, char *bytes, size_t size, struct dibs__error *error)
+{
+    if (!atomic_load(&holds))
+        return dibs__socket_transport.receive(transport, bytes, size, error);
+    if (!has_both(transport))
+        return 0;
+    long received = dibs__socket_transport.receive(transport, bytes, size, error);
+    atomic_store(&has_taken, true);
+    for (int64_t limit = now_ms() + 2 * LIMIT_MS; !atomic_load(&may_go); pause_ms(1))
+        assert_true(now_ms() < limit);
+    return received;
+}
+
+static bool is_set(void *arg)
+{
+    return atomic_load((atomic_bool *)arg);
+}
+
+/*
+ * Two threads on one connection. The first reads, and has taken both replies; the second waits for the first, its time
+ * as given. The first polls for replies, as on a machine where that pays, and by this clock for ever.
+ */
+static void begin_held(struct rig *r, struct caller pair[2], int64_t second_ms)
+{
+    holding = dibs__socket_transport;
+    holding.open = open_holding;
+    holding.receive = receive_and_hold;
+    r->endpoint.transport = &holding;
+    dibs__spin_init(&r->endpoint.spin, &dibs__system_clock, 1000);
+    uint64_t serial = open_now(r);
+    pair[0] = (struct caller){.r = r, .text = "first", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
+    pair[1] = (struct caller){.r = r, .text = "second", .serial = serial, .deadline = after(r, second_ms)};
+    atomic_store(&has_taken, false);
+    atomic_store(&may_go, false);
+    atomic_store(&holds, true);
+    fake_redis_hold(r->fake, true);
+    begin(&pair[0]);
+    fake_redis_await(r->fake, "ECHO first", 1);
+    begin(&pair[1]);
+    fake_redis_await(r->fake, "ECHO second", 1);
+    moved_clock_await_waiting(&r->clock, 1);
+    fake_redis_hold(r->fake, false);
+    assert_true(wait_until(is_set, &has_taken, LIMIT_MS));
+}
+
+static void expect_both(struct rig *r, struct caller pair[2])
+{
+    atomic_store(&may_go, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(pair[i].thread, NULL);
+        assert_status(DIBS_OK, pair[i].status);
+        assert_true(pair[i].right);
+    }
+    assert_true(stands(r));
+    atomic_store(&holds, false);
+}
+
+/* The time of the second is over, and it looks again and again what has become of the bytes. */
+static void second_waits_for_the_first(struct rig *r, int64_t second_ms)
+{
+    moved_clock_advance(&r->clock, MS(second_ms));
+    for (int looks = 0; looks < 10; looks++) {
+        moved_clock_await_waiting(&r->clock, 1);
+        moved_clock_advance(&r->clock, MS(6));
+    }
+    moved_clock_await_waiting(&r->clock, 1);
+}
+
+static void a_reply_that_was_taken_in_time_is_waited_for(void **state)
+{
+    struct rig *r = *state;
+    struct caller pair[2];
+
+    begin_held(r, pair, 10 * COMMAND_MS);
+    second_waits_for_the_first(r, COMMAND_MS);
+    expect_both(r, pair);
+}
+
+static void a_caller_with_less_time_waits_for_it_as_well(void **state)
+{
+    struct rig *r = *state;
+    struct caller pair[2];
+
+    begin_held(r, pair, 10);
+    second_waits_for_the_first(r, 10);
+    expect_both(r, pair);
+}
+
+/* Nor does the scheduler give the connection up, or keep the processor to itself. */
+static void the_scheduler_waits_for_it_as_well(void **state)
+{
+    struct rig *r = *state;
+    struct caller pair[2];
+    struct pollfd fd;
+    int64_t deadline;
+
+    begin_held(r, pair, 10 * COMMAND_MS);
+    second_waits_for_the_first(r, COMMAND_MS);
+    dibs__channel_attend(r->channel, true, 0, moved_clock_now(&r->clock));
+    assert_true(stands(r));
+    dibs__channel_interest(r->channel, true, &fd, &deadline);
+    assert_true(deadline > moved_clock_now(&r->clock));
+    assert_true(deadline <= after(r, 100));
+    expect_both(r, pair);
+}
+
+/* A thread that does not go on is not waited for without end. */
+static void that_wait_has_an_end(void **state)
+{
+    struct rig *r = *state;
+    struct caller pair[2];
+
+    begin_held(r, pair, 10 * COMMAND_MS);
+    second_waits_for_the_first(r, COMMAND_MS);
+    moved_clock_advance(&r->clock, MS(COMMAND_MS));
+    expect_unknown(&pair[1], DIBS_UNAVAILABLE);
+    assert_false(stands(r));
+    atomic_store(&may_go, true);
+    expect_unknown(&pair[0], DIBS_UNAVAILABLE);
+    atomic_store(&holds, false);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_reply_that_was_taken_in_time_is_waited_for),
+        TEST(a_caller_with_less_time_waits_for_it_as_well),
+        TEST(the_scheduler_waits_for_it_as_well),
+        TEST(that_wait_has_an_end),
+    };
+
+    return cmocka_run_group_tests_name("channel_taken", tests, NULL, NULL);
+}
