@@ -21,7 +21,8 @@ struct sleeper {
     int64_t deadline;
     pthread_cond_t *cond; /* in wait() */
     struct dibs__mutex *mutex;
-    atomic_uint *word; /* in sleep() */
+    atomic_uint *word; /* in sleep(), */
+    unsigned value;    /* as long as the word has this value */
     struct pollfd fds[FDS_MOST];
     nfds_t count;
 };
@@ -96,7 +97,7 @@ static void wait_on(const struct dibs__clock *clock, pthread_cond_t *cond, struc
 
 static void sleep_on(const struct dibs__clock *clock, atomic_uint *word, unsigned value, int64_t deadline)
 {
-    struct sleeper sleeper = {.deadline = deadline, .word = word};
+    struct sleeper sleeper = {.deadline = deadline, .word = word, .value = value};
 
     if (!enter(of(clock), &sleeper))
         return;
@@ -122,6 +123,16 @@ static int poll_on(const struct dibs__clock *clock, struct pollfd *fds, nfds_t c
     } while (ready <= 0 && now(clock) < deadline);
     leave(of(clock), &sleeper);
     return ready > 0 ? ready : 0;
+}
+
+/*
+ * Requires mutex. A thread that was roused sleeps no more, though the system may let it run only later: it counts again
+ * when it sleeps again. So a test that waits for sleepers does not take one that has work to do for one that has done
+ * it.
+ */
+static bool is_waiting(const struct sleeper *sleeper)
+{
+    return sleeper->cond || (sleeper->word && atomic_load(sleeper->word) == sleeper->value);
 }
 
 void moved_clock_init(struct moved_clock *c)
@@ -201,7 +212,7 @@ size_t moved_clock_waiting(struct moved_clock *c)
 
     pthread_mutex_lock(&c->mutex);
     for (struct sleeper *at = c->sleepers; at; at = at->next)
-        count += is_asleep(at);
+        count += is_waiting(at);
     pthread_mutex_unlock(&c->mutex);
     return count;
 }
