@@ -13,17 +13,21 @@
 #include "cli/look.h"
 #include "cli/text.h"
 
-static const char help[] = "Usage: dibs bench [OPTION...]\n"
-                           "\n"
-                           "Measures how long it takes to acquire a free lock, to release it, and to hand it over: "
-                           "from the begin of the release\n"
-                           "by one runtime to the end of the wait of another. The lock has a random name, and is gone "
-                           "at the end, also if the\n"
-                           "command is interrupted; then the figures so far are printed.\n"
-                           "\n"
-                           "  -s, --seconds SECONDS\n"
-                           "                      measures for so long (5)\n" CLI_JSON_HELP CLI_COMMON_HELP "\n"
-                           "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails.\n";
+/* clang-format off */
+static const char help[] =
+    "Usage: dibs bench [OPTION...]\n"
+    "\n"
+    "Measures how long it takes to acquire a free lock, to release it, and to hand it\n"
+    "over: from the begin of the release by one runtime to the end of the wait of\n"
+    "another. The lock has a random name, and is gone at the end, also if the command\n"
+    "is interrupted; then the figures so far are printed.\n"
+    "\n"
+    "  -s, --seconds TIME  measures for so long (5)\n"
+    CLI_JSON_HELP
+    CLI_COMMON_HELP
+    "\n"
+    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached, or fails.\n";
+/* clang-format on */
 
 #define LEASE_MS 10000 /* what a killed bench leaves is gone after that */
 #define WAIT_MS 20000
@@ -266,13 +270,13 @@ int cli_bench(int argc, char **argv)
     }
     result = set_options(&bench, argc, argv);
     if (result != CLI_GO_ON)
-        return cli_look_end(result);
+        return cli_end(result);
     result = measure(&bench);
     dibs_close(bench.sides[0].rt);
     dibs_close(bench.sides[1].rt);
     if (result == CLI_OK)
         report(&bench);
-    result = cli_look_end(result);
+    result = cli_end(result);
     if (signal_number) {
         signal(signal_number, SIG_DFL);
         raise(signal_number);

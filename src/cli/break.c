@@ -10,19 +10,24 @@
 #include "cli/text.h"
 #include "cli/who.h"
 
+/* clang-format off */
 static const char help[] =
     "Usage: dibs break [OPTION...] NAME\n"
     "\n"
-    "Takes the lock away from its owner, and gives it to the next that waits. Shows the owner and asks first. The "
-    "owner\n"
-    "is not stopped: until its next renewal it may still do what the lock protects. If another owner has come in the\n"
-    "meantime, that one keeps the lock.\n"
+    "Takes the lock away from its owner, and gives it to the next that waits. Shows\n"
+    "the owner and asks first. The owner is not stopped: until its next renewal it\n"
+    "may still do what the lock protects. If another owner has come in the meantime,\n"
+    "that one keeps the lock.\n"
     "\n"
     "  -y, --yes           does not ask\n"
-    "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows it\n" CLI_COMMON_HELP "\n"
-    "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone; 64 for wrong usage, or if there "
-    "is\n"
-    "nobody to ask and no -y; 69 if the store can't be asked.\n";
+    "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows\n"
+    "                      it\n"
+    CLI_COMMON_HELP
+    "\n"
+    "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone;\n"
+    "64 for wrong usage, or if there is nobody to ask and no -y; 69 if the store\n"
+    "can't be asked.\n";
+/* clang-format on */
 
 enum { OPTION_TOKEN = CLI_OPTION_MORE };
 
@@ -140,11 +145,11 @@ int cli_break(int argc, char **argv)
     int result = set_options(&breaking, argc, argv);
 
     if (result != CLI_GO_ON)
-        return cli_look_end(result);
+        return cli_end(result);
     result = cli_look_open(&breaking.rt, &breaking.look, (dibs_config){0});
     if (result != CLI_OK)
         return result;
     result = ask_and_take(&breaking);
     dibs_close(breaking.rt);
-    return cli_look_end(result);
+    return cli_end(result);
 }

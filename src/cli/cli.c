@@ -1,12 +1,17 @@
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "cli/arguments.h"
+
 static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
+
+#define URL_FILE_MOST 65536 /* bytes */
 
 /* What the options say of the store beside --url; read-only after the options were read. */
 static struct {
@@ -71,6 +76,14 @@ int cli_usage_error(const char *command, const char *format, ...)
     return CLI_USAGE;
 }
 
+int cli_end(int result)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return result;
+    cli_error("standard output: %s", strerror(errno));
+    return CLI_FAILED;
+}
+
 /* ------------------------------------------------------------------- options */
 
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options)
@@ -120,21 +133,52 @@ static bool set_store_option(int option)
     }
 }
 
+static bool no_memory(struct cli_common *common)
+{
+    cli_error("memory is exhausted");
+    common->status = CLI_SYSTEM;
+    return false;
+}
+
+/* The URLs are for as long as the process lives. */
+static bool read_url_file(struct cli_common *common, const char *command)
+{
+    FILE *file = fopen(optarg, "re");
+    size_t size = file ? URL_FILE_MOST : 0, got;
+    char *text = malloc(size + 1);
+
+    got = file && text ? fread(text, 1, size, file) : 0;
+    if (!text)
+        return no_memory(common);
+    text[got] = '\0';
+    common->url = text;
+    if (!file || ferror(file))
+        common->status = cli_usage_error(command, "--url-file: %s: %s", optarg, strerror(errno));
+    else if (got == size)
+        common->status = cli_usage_error(command, "--url-file: %s is too long", optarg);
+    bool good = file && !ferror(file) && got < size;
+    if (file)
+        fclose(file);
+    return good;
+}
+
 bool cli_common_option(int option, char **argv, const char *help, struct cli_common *common)
 {
     switch (option) {
     case CLI_OPTION_URL:
-        common->url = optarg;
-        return true;
+        common->url = arguments_take_url(optarg);
+        return common->url || no_memory(common);
+    case CLI_OPTION_URL_FILE:
+        return read_url_file(common, argv[0]);
     case 'q':
         verbosity = QUIET;
         return true;
     case 'v':
         verbosity = VERBOSE;
         return true;
-    case CLI_OPTION_HELP:
+    case 'h':
         fputs(help, stdout);
-        common->status = CLI_OK;
+        common->status = cli_end(CLI_OK);
         return false;
     default:
         if (set_store_option(option))
@@ -149,9 +193,35 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
+/* Milliseconds in a unit; 0: it is none. */
+static int64_t unit_of(char c)
 {
-    const char *c = text;
+    return c == 's' ? 1000 : c == 'm' ? 60000 : c == 'h' ? 3600000 : c == 'd' ? 86400000 : 0;
+}
+
+/* Whole numbers with units, such as 1h30m. The sum is more than most_ms where it is too large. */
+static bool with_units(const char *c, int64_t most_ms, int64_t *out_ms)
+{
+    int64_t sum = 0, last = INT64_MAX;
+
+    for (; *c; c++) {
+        int64_t number = 0;
+
+        if (!is_digit(*c))
+            return false;
+        for (; is_digit(*c); c++)
+            number = number > most_ms ? number : number * 10 + (*c - '0');
+        if (!unit_of(*c) || unit_of(*c) >= last) /* the larger unit stands first */
+            return false;
+        last = unit_of(*c);
+        sum = number > most_ms / last || sum > most_ms ? most_ms + 1 : sum + number * last;
+    }
+    *out_ms = sum;
+    return last != INT64_MAX && sum <= most_ms;
+}
+
+static bool decimal_seconds(const char *c, int64_t most_ms, int64_t *out_ms)
+{
     int64_t ms = 0, weight = 100;
     bool any = is_digit(*c) || (*c == '.' && is_digit(c[1])), more = false;
 
@@ -164,6 +234,11 @@ bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
         }
     *out_ms = ms == 0 && more ? 1 : ms;
     return any && *c == '\0' && ms <= most_ms;
+}
+
+bool cli_seconds(const char *text, int64_t most_ms, int64_t *out_ms)
+{
+    return with_units(text, most_ms, out_ms) || decimal_seconds(text, most_ms, out_ms);
 }
 
 #ifdef CLOCK_BOOTTIME
@@ -247,7 +322,7 @@ dibs_status cli_try_open(dibs_runtime **out, dibs_config *config, const char *te
     if (config->url_count)
         status = open_urls(out, config);
     else if (config->urls)
-        cli_error("--url names no store");
+        cli_error("--url or --url-file names no store");
     else
         status = DIBS_NO_MEMORY;
     free((void *)config->urls);

@@ -41,6 +41,10 @@ void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* As cli_error, followed by where to find help with COMMAND. Returns CLI_USAGE. */
 int cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Writes out what stands in stdout's buffer. Returns the exit status that is given; CLI_FAILED if that can't be
+ * written. */
+int cli_end(int result);
+
 /* ------------------------------------------------------------------- options */
 
 /*
@@ -58,48 +62,55 @@ int cli_usage_error(const char *command, const char *format, ...) __attribute__(
  * The short options begin with "+:", so that they end at the first argument, or with ":".
  */
 struct cli_common {
-    const char *url; /* of --url, or NULL; for cli_open */
+    const char *url; /* of --url or --url-file, or NULL; for cli_open */
     int status;      /* with what to exit, where cli_common_option returned false */
 };
 
 /* A command's own long options are CLI_OPTION_OWN and up. */
 enum {
     CLI_OPTION_URL = 256,
+    CLI_OPTION_URL_FILE,
     CLI_OPTION_PREFIX,
     CLI_OPTION_TLS_CA,
     CLI_OPTION_TLS_CERT,
     CLI_OPTION_TLS_KEY,
     CLI_OPTION_TLS_NAME,
-    CLI_OPTION_HELP,
     CLI_OPTION_OWN
 };
 
-#define CLI_SHORT_OPTIONS "qv"
+#define CLI_SHORT_OPTIONS "hqv"
 /* clang-format off */
 #define CLI_LONG_OPTIONS                                                                                               \
     {"url", required_argument, NULL, CLI_OPTION_URL},                                                                  \
+    {"url-file", required_argument, NULL, CLI_OPTION_URL_FILE},                                                        \
     {"prefix", required_argument, NULL, CLI_OPTION_PREFIX},                                                            \
     {"tls-ca", required_argument, NULL, CLI_OPTION_TLS_CA},                                                            \
     {"tls-cert", required_argument, NULL, CLI_OPTION_TLS_CERT},                                                        \
     {"tls-key", required_argument, NULL, CLI_OPTION_TLS_KEY},                                                          \
     {"tls-name", required_argument, NULL, CLI_OPTION_TLS_NAME},                                                        \
-    {"help", no_argument, NULL, CLI_OPTION_HELP},                                                                      \
+    {"help", no_argument, NULL, 'h'},                                                                                  \
     {"quiet", no_argument, NULL, 'q'},                                                                                 \
     {"verbose", no_argument, NULL, 'v'}
 /* clang-format on */
 
 /* What the commands say of these options in their help. */
+/* clang-format off */
 #define CLI_COMMON_HELP                                                                                                \
-    "  --url URL...        the store; several URLs in one argument, between blanks, are a quorum.\n"                   \
-    "                      Else that of $DIBS_URL, else redis://127.0.0.1:6379\n"                                      \
+    "  --url URL...        the store; several URLs in one argument, between blanks,\n"                                 \
+    "                      are a quorum. Else that of $DIBS_URL, else\n"                                               \
+    "                      redis://127.0.0.1:6379. A password belongs into $DIBS_URL\n"                                \
+    "                      or a file: ps(1) shows that of --url for a moment\n"                                        \
+    "  --url-file FILE     reads the URLs from FILE\n"                                                                 \
     "  --prefix PREFIX     what the keys in the store begin with: lock:\n"                                             \
     "  --tls-ca FILE       with rediss://, the authorities instead of the system's\n"                                  \
     "  --tls-cert FILE     with rediss://, the client's certificate\n"                                                 \
     "  --tls-key FILE      the key of that certificate\n"                                                              \
-    "  --tls-name NAME     with rediss://, whom the server's certificate is to name instead of the host\n"             \
+    "  --tls-name NAME     with rediss://, the name expected in the server's\n"                                        \
+    "                      certificate instead of the host\n"                                                          \
     "  -q, --quiet         no messages, except for wrong usage\n"                                                      \
     "  -v, --verbose       says on standard error what happens\n"                                                      \
-    "  --help              this text\n"
+    "  -h, --help          this text\n"
+/* clang-format on */
 
 /* getopt_long, which prints nothing by itself. */
 int cli_next_option(int argc, char **argv, const char *letters, const struct option *options);

@@ -12,14 +12,20 @@
 #include "cli/screen.h"
 #include "cli/text.h"
 
+/* clang-format off */
 static const char help[] =
     "Usage: dibs doctor [OPTION...]\n"
     "\n"
-    "Looks for what in the store endangers locks, and acquires and releases a lock of a random name. Each line says "
-    "ok,\n"
-    "warn or bad; behind an arrow stands what to do.\n"
-    "\n" CLI_JSON_HELP CLI_COMMON_HELP "\n"
-    "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if the store can't be reached.\n";
+    "Looks for what in the store endangers locks, and acquires and releases a lock of\n"
+    "a random name. Each line says ok, warn or bad; behind an arrow stands what to\n"
+    "do.\n"
+    "\n"
+    CLI_JSON_HELP
+    CLI_COMMON_HELP
+    "\n"
+    "Exit status: 0 if nothing is bad; 1 if something is; 64 for wrong usage; 69 if\n"
+    "the store can't be reached.\n";
+/* clang-format on */
 
 #define LEASE_MS 10000
 #define INDENT 21 /* columns before the text of a finding */
@@ -236,7 +242,7 @@ int cli_doctor(int argc, char **argv)
     int result = set_options(&doctor, argc, argv);
 
     if (result != CLI_GO_ON)
-        return cli_look_end(result);
+        return cli_end(result);
     if (doctor.look.json) {
         cli_json_open(&doctor.json, NULL, '{');
         cli_json_open(&doctor.json, "findings", '[');
@@ -244,5 +250,5 @@ int cli_doctor(int argc, char **argv)
     result = examine(&doctor);
     if (result != CLI_USAGE)
         print_end(&doctor);
-    return cli_look_end(result);
+    return cli_end(result);
 }

@@ -8,29 +8,27 @@
 #include "cli/run.h"
 #include "cli/run_signals.h"
 
+/* clang-format off */
 static const char help[] =
     "Usage: dibs hold [OPTION...] NAME\n"
     "\n"
-    "Waits for the lock of NAME, says so in one line on standard output, and holds the lock until a signal arrives.\n"
-    "As a service of systemd (Type=notify) it is ready once it holds the lock.\n"
+    "Waits for the lock of NAME, says so in one line on standard output, and holds\n"
+    "the lock until a signal arrives. As a service of systemd (Type=notify) it is\n"
+    "ready once it holds the lock.\n"
     "\n"
-    "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"
-    "  -w, --wait SECONDS  waits so long at most\n"
-    "  -t, --lease SECONDS the lock is free again so long after the host of dibs has failed: 30\n"
-    "  -E, --conflict-exit-code CODE   the exit status where the lock was not acquired: 1\n"
-    "      --fair          first come, first served\n"
-    "      --outage SECONDS     while it waits, rides out a store that can't be\n"
-    "                      reached for so long: as long as it waits\n"
-    "      --min-replicas N     so many replicas must have the lock: 0\n"
-    "      --durable       the server must have the lock on its disk\n"
-    "      --grace SECONDS where the lease can't be renewed, dibs ends so long before the lease does: 5, or a quarter\n"
-    "                      of a shorter lease\n" CLI_COMMON_HELP "\n"
-    "Seconds may have decimals.\n"
+    RUN_COMMON_HELP
+    "      --grace TIME    where the lease can't be renewed, dibs ends so long before\n"
+    "                      the lease does: 5, or a quarter of a shorter lease\n"
+    CLI_COMMON_HELP
     "\n"
-    "The exit status is 0 if SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 or SIGUSR2 arrived while the lock was held, "
-    "and\n"
-    "128+N if signal N arrived before; CODE if the lock was not acquired; 69 if the store can't be reached; 76 if the\n"
-    "lease was lost, or can't be renewed in time; 64 for wrong usage; 71 if this host has no memory left.\n";
+    RUN_TIMES_HELP
+    "\n"
+    "The exit status is 0 if SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 or SIGUSR2\n"
+    "arrived while the lock was held, and 128+N if signal N arrived before; CODE if\n"
+    "the lock was not acquired; 69 if the store can't be reached; 76 if the lease was\n"
+    "lost, or can't be renewed in time; 64 for wrong usage; 71 if this host has no\n"
+    "memory or descriptor left.\n";
+/* clang-format on */
 
 /* Whether a signal has arrived that ends it. */
 static bool told_to_end(void)

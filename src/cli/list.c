@@ -8,23 +8,29 @@
 #include "cli/look.h"
 #include "cli/text.h"
 
+/* clang-format off */
 static const char help[] =
     "Usage: dibs list [OPTION...] [PATTERN]\n"
     "\n"
-    "Lists the locks that are held. PATTERN is a glob, such as 'nightly:*'; without it all locks are listed. The "
-    "server\n"
-    "is asked in small steps (SCAN), so that a list of many locks does not stop others.\n"
+    "Lists the locks that are held. PATTERN is a glob, such as 'nightly:*'; without\n"
+    "it all locks are listed. The server is asked in small steps (SCAN), so that a\n"
+    "list of many locks does not stop others.\n"
     "\n"
-    "  --older-than SECONDS\n"
-    "                      only the locks that their owners have held for so long\n"
-    "  -s, --sort COLUMN   sorts by " CLI_COLUMN_WORDS " (name)\n"
+    "  --older-than TIME   only the locks that their owners have held for so long\n"
+    "  -s, --sort COLUMN   sorts by name, owner, held, left or waiters (name)\n"
     "  -r, --reverse       sorts the other way round\n"
     "  -n, --names         prints only the names, one a line\n"
-    "  -0, --null          prints only the names, as they are, each ended by a NUL, for xargs -0\n" CLI_JSON_HELP
-        CLI_COMMON_HELP "\n"
-    "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but for --null.\n"
+    "  -0, --null          prints only the names, as they are, each ended by a NUL,\n"
+    "                      for xargs -0\n"
+    CLI_JSON_HELP
+    CLI_COMMON_HELP
     "\n"
-    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store can't be asked.\n";
+    "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but\n"
+    "for --null. On a terminal long names are cut.\n"
+    "\n"
+    "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
+    "can't be asked.\n";
+/* clang-format on */
 
 #define MOST_MS INT64_C(1000000000000)
 
@@ -148,11 +154,11 @@ int cli_list(int argc, char **argv)
     dibs_runtime *rt;
 
     if (result != CLI_GO_ON)
-        return cli_look_end(result);
+        return cli_end(result);
     result = cli_look_open(&rt, &list.look, (dibs_config){0});
     if (result != CLI_OK)
         return result;
     result = print_list(&list, rt);
     dibs_close(rt);
-    return cli_look_end(result);
+    return cli_end(result);
 }

@@ -42,14 +42,6 @@ int cli_look_failed(dibs_status status)
     return cli_exit_of(status);
 }
 
-int cli_look_end(int result)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return result;
-    cli_error("standard output: %s", strerror(errno));
-    return CLI_FAILED;
-}
-
 bool cli_count(long *out, const char *text)
 {
     char *end;

@@ -45,10 +45,6 @@ dibs_status cli_look_try_open(dibs_runtime **out, const struct cli_look *look, d
 /* What dibs_last_error says, on standard error; returns how to exit with that status of a call. */
 int cli_look_failed(dibs_status status);
 
-/* Writes out what stands in stdout's buffer. Returns the exit status that is given; CLI_FAILED if that can't be
- * written. */
-int cli_look_end(int result);
-
 /* A number from 1 on. */
 bool cli_count(long *out, const char *text);
 

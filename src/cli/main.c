@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/look.h"
 
@@ -27,8 +28,8 @@ static void print_help(FILE *out)
     fputs("Usage: dibs COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n", out);
     for (const struct cli_command *command = commands; command->name; command++)
         fprintf(out, "  %-8s %s\n", command->name, command->summary);
-    fputs("\n\"dibs COMMAND --help\" tells more of each. The store is that of --url, else of $DIBS_URL,\n"
-          "else redis://127.0.0.1:6379.\n",
+    fputs("\n\"dibs COMMAND --help\" tells more of each. The store is that of --url or\n"
+          "--url-file, else of $DIBS_URL, else redis://127.0.0.1:6379.\n",
           out);
 }
 
@@ -51,21 +52,29 @@ static void fill_standard_files(void)
             return;
 }
 
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
+}
+
 int main(int argc, char **argv)
 {
+    arguments_keep(argc, argv);
     fill_standard_files();
     setlocale(LC_CTYPE, ""); /* for names of locks that are not ASCII */
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+    if (is_one_of(argv[1], "--help", "-h", "help")) {
+        if (argc == 3 && find(argv[2]))
+            return find(argv[2])->run(2, (char *[]){argv[2], (char[]){"--help"}, NULL});
         print_help(stdout);
-        return CLI_OK;
+        return cli_end(CLI_OK);
     }
-    if (!strcmp(argv[1], "--version")) {
+    if (is_one_of(argv[1], "--version", "-V", "version")) {
         printf("dibs %s\n", dibs_version());
-        return CLI_OK;
+        return cli_end(CLI_OK);
     }
     const struct cli_command *command = find(argv[1]);
     if (!command) {

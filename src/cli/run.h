@@ -22,6 +22,24 @@
 
 #include "cli/cli.h"
 
+/* What their helps have in common. */
+/* clang-format off */
+#define RUN_COMMON_HELP                                                                                                \
+    "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"                                     \
+    "  -w, --wait TIME     waits so long at most\n"                                                                    \
+    "  -t, --lease TIME    the lock is free again so long after the host of dibs has\n"                                \
+    "                      failed: 30\n"                                                                               \
+    "  -E, --conflict-exit-code CODE   the exit status where the lock was not\n"                                       \
+    "                      acquired: 1\n"                                                                              \
+    "      --fair          first come, first served\n"                                                                 \
+    "      --outage TIME   while it waits, rides out a store that can't be reached\n"                               \
+    "                      for so long: as long as it waits\n"                                                             \
+    "      --min-replicas N   so many replicas must have the lock: 0\n"                                                \
+    "      --durable       the server must have the lock on its disk\n"
+#define RUN_TIMES_HELP                                                                                                 \
+    "A TIME is in seconds, with decimals, or has units: 90, 0.5, 5m, 1h30m, 2d.\n"
+/* clang-format on */
+
 /* What the options and arguments say. */
 struct run_plan {
     const char *name;
@@ -39,11 +57,15 @@ struct run_plan {
     bool durable;
     int64_t margin_ms; /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
     int not_acquired;  /* exit status */
+    bool no_inherit;   /* of the variables that lead to the store */
     bool fair;
 };
 
 /* Returns false where the process is to end with *status. argv[0] is the command's name. */
 bool run_options(int argc, char **argv, const char *help, bool with_command, struct run_plan *plan, int *status);
+
+/* Sets what COMMAND and --on-lost find in the environment. */
+void run_environment(const struct run_plan *plan, uint64_t fence, const char *token);
 
 /* The lock, as the main thread has it. */
 struct run_lock {

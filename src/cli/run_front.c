@@ -98,13 +98,8 @@ static void on_stopped(struct front *front, int signal)
 
 static void on_started(struct front *front, const struct run_message *message)
 {
-    char fence[24];
-
     front->group = message->number;
-    snprintf(fence, sizeof fence, "%lld", (long long)message->value);
-    setenv("DIBS_NAME", front->plan->name, 1);
-    setenv("DIBS_FENCE", fence, 1);
-    setenv("DIBS_TOKEN", message->text, 1);
+    run_environment(front->plan, (uint64_t)message->value, message->text);
     child_let_go_of_files(front->plan->on_lost != NULL);
     beat(front, cli_now_ms());
 }

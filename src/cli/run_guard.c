@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/arguments.h"
 #include "cli/child.h"
 #include "cli/child_tree.h"
 #include "cli/run.h"
@@ -29,6 +30,7 @@ _Noreturn void run_guard(pid_t holder)
 {
     int status;
 
+    arguments_overwrite("lock-guard");
     child_let_go_of_files(false);
     status = status_of(holder);
     if (WIFEXITED(status))

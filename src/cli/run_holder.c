@@ -325,22 +325,12 @@ static void supervise(struct holder *holder)
 
 /* ------------------------------------------------------------ start and end */
 
-static void set_environment(const struct holder *holder)
-{
-    char fence[24];
-
-    snprintf(fence, sizeof fence, "%llu", (unsigned long long)holder->lock.fence);
-    setenv("DIBS_NAME", holder->plan->name, 1);
-    setenv("DIBS_FENCE", fence, 1);
-    setenv("DIBS_TOKEN", holder->lock.token, 1);
-}
-
 static bool start_command(struct holder *holder, int *status)
 {
     char *const *command = holder->plan->command;
     bool lend = run_terminal_lends_at_once(holder->terminal);
 
-    set_environment(holder);
+    run_environment(holder->plan, holder->lock.fence, holder->lock.token);
     holder->child = child_start(command, lend ? holder->terminal : NULL);
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);

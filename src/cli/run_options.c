@@ -25,7 +25,8 @@ enum {
     OPTION_MIN_REPLICAS,
     OPTION_DURABLE,
     OPTION_AT_LEAST,
-    OPTION_ON_LOST
+    OPTION_ON_LOST,
+    OPTION_NO_INHERIT
 };
 
 /* What "dibs run" and "dibs hold" have in common. */
@@ -44,6 +45,7 @@ static const struct option run_table[] = {COMMON_OPTIONS,
                                           {"command", required_argument, NULL, 'c'},
                                           {"at-least", required_argument, NULL, OPTION_AT_LEAST},
                                           {"on-lost", required_argument, NULL, OPTION_ON_LOST},
+                                          {"no-inherit", no_argument, NULL, OPTION_NO_INHERIT},
                                           CLI_LONG_OPTIONS,
                                           {NULL, 0, NULL, 0}};
 
@@ -126,6 +128,8 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (plan->durable = true);
     case OPTION_AT_LEAST:
         return seconds(reading, "--at-least", 0, DAY_MS, &plan->at_least_ms);
+    case OPTION_NO_INHERIT:
+        return (plan->no_inherit = true);
     case OPTION_ON_LOST:
         return (plan->on_lost = optarg) != NULL;
     default:

@@ -9,14 +9,20 @@
 #include "cli/locks.h"
 #include "cli/look.h"
 
+/* clang-format off */
 static const char help[] =
     "Usage: dibs status [OPTION...] NAME...\n"
     "\n"
-    "Tells of each lock who holds it, since when, for how long the lease lasts without a renewal, the fence of the\n"
-    "newest grant, and how many wait. With -q nothing is printed: only the exit status tells.\n"
-    "\n" CLI_JSON_HELP CLI_COMMON_HELP "\n"
-    "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong usage; 69 if the store can't be "
-    "asked.\n";
+    "Tells of each lock who holds it, since when, for how long the lease lasts\n"
+    "without a renewal, the fence of the newest grant, and how many wait. With -q\n"
+    "nothing is printed: only the exit status tells.\n"
+    "\n"
+    CLI_JSON_HELP
+    CLI_COMMON_HELP
+    "\n"
+    "Exit status: 0 if all these locks are held; 1 if one is free; 64 for wrong\n"
+    "usage; 69 if the store can't be asked.\n";
+/* clang-format on */
 
 static void print_json(char **names, const dibs_owner *owners)
 {
@@ -92,11 +98,11 @@ int cli_status(int argc, char **argv)
     dibs_runtime *rt;
 
     if (result != CLI_GO_ON)
-        return cli_look_end(result);
+        return cli_end(result);
     result = cli_look_open(&rt, &look, (dibs_config){0});
     if (result != CLI_OK)
         return result;
     result = tell(&look, rt, argv + optind, (size_t)(argc - optind));
     dibs_close(rt);
-    return cli_look_end(result);
+    return cli_end(result);
 }

@@ -13,24 +13,30 @@
 #include "cli/text.h"
 #include "cli/who.h"
 
+/* clang-format off */
 static const char help[] =
     "Usage: dibs watch [OPTION...] [PATTERN]\n"
     "\n"
-    "Shows the locks that are held, and keeps the list up to date. PATTERN is a glob, such as 'nightly:*'; without it\n"
-    "all locks are shown. If standard output is not a terminal, one line is printed for each change, with tabs "
-    "between\n"
-    "its fields: time, \"held\" or \"free\", name, owner, for how long it is held, lease left, waiters.\n"
+    "Shows the locks that are held, and keeps the list up to date. PATTERN is a glob,\n"
+    "such as 'nightly:*'; without it all locks are shown. If standard output is not a\n"
+    "terminal, one line is printed for each change, with tabs between its fields:\n"
+    "time, \"held\" or \"free\", name, owner, for how long it is held, lease left,\n"
+    "waiters.\n"
     "\n"
-    "  -i, --interval SECONDS\n"
-    "                      looks so often (2; at least 0.1). Each look goes through all keys of the store\n"
-    "  -s, --sort COLUMN   sorts by " CLI_COLUMN_WORDS " (held)\n"
+    "  -i, --interval TIME looks so often (2; at least 0.1). Each look goes through\n"
+    "                      all keys of the store\n"
+    "  -s, --sort COLUMN   sorts by name, owner, held, left or waiters (held)\n"
     "  -r, --reverse       sorts the other way round\n"
-    "  -c, --count N       ends after N looks\n" CLI_COMMON_HELP "\n"
-    "Keys: q quits. n, o, h, l and w sort by name, owner, held, left and waiters; pressed again, the other way round, "
-    "as\n"
-    "does r. The space bar looks at once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
+    "  -c, --count N       ends after N looks\n"
+    CLI_COMMON_HELP
     "\n"
-    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the start.\n";
+    "Keys: q quits. n, o, h, l and w sort by name, owner, held, left and waiters;\n"
+    "pressed again, the other way round, as does r. The space bar looks at once. The\n"
+    "arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
+    "\n"
+    "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the\n"
+    "start.\n";
+/* clang-format on */
 
 #define REVERSE "\x1b[7m"
 #define NORMAL "\x1b[0m"
@@ -129,7 +135,7 @@ static int watch_lines(struct watch *watch)
     }
     cli_locks_free(&before);
     watch->locks = (struct cli_locks){0};
-    return cli_look_end(CLI_OK);
+    return cli_end(CLI_OK);
 }
 
 /* ------------------------------------------------------------------- screen */
@@ -325,7 +331,7 @@ int cli_watch(int argc, char **argv)
     int result = set_options(&watch, argc, argv);
 
     if (result != CLI_GO_ON)
-        return cli_look_end(result);
+        return cli_end(result);
     result = cli_look_open(&watch.rt, &watch.look, (dibs_config){0});
     if (result != CLI_OK)
         return result;

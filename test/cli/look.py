@@ -325,7 +325,7 @@ def each_command_has_a_help():
     for command in ("status", "list", "watch", "break", "doctor", "bench"):
         result = expect_status(dibs(NOWHERE, command, "--help"), OK)
         expect(result.text.startswith(f"Usage: dibs {command} ") and "Exit status: 0" in result.text and not result.err, result)
-        expect(max(map(len, result.text.splitlines())) <= 120, "short lines", result)
+        expect(max(map(len, result.text.splitlines())) <= 80, "short lines", result)
 
 
 def what_cannot_be_written_is_a_failure():

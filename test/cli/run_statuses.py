@@ -102,6 +102,13 @@ def status_usage():
         (["-w", "1e3", "n", "true"], "1e3"),
         (["-w", "", "n", "true"], "seconds"),
         (["-w", "nan", "n", "true"], "nan"),
+        (["-w", "30m1h", "n", "true"], "30m1h"),
+        (["-w", "5x", "n", "true"], "5x"),
+        (["-w", "1.5h", "n", "true"], "1.5h"),
+        (["-t", "25h", "n", "true"], "25h"),
+        (["-t", "99999999999999999999d", "n", "true"], "86400"),
+        (["--url-file", "/nonexistent", "n", "true"], "No such file"),
+        (["--url-file", "/dev/null", "n", "true"], "--url-file"),
         (["-w", "0x10", "n", "true"], "0x10"),
         (["-w"], "-w"),
         (["--lease"], "argument"),
@@ -129,6 +136,48 @@ def status_usage():
         done = dibs("run", *arguments)
         equal((done.status, done.out), (64, ""), arguments)
         assert done.err.startswith("dibs: ") and word in done.err and done.err.count("\n") == 1, (arguments, done.err)
+
+
+@test("a time may have units")
+def units():
+    equal(dibs("run", "-w", "1h30m", "-t", "2m", "--grace", "1s", "--at-least", "0", "n", "echo", "ran").out, "ran\n")
+    equal(dibs("run", "-t", "1m", "--at-least", "1d", "n", "true").status, 0)
+    assert server().left_pttl("n") > 80000000
+    server().ask("DEL", "lock:n")
+
+
+@test("the password of --url is in no process list, and not in that of COMMAND either")
+def password_is_hidden():
+    own = Server()
+    own.ask("ACL", "SETUSER", "worker", "on", ">ge:h@eim/1", "~*", "&*", "+@all")
+    url = own.url.replace("unix://", "unix://worker:ge:h@eim%2f1@")
+    mark = f"secret-{os.getpid()}"
+    for options in (["--url", f"{url} "], [f"--url={url}"], ["--url", own.url, "--url", url]):
+        script = 'echo "$DIBS_URL"; exec sleep 60'
+        process = start("run", *options, "n", "sh", "-c", script, env={"DIBS_TEST_MARK": mark, "DIBS_URL": None})
+        equal(process.stdout.readline(), "\n")
+        lines = [read(f"/proc/{pid}/cmdline") for pid in processes_with(f"DIBS_TEST_MARK={mark}")]
+        assert len(lines) >= 4 and not any("eim" in line or "ge:" in line for line in lines), lines
+        assert "worker:****" in read(f"/proc/{process.pid}/cmdline")
+        assert read(f"/proc/{guard_of(process)}/cmdline").startswith("lock-guard\0")
+        end(process)
+    with folder() as files:
+        with open(files.file("url"), "w") as file:
+            file.write(f"{url}\n")
+        equal(dibs("run", "--url-file", files.file("url"), "n", "echo", "ran").out, "ran\n")
+        equal(dibs("list", "--url-file", files.file("url")).status, 0)
+    own.close()
+
+
+@test("--no-inherit keeps the way to the store from COMMAND and --on-lost")
+def no_inherit():
+    show = 'echo "${DIBS_URL-none} ${DIBS_SENTINEL_USER-none} ${DIBS_SENTINEL_PASSWORD-none} $DIBS_NAME"'
+    env = {"DIBS_SENTINEL_USER": "user", "DIBS_SENTINEL_PASSWORD": "secret"}
+    equal(dibs("run", "n", "sh", "-c", show, env=env).out, f"{server().url} user secret n\n")
+    process = start("run", "--no-inherit", "--on-lost", show, "n", "sh", "-c", f"{show}; exec sleep 60", env=env)
+    equal(process.stdout.readline(), "none none none n\n")
+    server().ask("DEL", "lock:n")
+    equal(Done(process).out, "none none none n\n")
 
 
 @test("126 where COMMAND can't be run, 127 where there is none; the lock is free then")
@@ -319,15 +368,13 @@ def at_least():
 @test("--at-least holds from the grant on, whatever becomes of dibs")
 def at_least_killed():
     # The usual lease ends after 30 s: a busy machine has 50 s to get here, and a lease of 50 s is one of --at-least.
-    process = start("run", "-t", "1", "--at-least", "100", "cron", "sleep", "60")
-    wait_for(lambda: server().owner("cron"))
+    process = holder("cron", "-t", "1", "--at-least", "100")
     assert 50000 < server().left_pttl("cron") <= 100000
     process.kill()
     process.communicate()
     assert 50000 < server().left_pttl("cron") <= 100000
     server().ask("DEL", "lock:cron")
-    process = start("run", "--at-least", "100", "cron", "sleep", "60")
-    wait_for(lambda: server().owner("cron"))
+    process = holder("cron", "--at-least", "100")  # a signal that came before COMMAND runs would release the lock
     equal(end(process).status, 128 + signal.SIGTERM)
     assert 50000 < server().left_pttl("cron") <= 100000
     server().ask("DEL", "lock:cron")
@@ -344,7 +391,15 @@ def messages():
         done = dibs(command, "--help")
         equal((done.status, done.err), (0, ""))
         assert done.out.startswith(f"Usage: dibs {command} "), done.out
-        assert all(len(line) <= 120 for line in done.out.splitlines())
+        assert all(len(line) <= 80 for line in done.out.splitlines()), done.out
+        equal((dibs(command, "-h").out, dibs("help", command).out), (done.out, done.out))
+    equal(dibs("help").out, dibs("--help").out)
+    equal(dibs("-V").out, dibs("--version").out)
+    with open("/dev/full", "w") as full:
+        for arguments in (["--help"], ["--version"], ["run", "--help"]):
+            done = dibs(*arguments, stdout=full)
+            equal(done.status, 1)
+            assert "standard output" in done.err, done.err
 
 
 @test("a signal ends dibs at once while a server does not greet")

@@ -1,0 +1,50 @@
+#include "cli/arguments.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static char *begin, *end; /* the words, one behind the other; read-only after arguments_keep */
+
+void arguments_keep(int argc, char **argv)
+{
+    begin = end = argv[0];
+    for (int i = 0; i < argc && argv[i] == end; i++)
+        end += strlen(argv[i]) + 1;
+}
+
+/* What stands between the first : of the account and the last @ of the word, whatever bytes the password has. */
+static void hide_password(char *word, size_t length)
+{
+    char *account = strstr(word, "://"), *password, *at = NULL;
+
+    if (!account || account + 3 > word + length)
+        return;
+    for (char *c = account + 3; c < word + length; c++)
+        if (*c == '@')
+            at = c;
+    password = at ? memchr(account + 3, ':', (size_t)(at - account - 3)) : NULL;
+    if (password)
+        memset(password + 1, '*', (size_t)(at - password - 1));
+}
+
+const char *arguments_take_url(char *argument)
+{
+    const char *copy = strdup(argument);
+
+    for (char *word = argument; *word; word += strspn(word, " \t\n")) {
+        size_t length = strcspn(word, " \t\n");
+
+        hide_password(word, length);
+        word += length;
+    }
+    return copy;
+}
+
+void arguments_overwrite(const char *title)
+{
+    if (begin == end)
+        return;
+    memset(begin, 0, (size_t)(end - begin));
+    snprintf(begin, (size_t)(end - begin), "%s", title);
+}

@@ -1,0 +1,19 @@
+/*
+ * The words that dibs was started with, as ps(1) shows them to everybody on the host.
+ */
+#ifndef DIBS_CLI_ARGUMENTS_H
+#define DIBS_CLI_ARGUMENTS_H
+
+/* To be called first. */
+void arguments_keep(int argc, char **argv);
+
+/*
+ * Returns a copy of an argument that has URLs, and overwrites their passwords where the argument stands. NULL: no
+ * memory. The copy is for as long as the process lives.
+ */
+const char *arguments_take_url(char *argument);
+
+/* Overwrites all words by title. They are of no use to this process any more. */
+void arguments_overwrite(const char *title);
+
+#endif
