@@ -79,6 +79,15 @@
 #define DIBS_API
 #endif
 
+/* Of a function whose result says whether the caller may go on: compilers warn where nobody looks at it. */
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define DIBS_API_CHECKED [[nodiscard]] DIBS_API
+#elif defined(__GNUC__)
+#define DIBS_API_CHECKED DIBS_API __attribute__((warn_unused_result))
+#else
+#define DIBS_API_CHECKED DIBS_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -292,7 +301,7 @@ typedef struct dibs_config {
  * TLS that the URL wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or
  * thread-specific key to be had; a later call can succeed.
  */
-DIBS_API dibs_status dibs_open(dibs_runtime **out, const dibs_config *config);
+DIBS_API_CHECKED dibs_status dibs_open(dibs_runtime **out, const dibs_config *config);
 
 /*
  * From now on, waiting and later acquires return DIBS_CLOSED. dibs_unlock and dibs_check
@@ -404,11 +413,11 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_UNAVAILABLE; DIBS_DENIED;
  * DIBS_NO_MEMORY; DIBS_CLOSED.
  */
-DIBS_API dibs_status dibs_lock(dibs_runtime *rt, const char *name);
-DIBS_API dibs_status dibs_trylock(dibs_runtime *rt, const char *name);
-DIBS_API dibs_status dibs_timedlock(dibs_runtime *rt, const char *name, int64_t wait_ms);
-DIBS_API dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms,
-                                    const dibs_lock_options *options);
+DIBS_API_CHECKED dibs_status dibs_lock(dibs_runtime *rt, const char *name);
+DIBS_API_CHECKED dibs_status dibs_trylock(dibs_runtime *rt, const char *name);
+DIBS_API_CHECKED dibs_status dibs_timedlock(dibs_runtime *rt, const char *name, int64_t wait_ms);
+DIBS_API_CHECKED dibs_status dibs_lock_with(dibs_runtime *rt, const char *name, int64_t wait_ms,
+                                            const dibs_lock_options *options);
 
 /*
  * Takes one off the calling thread's hold count. The last unlock releases the lock in the
@@ -539,7 +548,7 @@ typedef struct dibs_hold {
  * DIBS_OK, DIBS_LOST, DIBS_NOT_HELD, DIBS_INVALID. dibs_hold_of also fills *out on DIBS_OK
  * and DIBS_LOST, and zeroes *out on DIBS_NOT_HELD.
  */
-DIBS_API dibs_status dibs_check(dibs_runtime *rt, const char *name);
+DIBS_API_CHECKED dibs_status dibs_check(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out);
 
 /* ---------------------------------------- everybody's view (asks the store) */

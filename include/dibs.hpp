@@ -531,13 +531,13 @@ class mutex {
     }
 
     /* One try. False if the lock is taken (DIBS_BUSY). Throws what else dibs_lock_with returns. */
-    bool try_lock()
+    [[nodiscard]] bool try_lock()
     {
         return granted(acquire(0));
     }
 
     /* Waits for that time at the most; false if the lock was not granted. Throws what else dibs_lock_with returns. */
-    template <class Rep, class Period> bool try_lock_for(const std::chrono::duration<Rep, Period> &time)
+    template <class Rep, class Period> [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &time)
     {
         return granted(acquire(detail::wait_ms(time)));
     }
@@ -548,7 +548,8 @@ class mutex {
      * call notices that only when the time is over that was left at first. Throws what else
      * dibs_lock_with returns.
      */
-    template <class Clock, class Duration> bool try_lock_until(const std::chrono::time_point<Clock, Duration> &time)
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration> &time)
     {
         for (;;) {
             const detail::real_ms now = Clock::now().time_since_epoch();

@@ -35,7 +35,7 @@ tap 'so may a field in place of reserved words' allows \
     '/^typedef struct dibs_hold/,/^}/s/uint64_t reserved\[4\];/uint32_t some, more;\nuint64_t reserved[3];/'
 tap 'so may a kind of event' allows 's/^ *DIBS_EVENT_NOT_HELD .*/DIBS_EVENT_NOT_HELD, DIBS_EVENT_ANOTHER/'
 tap 'a function that is gone is noticed' notices '/^DIBS_API dibs_status dibs_unlock_all(/d'
-tap 'so is another parameter' notices 's/^\(DIBS_API dibs_status dibs_timedlock(.*\)int64_t wait_ms/\1int32_t wait_ms/'
+tap 'so is another parameter' notices 's/^\(DIBS_API_CHECKED dibs_status dibs_timedlock(.*\)int64_t wait_ms/\1int32_t wait_ms/'
 tap 'so is a field of another type' notices 's/^    uint32_t lease_ms; /    uint64_t lease_ms; /'
 tap 'so is a field that takes none of the reserved words' notices \
     '/^typedef struct dibs_hold/,/^}/s/uint64_t reserved\[4\];/uint64_t some;\nuint64_t reserved[4];/'

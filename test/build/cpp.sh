@@ -93,6 +93,19 @@ guard_warns() {
     if "$1" -std=c11 $warnings -fsyntax-only "-I$DIBS_TOP/include" "$tmp/guard.c"; then return 1; fi
 }
 
+# ignored_lock_warns COMPILER STANDARD LANGUAGE: whoever locks, opens or checks, and does not look whether it worked, is warned.
+ignored_lock_warns() {
+    for call in 'dibs_lock(rt, "a")' 'dibs_trylock(rt, "a")' 'dibs_timedlock(rt, "a", 1)' 'dibs_lock_with(rt, "a", 1, 0)' \
+        'dibs_open(&rt, 0)' 'dibs_check(rt, "a")'; do
+        printf '#include <dibs.h>\nint f(dibs_runtime *rt);\nint f(dibs_runtime *rt) { return %s == DIBS_OK; }\n' "$call" >"$tmp/looks.$3"
+        sed -e 's/return //' -e 's/ == DIBS_OK; }/; return 0; }/' "$tmp/looks.$3" >"$tmp/ignores.$3"
+        # shellcheck disable=SC2086
+        "$1" -std="$2" $warnings -c -o "$tmp/looks.o" "-I$DIBS_TOP/include" "$tmp/looks.$3"
+        # shellcheck disable=SC2086
+        if "$1" -std="$2" $warnings -c -o "$tmp/ignores.o" "-I$DIBS_TOP/include" "$tmp/ignores.$3"; then return 1; fi
+    done
+}
+
 # guard_wants_braces COMPILER LANGUAGE: a guard cannot be all that an "if" has.
 guard_wants_braces() {
     printf '#include <dibs.h>\nvoid f(dibs_runtime *rt, int want) { if (want) DIBS_GUARD(rt, "a", s); }\n' >"$tmp/if.$2"
@@ -101,7 +114,7 @@ guard_wants_braces() {
     "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/braces.$2"
 }
 
-tap_plan 22
+tap_plan 28
 server_start || exit 1
 for compiler in g++ clang++; do
     for standard in c++17 c++20; do
@@ -110,10 +123,13 @@ for compiler in g++ clang++; do
         tap "$compiler, $standard: on a server" "$tmp/$compiler-$standard" "$server_url"
     done
     tap "$compiler, without exceptions" without_exceptions "$compiler"
+    tap "$compiler, c++11: an ignored lock is warned of" ignored_lock_warns "$compiler" c++11 cc
+    tap "$compiler, c++17: an ignored lock is warned of" ignored_lock_warns "$compiler" c++17 cc
     tap "$compiler: a guard that was moved to another thread" moved_guard "$compiler"
     tap "$compiler, C++: a guard without braces is an error" guard_wants_braces "$compiler" cc
 done
 for compiler in gcc clang; do
+    tap "$compiler: an ignored lock is warned of" ignored_lock_warns "$compiler" c11 c
     tap "$compiler: a guard's status is to be looked at" guard_warns "$compiler"
     tap "$compiler: a guard without braces is an error" guard_wants_braces "$compiler" c
 done

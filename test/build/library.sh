@@ -29,7 +29,7 @@ includes_three_headers() {
 
 # The functions that the headers declare are all that the library exports.
 public_functions() {
-    sed -n 's/^DIBS_API [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' "$DIBS_TOP"/include/*.h | sort
+    sed -n 's/^DIBS_API[A-Z_]* [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' "$DIBS_TOP"/include/*.h | sort
 }
 
 finds_every_function() {

@@ -27,7 +27,7 @@ names_of() {
 }
 
 functions() {
-    sed -n 's/^DIBS_API [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' include/*.h | sort
+    sed -n 's/^DIBS_API[A-Z_]* [^(]*[ *]\(dibs_[a-z0-9_]*\)(.*/\1/p' include/*.h | sort
 }
 
 # The functions, each once, and nothing else but the library itself, are the names of the pages of section 3.
@@ -47,8 +47,8 @@ squeeze() {
 }
 
 prototypes_of_the_headers() {
-    cat include/*.h | awk '/^DIBS_API / { text = "" } { text = text " " $0 } /^DIBS_API /, /;/ { if (/;/) print text }' |
-        sed -n 's/^.*DIBS_API //p' | squeeze
+    cat include/*.h | awk '/^DIBS_API[A-Z_]* / { text = "" } { text = text " " $0 } /^DIBS_API[A-Z_]* /, /;/ { if (/;/) print text }' |
+        sed -n 's/^.*DIBS_API[A-Z_]* //p' | squeeze
 }
 
 prototypes_of_the_pages() {

@@ -135,7 +135,7 @@ static void *run_thread(void *arg)
         char name[64];
         snprintf(name, sizeof name, "p%u:n%u", (unsigned)atomic_load(&judge->phase),
                  (unsigned)(draw(t) % judge->names));
-        (void)dibs_trylock(t->worker->rt, name);
+        (void)(dibs_trylock(t->worker->rt, name) == DIBS_OK); /* or no lock is held */
     }
     return NULL;
 }
