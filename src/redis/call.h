@@ -39,9 +39,9 @@ void dibs__script_words_end(const struct dibs__words *words);
 bool dibs__script_wants_text(const redisReply *reply, struct dibs__channel *channel);
 
 #define DIBS__CALL_KEYS 4
-#define DIBS__CALL_ARGUMENTS 7
+#define DIBS__CALL_ARGUMENTS 8
 #define DIBS__CALL_WORDS (DIBS__SCRIPT_WORDS + DIBS__CALL_KEYS + DIBS__CALL_ARGUMENTS)
-#define DIBS__CALL_NUMBERS 4
+#define DIBS__CALL_NUMBERS 5
 
 /* Stays where it is while it is used. */
 struct dibs__call {

@@ -18,6 +18,7 @@ struct memory {
     const struct dibs__clock *clock; /* read-only after open */
     struct dibs__counters *counters; /* read-only after open; what it points to is atomic */
     struct dibs__space_user user;    /* has its own guards */
+    const _Atomic uint64_t *quorum;  /* read-only after open; what it points to is atomic; NULL: of no quorum */
 };
 
 /* What the store notes with a lease. Lies in the memo, whatever type that has. */
@@ -57,6 +58,13 @@ static int64_t again_ms(const struct dibs__space_lock *lock, uint32_t lease_ms, 
     return left > 0 ? left : 1;
 }
 
+static bool may_vote(const struct memory *memory, uint32_t lease_ms, int64_t now) DIBS__REQUIRES(dibs__space_mutex)
+{
+    uint64_t quorum = memory->quorum ? atomic_load(memory->quorum) : 0;
+
+    return !memory->user.is_member || dibs__space_votes(memory->space, lease_ms, quorum, now);
+}
+
 /*
  * *served: for dibs__space_push. Once the mutex is let go of, the bid may be
  * granted by another thread: the ask is complete by then.
@@ -71,7 +79,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
     bid->number++;
     bid->proof = now;
     *answer = (struct dibs__answer){0};
-    answer->no_vote = memory->user.is_member && !(space->knows_vote && now >= space->votes_from);
+    answer->no_vote = !may_vote(memory, bid->lease_ms, now);
     if (answer->no_vote)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "the store in memory may not vote in the quorum now");
     struct dibs__space_lock *lock = dibs__space_find_or_add(space, bid->name, now);
@@ -189,20 +197,7 @@ static dibs_status vote_finish(struct dibs__store *store, struct dibs__vote *vot
     (void)error;
     count_command(memory);
     dibs__space_mutex_lock(&space->mutex);
-    int64_t now = dibs__now(memory->clock);
-    if (vote->admit && !space->knows_vote) {
-        space->knows_vote = true;
-        space->votes_from = dibs__after_ms(now, vote->wait_ms);
-    }
-    if (vote->distrust && space->knows_vote && space->votes_from <= now)
-        space->votes_from = dibs__after_ms(now, vote->wait_ms);
-    vote->server_us = now / 1000;
-    vote->known = space->knows_vote;
-    vote->votes_in_ms = vote->known ? dibs__ms_until(space->votes_from, now) : 0;
-    if (vote->known && vote->longest_ms > space->longest_ms)
-        space->longest_ms = vote->longest_ms;
-    if (vote->known)
-        vote->longest_ms = space->longest_ms;
+    dibs__space_vote(space, vote, dibs__now(memory->clock));
     dibs__space_mutex_unlock(&space->mutex);
     return DIBS_OK;
 }
@@ -326,7 +321,7 @@ static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renew
 {
     const struct memory_lease *lease = memory_lease_of(&renewal->memo);
     bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
-    bool votes = !memory->user.is_member || (memory->space->knows_vote && now >= memory->space->votes_from);
+    bool votes = may_vote(memory, renewal->lease_ms, now);
     struct dibs__space_lock *lock =
         taken_away || !votes ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
 
@@ -457,6 +452,7 @@ dibs_status dibs__memory_open(struct dibs__store **out, const struct dibs__store
     memory->clock = config->clock;
     memory->user.listener = config->listener;
     memory->user.is_member = config->is_member;
+    memory->quorum = config->quorum;
     memory->counters = config->counters;
     *out = &memory->store;
     return DIBS_OK;

@@ -164,13 +164,19 @@ struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, cons
     return NULL;
 }
 
-/* As in Redis: microseconds, or one more than the last. */
-static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space_mutex)
+static uint64_t wall_clock_us(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_REALTIME, &t);
-    uint64_t now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* As in Redis: microseconds, or one more than the last. */
+static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space_mutex)
+{
+    uint64_t now = wall_clock_us();
+
     space->last_fence = now > space->last_fence ? now : space->last_fence + 1;
     return space->last_fence;
 }
@@ -181,6 +187,59 @@ void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock,
         lock->fence = fence;
     if (fence > space->last_fence)
         space->last_fence = fence;
+}
+
+bool dibs__space_votes(const struct dibs__space *space, uint32_t lease_ms, uint64_t quorum, int64_t now)
+{
+    return space->knows_vote && space->has_floor && now >= space->votes_from && lease_ms <= space->longest_ms &&
+           (quorum == 0 || space->quorum == 0 || quorum == space->quorum);
+}
+
+static void set_floor(struct dibs__space *space, uint64_t floor) DIBS__REQUIRES(dibs__space_mutex)
+{
+    space->has_floor = floor > 0;
+    if (floor > space->last_fence)
+        space->last_fence = floor;
+}
+
+static void admit(struct dibs__space *space, const struct dibs__vote *vote, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    int64_t from = dibs__after_ms(now, vote->wait_ms);
+
+    if (!space->knows_vote)
+        set_floor(space, vote->floor);
+    if (!space->knows_vote || space->votes_from > from)
+        space->votes_from = from;
+    space->knows_vote = true;
+}
+
+void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_t now)
+{
+    bool fits = vote->quorum == 0 || space->quorum == 0 || vote->quorum == space->quorum;
+    uint64_t us = wall_clock_us();
+
+    if (fits && vote->what == DIBS__VOTE_ADMITS)
+        admit(space, vote, now);
+    bool is_over = space->knows_vote && space->votes_from <= now;
+    if (vote->what == DIBS__VOTE_DISTRUSTS && is_over)
+        space->votes_from = dibs__after_ms(now, vote->wait_ms);
+    if (fits && vote->what == DIBS__VOTE_FLOORS && is_over && !space->has_floor)
+        set_floor(space, vote->floor);
+    if (fits && space->knows_vote && space->quorum == 0)
+        space->quorum = vote->quorum;
+    if (fits && space->knows_vote && vote->longest_ms > space->longest_ms)
+        space->longest_ms = vote->longest_ms;
+    vote->server_us = now / 1000;
+    vote->known = space->knows_vote;
+    vote->restarted = false;
+    vote->votes_in_ms = vote->known ? dibs__ms_until(space->votes_from, now) : 0;
+    vote->ready = vote->known && vote->votes_in_ms == 0 && space->has_floor;
+    vote->highest = us > space->last_fence ? us : space->last_fence;
+    vote->quorum = space->quorum;
+    vote->process = (uintptr_t)space;
+    if (vote->known)
+        vote->longest_ms = space->longest_ms;
 }
 
 void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)

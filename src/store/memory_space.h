@@ -53,6 +53,8 @@ struct dibs__space {
     uint64_t last_fence DIBS__GUARDED_BY(dibs__space_mutex);
     bool knows_vote DIBS__GUARDED_BY(dibs__space_mutex); /* whether it may vote in a quorum: from votes_from on */
     int64_t votes_from DIBS__GUARDED_BY(dibs__space_mutex);
+    bool has_floor DIBS__GUARDED_BY(dibs__space_mutex);      /* its fences are large enough; before it may not vote */
+    uint64_t quorum DIBS__GUARDED_BY(dibs__space_mutex);     /* of which it is a member; 0: not known */
     uint32_t longest_ms DIBS__GUARDED_BY(dibs__space_mutex); /* of the leases that were announced to it */
     struct dibs__space *next DIBS__GUARDED_BY(dibs__spaces_mutex);
     unsigned references DIBS__GUARDED_BY(dibs__spaces_mutex);
@@ -63,6 +65,14 @@ bool dibs__spaces_watch_forks(void); /* as dibs__store_watch_forks */
 
 /* The space of that name, a new one where there is none or the name is "". NULL: no memory. */
 struct dibs__space *dibs__space_get(const char *name);
+
+/* Whether it may vote for a lease of that length, in the quorum of that number. */
+bool dibs__space_votes(const struct dibs__space *space, uint32_t lease_ms, uint64_t quorum, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
+
+/* As vote.lua. */
+void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
 
 /* The user has left the space (dibs__space_leave). The last reference frees the space. */
 void dibs__space_put(struct dibs__space *space);

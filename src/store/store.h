@@ -114,23 +114,37 @@ struct dibs__answer {
     bool stepped;     /* with no_vote: because its clock was set forward, so it may have forgotten locks too early */
 };
 
+/* What a vote does beside looking. */
+enum dibs__vote_what {
+    DIBS__VOTE_LOOKS,     /* nothing */
+    DIBS__VOTE_ADMITS,    /* a master that does not know may vote from wait_ms on; one that waits longer need not */
+    DIBS__VOTE_DISTRUSTS, /* a master that may vote now may do so only from wait_ms on */
+    DIBS__VOTE_FLOORS,    /* a master whose wait is over may vote, with fences above the floor */
+};
+
 /*
  * Of a member of a quorum: whether its master may vote. A master that lost its
  * data does not know what it granted, so it must not grant anything before the
- * longest lease that it may have granted is over. It notes that it may vote
- * in a key of its own; who lost the data lost that, too.
+ * longest lease that it may have granted is over, and then with a larger fence
+ * than any that it forgot. It notes that it may vote in a key of its own; who
+ * lost the data lost that, too. A master whose process is another than the one
+ * that wrote that key may have come back with older data.
  */
 struct dibs__vote {
     int64_t deadline;
+    enum dibs__vote_what what;
     uint32_t longest_ms; /* leases of this length are about to be asked for; set, where the master knows whether it
-                            may vote: the longest that was announced to it */
-    bool admit;          /* a master that does not know whether it may vote may do so from wait_ms on; else it
-                            is only looked at */
-    bool distrust;       /* instead of admit: a master that may vote now may do so only from wait_ms on */
+                            may vote, or did before it was restarted: the longest that was announced to it */
     int64_t wait_ms;
+    uint64_t floor;      /* of a master that is admitted or floored; 0: none yet, so it may not vote */
+    uint64_t quorum;     /* the number of the quorum, 0: not known; set: that of which the master is a member */
     int64_t server_us;   /* set: the master's clock */
     bool known;          /* set: the master knows whether it may vote */
-    int64_t votes_in_ms; /* set, where it is known: 0: it may vote now; else after that time */
+    bool restarted;      /* set, where not: it knew in an earlier process */
+    int64_t votes_in_ms; /* set, where it is known: 0: the wait is over; else after that time */
+    bool ready;          /* set: the master may vote now */
+    uint64_t highest;    /* set: the master has given no larger fence, as far as it knows */
+    uint64_t process;    /* set: a number for the master's process; 0: not known */
     int64_t began;       /* the store's own */
     struct dibs__begun begun;
 };
@@ -483,6 +497,7 @@ struct dibs__store_config {
     uint32_t spin_us;  /* how long a waiting thread polls at most; 0: not at all */
     const struct dibs__node_hooks *node; /* the store is a node of a cluster (store/redis/redis.h); NULL: it is none */
     bool is_member; /* the store is one master of a quorum: asks are granted only where the master may vote */
+    const _Atomic uint64_t *quorum; /* with is_member: the number of that quorum; 0, or NULL: not known */
     bool
         connect_later; /* opening does not connect, and does not fail for that: connect_begin does, or the first call */
     const struct dibs__clock *clock;

@@ -15,7 +15,7 @@ TIMES = ("min_us", "p50_us", "p90_us", "p99_us", "p99_9_us", "max_us")
 
 def left(store=server):
     """Keys, but for those that end by themselves: fences, votes, and probes."""
-    known = (b"dibs:fence:", b"dibs:member", b"dibs:probe:")
+    known = (b"dibs:fence:", b"dibs:vote", b"dibs:probe:")
     return [key for key in store.call("KEYS", "*") if not key.startswith(known)]
 
 

@@ -111,9 +111,11 @@ class Quorum:
         self.harmed.discard(index)
 
     def votes_in_us(self, index):
-        """None: the master does not know."""
-        known, (seconds, us) = [self.masters[index].call(*words) for words in (("GET", "dibs:member"), ("TIME",))]
-        return known and int(known.split()[0]) - int(seconds) * 1000000 - int(us)
+        """None: the master does not know. FROM LONGEST SEEN HIGH FLOOR RUN QUORUM: see vote.lua."""
+        known, (seconds, us) = [self.masters[index].call(*words) for words in (("GET", "dibs:vote"), ("TIME",))]
+        if not known or known.split()[4] == b"-" or known.split()[5].decode() != self.masters[index].info("server")["run_id"]:
+            return None
+        return int(known.split()[0]) - int(seconds) * 1000000 - int(us)
 
     def votes(self, index):
         try:
@@ -128,7 +130,7 @@ class Quorum:
 
     def describe_silence(self, index):
         """What the masters know, and what the one that does not vote is asked."""
-        known = [master.call("GET", "dibs:member") for master in self.masters]
+        known = [master.call("GET", "dibs:vote") for master in self.masters]
         about = [self.masters[index].info(section) for section in ("clients", "errorstats", "stats")]
         client = servers.Client(self.masters[index].path, timeout=0.5)
         client.send("MONITOR")
@@ -208,9 +210,11 @@ class Quorum:
         keys = [key for key in self.scan("*", master) if b":p%d:" % phase.number in key]
         if keys:
             master.call("DEL", *keys)
-        known = master.call("GET", "dibs:member")
+        known = master.call("GET", "dibs:vote")
         if known is not None:
-            master.call("SET", "dibs:member", b"0 " + known.split()[1], "KEEPTTL")
+            _, longest, _, highest, floor, *others = known.split()
+            floor = highest if floor == b"-" else floor
+            master.call("SET", "dibs:vote", b" ".join([b"0", longest, b"0", highest, floor, *others]), "KEEPTTL")
 
     def keys(self):
         """Every key of any master with its longest remaining time, but for those that say who votes."""
@@ -218,7 +222,7 @@ class Quorum:
         for master in self.masters:
             for key in self.scan("*", master):
                 left = master.call("PTTL", key)
-                if key != b"dibs:member" and left != -2:
+                if key != b"dibs:vote" and left != -2:
                     known = found.get(key.decode(), 0)
                     found[key.decode()] = -1 if -1 in (left, known) else max(left, known)
         return found

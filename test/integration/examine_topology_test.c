@@ -239,11 +239,32 @@ static void one_server_under_two_names(void **state)
 
     (void)state;
     snprintf(by_name, sizeof by_name, "redis://localhost:%d", one->port);
-    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
-    findings_expect(findings_of(rt), "quorum", BAD, "Number 1 and number 3 of the URLs are the same server");
-    dibs_close(rt);
+    assert_status(DIBS_INVALID, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3}));
+    assert_string_equal(dibs_last_error(), "urls[0] and urls[2] are the same master");
     server_stop(one);
     server_stop(other);
+}
+
+static bool has_number(void *s)
+{
+    char noted[256];
+
+    return server_string(s, noted, sizeof noted, "GET dibs:vote") && strcmp(strrchr(noted, ' '), " 0") != 0;
+}
+
+/* The key says that another quorum has that number. */
+static void a_master_of_another_quorum(void **state)
+{
+    masters *m = *state;
+    char noted[256];
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++)
+        assert_true(wait_until(has_number, m->servers[i], LIMIT_MS));
+    assert_true(server_string(m->servers[1], noted, sizeof noted, "GET dibs:vote"));
+    *strrchr(noted, ' ') = '\0';
+    server_do(m->servers[1], "SET dibs:vote %s KEEPTTL", strcat(noted, " 77"));
+    findings_expect(findings_of(m->rt), "quorum", BAD, "Number 2 of the URLs is a master of another quorum");
 }
 
 int main(void)
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_master_must_not_keep_in_part, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),
         cmocka_unit_test(one_server_under_two_names),
+        cmocka_unit_test_setup_teardown(a_master_of_another_quorum, masters_setup_3, masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, stop_shared);

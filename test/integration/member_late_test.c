@@ -49,7 +49,10 @@ static int teardown(void **state)
 
 static struct dibs__vote vote(struct play *p, bool admit)
 {
-    struct dibs__vote vote = {.longest_ms = 1000, .admit = admit, .deadline = seat_deadline()};
+    struct dibs__vote vote = {.longest_ms = LEASE_MS,
+                              .what = admit ? DIBS__VOTE_ADMITS : DIBS__VOTE_LOOKS,
+                              .floor = admit,
+                              .deadline = seat_deadline()};
     struct dibs__error error = {DIBS_OK, ""};
     dibs_status status = p->seat.store->ops->vote_finish(p->seat.store, &vote, &error);
 
@@ -162,7 +165,7 @@ static void an_admission_has_its_time(void **state)
     struct play *p = *state;
 
     refuse_kill(p);
-    script_server_add(p->net, (script_rule){.match = "dibs:member", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+    script_server_add(p->net, (script_rule){.match = "dibs:vote", .nth = 1, .action = SCRIPT_STALL_REQUEST});
     assert_true(vote(p, true).known); /* by the second sending */
     server_do(p->server, "FLUSHALL");
     pause_ms(TIMEOUT_MS);
@@ -177,19 +180,19 @@ static void an_admission_has_its_time(void **state)
 static void who_votes_goes_on_voting(void **state)
 {
     struct play *p = *state;
-    char noted[64];
+    char noted[256];
 
     assert_int_equal(vote(p, true).votes_in_ms, 0);
-    assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:member"));
-    assert_memory_equal(noted, "0 1000 ", 7);
-    server_do(p->server, "SET dibs:member %s PX 1000", "1700000000000000 5000");
+    assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:vote"));
+    assert_memory_equal(noted, "0 600000 ", 9);
+    server_do(p->server, "SET dibs:vote %s PX 1000", "1700000000000000 700000 0 0 1 - 0");
     assert_int_equal(vote(p, false).votes_in_ms, 0);
-    assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:member"));
-    assert_memory_equal(noted, "0 5000 ", 7);
-    assert_true(server_integer(p->server, "PTTL dibs:member") > 86400000);
-    server_do(p->server, "PEXPIRE dibs:member 1000");
+    assert_true(server_string(p->server, noted, sizeof noted, "GET dibs:vote"));
+    assert_memory_equal(noted, "0 700000 ", 9);
+    assert_true(server_integer(p->server, "PTTL dibs:vote") > 86400000);
+    server_do(p->server, "PEXPIRE dibs:vote 1000");
     vote(p, false);
-    assert_true(server_integer(p->server, "PTTL dibs:member") > 86400000);
+    assert_true(server_integer(p->server, "PTTL dibs:vote") > 86400000);
 }
 
 /* The connection believes that it is 1970: now is later than the ask may be executed. */

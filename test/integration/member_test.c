@@ -32,7 +32,9 @@ static struct dibs__vote look_at_vote(struct seat *seat, uint32_t longest_ms)
 
 static struct dibs__vote admit(struct seat *seat, int64_t wait_ms)
 {
-    return vote_as(seat, (struct dibs__vote){.longest_ms = 1000, .admit = true, .wait_ms = wait_ms}, false);
+    return vote_as(
+        seat, (struct dibs__vote){.longest_ms = LEASE_MS, .what = DIBS__VOTE_ADMITS, .floor = 1, .wait_ms = wait_ms},
+        false);
 }
 
 static void a_master_that_is_new_does_not_know_whether_it_may_vote(struct world *w)
@@ -75,10 +77,10 @@ static void the_longest_lease_only_grows(struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
 
-    assert_int_equal(admit(seat, 0).longest_ms, 1000);
-    assert_int_equal(look_at_vote(seat, 500).longest_ms, 1000);
-    assert_int_equal(look_at_vote(other, 7000).longest_ms, 7000);
-    assert_int_equal(look_at_vote(seat, 2000).longest_ms, 7000);
+    assert_int_equal(admit(seat, 0).longest_ms, LEASE_MS);
+    assert_int_equal(look_at_vote(seat, 500).longest_ms, LEASE_MS);
+    assert_int_equal(look_at_vote(other, LEASE_MS + 7000).longest_ms, LEASE_MS + 7000);
+    assert_int_equal(look_at_vote(seat, 2000).longest_ms, LEASE_MS + 7000);
     assert_int_equal(look_at_vote(seat, 2000).votes_in_ms, 0); /* as it was */
 }
 
@@ -86,7 +88,11 @@ static void the_longest_lease_only_grows(struct world *w)
 static void of_two_who_admit_at_once_one_does(struct world *w)
 {
     struct seat *seat = sit_as_member(w), *other = sit_as_member(w);
-    struct dibs__vote first = {.longest_ms = 1000, .admit = true, .deadline = seat_deadline()}, second = first;
+    struct dibs__vote first = {.longest_ms = LEASE_MS,
+                               .what = DIBS__VOTE_ADMITS,
+                               .floor = 1,
+                               .deadline = seat_deadline()},
+                      second = first;
     struct dibs__error error;
 
     second.wait_ms = LEASE_MS;
@@ -361,7 +367,7 @@ static void whose_clock_was_set_back_does_not_vote(struct world *w)
     if (w->kind->where == IN_MEMORY)
         return;
     admit(seat, 0);
-    server_do(w->servers[0], "SET dibs:member %s", "0 5000 4000000000000000");
+    server_do(w->servers[0], "SET dibs:vote %s", "0 86400000 4000000000000000 0 1 - 0");
     expect_no_vote(seat, &bid);
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__GONE);
@@ -410,7 +416,8 @@ static void a_top_up_needs_a_vote(struct world *w)
     admit(seat, 0);
     seat_renew(seat, &first);
     assert_int_equal(first.result, DIBS__RENEWED);
-    vote_as(seat, (struct dibs__vote){.longest_ms = 1000, .distrust = true, .wait_ms = LEASE_MS}, false);
+    vote_as(seat, (struct dibs__vote){.longest_ms = LEASE_MS, .what = DIBS__VOTE_DISTRUSTS, .wait_ms = LEASE_MS},
+            false);
     seat_renew(seat, &first);
     assert_int_equal(first.result, DIBS__RENEWED);
     assert_status(DIBS_OK, raise_to(seat, "dibs:held", 6, false));
@@ -424,7 +431,7 @@ static void a_top_up_needs_a_vote(struct world *w)
 static void who_is_distrusted_waits_once(struct world *w)
 {
     struct seat *seat = sit_as_member(w);
-    struct dibs__vote distrust = {.longest_ms = 1000, .distrust = true, .wait_ms = LEASE_MS};
+    struct dibs__vote distrust = {.longest_ms = LEASE_MS, .what = DIBS__VOTE_DISTRUSTS, .wait_ms = LEASE_MS};
 
     assert_false(vote_as(seat, distrust, false).known); /* that admits nobody */
     assert_int_equal(admit(seat, 0).votes_in_ms, 0);

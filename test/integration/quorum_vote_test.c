@@ -44,14 +44,14 @@ static void a_new_quorum_is_used_at_once_by_many(void **state)
     }
     assert_true(now_ms() - began < LEASE_MS + SLACK_MS);
     for (size_t i = 0; i < m->count; i++)
-        assert_true(server_has(m->servers[i], "dibs:member"));
+        assert_true(server_has(m->servers[i], "dibs:vote"));
 }
 
 static bool votes_now(server *s)
 {
     char text[128];
 
-    return server_string(s, text, sizeof text, "GET dibs:member");
+    return server_string(s, text, sizeof text, "GET dibs:vote");
 }
 
 static bool knows(void *arg)
@@ -93,7 +93,7 @@ static bool may_not_vote(void *arg)
     long long votes_from;
     char text[128];
 
-    return server_string(arg, text, sizeof text, "GET dibs:member") && sscanf(text, "%lld", &votes_from) == 1 &&
+    return server_string(arg, text, sizeof text, "GET dibs:vote") && sscanf(text, "%lld", &votes_from) == 1 &&
            votes_from > 0;
 }
 
@@ -245,14 +245,14 @@ static void longer_leases_are_announced(void **state)
     assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.lease_ms = 3 * LEASE_MS}));
     size_t count = 0;
     for (size_t i = 0; i < m->count; i++) {
-        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:member"));
+        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:vote"));
         count += sscanf(text, "%*s %lld", &longest) == 1 && longest >= 3 * LEASE_MS;
     }
     assert_true(count >= m->majority);
     assert_status(DIBS_OK, dibs_extend(m->rt, "a", 5 * LEASE_MS));
     count = 0;
     for (size_t i = 0; i < m->count; i++) {
-        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:member"));
+        assert_true(server_string(m->servers[i], text, sizeof text, "GET dibs:vote"));
         count += sscanf(text, "%*s %lld", &longest) == 1 && longest >= 5 * LEASE_MS;
     }
     assert_true(count >= m->majority);

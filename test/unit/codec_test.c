@@ -116,7 +116,7 @@ static void the_others_have_theirs(void **state)
 /* The longest that there can be fit into a call. */
 static void the_longest_call_fits(void **state)
 {
-    struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true, UINT64_MAX / 2};
+    struct dibs__ask_words longest = {"t", UINT64_MAX / 2, UINT32_MAX, "c", INT64_MIN, true, UINT64_MAX / 2, NULL, 0};
     struct dibs__call call;
 
     (void)state;
@@ -131,6 +131,8 @@ static void the_longest_call_fits(void **state)
     dibs__call_add_key(&call, DIBS__KEY_MEMBER);
     assert_int_equal(call.words.sizes[DIBS__SCRIPT_WORDS - 1], 1);
     assert_memory_equal(call.word_array[DIBS__SCRIPT_WORDS - 1], "4", 1);
+    longest.run = "r";
+    longest.quorum = UINT64_MAX / 2;
     dibs__codec_acquire(&call, &longest);
     assert_true(call.words.count <= DIBS__CALL_WORDS);
 }
@@ -327,21 +329,31 @@ static void what_is_said_of_a_forced_end(void **state)
 
 static void what_a_vote_takes(void **state)
 {
-    static const char *const looked[] = {"5000", "", "77"}, *const admitted[] = {"5000", "0", "77"};
-    static const char *const distrusted[] = {"5000", "9", "77", "1"};
+    static const char *const looked[] = {"5000", "look", "0", "77", "-", "0", "-"};
+    static const char *const admitted[] = {"5000", "admit", "9", "77", "-", "0", "-"};
+    static const char *const distrusted[] = {"5000", "distrust", "9", "77", "-", "0", "-"};
+    static const char *const floored[] = {"5000", "floor", "0", "77", "cafe", "8", "9007199254740991"};
     static const char *const raised[] = {"t", "9007199254740991", "30000"};
+    struct dibs__vote vote = {.longest_ms = 5000};
     struct dibs__call call;
 
     (void)state;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, 5000, DIBS__VOTE_LOOK, false, 77);
-    expect_words(&call.words, 3, looked);
+    dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
+    expect_words(&call.words, 7, looked);
+    vote.what = DIBS__VOTE_ADMITS;
+    vote.wait_ms = 9;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, 5000, 0, false, 77);
-    expect_words(&call.words, 3, admitted);
+    dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
+    expect_words(&call.words, 7, admitted);
+    vote.what = DIBS__VOTE_DISTRUSTS;
     dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
-    dibs__codec_vote(&call, 5000, 9, true, 77);
-    expect_words(&call.words, 4, distrusted);
+    dibs__codec_vote(&call, &vote, 77, dibs__codec_run(""));
+    expect_words(&call.words, 7, distrusted);
+    vote = (struct dibs__vote){.longest_ms = 5000, .what = DIBS__VOTE_FLOORS, .floor = 9007199254740991, .quorum = 8};
+    dibs__call_init(&call, DIBS__SCRIPT_vote, 0);
+    dibs__codec_vote(&call, &vote, 77, dibs__codec_run("cafe"));
+    expect_words(&call.words, 7, floored);
     dibs__call_init(&call, DIBS__SCRIPT_raise, 0);
     dibs__codec_raise(&call, "t", 9007199254740991, 30000);
     expect_words(&call.words, 3, raised);
@@ -351,36 +363,54 @@ static void what_is_said_of_a_vote(void **state)
 {
     static const struct {
         const char *bytes;
-        bool good;
-        struct dibs__vote_reply reply;
+        bool good, late;
+        struct dibs__vote vote;
     } rows[] = {
-        {"*3\r\n:-1\r\n:0\r\n:9\r\n", true, {.known = false, .server_us = 9}},
-        {"*3\r\n:0\r\n:30000\r\n:9\r\n", true, {.known = true, .longest_ms = 30000, .server_us = 9}},
-        {"*3\r\n:50\r\n:99999999999\r\n:9\r\n",
+        {"*6\r\n:-1\r\n:0\r\n:9\r\n:8\r\n:0\r\n:0\r\n", true, false, {.server_us = 9, .highest = 8}},
+        {"*6\r\n:-1\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n", true, false, {.server_us = 9, .highest = 8, .quorum = 5}},
+        {"*6\r\n:-2\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n",
          true,
+         false,
+         {.restarted = true, .longest_ms = 30000, .server_us = 9, .highest = 8, .quorum = 5}},
+        {"*6\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:0\r\n:5\r\n",
+         true,
+         false,
+         {.known = true, .longest_ms = 30000, .server_us = 9, .highest = 8, .quorum = 5}},
+        {"*6\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:1\r\n:5\r\n",
+         true,
+         false,
+         {.known = true, .ready = true, .longest_ms = 30000, .server_us = 9, .highest = 8, .quorum = 5}},
+        {"*6\r\n:50\r\n:99999999999\r\n:9\r\n:-8\r\n:1\r\n:-5\r\n",
+         true,
+         false,
          {.known = true, .votes_in_ms = 50, .longest_ms = DIBS__LEASE_MAX_MS, .server_us = 9}},
-        {"*3\r\n:0\r\n:-7\r\n:9\r\n", true, {.known = true, .server_us = 9}},
-        {":-77\r\n", true, {.late = true, .server_us = 77}},
-        {"*2\r\n:0\r\n:30000\r\n", false, {.known = false}},
-        {"*3\r\n:0\r\n:30000\r\n:-9\r\n", false, {.known = false}},
-        {":0\r\n", false, {.known = false}},
-        {":77\r\n", false, {.known = false}},
-        {"*1\r\n:0\r\n", false, {.known = false}},
-        {"*2\r\n+a\r\n:0\r\n", false, {.known = false}},
-        {"-ERR no\r\n", false, {.known = false}},
+        {"*6\r\n:0\r\n:-7\r\n:9\r\n:8\r\n:0\r\n:0\r\n", true, false, {.known = true, .server_us = 9, .highest = 8}},
+        {":-77\r\n", true, true, {.server_us = 77}},
+        {"*5\r\n:0\r\n:30000\r\n:9\r\n:8\r\n:1\r\n", false, false, {.known = false}},
+        {"*6\r\n:0\r\n:30000\r\n:-9\r\n:8\r\n:1\r\n:5\r\n", false, false, {.known = false}},
+        {":0\r\n", false, true, {.known = false}},
+        {":77\r\n", false, true, {.known = false}},
+        {"*1\r\n:0\r\n", false, false, {.known = false}},
+        {"*2\r\n+a\r\n:0\r\n", false, false, {.known = false}},
+        {"-ERR no\r\n", false, false, {.known = false}},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct read read = read_of(rows[i].bytes);
-        struct dibs__vote_reply said;
-        assert_int_equal(dibs__codec_read_vote(&said, read.reply), rows[i].good);
+        struct dibs__vote said = {.longest_ms = 0};
+        bool late;
+        assert_int_equal(dibs__codec_read_vote(&said, &late, read.reply), rows[i].good);
+        assert_int_equal(late, rows[i].late);
         if (rows[i].good) {
-            assert_int_equal(said.server_us, rows[i].reply.server_us);
-            assert_int_equal(said.late, rows[i].reply.late);
-            assert_int_equal(said.known, rows[i].reply.known);
-            assert_int_equal(said.votes_in_ms, rows[i].reply.votes_in_ms);
-            assert_int_equal(said.longest_ms, rows[i].reply.longest_ms);
+            assert_int_equal(said.server_us, rows[i].vote.server_us);
+            assert_int_equal(said.known, rows[i].vote.known);
+            assert_int_equal(said.restarted, rows[i].vote.restarted);
+            assert_int_equal(said.ready, rows[i].vote.ready);
+            assert_int_equal(said.votes_in_ms, rows[i].vote.votes_in_ms);
+            assert_int_equal(said.longest_ms, rows[i].vote.longest_ms);
+            assert_int_equal(said.highest, rows[i].vote.highest);
+            assert_int_equal(said.quorum, rows[i].vote.quorum);
         }
         done(read);
     }

@@ -1,6 +1,6 @@
 -- Raises the fence of a lock, for its owner: the next one is larger than that, whatever this server's clock says.
 -- In C (store/redis/codec.h): dibs__codec_raise, dibs__codec_read_raise
--- KEYS: see keys.lua
+-- KEYS: see keys.lua; behind them, at a member of a quorum, M of vote.lua
 -- ARGV: token; fence; lease in ms
 -- Reply: 1: done; 0: the lock is not the token's, nothing was done
 -- Safe to send again, and late.
@@ -15,5 +15,11 @@ local last, fence = tonumber(call('GET', F)), tonumber(ARGV[2])
 if not (last and last >= fence and last < 2^53 - 1) then
   local life = math.max(3600000, 2 * ARGV[3]) + 3600000 + math.max(0, math.ceil((fence - now) / 1000))
   call('SET', F, ARGV[2], 'PX', life)
+end
+if KEYS[4] and fence > now then
+  local before, high, behind = string.match(call('GET', KEYS[4]) or '', '^(%d+ %d+ %d+) (%d+) (.*)$')
+  if before and tonumber(high) < fence then
+    call('SET', KEYS[4], before .. ' ' .. string.format('%.0f', fence + 20000) .. ' ' .. behind, 'PX', 259200000)
+  end
 end
 return 1

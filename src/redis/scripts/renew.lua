@@ -2,9 +2,9 @@
 -- In C (store/redis/codec.h): dibs__codec_renew, dibs__codec_renew_short, dibs__codec_read_renew,
 -- dibs__codec_read_renewed, DIBS__RENEW_*
 -- KEYS: K, K, ... the locks, then F, F, ... their fences; in full at a member of a quorum then M of vote.lua: a lock is
--- restored only where the server may vote, since that is a grant (rule 15)
+-- restored only where the server may vote, since that is a grant (rules 15 and 56)
 -- ARGV, in short: the lease in ms of all, or '' and then those of each behind the tokens; the token of each.
--- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by
+-- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by; at a member behind these RUN and QUORUM
 -- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; 4: nothing was done,
 -- since the lease lasts longer than asked; negative: too late, nothing was done, and the amount is the server's time (us);
 -- an error: the lock could not be looked at, or not be restored.
@@ -71,6 +71,15 @@ local function is_older(owner, last, fence)
   return string.sub(owner, 1, 5) == 'dibs:' and last and last > 0 and last < fence
 end
 
+-- As in acquire_member.lua. Behind those of the leases stand the run id and the number of the quorum.
+local function may_vote(M, lease, now)
+  local from, longest, seen, run, quorum =
+    string.match(redis.call('GET', M) or '', '^(%d+) (%d+) (%d+) %d+ %d+ (%S+) (%d+)$')
+  local its_run, its_quorum = ARGV[#ARGV - 1], ARGV[#ARGV]
+  return from and now >= tonumber(from) and now >= tonumber(seen) and tonumber(lease) <= tonumber(longest) and
+    (run == its_run or run == '-' or its_run == '-') and (quorum == its_quorum or quorum == '0' or its_quorum == '0')
+end
+
 -- Restores the lock. If memory is out, its SET is refused, but the locks behind this one are still renewed. A key of another
 -- type, which looks as if K were gone, stays.
 local function restore(K, F, owner, token, lease, fence, restore_by, M)
@@ -82,11 +91,8 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
   if is_late(not_after, now) then
     return -now
   end
-  if M then
-    local from, seen = string.match(redis.call('GET', M) or '', '^(%d+) %d+ ?(%d*)$')
-    if not from or now < tonumber(from) or now < (tonumber(seen) or 0) then
-      return 0
-    end
+  if M and not may_vote(M, lease, now) then
+    return 0
   end
   -- A larger number is no fence (rule 30).
   local was_another = last and last > tonumber(fence) and last < 2^53 - 1
@@ -122,7 +128,7 @@ local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
 end
 
 local count, results, done = math.floor(#KEYS / 2), {}, true
-local in_full = #ARGV == 5 * count
+local in_full = #ARGV >= 5 * count
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
 local all = ARGV[1] ~= '' and ARGV[1]
 for i = 1, count do

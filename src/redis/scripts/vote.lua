@@ -1,39 +1,66 @@
--- Looks whether this server may vote as a member of a quorum, and admits it (rule 15).
--- In C (store/redis/codec.h): dibs__codec_vote, dibs__codec_read_vote
--- KEYS: M, the same for all locks: "VOTES_FROM LONGEST SEEN", from when on the server may vote (us of its clock), the
--- longest lease in ms that clients have announced, and a time that the server's clock has shown lately. Absent: the server
--- does not know whether it may vote, because it is new, or lost its data. A clock that is behind SEEN was set back: as long
--- as it is, M counts as absent (rule 52). M lives for 3 days after each look. Once the time has come VOTES_FROM is noted as
--- 0, so that a step of the clock takes the vote from nobody.
--- ARGV: a length of leases in ms, which is announced; '' or, to admit a server that does not know, after how many ms it may
--- vote; not after (us of the server's clock; 0: at any time); optionally any fourth: not a server that does not know, but one
--- that may vote now is to wait so long, because its clock has stepped
--- Reply: {in how many ms the server may vote, 0: now, -1: it does not know; the longest lease; the server's time in us};
+-- Looks whether this server may vote as a member of a quorum, and admits it (rules 15, 56 and 57).
+-- In C (store/redis/codec.h): dibs__codec_vote, dibs__codec_read_vote, DIBS__VOTE_*
+-- KEYS: M, the same for all locks: "FROM LONGEST SEEN HIGH FLOOR RUN QUORUM"
+--   FROM     from when on the server may vote (us of its clock); 0 once it may, so that a step of the clock takes the vote
+--            from nobody
+--   LONGEST  the longest lease in ms that clients have announced; longer ones are not granted
+--   SEEN     a time that the server's clock has shown lately. While the clock is behind it, it was set back, and the server
+--            counts as one that does not know whether it may vote (rule 52)
+--   HIGH     no fence that the server gave or was raised to is larger than this, or than its clock
+--   FLOOR    each fence that it gives is larger; -: it may not vote before this is known
+--   RUN      the run id of the process that wrote what lies beside M; -: not known. Another process may have come back with
+--            older data
+--   QUORUM   the number of the quorum that the server is a member of; 0: not known yet
+-- Absent: the server does not know whether it may vote, because it is new, or lost its data. M lives for 3 days after each
+-- look.
+-- ARGV: a length of leases in ms, which is announced; what is to be done: 'look'; 'admit': a server that does not know may
+-- vote after the wait, one that waits longer need not; 'distrust': one that may vote now is to wait, because its clock has
+-- stepped; 'floor': one whose wait is over is told its floor; the wait in ms; not after (us of the server's clock; 0: at any
+-- time); RUN; QUORUM; the floor, or -
+-- Reply: {in how many ms the server may vote, 0: now, -1: it does not know, -2: it has the data of an earlier process; the
+-- longest lease; the server's time in us; no fence is larger, here; 1 if the floor is known; QUORUM};
 -- negative: too late, nothing was done, and the amount is the server's time (us)
 -- Safe to send again: who is admitted already, or waits, is not admitted anew.
 local call, M = redis.call, KEYS[1]
 -- @insert clock
 
-local announced, wait, not_after, life = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), 259200000
-if not_after > 0 and now > not_after then
+local announced, what, wait, not_after, run, quorum, floor = unpack(ARGV)
+if tonumber(not_after) > 0 and now > tonumber(not_after) then
   return -now
 end
-local from, longest, seen = string.match(call('GET', M) or '', '^(%d+) (%d+) ?(%d*)$')
-if now < (tonumber(seen) or 0) then
-  from, longest = nil, nil
+local text, life, state = call('GET', M) or '', 259200000, 0
+local from, longest, seen, high, low, its_run, its_quorum =
+  string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+)$')
+local fits = not from or its_quorum == '0' or quorum == '0' or its_quorum == quorum
+if not from or now < tonumber(seen) then
+  state = -1
+elseif run ~= its_run and run ~= '-' and its_run ~= '-' then
+  state = -2
 end
-if not from and (wait == '' or ARGV[4]) then
-  return {-1, 0, now}
+local later = string.format('%.0f', now + 1000 * wait)
+if fits and what == 'admit' and (state < 0 or tonumber(from) > tonumber(later)) then
+  if state < 0 then
+    low, state, seen, its_run = floor, 0, now_text, run
+  end
+  from = later
+elseif state == 0 and what == 'distrust' and tonumber(from) <= now then
+  from = later
+elseif fits and state == 0 and what == 'floor' and tonumber(from) <= now and low == '-' then
+  low = floor
 end
-if ARGV[4] and tonumber(from) <= now then
-  from = nil
-end
-local votes = string.format('%.0f', from or now + 1000 * wait)
-votes = tonumber(votes) <= now and '0' or votes
-if votes == from and tonumber(longest) >= announced then
-  call('PEXPIRE', M, life)
-else
+high = math.max(tonumber(high) or 0, tonumber(low) or 0)
+if state == 0 and fits then
+  from = tonumber(from) <= now and '0' or from
+  its_run = its_run == '-' and run or its_run
+  its_quorum = (its_quorum or '0') == '0' and quorum or its_quorum
   longest = math.max(longest or 0, announced)
-  call('SET', M, votes .. ' ' .. longest .. ' ' .. now_text, 'PX', life)
+  local noted = table.concat({from, longest, seen, string.format('%.0f', high), low, its_run, its_quorum}, ' ')
+  if noted == text then
+    call('PEXPIRE', M, life)
+  else
+    call('SET', M, string.gsub(noted, '^(%d+ %d+) %d+', '%1 ' .. now_text), 'PX', life)
+  end
 end
-return {math.max(0, math.ceil((votes - now) / 1000)), tonumber(longest), now}
+local in_ms = state == 0 and math.max(0, math.ceil((from - now) / 1000)) or state
+return {in_ms, tonumber(longest or 0), now, math.max(high, now, tonumber(seen or 0)) + 20000,
+  low and low ~= '-' and 1 or 0, tonumber(its_quorum or 0)}

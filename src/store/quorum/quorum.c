@@ -243,7 +243,7 @@ static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *
     unsigned answered;
 
     dibs_status status = dibs__vote_announce(q, q->config.lease_ms, q->connect_by, &answered, error);
-    return answered >= q->majority ? DIBS_OK : status;
+    return answered >= q->majority && status != DIBS_INVALID ? DIBS_OK : status;
 }
 
 static void close_quorum(struct dibs__store *base)
@@ -303,6 +303,7 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     config.urls = NULL;
     config.url_count = 1;
     config.is_member = config.connect_later = true;
+    config.quorum = &q->number;
     config.counters = &member->counters;
     config.listener =
         (struct dibs__listener){member,       on_wake,    on_granted,           on_ask_again,         on_forgetful,

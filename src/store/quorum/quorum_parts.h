@@ -6,7 +6,8 @@
  *   quorum_loose.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
  *   quorum_watch.c   changes of locks, of which members tell
- *   quorum_vote.c    which masters may vote
+ *   quorum_vote.c    which masters may vote: looks at them
+ *   quorum_admit.c   what follows from a look
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of claims, the parts of each claim,
@@ -46,7 +47,8 @@ struct dibs__member {
                                        can't be had without it; 0: it does not rest */
     _Atomic int64_t votes_from;     /* atomic; the master may not vote before; 0: it may */
     atomic_bool
-        distrusted; /* atomic; its clock was set forward: it is to be told not to vote, and is not asked before */
+        distrusted;      /* atomic; its clock was set forward: it is to be told not to vote, and is not asked before */
+    atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool down DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* it told so */
     bool is_known;    /* the scheduler thread's: it told which server renewals go to */
@@ -319,10 +321,12 @@ struct dibs__voting {
     atomic_bool due;               /* atomic; the scheduler's thread is to look */
     int64_t next;                  /* the scheduler thread's: when it looks at the latest */
     int64_t last;                  /* the scheduler thread's: when it looked last */
-    unsigned missed;               /* the scheduler thread's: looks in a row at which a master was not heard */
-    struct dibs__look *look;       /* the scheduler thread's: under way; NULL: none */
-    int64_t unknown_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when the master says that it does not
-                                                 know whether it may vote; 0: it knows */
+    int64_t new_since;       /* the scheduler thread's: since when looks say that the quorum is new; 0: it is not */
+    struct dibs__look *look; /* the scheduler thread's: under way; NULL: none */
+    int64_t unknown_since[DIBS__MEMBERS_MAX];   /* the scheduler thread's: since when the master says that it does not
+                                                   know whether it may vote; 0: it knows */
+    int64_t unfloored_since[DIBS__MEMBERS_MAX]; /* the scheduler thread's: since when its wait has been over, and its
+                                                   floor not known; 0: not so */
 };
 
 void dibs__vote_init(struct dibs__quorum *q);
@@ -364,6 +368,7 @@ struct dibs__quorum {
     _Atomic int64_t heard_at;    /* atomic: when a majority last gave an answer other than that it can't serve now */
     _Atomic uint64_t generation; /* atomic: how often renewals went to another server, at any member */
     struct dibs__voting voting;  /* its fields name their guards */
+    _Atomic uint64_t number;     /* atomic; set once: of the quorum, as its masters know it; 0: not known */
     struct dibs__mutex reach_mutex;
     size_t down_count DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* members that told they can't be reached */
     struct dibs__mutex mutex;

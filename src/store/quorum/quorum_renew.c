@@ -209,8 +209,8 @@ static void part_done(struct dibs__batch *batch, const struct dibs__error *error
 static bool takes_renewal(const struct dibs__member *member, const struct dibs__part *part, int64_t now, bool *top_up)
 {
     *top_up = part->state != DIBS__PART_GRANTED && now >= part->top_up_from;
-    return !(*top_up && atomic_load(&member->distrusted)) && !part->renewing && part->state != DIBS__PART_ASKED &&
-           part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_SPENT;
+    return !(*top_up && (atomic_load(&member->distrusted) || atomic_load(&member->strange))) && !part->renewing &&
+           part->state != DIBS__PART_ASKED && part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_SPENT;
 }
 
 /* Adds the lease to the batch of the member. */

@@ -1,11 +1,12 @@
 /*
  * Which masters may vote (PROTOCOL.md, rule 15). A master that lost its data
  * does not know what it granted. So it says that it does not know whether it may
- * vote, until a client admits it: at once where a majority says so, because then
- * the quorum is new; else after the longest lease that the others know of, and
- * only once it has said so for UNSURE_MS, because another client may be setting
- * up a new quorum right now. Whoever is to use longer leases than a majority
- * knows of announces that first.
+ * vote, until a client admits it: at once where a majority says so and nobody
+ * knows better, because then the quorum is new; else after the longest lease that
+ * the others know of, and only once it has said so for UNSURE_MS, because another
+ * client may be setting up a new quorum right now. Whoever is to use longer leases
+ * than a majority knows of announces that first. quorum_admit.c decides what
+ * follows from a look.
  *
  * A look asks all masters. A thread that opens the quorum, or wants a longer
  * lease, looks by itself and waits (dibs__vote_announce). The scheduler's thread
@@ -17,33 +18,17 @@
  */
 #include <stdlib.h>
 
-#include "store/quorum/quorum_parts.h"
+#include "store/quorum/quorum_look.h"
 
 #define UNSURE_MS 1000
-#define LOOK_MS 3600000    /* how often masters are looked at: they remember for three days */
-#define LOOK_SOON_MS 100   /* how often at most where a master says that it may not vote, */
-#define LOOK_AGAIN_MS 1000 /* and where something else is left to do */
-#define MISSED_MOST 6      /* that pause doubles so often while a master is not heard */
-#define POLL_MS 2          /* how often the scheduler's thread looks for replies */
-#define PAUSE_FIRST_MS 2   /* how long a thread waits before it looks again, at first and at most */
+#define LOOK_MS 3600000     /* how often masters are looked at: they remember for three days */
+#define LOOK_SOON_MS 100    /* how often at most where a master says that it may not vote; */
+#define LOOK_AGAIN_MS 1000  /* where something else is left to do, */
+#define LOOK_MISSED_MS 2000 /* and while a master is not heard: nobody tells when it answers again */
+#define POLL_MS 2           /* how often the scheduler's thread looks for replies */
+#define PAUSE_FIRST_MS 2    /* how long a thread waits before it looks again, at first and at most */
 #define PAUSE_LAST_MS 50
-#define WHOLE_MS 250      /* how long the last masters are waited for */
-#define ADMIT_GRACE_MS 20 /* the clocks of masters may differ in pace: this, and 1 % of the lease */
-
-/* What one look at the masters found. */
-struct dibs__look {
-    uint32_t open;           /* members that have not answered */
-    uint32_t known, unknown; /* members that know whether they may vote, and that do not */
-    uint32_t admitted;
-    bool admitting;      /* the second part: those of `open` are admitted */
-    uint32_t longest_ms; /* that is announced */
-    uint32_t others_ms;  /* the longest that those know of who know */
-    int64_t deadline;
-    int64_t began;                       /* of the scheduler's thread: when this part of the look began */
-    int64_t ahead_us[DIBS__MEMBERS_MAX]; /* how far the clock of each that answered is ahead of ours */
-    int64_t new_since;                   /* since when it is known that the quorum is new; 0: it is not known */
-    struct dibs__flight flights[];
-};
+#define WHOLE_MS 250 /* how long the scheduler's thread waits for the last masters */
 
 static struct dibs__look *new_look(struct dibs__quorum *q)
 {
@@ -62,11 +47,11 @@ static void raise_to(_Atomic uint32_t *value, uint32_t to)
         ;
 }
 
-/* Looks at a member only, or admits or distrusts it as the vote says. */
-static void begin_one(struct dibs__look *look, size_t i, struct dibs__vote vote)
+static void begin_one(struct dibs__quorum *q, struct dibs__look *look, size_t i, struct dibs__vote vote)
 {
     vote.deadline = look->deadline;
     vote.longest_ms = look->longest_ms;
+    vote.quorum = atomic_load(&q->number);
     look->flights[i].of.vote = vote;
     dibs__flight_begin(&look->flights[i], DIBS__FLIES_VOTE);
     look->open |= (uint32_t)1 << i;
@@ -75,72 +60,38 @@ static void begin_one(struct dibs__look *look, size_t i, struct dibs__vote vote)
 static void begin_at_all(struct dibs__quorum *q, struct dibs__look *look)
 {
     look->longest_ms = atomic_load(&q->voting.longest_ms);
-    look->known = look->unknown = look->admitted = 0;
+    look->known = look->ready = look->restarted = look->unknown = look->strange = look->admitted = 0;
     look->others_ms = 0;
-    look->new_since = 0;
     look->admitting = false;
+    look->first_began = look->began = dibs__quorum_now(q);
     for (size_t i = 0; i < q->count; i++)
-        begin_one(look, i, (struct dibs__vote){.admit = false});
+        begin_one(q, look, i, (struct dibs__vote){.what = DIBS__VOTE_LOOKS});
 }
 
-/* How far the clock of a member is behind those of the others that know whether they may vote. */
-static int64_t behind_ms(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
-{
-    int64_t most = look->ahead_us[i];
-
-    for (size_t other = 0; other < q->count; other++)
-        if (dibs__set_has(look->known, other) && look->ahead_us[other] > most)
-            most = look->ahead_us[other];
-    return (most - look->ahead_us[i]) / 1000;
-}
-
-/* Also until the clock of a member has passed those of the others: its fences are to be larger than those it forgot. */
-static void begin_admitting(const struct dibs__quorum *q, struct dibs__look *look, uint32_t set, int64_t wait_ms)
+/* The second part of a look. Who is admitted is told of the longest leases that the others know of, too. */
+static void begin_admitting(const struct dibs__quorum *q, struct dibs__look *look)
 {
     look->admitting = true;
-    for (size_t i = 0; i < q->count; i++) {
-        bool distrust = atomic_load(&q->members[i].distrusted);
-        int64_t behind = wait_ms > 0 && !distrust ? behind_ms(q, look, i) + ADMIT_GRACE_MS : 0;
-        if (dibs__set_has(set, i))
-            begin_one(look, i,
-                      (struct dibs__vote){
-                          .admit = !distrust, .distrust = distrust, .wait_ms = wait_ms > behind ? wait_ms : behind});
-    }
+    look->began = dibs__quorum_now(q);
+    if (look->others_ms > look->longest_ms)
+        look->longest_ms = look->others_ms;
 }
 
-/* What a member said. It is not asked for locks before it may vote. */
-static void note(struct dibs__look *look, const struct dibs__flight *flight, dibs_status status)
+static void admit_new_quorum(struct dibs__quorum *q, struct dibs__look *look)
 {
-    uint32_t bit = (uint32_t)1 << flight->member->index;
-    const struct dibs__vote *vote = &flight->of.vote;
-    int64_t now = dibs__quorum_now(flight->member->quorum);
+    struct dibs__vote vote = dibs__look_admission(q, look);
+    uint32_t set = look->unknown;
 
-    look->open &= ~bit;
-    if (status != DIBS_OK)
-        return;
-    look->ahead_us[flight->member->index] = vote->server_us - now / 1000;
-    atomic_store(&flight->member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
-    if (vote->distrust)
-        atomic_store(&flight->member->distrusted, false);
-    if (look->admitting) {
-        look->admitted |= bit;
-    } else if (vote->known) {
-        look->known |= bit;
-        look->others_ms = vote->longest_ms > look->others_ms ? vote->longest_ms : look->others_ms;
-    } else {
-        look->unknown |= bit;
-    }
+    begin_admitting(q, look);
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(set, i))
+            begin_one(q, look, i, vote);
 }
 
 /* A majority knows how long leases may be. */
 static bool is_announced(const struct dibs__quorum *q, const struct dibs__look *look)
 {
     return dibs__set_count(look->known | look->admitted) >= q->majority;
-}
-
-static bool is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
-{
-    return dibs__set_count(look->unknown) >= q->majority;
 }
 
 static void note_announced(struct dibs__quorum *q, const struct dibs__look *look)
@@ -151,29 +102,24 @@ static void note_announced(struct dibs__quorum *q, const struct dibs__look *look
 
 /* ------------------------------------------------------- a thread that waits */
 
-/*
- * A new quorum is given a while to be heard as a whole: a master that is
- * admitted later has to wait.
- */
+/* A new quorum is given a while to be heard as a whole: a master that is admitted later has to wait, and one may know
+ * that it is not new. */
 static bool is_decided(const struct dibs__wave *wave, int64_t now)
 {
     struct dibs__look *look = wave->context;
 
     if (look->admitting)
         return is_announced(wave->quorum, look) && dibs__wave_is_overdue(wave, now);
+    dibs__look_identify(wave->quorum, look);
     if (is_announced(wave->quorum, look))
         return true;
-    if (!is_new_quorum(wave->quorum, look))
-        return false;
-    if (look->new_since == 0)
-        look->new_since = now;
-    return now >= dibs__after_ms(look->new_since, WHOLE_MS);
+    return dibs__look_proves_new(wave->quorum, look, &look->new_since, now);
 }
 
 static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
 {
     (void)what;
-    note(wave->context, flight, status);
+    dibs__look_note(wave->context, flight, status);
 }
 
 static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
@@ -199,8 +145,9 @@ static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, stru
 {
     begin_at_all(q, look);
     run(q, look, error);
-    if (!is_announced(q, look) && is_new_quorum(q, look)) {
-        begin_admitting(q, look, look->unknown, 0);
+    dibs__look_identify(q, look);
+    if (!is_announced(q, look) && dibs__look_proves_new(q, look, &look->new_since, dibs__quorum_now(q))) {
+        admit_new_quorum(q, look);
         run(q, look, error);
     }
     note_announced(q, look);
@@ -224,12 +171,18 @@ static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *
     for (;;) {
         error->status = DIBS_OK;
         bool announced = look_and_admit(q, look, error);
-        answered = dibs__set_count(look->known | look->unknown);
+        answered = dibs__set_count(dibs__look_heard(look) | look->strange);
         int64_t pause_ms = dibs__backoff_next(&backoff, PAUSE_LAST_MS);
         if (announced || answered < q->majority || dibs__after_ms(dibs__quorum_now(q), pause_ms) >= look->deadline)
             return answered;
         pause(q, pause_ms);
     }
+}
+
+/* Nothing is left to do: all masters may vote, and know of which quorum they are. */
+static bool is_settled(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    return dibs__set_count(look->ready | look->strange) == q->count && !dibs__look_lacks_number(q, look);
 }
 
 dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64_t deadline, unsigned *answered,
@@ -244,13 +197,15 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
     look->deadline = deadline;
     *answered = look_until_announced(q, look, error);
     bool announced = is_announced(q, look);
-    if (dibs__set_count(look->known | look->admitted) < q->count)
+    if (!is_settled(q, look))
         dibs__vote_want(q, 0);
+    dibs_status status = dibs__look_check_twins(q, look, error);
+    if (status == DIBS_OK && !announced)
+        status = dibs__look_tell_why(q, look, *answered, error);
     free(look);
-    if (!announced)
-        return dibs__quorum_no_majority(q, *answered, error);
-    error->status = DIBS_OK;
-    return DIBS_OK;
+    if (status == DIBS_OK)
+        error->status = DIBS_OK;
+    return status;
 }
 
 /* ------------------------------------------------------------- the scheduler */
@@ -310,36 +265,39 @@ static uint32_t long_unknown(struct dibs__quorum *q, const struct dibs__look *lo
     return set;
 }
 
-/* The members whose clock was found to be set forward. */
-static uint32_t distrusted(const struct dibs__quorum *q, const struct dibs__look *look)
+/* Since when each member has waited for its floor. */
+static void note_unfloored(struct dibs__quorum *q, const struct dibs__look *look, int64_t now)
 {
-    uint32_t set = 0;
-
-    for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(look->known, i) && atomic_load(&q->members[i].distrusted))
-            set |= (uint32_t)1 << i;
-    return set;
+    for (size_t i = 0; i < q->count; i++) {
+        int64_t *since = &q->voting.unfloored_since[i];
+        bool waits = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
+        if (!waits || *since == 0)
+            *since = waits ? now : 0;
+    }
 }
 
 /* The first part of a look is over. True: the second has begun. */
 static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
 {
     uint32_t set = long_unknown(q, look, now);
-    int64_t wait_ms = 0;
+    struct dibs__vote vote;
 
-    look->began = now;
+    note_unfloored(q, look, now);
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
-    if (is_new_quorum(q, look)) {
-        set = look->unknown;
-    } else if (dibs__set_count(look->known) >= q->majority) {
-        set |= distrusted(q, look);
-        wait_ms = (int64_t)look->others_ms + look->others_ms / 100 + ADMIT_GRACE_MS;
-    } else {
-        set = 0; /* who can't be reached now may know of longer leases */
+    if (dibs__look_is_new_quorum(q, look)) {
+        if (dibs__look_proves_new(q, look, &q->voting.new_since, now))
+            admit_new_quorum(q, look);
+        return look->admitting;
     }
-    if (set)
-        begin_admitting(q, look, set, wait_ms);
-    return set != 0;
+    q->voting.new_since = 0;
+    for (size_t i = 0; i < q->count; i++) {
+        if (!dibs__look_plan(q, look, i, set, &vote))
+            continue;
+        if (!look->admitting)
+            begin_admitting(q, look);
+        begin_one(q, look, i, vote);
+    }
+    return look->admitting;
 }
 
 /* Whether a member is still to be distrusted. */
@@ -352,16 +310,31 @@ static bool is_any_distrusted(const struct dibs__quorum *q)
     return any;
 }
 
-/* A member that was not heard, because it had to be connected first, is looked at again; ever more seldom. */
+/* How soon something that is left to do at a member can be done: at least that many ms. LOOK_MS: nothing is left. */
+static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
+{
+    bool is_known = dibs__set_has(look->known | look->admitted, i);
+
+    if (dibs__set_has(look->strange, i))
+        return LOOK_MS;
+    if (!is_known && dibs__set_has(look->unknown | look->restarted, i))
+        return q->voting.new_since != 0 ? LOOK_SOON_MS : LOOK_AGAIN_MS;
+    if (is_known && look->votes_in_ms[i] > 0)
+        return look->votes_in_ms[i] < LOOK_MS ? look->votes_in_ms[i] + 1 : LOOK_MS;
+    return is_known && !dibs__set_has(look->ready, i) ? LOOK_SOON_MS : LOOK_MS;
+}
+
 static int64_t look_again_ms(struct dibs__quorum *q, const struct dibs__look *look)
 {
-    bool left = (look->unknown & ~look->admitted) != 0 || is_any_distrusted(q) || !is_announced(q, look);
-    bool all = dibs__set_count(look->known | look->unknown) == q->count;
+    int64_t ms = dibs__look_is_whole(q, look) ? LOOK_MS : LOOK_MISSED_MS;
 
-    q->voting.missed = all ? 0 : q->voting.missed + 1;
-    if (left)
-        return LOOK_AGAIN_MS;
-    return all ? LOOK_MS : (int64_t)LOOK_AGAIN_MS << (q->voting.missed < MISSED_MOST ? q->voting.missed : MISSED_MOST);
+    ms = is_any_distrusted(q) || !is_announced(q, look) ? LOOK_AGAIN_MS : ms;
+    ms = dibs__look_lacks_number(q, look) ? LOOK_SOON_MS : ms;
+    for (size_t i = 0; i < q->count; i++) {
+        int64_t its_ms = left_ms(q, look, i);
+        ms = its_ms < ms ? its_ms : ms;
+    }
+    return ms;
 }
 
 static void end_look(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
@@ -381,7 +354,7 @@ static void sweep(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
         struct dibs__flight *flight = &look->flights[i];
         if (dibs__set_has(look->open, i) &&
             (dibs__flight_await(flight, 0) || dibs__flight_is_sent(flight) != DIBS__SENT || now >= look->deadline))
-            note(look, flight, dibs__flight_finish(flight, 0, NULL, &unused));
+            dibs__look_note(look, flight, dibs__flight_finish(flight, 0, NULL, &unused));
     }
 }
 
@@ -402,7 +375,6 @@ static void begin_look(struct dibs__quorum *q, int64_t now)
     q->voting.next = dibs__after_ms(now, LOOK_AGAIN_MS);
     if (!look)
         return;
-    look->began = now;
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
     begin_at_all(q, look);
     q->voting.look = look;
@@ -418,9 +390,13 @@ void dibs__vote_attend(struct dibs__quorum *q, int64_t now)
         return;
     sweep(q, look, now);
     if (look->open && now >= look->began + WHOLE_MS * DIBS__NS_PER_MS &&
-        dibs__set_count(look->known | look->unknown) >= q->majority)
+        dibs__set_count(dibs__look_heard(look)) >= q->majority)
         abandon_open(q, look);
-    if (!look->open && (look->admitting || !admits(q, look, now)))
+    if (look->open)
+        return;
+    if (!look->admitting)
+        dibs__look_identify(q, look);
+    if (look->admitting || !admits(q, look, now))
         end_look(q, look, now);
 }
 

@@ -11,11 +11,15 @@
 /* How many arguments the longest of the scripts about one lock takes: requeue.lua. */
 #define ACQUIRE_ARGUMENTS 6
 #define REQUEUE_ARGUMENTS (1 + ACQUIRE_ARGUMENTS)
-#define ACQUIRE_NUMBERS 4 /* of those arguments, which the call keeps as text */
+#define MEMBER_ARGUMENTS 2 /* and acquire_member.lua more than acquire.lua */
+#define VOTE_ARGUMENTS 7
+#define VOTE_NUMBERS 5 /* of those arguments, which the call keeps as text */
 
 _Static_assert(DIBS__KEYS + 1 <= DIBS__CALL_KEYS, "the keys of a lock and one more fit into a call");
-_Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS, "the arguments of every script fit into a call");
-_Static_assert(ACQUIRE_NUMBERS <= DIBS__CALL_NUMBERS, "and so do the numbers among them");
+_Static_assert(REQUEUE_ARGUMENTS <= DIBS__CALL_ARGUMENTS && VOTE_ARGUMENTS <= DIBS__CALL_ARGUMENTS &&
+                   ACQUIRE_ARGUMENTS + MEMBER_ARGUMENTS <= DIBS__CALL_ARGUMENTS,
+               "the arguments of every script fit into a call");
+_Static_assert(VOTE_NUMBERS <= DIBS__CALL_NUMBERS, "and so do the numbers among them");
 
 /* ------------------------------------------------- acquire.lua, requeue.lua */
 
@@ -28,6 +32,12 @@ void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *
     dibs__call_add_number(call, ask->not_after);
     if (ask->leave)
         dibs__call_add_number(call, (int64_t)ask->left_fence);
+    else if (ask->run)
+        dibs__call_add(call, "");
+    if (!ask->run)
+        return;
+    dibs__call_add(call, ask->run);
+    dibs__call_add_number(call, (int64_t)ask->quorum);
 }
 
 void dibs__codec_requeue(struct dibs__call *call, const char *token, const struct dibs__ask_words *ask)
@@ -254,35 +264,55 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 /* -------------------------------------------------------- vote.lua, raise.lua */
 
-void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, bool distrust, int64_t not_after)
+/* By enum dibs__vote_what. */
+static const char *const vote_words[] = {"look", "admit", "distrust", "floor"};
+
+void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, int64_t not_after, const char *run)
 {
-    dibs__call_add_number(call, longest_ms);
-    if (wait_ms == DIBS__VOTE_LOOK)
-        dibs__call_add(call, "");
-    else
-        dibs__call_add_number(call, wait_ms);
+    dibs__call_add_number(call, vote->longest_ms);
+    dibs__call_add(call, vote_words[vote->what]);
+    dibs__call_add_number(call, vote->wait_ms);
     dibs__call_add_number(call, not_after);
-    if (distrust)
-        dibs__call_add(call, "1");
+    dibs__call_add(call, run);
+    dibs__call_add_number(call, (int64_t)vote->quorum);
+    if (vote->floor > 0)
+        dibs__call_add_number(call, (int64_t)vote->floor);
+    else
+        dibs__call_add(call, "-");
 }
 
-/* {in how many ms, -1: not known; the longest lease; the server's time}; a number: too late, and the server's time with
- * its sign turned round. */
-bool dibs__codec_read_vote(struct dibs__vote_reply *out, const redisReply *reply)
-{
-    int64_t votes_in_ms, longest_ms;
+#define VOTE_UNKNOWN (-1)
+#define VOTE_RESTARTED (-2)
 
-    *out = (struct dibs__vote_reply){.late = reply->type == REDIS_REPLY_INTEGER};
-    if (out->late) {
-        out->server_us = -most(reply->integer);
+static uint64_t number_of(int64_t number)
+{
+    return number < 0 ? 0 : (uint64_t)number;
+}
+
+/* {in how many ms, or one of the two; the longest lease; the server's time; no fence is larger; 1: the floor is known;
+ * the quorum}; a number: too late, and the server's time with its sign turned round. */
+bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply *reply)
+{
+    int64_t in_ms, longest_ms, highest, ready, quorum;
+
+    *late = reply->type == REDIS_REPLY_INTEGER;
+    if (*late) {
+        vote->server_us = -most(reply->integer);
         return reply->integer < 0;
     }
-    if (!dibs__reply_integer(reply, 0, &votes_in_ms) || !dibs__reply_integer(reply, 1, &longest_ms) ||
-        !dibs__reply_integer(reply, 2, &out->server_us) || out->server_us < 0)
+    if (!dibs__reply_integer(reply, 0, &in_ms) || !dibs__reply_integer(reply, 1, &longest_ms) ||
+        !dibs__reply_integer(reply, 2, &vote->server_us) || vote->server_us < 0 ||
+        !dibs__reply_integer(reply, 3, &highest) || !dibs__reply_integer(reply, 4, &ready) ||
+        !dibs__reply_integer(reply, 5, &quorum))
         return false;
-    out->known = votes_in_ms >= 0;
-    out->votes_in_ms = out->known ? votes_in_ms : 0;
-    out->longest_ms = longest_ms < 0 ? 0 : longest_ms > DIBS__LEASE_MAX_MS ? DIBS__LEASE_MAX_MS : (uint32_t)longest_ms;
+    vote->known = in_ms >= 0;
+    vote->restarted = in_ms == VOTE_RESTARTED;
+    vote->votes_in_ms = vote->known ? in_ms : 0;
+    vote->ready = vote->known && in_ms == 0 && ready == 1;
+    vote->highest = number_of(highest);
+    vote->quorum = number_of(quorum);
+    if (in_ms != VOTE_UNKNOWN)
+        vote->longest_ms = longest_ms > DIBS__LEASE_MAX_MS ? DIBS__LEASE_MAX_MS : (uint32_t)number_of(longest_ms);
     return true;
 }
 

@@ -14,6 +14,7 @@
 
 #include "redis/call.h"
 #include "store/redis/keys.h"
+#include "store/store.h"
 
 /* ------------------------------ acquire.lua, acquire_member.lua, requeue.lua */
 
@@ -25,7 +26,15 @@ struct dibs__ask_words {
     int64_t not_after;   /* us of the server's clock; 0: any time */
     bool leave;          /* a lock that is free is left to who had it, unless F is larger than left_fence */
     uint64_t left_fence; /* the last fence of the name when that owner was seen */
+    const char *run; /* at a member of a quorum: the run id of the server's process, as of dibs__codec_run; else NULL */
+    uint64_t quorum; /* with run: the number of the quorum; 0: not known */
 };
+
+/* A run id as the scripts of a member take it, where none is known too. */
+static inline const char *dibs__codec_run(const char *run_id)
+{
+    return run_id[0] ? run_id : "-";
+}
 
 void dibs__codec_acquire(struct dibs__call *call, const struct dibs__ask_words *ask);
 
@@ -159,23 +168,11 @@ bool dibs__codec_read_force(struct dibs__force_reply *out, const redisReply *rep
 
 /* -------------------------------------------------------- vote.lua, raise.lua */
 
-#define DIBS__VOTE_LOOK (-1)
+/* run: as of dibs__codec_run; stays until the call is sent. */
+void dibs__codec_vote(struct dibs__call *call, const struct dibs__vote *vote, int64_t not_after, const char *run);
 
-/*
- * wait_ms: a server that does not know may vote after this time; DIBS__VOTE_LOOK: it is only looked at. distrust: a
- * server that may vote now may do so only after this time.
- */
-void dibs__codec_vote(struct dibs__call *call, uint32_t longest_ms, int64_t wait_ms, bool distrust, int64_t not_after);
-
-struct dibs__vote_reply {
-    bool late;         /* nothing was done */
-    int64_t server_us; /* the server's clock */
-    bool known;
-    int64_t votes_in_ms;
-    uint32_t longest_ms;
-};
-
-bool dibs__codec_read_vote(struct dibs__vote_reply *out, const redisReply *reply);
+/* Sets what the server said, and no more than the server's clock where it was *late: then nothing was done. */
+bool dibs__codec_read_vote(struct dibs__vote *vote, bool *late, const redisReply *reply);
 
 void dibs__codec_raise(struct dibs__call *call, const char *token, uint64_t fence, uint32_t lease_ms);
 

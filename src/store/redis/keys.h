@@ -18,7 +18,7 @@ enum dibs__key_kind {
     DIBS__KEY_KINDS
 };
 
-#define DIBS__KEY_MEMBER "dibs:member" /* of a member of a quorum, the same for all locks: see vote.lua */
+#define DIBS__KEY_MEMBER "dibs:vote" /* of a member of a quorum, the same for all locks: see vote.lua */
 
 #define DIBS__KEY_EXTRA 32 /* bytes that a key may have beside prefix and name, with the NUL */
 

@@ -1,4 +1,5 @@
 /* What one master of a quorum does beside locks: whether it may vote, and raised fences. */
+#include "base/hash.h"
 #include "redis/reply.h"
 #include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
@@ -44,8 +45,7 @@ static void write_vote(const struct dibs__redis_store *store, struct dibs__lock_
 
     dibs__call_init(&call->call, DIBS__SCRIPT_vote, 1);
     dibs__words_add(&call->call.words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
-    dibs__codec_vote(&call->call, vote->longest_ms, vote->admit || vote->distrust ? vote->wait_ms : DIBS__VOTE_LOOK,
-                     vote->distrust, not_after);
+    dibs__codec_vote(&call->call, vote, not_after, dibs__codec_run(call->view.id.run_id));
 }
 
 void dibs__redis_vote_begin(struct dibs__store *base, struct dibs__vote *vote)
@@ -59,21 +59,15 @@ static dibs_status read_vote(struct dibs__redis_store *store, struct dibs__vote 
                              const struct dibs__lock_call *call, const redisReply *reply, bool *late,
                              struct dibs__error *error)
 {
-    struct dibs__vote_reply said;
-
-    if (!dibs__codec_read_vote(&said, reply))
+    if (!dibs__codec_read_vote(vote, late, reply))
         return dibs__reply_error(error, reply, store->endpoint.url.shown, "looking whether it may vote");
-    *late = said.late;
     if (*late)
-        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, said.server_us, error);
-    vote->server_us = said.server_us;
-    vote->known = said.known;
-    vote->votes_in_ms = said.votes_in_ms;
-    if (!said.known)
-        return DIBS_OK;
-    vote->longest_ms = said.longest_ms;
+        return dibs__redis_late(store, store->channels[call->channel], call->view.serial, vote->server_us, error);
+    vote->process = call->view.id.run_id[0] ? dibs__hash(call->view.id.run_id, DIBS__RUN_ID) : 0;
     /* By the clock that the server votes by from now on, and that may have been set back before. */
-    dibs__channel_lower_clock(store->channels[call->channel], call->view.serial, said.server_us - vote->began / 1000);
+    if (vote->known)
+        dibs__channel_lower_clock(store->channels[call->channel], call->view.serial,
+                                  vote->server_us - vote->began / 1000);
     return DIBS_OK;
 }
 
@@ -107,8 +101,9 @@ static void write_raise(const struct dibs__redis_store *store, struct dibs__lock
 {
     const struct dibs__raise *raise = context;
 
-    (void)store;
     dibs__lock_call_write(call, DIBS__SCRIPT_raise);
+    if (store->config.is_member)
+        dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
     dibs__codec_raise(&call->call, raise->token, raise->fence, raise->lease_ms);
 }
 

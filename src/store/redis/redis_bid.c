@@ -165,6 +165,8 @@ struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, stru
         .not_after = sending->not_after,
         .leave = sending->leave,
         .left_fence = dibs__redis_bid_of(bid)->seen_fence,
+        .run = store->config.is_member ? dibs__codec_run(call->view.id.run_id) : NULL,
+        .quorum = dibs__redis_quorum(store),
     };
 }
 

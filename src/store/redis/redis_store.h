@@ -80,6 +80,12 @@ static inline bool dibs__redis_confirms(const struct dibs__redis_store *store)
     return store->config.min_replicas > 0 || store->config.durable;
 }
 
+/* The number of the quorum that the server is a member of; 0: not known, or of none. */
+static inline uint64_t dibs__redis_quorum(const struct dibs__redis_store *store)
+{
+    return store->config.quorum ? atomic_load_explicit(store->config.quorum, memory_order_relaxed) : 0;
+}
+
 /* --------------------------------------------------------------- channels.c */
 
 /* DIBS_STORE_ERROR where grants are to be on the server's disk, and nothing reliable tells whether they are. */

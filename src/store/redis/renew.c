@@ -18,6 +18,7 @@
 #include "store/redis/redis_store.h"
 
 #define MEMORY_MS 3500000 /* a server knows a fence for an hour at least (fence.lua): less what its clock is off */
+#define MEMBER_WORDS 3    /* at a member of a quorum: its key, the run id, the number of the quorum */
 #define FENCE_MS 300000   /* how often at least the life of a held lock's fence is counted anew */
 
 _Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
@@ -49,6 +50,7 @@ struct renewal_words {
     char *keys; /* where the next key is written */
     char key_count[12];
     char not_after_text[28]; /* behind DIBS__RENEW_ANY_FENCE; of the extensions, and of what is restored */
+    char quorum[24];         /* the number of the quorum that the server is a member of */
     struct dibs__renew_texts *texts;
 };
 
@@ -114,7 +116,8 @@ static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *
 /* For free(). NULL: no memory. */
 static struct renewal_words *new_words(const struct renewal_call *call)
 {
-    size_t most = DIBS__RENEW_WORDS(call->count) + 1, prefix_size = strlen(call->renewal->store->key_prefix), bytes = 0;
+    size_t most = DIBS__RENEW_WORDS(call->count) + MEMBER_WORDS, prefix_size = strlen(call->renewal->store->key_prefix),
+           bytes = 0;
     struct renewal_words *words;
 
     for (size_t i = 0; i < call->count; i++)
@@ -170,6 +173,16 @@ static void add_in_full(struct renewal_words *words, const struct renewal_call *
     }
 }
 
+static void add_member(struct renewal_words *words, const struct renewal_call *call, const struct dibs__link_view *view)
+{
+    const char *run = dibs__codec_run(view->id.run_id);
+    uint64_t quorum = dibs__redis_quorum(call->renewal->store);
+
+    dibs__words_add(&words->words, run, strlen(run));
+    dibs__words_add(&words->words, words->quorum,
+                    (size_t)snprintf(words->quorum, sizeof words->quorum, "%" PRIu64, quorum));
+}
+
 static bool needs_full(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
@@ -190,7 +203,9 @@ static void write_words(struct renewal_words *words, struct renewal_call *call, 
         dibs__words_add(&words->words, DIBS__KEY_MEMBER, sizeof DIBS__KEY_MEMBER - 1);
     if (call->in_full)
         add_in_full(words, call, view);
-    else
+    if (at_member)
+        add_member(words, call, view);
+    if (!call->in_full)
         dibs__codec_renew_short(&words->words, item_of(call, 0), call->count, words->texts);
 }
 

@@ -1,0 +1,300 @@
+/*
+ * What follows from a look at the masters (PROTOCOL.md, rules 15, 56 and 57): which
+ * of them belong to this quorum, who is admitted, after which wait, and above
+ * which fence.
+ *
+ * A master that lost its data, or came back with older data, has forgotten
+ * fences. It waits until every lease that it may have granted is over. Only then
+ * it is told its floor, by a look that began after the wait: no fence is larger
+ * at a majority of masters that never forgot. A hold to which the master gave
+ * its vote before it forgot is raised at a majority by then, or never will be;
+ * that majority without this master, and any majority of masters that never
+ * forgot, have one in common.
+ *
+ * Lock discipline: quorum_parts.h.
+ */
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "store/quorum/quorum_look.h"
+
+#define ADMIT_GRACE_MS 20       /* the clocks of masters may differ in pace: this, and 1 % of the lease */
+#define UNFLOORED_MS 10000      /* so long a floor of a majority is waited for, where masters can't be reached */
+#define NUMBER_MOST (1LL << 52) /* a script counts exactly up to there */
+
+/* ---------------------------------------------------------------- the answers */
+
+static void note_vote(struct dibs__look *look, const struct dibs__vote *vote, size_t i)
+{
+    uint32_t bit = (uint32_t)1 << i;
+
+    look->highest[i] = vote->highest;
+    look->numbers[i] = vote->quorum;
+    look->processes[i] = vote->process;
+    look->votes_in_ms[i] = vote->votes_in_ms;
+    if (vote->ready)
+        look->ready |= bit;
+    if (look->admitting) {
+        look->admitted |= vote->known ? bit : 0;
+        return;
+    }
+    if (vote->known)
+        look->known |= bit;
+    else if (vote->restarted)
+        look->restarted |= bit;
+    else
+        look->unknown |= bit;
+    if ((vote->known || vote->restarted) && vote->longest_ms > look->others_ms)
+        look->others_ms = vote->longest_ms;
+}
+
+/* A master is not asked for locks before it may vote. */
+void dibs__look_note(struct dibs__look *look, const struct dibs__flight *flight, dibs_status status)
+{
+    const struct dibs__vote *vote = &flight->of.vote;
+    struct dibs__member *member = flight->member;
+    int64_t now = dibs__quorum_now(member->quorum);
+
+    look->open &= ~((uint32_t)1 << member->index);
+    if (status != DIBS_OK)
+        return;
+    note_vote(look, vote, member->index);
+    atomic_store(&member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
+    if (vote->what == DIBS__VOTE_DISTRUSTS)
+        atomic_store(&member->distrusted, false);
+}
+
+/* ---------------------------------------------------------- whose members they are */
+
+static size_t count_number(const struct dibs__quorum *q, const struct dibs__look *look, uint64_t number)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        count += dibs__set_has(dibs__look_heard(look) | look->strange, i) && look->numbers[i] == number;
+    return count;
+}
+
+static int compare(const void *one, const void *other)
+{
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+
+    return a < b ? -1 : a > b;
+}
+
+/* Of a quorum whose masters have none yet: who sees all of them gives it the same number, whatever it calls them. 0: a
+ * process is not known. */
+static uint64_t make_number(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    uint64_t processes[DIBS__MEMBERS_MAX] = {0}, hash = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        processes[i] = look->processes[i];
+        if (processes[i] == 0)
+            return 0;
+    }
+    qsort(processes, q->count, sizeof processes[0], compare);
+    for (size_t i = 0; i < q->count; i++)
+        hash = dibs__hash_step(hash, processes[i]);
+    return hash % NUMBER_MOST + 1;
+}
+
+/* The number that a majority has. Else, where all are heard and know that they may vote, the one that they are given.
+ * 0: not known. */
+static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    for (size_t i = 0; i < q->count; i++)
+        if (look->numbers[i] != 0 && count_number(q, look, look->numbers[i]) >= q->majority)
+            return look->numbers[i];
+    return dibs__set_count(look->known) == q->count ? make_number(q, look) : 0;
+}
+
+/* Whether an earlier one of the URLs leads to the same server. */
+static bool is_twin(const struct dibs__look *look, size_t i)
+{
+    for (size_t before = 0; before < i; before++)
+        if (look->processes[i] != 0 && look->processes[before] == look->processes[i])
+            return true;
+    return false;
+}
+
+static void set_aside(struct dibs__look *look, uint32_t bit)
+{
+    look->strange |= bit;
+    look->known &= ~bit;
+    look->ready &= ~bit;
+    look->restarted &= ~bit;
+    look->unknown &= ~bit;
+}
+
+void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look)
+{
+    uint64_t number = atomic_load(&q->number);
+
+    if (number == 0 && (number = find_number(q, look)) != 0)
+        atomic_store(&q->number, number);
+    for (size_t i = 0; i < q->count; i++) {
+        if (!dibs__set_has(dibs__look_heard(look) | look->strange, i))
+            continue;
+        bool strange = is_twin(look, i) || (number != 0 && look->numbers[i] != 0 && look->numbers[i] != number);
+        atomic_store(&q->members[i].strange, strange);
+        if (strange)
+            set_aside(look, (uint32_t)1 << i);
+    }
+}
+
+bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    uint32_t known = look->known | look->admitted;
+    bool lacks = false, may_be_made = dibs__set_count(known) == q->count && make_number(q, look) != 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        lacks = lacks || (dibs__set_has(known, i) && look->numbers[i] == 0);
+    return lacks && (may_be_made || atomic_load(&q->number) != 0);
+}
+
+/* ------------------------------------------------------------------- admissions */
+
+bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    return dibs__set_count(dibs__look_heard(look) | look->strange) == q->count;
+}
+
+/* One that knows says that the others lost their data, maybe one after the other; or that it belongs to others. */
+bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    return dibs__set_count(look->unknown) >= q->majority && dibs__look_members(look) == 0;
+}
+
+/* One that is silent may know better. */
+bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, int64_t *since, int64_t now)
+{
+    if (dibs__look_members(look) != 0)
+        *since = 0;
+    if (!dibs__look_is_new_quorum(q, look))
+        return false;
+    if (*since == 0)
+        *since = now;
+    return dibs__look_is_whole(q, look) || now >= dibs__after_ms(*since, q->config.command_timeout_ms / 2);
+}
+
+/*
+ * This process does not know the quorum, and a minority is of one. Either the
+ * others lost their data, or that minority belongs to others: an operator knows.
+ */
+static bool is_disputed(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    bool disputed = false;
+
+    for (size_t i = 0; i < q->count && atomic_load(&q->number) == 0; i++)
+        disputed = disputed || (dibs__set_has(dibs__look_members(look), i) && look->numbers[i] != 0);
+    return disputed;
+}
+
+static uint64_t highest_of(const struct dibs__quorum *q, const struct dibs__look *look, uint32_t set)
+{
+    uint64_t highest = 1;
+
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(set, i) && look->highest[i] > highest)
+            highest = look->highest[i];
+    return highest;
+}
+
+struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    return (struct dibs__vote){.what = DIBS__VOTE_ADMITS, .floor = highest_of(q, look, dibs__look_members(look))};
+}
+
+/*
+ * Whether those that were heard tell how long leases may be: a majority does, or
+ * nobody else is left to tell. Who forgot that and still waits was told by others.
+ */
+static bool tell(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    uint32_t forgot = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        if (dibs__set_has(look->known, i) && look->votes_in_ms[i] > 0)
+            forgot |= (uint32_t)1 << i;
+    return dibs__set_count(dibs__look_members(look) & ~forgot) >= q->majority || dibs__look_is_whole(q, look);
+}
+
+/* After that time every lease is over that a master may have granted. One that can't be reached may know of longer ones
+ * than any other, where the others don't tell. */
+static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *look)
+{
+    uint32_t longest_ms = tell(q, look) ? look->others_ms : DIBS__LEASE_MAX_MS;
+
+    longest_ms = look->longest_ms > longest_ms ? look->longest_ms : longest_ms;
+    return (int64_t)longest_ms + longest_ms / 100 + ADMIT_GRACE_MS;
+}
+
+/*
+ * 0: not known yet. Where masters that never forgot can't be a majority, because
+ * too many were restarted, what those knew counts too.
+ */
+static uint64_t floor_of(struct dibs__quorum *q, const struct dibs__look *look, size_t i)
+{
+    uint32_t heard = dibs__look_heard(look) | look->strange, all = ((uint32_t)1 << q->count) - 1;
+    int64_t since = q->voting.unfloored_since[i];
+    bool late = look->first_began >= dibs__after_ms(since, UNFLOORED_MS);
+
+    if (since == 0 || look->first_began <= since)
+        return 0;
+    if (dibs__set_count(look->ready) < q->majority && !late &&
+        dibs__set_count(look->ready | (all & ~heard)) >= q->majority)
+        return 0;
+    return highest_of(q, look, dibs__look_members(look));
+}
+
+bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size_t i, uint32_t long_unknown,
+                     struct dibs__vote *vote)
+{
+    int64_t wait = wait_ms(q, look);
+    bool waits_too_long = dibs__set_has(look->known, i) && tell(q, look) && look->votes_in_ms[i] > wait;
+    bool is_over = dibs__set_has(look->known & ~look->ready, i) && look->votes_in_ms[i] == 0;
+
+    if (is_disputed(q, look))
+        return false;
+    if (dibs__set_has(look->known, i) && tell(q, look) && atomic_load(&q->members[i].distrusted))
+        *vote = (struct dibs__vote){.what = DIBS__VOTE_DISTRUSTS, .wait_ms = wait};
+    else if (dibs__set_has(look->restarted | long_unknown, i) || waits_too_long)
+        *vote = (struct dibs__vote){.what = DIBS__VOTE_ADMITS, .wait_ms = wait};
+    else if (is_over)
+        *vote = (struct dibs__vote){.what = DIBS__VOTE_FLOORS, .floor = floor_of(q, look, i)};
+    else
+        return false;
+    return vote->what != DIBS__VOTE_FLOORS || vote->floor != 0;
+}
+
+/* -------------------------------------------------------------------- sentences */
+
+dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct dibs__look *look,
+                                   struct dibs__error *error)
+{
+    for (size_t i = 0; i < q->count; i++)
+        for (size_t before = 0; before < i; before++)
+            if (look->processes[i] != 0 && look->processes[i] == look->processes[before])
+                return dibs__error_set(error, DIBS_INVALID, "urls[%zu] and urls[%zu] are the same master", before, i);
+    return DIBS_OK;
+}
+
+dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs__look *look, unsigned answered,
+                                struct dibs__error *error)
+{
+    bool is_known = atomic_load(&q->number) != 0;
+
+    for (size_t i = 0; answered >= q->majority && i < q->count; i++) {
+        if (is_known && dibs__set_has(look->strange, i))
+            return dibs__error_set(error, DIBS_UNAVAILABLE, "urls[%zu] is a master of another quorum", i);
+        if (!is_known && look->numbers[i] != 0)
+            return dibs__error_set(
+                error, DIBS_UNAVAILABLE,
+                "urls[%zu] is a master of a quorum that the others do not know: they lost their data, "
+                "or it belongs to other URLs. Where those are not used any more, delete its key "
+                "dibs:vote",
+                i);
+    }
+    return dibs__quorum_no_majority(q, answered, error);
+}

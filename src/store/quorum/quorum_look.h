@@ -1,0 +1,86 @@
+/*
+ * What one look at the masters of a quorum found, and what follows from it.
+ * Lock discipline: a look is its thread's, the one that waits for it or the
+ * scheduler's; quorum_parts.h for the rest.
+ */
+#ifndef DIBS_STORE_QUORUM_QUORUM_LOOK_H
+#define DIBS_STORE_QUORUM_QUORUM_LOOK_H
+
+#include "store/quorum/quorum_parts.h"
+
+/* Sets of members, unless a field says otherwise. */
+struct dibs__look {
+    uint32_t open;      /* have not answered */
+    uint32_t known;     /* know whether they may vote */
+    uint32_t ready;     /* those among them that may vote now */
+    uint32_t restarted; /* knew it in an earlier process */
+    uint32_t unknown;   /* do not know */
+    uint32_t strange;   /* members of another quorum, or the second name of a server; in none of the sets above */
+    uint32_t admitted;
+    bool admitting;      /* the second part */
+    uint32_t longest_ms; /* that is announced */
+    uint32_t others_ms;  /* the longest that those know of who know, or knew */
+    int64_t deadline;
+    int64_t first_began;                 /* when the first part began */
+    int64_t began;                       /* when this part began */
+    int64_t new_since;                   /* of a thread that waits: as *since of dibs__look_proves_new */
+    uint64_t highest[DIBS__MEMBERS_MAX]; /* no fence was larger at the master */
+    uint64_t numbers[DIBS__MEMBERS_MAX]; /* of the quorum of which the master is a member; 0: not known */
+    uint64_t processes[DIBS__MEMBERS_MAX];
+    int64_t votes_in_ms[DIBS__MEMBERS_MAX];
+    struct dibs__flight flights[];
+};
+
+/* All that were heard, but for those that are strange. */
+static inline uint32_t dibs__look_heard(const struct dibs__look *look)
+{
+    return look->known | look->restarted | look->unknown;
+}
+
+/* Those that knew the quorum once. */
+static inline uint32_t dibs__look_members(const struct dibs__look *look)
+{
+    return look->known | look->restarted;
+}
+
+/* Notes what a member said. */
+void dibs__look_note(struct dibs__look *look, const struct dibs__flight *flight, dibs_status status);
+
+/* What was heard so far may tell the number of the quorum, and who is strange. */
+void dibs__look_identify(struct dibs__quorum *q, struct dibs__look *look);
+
+/* A master does not know of which quorum it is, and one more look can tell it. */
+bool dibs__look_lacks_number(const struct dibs__quorum *q, const struct dibs__look *look);
+
+/* Every master was heard. */
+bool dibs__look_is_whole(const struct dibs__quorum *q, const struct dibs__look *look);
+
+/* A majority has never been a member of a quorum, or lost its data, and nobody who was heard knows of one. */
+bool dibs__look_is_new_quorum(const struct dibs__quorum *q, const struct dibs__look *look);
+
+/*
+ * It is new, and masters that were not heard were given time: who is admitted
+ * now may vote at once. *since: since when looks have said so; 0: they do not.
+ */
+bool dibs__look_proves_new(const struct dibs__quorum *q, const struct dibs__look *look, int64_t *since, int64_t now);
+
+/*
+ * What is to be done at a member now that the first part of a look is over.
+ * False: nothing. `long_unknown`: members that have said for long enough that
+ * they do not know whether they may vote.
+ */
+bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size_t i, uint32_t long_unknown,
+                     struct dibs__vote *vote);
+
+/* What is said to a master of a new quorum. */
+struct dibs__vote dibs__look_admission(const struct dibs__quorum *q, const struct dibs__look *look);
+
+/* DIBS_OK: no two of the URLs are known to be the same server. */
+dibs_status dibs__look_check_twins(const struct dibs__quorum *q, const struct dibs__look *look,
+                                   struct dibs__error *error);
+
+/* Why masters that answered are no majority: the worst reason goes before that so many did not answer. */
+dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs__look *look, unsigned answered,
+                                struct dibs__error *error);
+
+#endif

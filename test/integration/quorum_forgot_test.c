@@ -1,0 +1,430 @@
+/* What the masters of a quorum forget: fences, their last grants, how long leases are, and whose masters they are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE_MS 2000
+#define AHEAD_MS 120000
+#define UNSURE_MS 2500 /* longer than a master says that it does not know, before it is admitted */
+#define RIGHT_MS                                                                                                       \
+    5000 /* the fence of a clock that is right is not that much ahead of it, however slow the machine is               \
+          */
+
+/* What vote.lua keeps at a master. */
+struct noted {
+    long long from, longest, seen, high;
+    char floor[32], run[64], quorum[32];
+};
+
+static bool read_noted(server *s, struct noted *noted)
+{
+    char text[256];
+
+    return server_string(s, text, sizeof text, "GET dibs:vote") &&
+           sscanf(text, "%lld %lld %lld %lld %31s %63s %31s", &noted->from, &noted->longest, &noted->seen, &noted->high,
+                  noted->floor, noted->run, noted->quorum) == 7;
+}
+
+static bool is_ready(void *arg)
+{
+    struct noted noted;
+
+    return read_noted(arg, &noted) && noted.from == 0 && noted.floor[0] != '-' && noted.quorum[0] != '0';
+}
+
+static void await_ready(masters *m)
+{
+    for (size_t i = 0; i < m->count; i++)
+        assert_that(wait_until(is_ready, m->servers[i], LIMIT_MS), "master %zu does not vote", i);
+}
+
+/* By that server's clock. */
+static long long clock_ms_of(server *s)
+{
+    redisReply *time = server_command(s, "TIME");
+    long long ms = strtoll(time->element[0]->str, NULL, 10) * 1000;
+
+    freeReplyObject(time);
+    return ms;
+}
+
+static uint64_t fence_of_next(dibs_runtime *rt, const char *name)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_hold_of(rt, name, &hold));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+    return hold.fence;
+}
+
+static void block(masters *m, size_t i)
+{
+    server_do(m->servers[i], "SET lock:a foreign PX 600000");
+}
+
+static void unblock(masters *m, size_t i)
+{
+    server_do(m->servers[i], "DEL lock:a");
+}
+
+/*
+ * The clock of the first is ahead, and its fence was raised at two others. The
+ * first dies and the second is wiped: of the masters that the next holder has,
+ * none knows that fence, but the one that is the third's.
+ */
+static void a_fence_does_not_fall_though_two_of_five_are_faulty(void **state)
+{
+    masters *m = *state;
+
+    for (size_t i = 0; i < m->count; i++)
+        masters_step_clock(m, i, (i == 0 ? AHEAD_MS : 0) - m->offsets_ms[i]);
+    masters_open_connected(m, LEASE_MS);
+    await_ready(m);
+    block(m, 3);
+    block(m, 4);
+    uint64_t fence = fence_of_next(m->rt, "a");
+    unblock(m, 3);
+    unblock(m, 4);
+    server_kill(m->servers[0]);
+    server_do(m->servers[1], "FLUSHALL");
+    block(m, 2);
+    assert_true(fence_of_next(m->rt, "a") > fence);
+    unblock(m, 2);
+    assert_true(is_ready(m->servers[1]));
+}
+
+/* Where the clocks are right, fences stay near them, however often masters are wiped. */
+static void floors_do_not_run_away(void **state)
+{
+    masters *m = *state;
+    struct noted noted;
+
+    for (size_t i = 0; i < m->count; i++)
+        masters_step_clock(m, i, -m->offsets_ms[i]);
+    masters_open_connected(m, LEASE_MS / 2);
+    for (size_t i = 0; i < 3; i++) {
+        await_ready(m);
+        server_do(m->servers[i], "FLUSHALL");
+        fence_of_next(m->rt, "a");
+    }
+    await_ready(m);
+    uint64_t fence = fence_of_next(m->rt, "a");
+    long long now_us = clock_ms_of(m->servers[0]) * 1000;
+    assert_true((long long)(fence >> 10) < now_us + RIGHT_MS * 1000);
+    assert_true(read_noted(m->servers[0], &noted) && noted.high < now_us + RIGHT_MS * 1000);
+}
+
+/* Its data are of a time before the holder's grant. With a master that was silent it would be a majority for another.
+ */
+static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_time(void **state)
+{
+    masters *m = *state;
+    size_t silent = m->count - m->majority;
+
+    masters_open_connected(m, LEASE_MS);
+    await_ready(m);
+    server_do(m->servers[0], "SAVE");
+    for (size_t i = 0; i < silent; i++)
+        server_pause(m->servers[m->count - 1 - i]);
+    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    int64_t granted = now_ms();
+    server_kill(m->servers[0]);
+    server_restart(m->servers[0]);
+    assert_true(server_has(m->servers[0], "dibs:vote"));
+    for (size_t i = 0; i < silent; i++)
+        server_resume(m->servers[m->count - 1 - i]);
+    while (now_ms() < granted + LEASE_MS / 2) {
+        dibs_status status = dibs_trylock(m->rt, "a");
+        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
+                    "%s after %lld ms: %s", dibs_status_name(status), (long long)(now_ms() - granted),
+                    dibs_last_error());
+    }
+    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+    assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    await_ready(m);
+    dibs_close(holder);
+}
+
+/* All of them at once, with what they knew: they go on after the longest lease. */
+static void masters_that_all_were_restarted_vote_again(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    await_ready(m);
+    uint64_t fence = fence_of_next(m->rt, "a");
+    for (size_t i = 0; i < m->count; i++) {
+        server_do(m->servers[i], "SAVE");
+        server_kill(m->servers[i]);
+    }
+    for (size_t i = 0; i < m->count; i++)
+        server_restart(m->servers[i]);
+    await_ready(m);
+    assert_true(fence_of_next(m->rt, "a") > fence);
+}
+
+static bool has_vote(void *arg)
+{
+    return server_has(arg, "dibs:vote");
+}
+
+/* Of the holder's majority nobody is left but one, who knows: those that forgot are no new quorum. */
+static void who_lose_their_data_one_after_the_other_wait_for_the_longest_lease(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    await_ready(m);
+    int64_t granted = now_ms();
+    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "FLUSHALL");
+    while (now_ms() < granted + LEASE_MS / 2) {
+        dibs_status status = dibs_trylock(other, "a");
+        assert_that(status == DIBS_BUSY || status == DIBS_UNAVAILABLE || now_ms() >= granted + LEASE_MS,
+                    "%s after %lld ms", dibs_status_name(status), (long long)(now_ms() - granted));
+    }
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    await_ready(m);
+    dibs_close(other);
+}
+
+/* The third knows of the quorum, but is slow to say so. */
+static void a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new(void **state)
+{
+    masters *m = *state;
+    struct noted noted;
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, 30 * LEASE_MS);
+    await_ready(m);
+    server_pause(m->servers[2]);
+    server_do(m->servers[0], "FLUSHALL");
+    server_do(m->servers[1], "FLUSHALL");
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    assert_false(has_vote(m->servers[0]) || has_vote(m->servers[1]));
+    server_resume(m->servers[2]);
+    dibs_trylock(m->rt, "a"); /* it is told that they may not vote */
+    assert_true(wait_until(has_vote, m->servers[0], LIMIT_MS));
+    assert_true(read_noted(m->servers[0], &noted) && noted.from > 0);
+    dibs_close(other);
+}
+
+/* ------------------------------------------------------------ how long leases are */
+
+static size_t count_that_know(masters *m, long long lease_ms)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < m->count; i++) {
+        struct noted noted;
+        count += read_noted(m->servers[i], &noted) && noted.longest >= lease_ms;
+    }
+    return count;
+}
+
+/* Who is to use long leases announced them to masters that forgot that since. */
+static void what_all_masters_forgot_is_announced_again(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, 30 * LEASE_MS);
+    for (size_t i = 0; i < m->count; i++)
+        server_do(m->servers[i], "FLUSHALL");
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    fence_of_next(other, "b");
+    fence_of_next(m->rt, "a");
+    assert_true(count_that_know(m, 30 * LEASE_MS) >= m->majority);
+    dibs_close(other);
+}
+
+static bool first_knows_of_the_longest(void *arg)
+{
+    masters *m = arg;
+    struct noted noted;
+
+    return read_noted(m->servers[0], &noted) && noted.longest >= 30 * LEASE_MS;
+}
+
+/* By a client that uses shorter leases than the others. */
+static void who_is_admitted_learns_of_the_longest_leases(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    dibs_runtime *other = masters_open_another(m, 30 * LEASE_MS);
+    dibs_close(other);
+    assert_true(count_that_know(m, 30 * LEASE_MS) >= m->majority);
+    server_do(m->servers[0], "FLUSHALL");
+    fence_of_next(m->rt, "a");
+    assert_true(wait_until(first_knows_of_the_longest, m, LIMIT_MS));
+}
+
+static bool first_waits_for_a_day(void *arg)
+{
+    masters *m = arg;
+    struct noted noted;
+
+    return read_noted(m->servers[0], &noted) && noted.from / 1000 > clock_ms_of(m->servers[0]) + 80000000;
+}
+
+static bool first_waits_no_longer(void *arg)
+{
+    masters *m = arg;
+    struct noted noted;
+
+    return read_noted(m->servers[0], &noted) && noted.from / 1000 < clock_ms_of(m->servers[0]) + LIMIT_MS;
+}
+
+/* Looks at the masters again and again; one of them is not heard. */
+static void look_often(masters *m)
+{
+    long long asks = server_asks(m->servers[1]) + 30;
+    int64_t end = now_ms() + LIMIT_MS;
+
+    while (server_asks(m->servers[1]) < asks && now_ms() < end) {
+        assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
+        assert_true(first_waits_for_a_day(m));
+    }
+}
+
+/* What is away may know of longer leases; when it comes back, it tells, however long it was missed. */
+static void one_wiped_and_one_down_wait_for_the_longest_lease_of_all(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    await_ready(m);
+    server_pause(m->servers[2]);
+    server_do(m->servers[0], "FLUSHALL");
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
+    assert_true(wait_until(first_waits_for_a_day, m, LIMIT_MS));
+    look_often(m);
+    server_resume(m->servers[2]);
+    assert_true(wait_until(first_waits_no_longer, m, LIMIT_MS / 2));
+    await_ready(m);
+    fence_of_next(m->rt, "a");
+}
+
+/* --------------------------------------------------------------- whose masters they are */
+
+static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t third)
+{
+    const char *urls[] = {m->urls[first], m->urls[second], m->urls[third]};
+    dibs_runtime *rt;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
+    return rt;
+}
+
+static bool are_ready(masters *m, size_t first, size_t count)
+{
+    bool ready = true;
+
+    for (size_t i = 0; i < count; i++)
+        ready = ready && wait_until(is_ready, m->servers[first + i], LIMIT_MS);
+    return ready;
+}
+
+/* The sentence comes once a majority was heard. */
+static bool is_refused(void *rt)
+{
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "a"));
+    return strstr(dibs_last_error(), "urls[0] is a master of a quorum that the others do not know") != NULL;
+}
+
+/* It was admitted by one, and would be again by the other, after that one's longest lease. */
+static void a_master_of_one_quorum_is_none_of_another(void **state)
+{
+    masters *m = *state;
+    dibs_runtime *one = open_three(m, 0, 1, 2);
+    struct noted its, others;
+
+    assert_true(are_ready(m, 0, 3));
+    dibs_runtime *other = open_three(m, 0, 3, 4);
+    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    for (int64_t end = now_ms() + UNSURE_MS; now_ms() < end; pause_ms(10))
+        assert_true(is_refused(other));
+    assert_false(has_vote(m->servers[3]) || has_vote(m->servers[4]));
+    dibs_close(other);
+    server_pause(m->servers[0]);
+    other = open_three(m, 3, 0, 4); /* these two are a quorum of their own now */
+    fence_of_next(other, "a");
+    server_resume(m->servers[0]);
+    assert_true(are_ready(m, 3, 2));
+    fence_of_next(one, "a");
+    assert_true(read_noted(m->servers[0], &its) && read_noted(m->servers[3], &others));
+    assert_string_not_equal(its.quorum, others.quorum);
+    dibs_close(other);
+    dibs_close(one);
+}
+
+/* An operator says that the master belongs to the others. */
+static void whose_key_is_deleted_is_a_master_of_the_others(void **state)
+{
+    masters *m = *state;
+
+    dibs_close(open_three(m, 0, 1, 2));
+    server_do(m->servers[0], "DEL dibs:vote");
+    dibs_runtime *other = open_three(m, 0, 3, 4);
+    fence_of_next(other, "a");
+    dibs_runtime *one = open_three(m, 0, 1, 2);
+    fence_of_next(one, "b");
+    dibs_close(one);
+    dibs_close(other);
+}
+
+/* Many find that the quorum is new, at the same time. */
+static void all_masters_agree_on_one_number(void **state)
+{
+    masters *m = *state;
+    dibs_runtime *opened[8];
+    struct noted first, other;
+
+    for (size_t i = 0; i < 8; i++)
+        opened[i] = masters_open_another(m, LEASE_MS);
+    await_ready(m);
+    assert_true(read_noted(m->servers[0], &first));
+    for (size_t i = 1; i < m->count; i++) {
+        assert_true(read_noted(m->servers[i], &other));
+        assert_string_equal(first.quorum, other.quorum);
+    }
+    for (size_t i = 0; i < 8; i++)
+        dibs_close(opened[i]);
+}
+
+#define WITH_CLOCKS(name) cmocka_unit_test_setup_teardown(name, masters_setup_5_with_clocks, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_CLOCKS(a_fence_does_not_fall_though_two_of_five_are_faulty),
+        WITH_CLOCKS(floors_do_not_run_away),
+        THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_before_its_time),
+        THREE_AND_FIVE(masters_that_all_were_restarted_vote_again),
+        THREE_AND_FIVE(who_lose_their_data_one_after_the_other_wait_for_the_longest_lease),
+        cmocka_unit_test_setup_teardown(a_silent_master_is_given_time_to_say_that_the_quorum_is_not_new,
+                                        masters_setup_3, masters_teardown),
+        THREE_AND_FIVE(what_all_masters_forgot_is_announced_again),
+        THREE_AND_FIVE(who_is_admitted_learns_of_the_longest_leases),
+        cmocka_unit_test_setup_teardown(one_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
+                                        masters_teardown),
+        cmocka_unit_test_setup_teardown(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown),
+        cmocka_unit_test_setup_teardown(whose_key_is_deleted_is_a_master_of_the_others, masters_setup_5,
+                                        masters_teardown),
+        THREE_AND_FIVE(all_masters_agree_on_one_number),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
