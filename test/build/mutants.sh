@@ -29,6 +29,15 @@ knows_what_is_not_reached() {
     grep -E '^0 of 2 noticed.* not reached: 2,' "$tmp/said"
 }
 
+# Without them, such a test fails with or without a slip, and is left out.
+has_what_tests_read() {
+    cat "$DIBS_TOP"/test/integration/*.c | sed -n 's,.*"\(doc/[A-Za-z]*\.md\)".*,\1,p' | sort -u >"$tmp/read"
+    [ -s "$tmp/read" ] || return
+    while read -r name; do
+        [ -f "$tmp/mutants/tree/$name" ] || return
+    done <"$tmp/read"
+}
+
 needs_a_source() {
     if python3 -B "$DIBS_TOP/test/mutants/mutants.py" --work "$tmp/mutants" --number 1 --programs unit/glob_test no/such; then
         return 1
@@ -60,9 +69,10 @@ END
     reach --every src/core/turn.c | grep '^integration/fair_test integration/queue_test unit/glob_test unit/turn_'
 }
 
-tap_plan 5
+tap_plan 6
 tap 'slips are noticed by the program that runs them' notices_slips
 tap 'a slip that no program runs is not reached' knows_what_is_not_reached
+tap 'the copy has the documents that tests read' has_what_tests_read
 tap 'no slip at all is an error' needs_a_source
 tap 'the programs of a file, by its name' finds_the_programs_of_a_file
 tap 'the programs of a file, by the lines that they run' chooses_by_counted_lines

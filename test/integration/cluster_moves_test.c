@@ -91,6 +91,32 @@ static void a_slot_that_has_moved_is_followed(void **state)
     assert_int_equal(server_asks(from), asks); /* a redirection costs no script, and is remembered */
 }
 
+/* Where threads hand nothing over, the release asks for the next one in the same round trip: at the lock's node. */
+static void a_release_asks_for_the_next_waiter_as_well(void **state)
+{
+    struct scene *s = *state;
+    server *from = s->c->nodes[0], *to = other_than(s, from);
+    actor *other = actor_start();
+
+    s->config.handoff_ms = DIBS_NO_HANDOFF;
+    open_on_cluster(s, LONG_LEASE_MS);
+    const char *name = new_name(s, from);
+    for (int moved = 0; moved < 2; moved++) {
+        assert_status(DIBS_OK, dibs_lock(s->rt, name));
+        actor_begin_lock(other, s->rt, name, LIMIT_MS);
+        actor_await_asleep(other);
+        if (moved)
+            cluster_move_slot(s->c, slot_of(s, name), to);
+        assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+        assert_status(DIBS_OK, actor_result(other));
+        assert_true(has_lock(moved ? to : from, name));
+        assert_status(DIBS_OK, actor_check(other, s->rt, name));
+        assert_status(DIBS_OK, actor_unlock(other, s->rt, name));
+        assert_false(has_lock(moved ? to : from, name));
+    }
+    actor_end(other);
+}
+
 static void a_lock_that_is_held_moves_with_its_slot(void **state)
 {
     struct scene *s = *state;
@@ -121,6 +147,7 @@ int main(void)
         CASE(names_with_one_hash_tag_are_at_one_node),
         CASE(a_name_whose_sidecars_lie_elsewhere_is_refused),
         CASE(a_slot_that_has_moved_is_followed),
+        CASE(a_release_asks_for_the_next_waiter_as_well),
         CASE(a_lock_that_is_held_moves_with_its_slot),
     };
 

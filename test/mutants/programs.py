@@ -17,7 +17,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-COPIED = ("Makefile", "include", "src", "test", "demo", "bench")
+COPIED = ("Makefile", "include", "src", "test", "demo", "bench", "doc")  # some tests read the documents
 CHECKED = "-DDIBS_CHECKED -DLIMIT_MS=10000"  # preconditions; less patience with what does not happen
 PLAIN = "-O1"
 PATTERN = "-ftrivial-auto-var-init=pattern"  # what has no value yet has an odd one; gcc 12, clang 8

@@ -1,0 +1,129 @@
+/* What an examination says of the sentinels: how many there are, whether they agree, or why they can't be asked. */
+#include <stdio.h>
+#include <string.h>
+
+#include "redis/sentinel_parts.h"
+#include "store/redis/examine_parts.h"
+#include "support/fake_sentinel.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FAKES 3
+
+struct rig {
+    fake_sentinel fakes[FAKES];
+    struct dibs__redis_store store; /* as much of it as an examination of the sentinels needs */
+    atomic_uint_fast64_t commands, errors;
+    struct dibs__examination examination;
+    unsigned count; /* of the findings */
+    dibs_verdict verdict;
+    char text[512]; /* of the last one */
+};
+
+static void wake_nobody(void *context)
+{
+    (void)context;
+}
+
+static bool keep(void *context, const dibs_finding *finding)
+{
+    struct rig *r = context;
+
+    r->count++;
+    r->verdict = finding->verdict;
+    snprintf(r->text, sizeof r->text, "%s", finding->text);
+    return true;
+}
+
+static int setup(void **state)
+{
+    static struct rig rig;
+    struct rig *r = &rig;
+    char url[200];
+    int used = snprintf(url, sizeof url, "redis-sentinel://");
+
+    memset(r, 0, sizeof *r);
+    for (int i = 0; i < FAKES; i++) {
+        fake_sentinel_start(&r->fakes[i]);
+        used += snprintf(url + used, sizeof url - (size_t)used, "%s127.0.0.1:%d", i ? "," : "",
+                         fake_redis_port(r->fakes[i].redis));
+    }
+    snprintf(url + used, sizeof url - (size_t)used, "/mymaster");
+    r->examination = (struct dibs__examination){.context = r, .found = keep};
+    r->store.config.clock = &dibs__system_clock;
+    r->store.config.connect_timeout_ms = LIMIT_MS;
+    fake_redis_endpoint(&r->store.endpoint, url, &r->commands, &r->errors);
+    r->store.sentinel = dibs__sentinel_new(&(struct dibs__sentinel_config){.master = &r->store.endpoint,
+                                                                           .clock = &dibs__system_clock,
+                                                                           .connect_timeout_ms = LIMIT_MS,
+                                                                           .wake = wake_nobody});
+    assert_non_null(r->store.sentinel);
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *r = *state;
+
+    dibs__sentinel_free(r->store.sentinel);
+    dibs__endpoint_free(&r->store.endpoint);
+    for (int i = 0; i < FAKES; i++)
+        fake_sentinel_stop(&r->fakes[i]);
+    return 0;
+}
+
+/* The last finding is that, and there are so many. */
+static void expect(struct rig *r, unsigned count, dibs_verdict verdict, const char *text)
+{
+    struct dibs__error error = {DIBS_OK, ""};
+    struct dibs__examining e = {.store = &r->store, .examination = &r->examination, .error = &error};
+
+    r->count = 0;
+    dibs__examine_sentinels(&e);
+    assert_false(e.no_memory);
+    assert_that(strstr(r->text, text), "%s", r->text);
+    assert_int_equal(r->verdict, verdict);
+    assert_int_equal(r->count, count);
+}
+
+static void sentinels_in_use_can_not_be_asked(void **state)
+{
+    struct rig *r = *state;
+
+    assert_true(dibs__sentinel_take(r->store.sentinel, 0));
+    r->store.config.connect_timeout_ms = 1;
+    expect(r, 1, DIBS_VERDICT_WARN,
+           "The sentinels could not be asked: the sentinels are being asked by another thread.");
+    dibs__sentinel_leave(r->store.sentinel);
+}
+
+static void those_that_name_no_master_are_told_one_by_one(void **state)
+{
+    struct rig *r = *state;
+
+    expect(r, FAKES, DIBS_VERDICT_WARN, "A sentinel names no master: ");
+    assert_non_null(strstr(r->text, "does not know that name"));
+}
+
+static void one_that_names_another_master_is_told(void **state)
+{
+    struct rig *r = *state;
+
+    for (int i = 0; i < FAKES; i++)
+        fake_sentinel_name(&r->fakes[i], 1);
+    expect(r, FAKES, DIBS_VERDICT_WARN, "names another master, 127.0.0.1:1, than the one that is used.");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(sentinels_in_use_can_not_be_asked),
+        TEST(those_that_name_no_master_are_told_one_by_one),
+        TEST(one_that_names_another_master_is_told),
+    };
+
+    return cmocka_run_group_tests_name("examine_sentinels", tests, NULL, NULL);
+}
