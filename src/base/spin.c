@@ -7,8 +7,7 @@
 
 #define ONE_IN 128                  /* one wait in so many is done the other way, to see what that costs */
 #define LATELY 8                    /* `asleep` is the mean of about so many waits */
-#define SAVED (4 * DIBS__NS_PER_MS) /* the most on the account: an interruption of 3 ms does not use it up */
-#define OWED 4                      /* the account is not overdrawn by more than so many polls that saw nothing */
+#define SAVED (4 * DIBS__NS_PER_MS) /* the most on the account: how well polling did long ago does not count */
 #define READINGS 20                 /* of the clock between two looks, which would keep the server off the socket */
 
 static atomic_int polling; /* atomic; the threads of this process that poll */
@@ -101,7 +100,7 @@ bool dibs__spin_goes_on(struct dibs__spinning *wait, const struct dibs__clock *c
     if (now < wait->end)
         return true;
     wait->polls = false;
-    wait->wasted = now - wait->began;
+    wait->in_vain = true;
     leave();
     return false;
 }
@@ -111,21 +110,24 @@ static void pay(struct dibs__spin *spin, int64_t amount)
     int64_t account = atomic_load_explicit(&spin->account, memory_order_relaxed) + amount;
 
     account = least(account, SAVED);
-    account = account < -OWED * spin->most ? -OWED * spin->most : account;
+    if (account < 0 && amount < 0)
+        account = -spin->most;
     atomic_store_explicit(&spin->account, account, memory_order_relaxed);
 }
 
-/* A wait that takes longer than polling may last tells no more than one that takes as long. */
 static void note_sleep(struct dibs__spin *spin, int64_t took)
 {
     int64_t asleep = atomic_load_explicit(&spin->asleep, memory_order_relaxed);
 
-    took = least(took, spin->most);
     atomic_store_explicit(&spin->asleep, asleep + (took - asleep) / LATELY, memory_order_relaxed);
     if (atomic_load_explicit(&spin->account, memory_order_relaxed) < 0)
         pay(spin, took / ONE_IN);
 }
 
+/*
+ * No wait counts with more than the bound, whether its thread polled or slept: where other work wants the processors,
+ * both are late now and then, and of those that sleep too few are measured for a fair mean of times without a bound.
+ */
 void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__clock *clock)
 {
     struct dibs__spin *spin = wait->spin;
@@ -134,9 +136,9 @@ void dibs__spin_end(struct dibs__spinning *wait, bool came, const struct dibs__c
         leave();
     if (!spin || !came)
         return;
-    int64_t took = dibs__now(clock) - wait->began;
-    if (wait->wasted > 0)
-        pay(spin, -wait->wasted);
+    int64_t took = least(dibs__now(clock) - wait->began, spin->most);
+    if (wait->in_vain)
+        pay(spin, -spin->most);
     else if (wait->polls)
         pay(spin, atomic_load_explicit(&spin->asleep, memory_order_relaxed) - took);
     else

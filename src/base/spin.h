@@ -1,20 +1,12 @@
 /*
- * Whether a thread polls for something before it sleeps, and for how long.
- *
- * To sleep and to be woken often takes longer than a fast server takes to answer. So a thread that waits may poll
- * first. Whether that pays is measured, on an account of time for all waits of one kind:
- *   - A wait whose end polling saw pays in the usual time of a wait that sleeps at once, less its own. So it is charged
- *     where the thread was put off the processor, or kept the server from it.
- *   - A wait whose end polling did not see is charged the time of the polling.
+ * Whether a thread polls before it sleeps, since waking it may take longer than a fast server takes to answer. What
+ * pays is measured, on an account for all waits of one kind. A wait counts with its time, up to spin_us:
+ *   - One whose end polling saw pays in the usual time of a wait that sleeps at once, less its own.
+ *   - One whose end polling did not see is charged spin_us: for so long it polled.
  *   - While the account is not below zero, threads poll; but one wait in 128 sleeps, so that the usual time is known.
- *   - Below zero they sleep, and each wait pays in 1/128 of its time. So polling is soon tried again, and trying takes
- *     no more than that.
- * The account is bounded on both sides, so that what was long ago, good or bad, does not count.
- *
- * A thread that has polled for as long as a wait takes that sleeps, or for half of its bound, yields once: the server
- * may wait for that very processor. The time of the yield is part of the wait, but not of the polling. In a process one
- * thread fewer than there are processors may poll at a time, but always one. The idea is that of adaptive mutexes,
- * which spin and then block; the bound is the user's: spin_us of dibs_config.
+ *   - Below zero, which is made -spin_us, they sleep for some 13 ms: each wait pays in 1/128 of its time.
+ * A thread that has polled for that usual time, or for half of spin_us, yields once: the server may wait for that very
+ * processor. At a time one thread fewer than there are processors polls, but always one; as adaptive mutexes do.
  */
 #ifndef DIBS_BASE_SPIN_H
 #define DIBS_BASE_SPIN_H
@@ -40,10 +32,10 @@ void dibs__spin_init(struct dibs__spin *spin, const struct dibs__clock *clock, u
 struct dibs__spinning {
     struct dibs__spin *spin; /* NULL: nothing is to be learned from this wait */
     int64_t began;
-    int64_t yield;  /* when the thread yields; DIBS__NEVER: it has */
-    int64_t end;    /* when it gives up polling */
-    int64_t wasted; /* how long it had polled when it gave up */
+    int64_t yield; /* when the thread yields; DIBS__NEVER: it has */
+    int64_t end;   /* when it gives up polling; the time of the yield does not count */
     bool polls;
+    bool in_vain; /* it has given up polling */
 };
 
 /*
