@@ -35,10 +35,11 @@
  * call needs the processor. While `resting`, dibs__scheduler_wake does not
  * ring. That is sound for the same reason: `resting` ends before the first (1).
  *
- * `requested` keeps the last time for which a thread rang, even if its work is
- * gone since; it bounds the sleep in (1). Without it a loop of lock and unlock
- * would ring for each new lease, because nothing else is due. With it, one
- * needless wake-up takes the place of all these.
+ * `requested` keeps the last time that (b) was told, whether it rang or not, and
+ * even if its work is gone since; it bounds the sleep in (1). Without it a loop
+ * of lock and unlock would ring for each new lease, because nothing else is due.
+ * With it, that loop rings once, and needless wake-ups as rare as its leases are
+ * long take the place of all these.
  */
 #include "core/scheduler.h"
 
@@ -62,8 +63,8 @@ struct dibs__scheduler {
     atomic_bool resting;                          /* atomic; the thread has not begun its loop */
     atomic_bool ending;                           /* atomic */
     _Atomic int64_t planned;                      /* atomic; see the head of this file */
-    _Atomic int64_t requested;                    /* atomic; last requested wake-up; kept so that lock/unlock loops
-                                                     need not ring */
+    _Atomic int64_t requested;                    /* atomic; for when work was brought last; so lock/unlock loops need
+                                                     not ring */
     struct dibs__mutex mutex;
     bool draining DIBS__GUARDED_BY(scheduler_mutex); /* a thread waits until nothing is pending */
     pthread_cond_t drained;                          /* waited on with mutex */
@@ -162,10 +163,11 @@ void dibs__scheduler_wake_by(struct dibs__scheduler *s, int64_t when)
 {
     int64_t planned = atomic_load(&s->planned);
 
+    if (atomic_load_explicit(&s->requested, memory_order_relaxed) != when)
+        atomic_store_explicit(&s->requested, when, memory_order_relaxed);
     while (when < planned) {
         if (!atomic_compare_exchange_weak(&s->planned, &planned, when))
             continue;
-        atomic_store(&s->requested, when);
         dibs__wake_ring(&s->wake);
         return;
     }

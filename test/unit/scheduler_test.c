@@ -171,6 +171,32 @@ static void work_that_comes_and_goes_does_not_wake_it_each_time(void **state)
     moved_clock_destroy(&clock);
 }
 
+/* A loop of lock and unlock that outlasts the times for which it brings work: each of them is waited for once, and none
+ * rung. */
+static void work_that_comes_and_goes_for_long_is_not_rung_for(void **state)
+{
+    struct moved_clock clock;
+    struct part part;
+
+    (void)state;
+    moved_clock_init(&clock);
+    struct dibs__scheduler *scheduler = start(&part, &clock.clock);
+    moved_clock_settle(&clock, 1);
+    unsigned before = read_count(&part, &part.attended);
+    for (int i = 0; i < 1000; i++) {
+        int64_t due = moved_clock_now(&clock) + MS(20);
+        set_due(&part, due);
+        dibs__scheduler_wake_by(scheduler, due);
+        moved_clock_settle(&clock, 1);
+        set_due(&part, DIBS__NEVER);
+        moved_clock_advance(&clock, MS(1));
+        moved_clock_settle(&clock, 1);
+    }
+    assert_in_range(read_count(&part, &part.attended) - before, 1000 / 20, 1000 / 20 + 5);
+    end(scheduler, &part);
+    moved_clock_destroy(&clock);
+}
+
 static void draining_ends_when_nothing_is_pending_or_at_its_deadline(void **state)
 {
     struct part part;
@@ -256,6 +282,7 @@ int main(void)
         cmocka_unit_test(work_is_attended_to_at_its_time),
         cmocka_unit_test(work_that_comes_just_before_the_sleep_is_not_slept_over),
         cmocka_unit_test(work_that_comes_and_goes_does_not_wake_it_each_time),
+        cmocka_unit_test(work_that_comes_and_goes_for_long_is_not_rung_for),
         cmocka_unit_test(draining_ends_when_nothing_is_pending_or_at_its_deadline),
         cmocka_unit_test(no_deadline_is_slept_over),
     };
