@@ -177,8 +177,9 @@ static void what_comes_over_an_old_connection_is_undone(void **state)
     assert_false(server_has(f->server, "lock:x"));
     struct looks_at before = {f->server, server_calls(f->server, "exists")};
     script_server_release(net);
-    assert_true(wait_until(has_looked_again, &before, LIMIT_MS)); /* the key may be gone at once */
-    assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
+    assert_that(wait_until(has_looked_again, &before, LIMIT_MS), /* the key may be gone at once */
+                "what was stuck does not arrive");
+    assert_that(server_wait_gone(f->server, "lock:x", LIMIT_MS), "the lock stays");
     dibs_close(rt);
     script_server_stop(net);
 }

@@ -5,6 +5,7 @@
 #include "support/script_server.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "support/listener.h"
@@ -13,6 +14,13 @@
 #include "support/wait.h"
 
 enum { CONNECTIONS_MAX = LISTENER_FDS_MOST / 2 };
+
+/* A copy of what a test has named: a test that fails leaves the server running, when the test's own text may be gone.
+ */
+struct text {
+    struct text *next;
+    char bytes[];
+};
 
 /* All but the listener is guarded by its mutex. */
 struct script_server {
@@ -27,7 +35,33 @@ struct script_server {
     bool release;
     bool cut;
     bool down;
+    struct text *texts; /* all copies, which live as long as the server */
 };
+
+/* Requires the mutex, or that the server has not started. */
+static const char *keep(script_server *s, const char *text)
+{
+    size_t size = text ? strlen(text) + 1 : 0;
+    struct text *copy = text ? malloc(sizeof *copy + size) : NULL;
+
+    if (!text)
+        return NULL;
+    if (!copy)
+        abort();
+    memcpy(copy->bytes, text, size);
+    copy->next = s->texts;
+    s->texts = copy;
+    return copy->bytes;
+}
+
+static void drop_texts(script_server *s)
+{
+    while (s->texts) {
+        struct text *next = s->texts->next;
+        free(s->texts);
+        s->texts = next;
+    }
+}
 
 /* -------------------------------------------------------------------- loop */
 
@@ -103,6 +137,9 @@ script_server *script_server_start(const script_options *options)
 
     assert_non_null(s);
     s->script.options = *options;
+    s->script.options.backend = keep(s, options->backend);
+    s->script.options.greeting = keep(s, options->greeting);
+    s->script.options.answer = keep(s, options->answer);
     pthread_cond_init(&s->obeyed, NULL);
     listener_start(&s->listener, &ops, s, options->tcp);
     return s;
@@ -116,6 +153,7 @@ void script_server_stop(script_server *s)
     for (size_t i = 0; i < s->connection_count; i++)
         script_connection_free(s->connections[i]);
     pthread_cond_destroy(&s->obeyed);
+    drop_texts(s);
     free(s);
 }
 
@@ -131,6 +169,8 @@ void script_server_add(script_server *s, script_rule rule)
     listener_lock(&s->listener);
     if (s->script.rule_count == SCRIPT_RULES_MOST)
         abort();
+    rule.match = keep(s, rule.match);
+    rule.bytes = keep(s, rule.bytes);
     s->script.rules[s->script.rule_count++] = (struct script_active_rule){.rule = rule};
     listener_unlock(&s->listener);
 }

@@ -31,7 +31,7 @@ typedef struct script_rule {
     const char *match; /* bytes somewhere in the command, as sent; "" matches every command */
     unsigned nth;      /* only the nth command that matches, from 1; 0: every one */
     script_action action;
-    const char *bytes; /* of SCRIPT_REPLACE*, with their \r\n; must live as long as the rule */
+    const char *bytes; /* of SCRIPT_REPLACE*, with their \r\n */
     size_t count;      /* of SCRIPT_TRUNCATE* */
     bool uncounted;    /* it is none of those whose firings are counted */
 } script_rule;
@@ -50,7 +50,7 @@ typedef struct script_options {
     bool hang_up;         /* without a backend: closes after the greeting, or after the first answer */
 } script_options;
 
-/* Never NULL: what goes wrong fails the test. The texts in options must live as long as the server. */
+/* Never NULL: what goes wrong fails the test. The server keeps copies of the texts in options and rules. */
 script_server *script_server_start(const script_options *options);
 void script_server_stop(script_server *s);
 
