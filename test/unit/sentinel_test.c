@@ -454,18 +454,38 @@ static void one_that_is_silent_is_not_waited_for(void **state)
     assert_true(leads_to(r, 7));
 }
 
-/* Two were not told yet of the switch that the third has made. */
-static void the_larger_epoch_is_believed(void **state)
+static void the_last_does_not_outvote_those_before_it(void **state)
 {
     struct rig *r = *state;
 
+    fake_sentinel_name(&r->fakes[0], 8);
+    fake_sentinel_name(&r->fakes[1], 8);
+    fake_sentinel_name(&r->fakes[2], 7);
+    start(r, 3, CONNECT_MS);
+    await_told(r, 1);
+    assert_true(leads_to(r, 8));
+}
+
+/* The other two were not told yet of the switch that this one has made. */
+static void switch_at_one(struct rig *r, size_t at)
+{
     for (size_t i = 0; i < FAKES; i++)
         fake_sentinel_epoch(&r->fakes[i], 1);
     serve_at(r, 7);
-    fake_sentinel_epoch(&r->fakes[2], 2);
-    fake_sentinel_name(&r->fakes[2], 8);
-    fake_sentinel_tell(&r->fakes[2], "mymaster");
+    fake_sentinel_epoch(&r->fakes[at], 2);
+    fake_sentinel_name(&r->fakes[at], 8);
+    fake_sentinel_tell(&r->fakes[at], "mymaster");
     await_led(r, 8);
+}
+
+static void the_larger_epoch_is_believed(void **state)
+{
+    switch_at_one(*state, 2);
+}
+
+static void the_larger_epoch_is_believed_of_the_first_as_well(void **state)
+{
+    switch_at_one(*state, 0);
 }
 
 static void without_epochs_votes_count(void **state)
@@ -611,7 +631,9 @@ int main(void)
         TEST(the_first_that_answers_is_not_believed),
         TEST(sentinels_that_are_learned_outvote_the_one_of_the_url),
         TEST(one_that_is_silent_is_not_waited_for),
+        TEST(the_last_does_not_outvote_those_before_it),
         TEST(the_larger_epoch_is_believed),
+        TEST(the_larger_epoch_is_believed_of_the_first_as_well),
         TEST(without_epochs_votes_count),
         TEST(a_minority_moves_nobody_from_a_master_that_serves),
         TEST(a_minority_leads_nobody_back_to_a_smaller_epoch),
