@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/run_inside.h"
+
 /* clang-format off */
 static const char help[] =
     "Usage: dibs run [OPTION...] NAME [--] COMMAND [ARGUMENT...]\n"
@@ -20,6 +22,8 @@ static const char help[] =
     "                      same; \"dibs break\" unlocks earlier\n"
     "      --on-lost TEXT  runs TEXT by /bin/sh after the lease was lost, and COMMAND\n"
     "                      was ended\n"
+    "      --leave         leaves what COMMAND leaves running when it ends: the lock\n"
+    "                      does not protect it\n"
     "      --no-inherit    COMMAND does not find DIBS_URL, DIBS_SENTINEL_USER and\n"
     "                      DIBS_SENTINEL_PASSWORD, which it otherwise inherits\n"
     CLI_COMMON_HELP
@@ -36,7 +40,7 @@ static const char help[] =
     "group. If the lease is lost, or can't be renewed in time, COMMAND and all its\n"
     "descendants get SIGTERM, and SIGKILL after the grace time: before the store may\n"
     "grant the lock to another. What COMMAND leaves running when it ends is ended\n"
-    "likewise.\n";
+    "likewise, unless --leave is given.\n";
 /* clang-format on */
 
 void run_environment(const struct run_plan *plan, uint64_t fence, const char *token)
@@ -47,7 +51,7 @@ void run_environment(const struct run_plan *plan, uint64_t fence, const char *to
     snprintf(text, sizeof text, "%llu", (unsigned long long)fence);
     setenv("DIBS_NAME", plan->name, 1);
     setenv("DIBS_FENCE", text, 1);
-    setenv("DIBS_TOKEN", token, 1);
+    run_inside_set(token);
     for (size_t i = 0; plan->no_inherit && i < sizeof secret / sizeof secret[0]; i++)
         unsetenv(secret[i]);
 }

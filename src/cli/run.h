@@ -31,6 +31,8 @@
     "                      failed: 30\n"                                                                               \
     "  -E, --conflict-exit-code CODE   the exit status where the lock was not\n"                                       \
     "                      acquired: 1\n"                                                                              \
+    "      --no-reentry    inside a COMMAND of dibs that holds the lock: fails,\n" \
+    "                      instead of running under that lock\n" \
     "      --fair          first come, first served\n"                                                                 \
     "      --outage TIME   while it waits, rides out a store that can't be reached\n"                               \
     "                      for so long: as long as it waits\n"                                                             \
@@ -58,6 +60,8 @@ struct run_plan {
     int64_t margin_ms; /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
     int not_acquired;  /* exit status */
     bool no_inherit;   /* of the variables that lead to the store */
+    bool leave;        /* what COMMAND leaves running lives on */
+    bool no_reentry;   /* inside a dibs that holds the lock: refuses */
     bool fair;
 };
 
@@ -70,6 +74,7 @@ void run_environment(const struct run_plan *plan, uint64_t fence, const char *to
 /* The lock, as the main thread has it. */
 struct run_lock {
     dibs_runtime *rt; /* NULL if the lock was not acquired */
+    bool entered;     /* a dibs around this one holds the lock, and keeps it */
     uint64_t fence;
     char token[192];
 };

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include "cli/run.h"
+#include "cli/run_inside.h"
 #include "cli/run_signals.h"
 #include "cli/run_wire.h"
 
-#define OPEN_AGAIN_MS 200 /* between two attempts to open the store */
+#define ENTERED_MS INT64_C(86400000) /* the dibs that has the lock ends its descendants in time */
+#define OPEN_AGAIN_MS 200            /* between two attempts to open the store */
 
 static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
@@ -227,6 +229,33 @@ static int64_t wait_left_ms(const struct run_plan *plan)
     return left > 0 ? left : 0;
 }
 
+/*
+ * Where a dibs around this one has the lock, this one would wait for its own end. The store decides: the environment
+ * may be one of a lock that has ended. Returns false where the lock has to be acquired.
+ */
+static bool enter(const struct run_plan *plan, struct run_lock *lock, int *status)
+{
+    int64_t since = cli_now_ms();
+    dibs_status answer = DIBS_NOT_HELD;
+    dibs_owner owner;
+
+    if (!run_inside_any())
+        return false;
+    while ((answer = dibs_query(lock->rt, plan->name, &owner)) == DIBS_UNAVAILABLE && goes_on(plan, since))
+        poll(NULL, 0, OPEN_AGAIN_MS);
+    if (answer != DIBS_OK || !owner.held || !run_inside_has(owner.token))
+        return false;
+    *status = plan->no_reentry ? plan->not_acquired : CLI_OK;
+    lock->entered = !plan->no_reentry;
+    lock->fence = owner.fence;
+    memcpy(lock->token, owner.token, sizeof lock->token);
+    if (plan->no_reentry)
+        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->name);
+    else
+        cli_note("%s: the dibs that this one runs inside of holds the lock, and keeps it", plan->name);
+    return true;
+}
+
 /* Returns whether the lock is held; otherwise *status is the exit status. */
 static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
@@ -234,6 +263,8 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
     int64_t start = cli_now_ms();
     dibs_status answer;
 
+    if (enter(plan, lock, status))
+        return lock->entered;
     atomic_store(&waits, plan->wait_ms != 0);
     answer = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
     atomic_store(&waits, false);
@@ -287,6 +318,8 @@ int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *loc
 {
     dibs_hold hold;
 
+    if (lock->entered)
+        return ENTERED_MS;
     return dibs_hold_of(lock->rt, plan->name, &hold) == DIBS_OK ? hold.remaining_ms : -1;
 }
 
@@ -321,6 +354,10 @@ bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t kee
 {
     bool kept;
 
+    if (lock->entered) {
+        dibs_close(lock->rt);
+        return true;
+    }
     if (keep_ms > 0 && run_remaining_ms(plan, lock) >= 0)
         return leave(plan, lock, keep_ms); /* the runtime is not closed: that would release the lock */
     kept = release(plan, lock);

@@ -178,6 +178,16 @@ static int64_t limit(const struct holder *holder, int64_t now)
     return remaining >= 0 ? now + remaining : now + plan->grace_ms + 2 * plan->margin_ms;
 }
 
+static void end_what_is_left(struct holder *holder, int64_t kill_ms)
+{
+    size_t count = child_tree_signal(0, holder->child, getpid());
+
+    if (count && !holder->signalled)
+        cli_warn("%s: ends %zu %s that %s left running", holder->plan->name, count,
+                 count == 1 ? "process" : "processes", holder->plan->command[0]);
+    send_term(holder, kill_ms);
+}
+
 /* What must happen now that COMMAND has ended, or is to end. */
 static void advance(struct holder *holder, int64_t now)
 {
@@ -188,7 +198,7 @@ static void advance(struct holder *holder, int64_t now)
         holder->phase_until_ms = now + (PATIENCE_MS < plan->grace_ms ? PATIENCE_MS : plan->grace_ms);
     }
     if (holder->phase == LINGERS && (holder->signalled || now >= holder->phase_until_ms))
-        send_term(holder, now + plan->grace_ms);
+        end_what_is_left(holder, now + plan->grace_ms);
     if (holder->phase == KILL_SENT || (holder->phase == TERM_SENT && now >= holder->phase_until_ms) ||
         atomic_load(&holder->taken))
         send_kill(holder);
@@ -281,10 +291,23 @@ static int timeout(const struct holder *holder, int64_t now)
     return wait < 1 ? 1 : (int)wait;
 }
 
+static void leave_the_rest(const struct holder *holder)
+{
+    size_t count = child_tree_signal(0, holder->child, getpid());
+
+    if (count)
+        cli_warn("%s: leaves %zu %s of %s running, which the lock does not protect any more", holder->plan->name, count,
+                 count == 1 ? "process" : "processes", holder->plan->command[0]);
+}
+
 static bool is_over(struct holder *holder, int64_t now)
 {
     if (holder->empty)
         return true;
+    if (holder->plan->leave && holder->ended && !holder->given_up) {
+        leave_the_rest(holder);
+        return true;
+    }
     if (holder->phase != KILL_SENT || !holder->given_up || now - holder->killed_ms < GIVE_UP_MS)
         return false;
     cli_error("%s: a process of %s can't be killed", holder->plan->name, holder->plan->command[0]);
@@ -296,7 +319,8 @@ static void shorten(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
 
-    if (holder->shortened || plan->at_least_ms <= plan->lease_ms || now - holder->start_ms < plan->at_least_ms)
+    if (holder->shortened || holder->lock.entered || plan->at_least_ms <= plan->lease_ms ||
+        now - holder->start_ms < plan->at_least_ms)
         return;
     holder->shortened = true;
     if (!holder->given_up && run_remaining_ms(plan, &holder->lock) > plan->grace_ms + plan->margin_ms + 2000)

@@ -20,12 +20,14 @@
 
 enum {
     OPTION_FAIR = CLI_OPTION_OWN,
+    OPTION_NO_REENTRY,
     OPTION_GRACE,
     OPTION_OUTAGE,
     OPTION_MIN_REPLICAS,
     OPTION_DURABLE,
     OPTION_AT_LEAST,
     OPTION_ON_LOST,
+    OPTION_LEAVE,
     OPTION_NO_INHERIT
 };
 
@@ -34,7 +36,7 @@ enum {
     {"nonblock", no_argument, NULL, 'n'}, {"wait", required_argument, NULL, 'w'},                                      \
         {"timeout", required_argument, NULL, 'w'}, {"lease", required_argument, NULL, 't'},                            \
         {"conflict-exit-code", required_argument, NULL, 'E'}, {"fair", no_argument, NULL, OPTION_FAIR},                \
-        {"outage", required_argument, NULL, OPTION_OUTAGE},                                                            \
+        {"no-reentry", no_argument, NULL, OPTION_NO_REENTRY}, {"outage", required_argument, NULL, OPTION_OUTAGE},      \
         {"min-replicas", required_argument, NULL, OPTION_MIN_REPLICAS},                                                \
         {"durable", no_argument, NULL, OPTION_DURABLE},                                                                \
     {                                                                                                                  \
@@ -46,6 +48,7 @@ static const struct option run_table[] = {COMMON_OPTIONS,
                                           {"at-least", required_argument, NULL, OPTION_AT_LEAST},
                                           {"on-lost", required_argument, NULL, OPTION_ON_LOST},
                                           {"no-inherit", no_argument, NULL, OPTION_NO_INHERIT},
+                                          {"leave", no_argument, NULL, OPTION_LEAVE},
                                           CLI_LONG_OPTIONS,
                                           {NULL, 0, NULL, 0}};
 
@@ -128,6 +131,10 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (plan->durable = true);
     case OPTION_AT_LEAST:
         return seconds(reading, "--at-least", 0, DAY_MS, &plan->at_least_ms);
+    case OPTION_NO_REENTRY:
+        return (plan->no_reentry = true);
+    case OPTION_LEAVE:
+        return (plan->leave = true);
     case OPTION_NO_INHERIT:
         return (plan->no_inherit = true);
     case OPTION_ON_LOST:
