@@ -267,6 +267,29 @@ static void a_master_of_another_quorum(void **state)
     findings_expect(findings_of(m->rt), "quorum", BAD, "Number 2 of the URLs is a master of another quorum");
 }
 
+/* What a copy of its disk, or REPLICAOF, takes along. The clone votes like a master that came back with older data. */
+static void a_clone_of_a_master(void **state)
+{
+    masters *m = *state;
+    server *clone = server_start(NULL);
+    const char *urls[] = {clone->url, m->urls[1], m->urls[2]};
+    dibs_runtime *rt;
+    char noted[256];
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    for (size_t i = 0; i < m->count; i++)
+        assert_true(wait_until(has_number, m->servers[i], LIMIT_MS));
+    assert_true(server_string(m->servers[0], noted, sizeof noted, "GET dibs:vote"));
+    server_do(clone, "SET dibs:vote %s PX 600000", noted);
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LONG_LEASE_MS}));
+    findings_expect(findings_of(rt), "quorum", WARN, "Number 1 of the URLs");
+    assert_status(DIBS_OK, dibs_timedlock(rt, "a", LIMIT_MS));
+    assert_false(server_has(clone, "lock:a"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    dibs_close(rt);
+    server_stop(clone);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +305,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),
         cmocka_unit_test(one_server_under_two_names),
         cmocka_unit_test_setup_teardown(a_master_of_another_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_clone_of_a_master, masters_setup_3, masters_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, stop_shared);

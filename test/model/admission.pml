@@ -1,0 +1,215 @@
+/*
+ * Which masters of a quorum may vote, where one after the other forgets what it granted.
+ *
+ * What is modelled
+ *   Three masters. Each knows that it may vote, or waits, or does not know. Two clients: each asks the masters, holds the
+ *   lock with a majority, and releases or loses it at any time.
+ *   Masters 0 and 1 forget their keys, once each, in any order and at any time, also while the other waits: all is lost
+ *   (FORGETS), or the data of an earlier time come back. Master 2 keeps its data, but may be slow to answer.
+ *   A client that looks hears the masters one after the other. It admits those that do not know: at once where the quorum is
+ *   new, else they wait.
+ *
+ * What is not modelled
+ *   Renewals, late requests, clocks: see quorum.pml. Fences: see fence.pml. A quorum that is really new.
+ *
+ * Time
+ *   A wait is over when every hold that was there, or asked for, when it began is over.
+ *
+ * Property: at most one client holds the lock.
+ *
+ * Faults, each of which breaks it (-DFAULT_...)
+ *   ONE_KNOWS    a quorum is new where a majority does not know, though one that was heard knows.
+ *   SILENT       it is new though one was not heard yet.
+ *   NO_WAIT      who is admitted votes at once.
+ *   OLDER_VOTES  a master that came back with older data votes at once.
+ *   OTHERS_ADMIT another application admits a master after the longest of its own leases, which are short.
+ *   KEY_DELETED  the key of the lock alone is deleted at one master, which goes on voting. No rule stands against that.
+ *
+ * Switches: FAULT_..., and REACH=event: an error where the event happens, to see that it does.
+ */
+
+#define BOTH_LOST    1 /* neither of two masters knows */
+#define WAITED       2 /* a client holds the lock with the vote of a master that forgot */
+#define WITH_BOTH    3 /* and of both of them */
+#define NOT_NEW      4 /* a majority does not know, and the third says so */
+
+#ifndef REACH
+#define REACH 0
+#endif
+#define EVENT(event) assert(REACH != event)
+
+#define MASTERS 3
+#define NOBODY  2
+#define AT(c, m) ((c) * MASTERS + (m))
+
+mtype = { knows, waits, unknown, unheard };
+
+mtype state[MASTERS] = knows;
+byte owner[MASTERS] = NOBODY;
+bool forgot[MASTERS];
+bool since[6]; /* AT(c, m): what c asks for or holds is older than the wait of m */
+bool asks[2], holds[2];
+
+#define votes(c) ((owner[0] == c) + (owner[1] == c) + (owner[2] == c))
+
+inline end_wait(m) {
+    if
+    :: state[m] == waits && !since[AT(0, m)] && !since[AT(1, m)] -> state[m] = knows
+    :: else
+    fi
+}
+
+inline end_claim(c) {
+    asks[c] = false;
+    holds[c] = false;
+    for (m : 0 .. MASTERS - 1) {
+        if
+        :: owner[m] == c -> owner[m] = NOBODY
+        :: else
+        fi;
+        since[AT(c, m)] = false;
+        end_wait(m)
+    }
+    m = 0
+}
+
+proctype Client(byte c) {
+    byte m = 0;
+
+    do
+    :: atomic { !asks[c] && !holds[c] -> asks[c] = true }
+    :: atomic { asks[c] ->
+        select (m : 0 .. MASTERS - 1);
+        if
+        :: owner[m] == NOBODY && state[m] == knows -> owner[m] = c
+        :: else
+        fi;
+        m = 0
+    }
+    :: atomic { asks[c] && votes(c) >= 2 ->
+        asks[c] = false;
+        holds[c] = true;
+        if
+        :: (owner[0] == c && forgot[0]) || (owner[1] == c && forgot[1]) -> EVENT(WAITED)
+        :: else
+        fi;
+        if
+        :: owner[0] == c && forgot[0] && owner[1] == c && forgot[1] -> EVENT(WITH_BOTH)
+        :: else
+        fi;
+        assert(!(holds[0] && holds[1]))
+    }
+    :: atomic { asks[c] || holds[c] -> end_claim(c) }
+    od
+}
+
+/* From now on. */
+inline admit(m, at_once) {
+#ifdef FAULT_NO_WAIT
+    state[m] = knows;
+#else
+    if
+    :: at_once -> state[m] = knows
+    :: else ->
+        state[m] = waits;
+        since[AT(0, m)] = asks[0] || holds[0];
+        since[AT(1, m)] = asks[1] || holds[1];
+        end_wait(m)
+    fi
+#endif
+}
+
+#define is_unknown(m) (heard[m] == unknown)
+#define is_known(m)   (heard[m] == knows || heard[m] == waits)
+#define count(what)   (what(0) + what(1) + what(2))
+
+#ifdef FAULT_ONE_KNOWS
+#define nobody_knows true
+#else
+#define nobody_knows (count(is_known) == 0)
+#endif
+#ifdef FAULT_SILENT
+#define all_had_time true
+#else
+#define all_had_time (count(is_known) + count(is_unknown) == MASTERS)
+#endif
+
+proctype Look() {
+    mtype heard[MASTERS] = unheard;
+    byte m = 0;
+
+    do
+    :: atomic { heard[0] == unheard -> heard[0] = state[0] }
+    :: atomic { heard[1] == unheard -> heard[1] = state[1] }
+    :: atomic { heard[2] == unheard -> heard[2] = state[2] }
+    :: atomic { count(is_unknown) >= 2 && all_had_time && nobody_knows ->
+        for (m : 0 .. MASTERS - 1) {
+            if
+            :: is_unknown(m) && state[m] == unknown -> admit(m, true)
+            :: else
+            fi;
+            heard[m] = unheard
+        }
+        m = 0
+    }
+    :: atomic { count(is_known) > 0 ->
+        if
+        :: count(is_unknown) >= 2 -> EVENT(NOT_NEW)
+        :: else
+        fi;
+        for (m : 0 .. MASTERS - 1) {
+            if
+            :: is_unknown(m) && state[m] == unknown -> admit(m, false)
+            :: else
+            fi;
+            heard[m] = unheard
+        }
+        m = 0
+    }
+    :: atomic { count(is_known) + count(is_unknown) > 0 ->
+        heard[0] = unheard;
+        heard[1] = unheard;
+        heard[2] = unheard
+    }
+    od
+}
+
+active [1] proctype World() {
+    byte m = 0;
+
+    do
+    :: atomic {
+        select (m : 0 .. 1);
+        if
+        :: !forgot[m] ->
+            forgot[m] = true;
+            owner[m] = NOBODY;
+#ifndef FAULT_OLDER_VOTES
+            state[m] = unknown;
+            since[AT(0, m)] = false;
+            since[AT(1, m)] = false;
+#endif
+            if
+            :: state[0] == unknown && state[1] == unknown -> EVENT(BOTH_LOST)
+            :: else
+            fi
+        :: else
+        fi;
+        m = 0
+    }
+#ifdef FAULT_OTHERS_ADMIT
+    :: atomic { state[0] == unknown -> state[0] = knows }
+#endif
+#ifdef FAULT_KEY_DELETED
+    :: atomic { owner[0] != NOBODY && !forgot[0] && !forgot[1] -> owner[0] = NOBODY }
+#endif
+    od
+}
+
+init {
+    atomic {
+        run Client(0);
+        run Client(1);
+        run Look()
+    }
+}

@@ -1,0 +1,32 @@
+# The model of admissions to a quorum (admission.pml): at most one client holds the lock though one master after the other
+# forgets, each fault lets two in, and each of its events does happen. A search that finds nothing must have been complete.
+# Needs: spin
+# Priority: low
+set -u
+. "$DIBS_TOP/test/support/tap.sh"
+. "$DIBS_TOP/test/support/spin.sh"
+model=$DIBS_TOP/test/model/admission.pml memory=1500
+options='-E -m1000000'
+
+lets_two_in() {
+    wrong "-DFAULT_$1" 'assertion violated +!\(\(holds\[0\]&&holds\[1\]\)\)'
+}
+
+# happens EVENT
+happens() {
+    wrong "-DREACH=$1" "assertion violated \\($1!=$1\\)"
+}
+
+tap_plan 11
+tap 'sound: at most one holds the lock' sound admission ''
+tap 'a quorum is new though one that was heard knows it: two are in' lets_two_in ONE_KNOWS
+tap 'a quorum is new though one was not heard: two are in' lets_two_in SILENT
+tap 'who is admitted votes at once: two are in' lets_two_in NO_WAIT
+tap 'who came back with older data votes at once: two are in' lets_two_in OLDER_VOTES
+tap 'another application admits a master: two are in' lets_two_in OTHERS_ADMIT
+tap 'a key alone is deleted: two are in' lets_two_in KEY_DELETED
+tap 'it happens: two of three do not know' happens 1
+tap 'it happens: a master that forgot has a vote' happens 2
+tap 'it happens: both that forgot have' happens 3
+tap 'it happens: a majority does not know, and the third says that the quorum is not new' happens 4
+tap_end
