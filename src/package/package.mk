@@ -45,29 +45,32 @@ fill          = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call below,$(2),
                     -e 's|@STATIC@|$(STATIC)|' -e 's|@SHARED_MAJOR@|$(SHARED_MAJOR)|' -e 's|@SHARED_FULL@|$(SHARED_FULL)|' \
                     src/package/$(1).in
 
+# For the shell: the folder may have blanks in its name.
+STAGE         = '$(subst ','\'',$(DESTDIR))'
+
 .PHONY: install uninstall
 
 install: lib cli
-	mkdir -p $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
-	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)/
-	install -m 644 $(LIB)/$(STATIC) $(DESTDIR)$(LIBDIR)/
-	install -m 755 $(LIB)/$(SHARED_FULL) $(DESTDIR)$(LIBDIR)/
-	ln -sf $(SHARED_FULL) $(DESTDIR)$(LIBDIR)/$(SHARED_MAJOR)
-	ln -sf $(SHARED_MAJOR) $(DESTDIR)$(LIBDIR)/$(SHARED)
-	$(call fill,dibs.pc,$${prefix}/) >$(DESTDIR)$(PKGCONFIGDIR)/dibs.pc
-	$(call fill,dibs-config.cmake) >$(DESTDIR)$(CMAKEDIR)/dibs-config.cmake
-	$(call fill,dibs-config-version.cmake) >$(DESTDIR)$(CMAKEDIR)/dibs-config-version.cmake
-	install -m 755 $(CLI) $(DESTDIR)$(BINDIR)/
-	$(foreach n,$(MAN_SECTIONS),install -m 644 $(filter %.$(n),$(MAN_PAGES)) $(DESTDIR)$(MANDIR)/man$(n)/$(newline))
+	for folder in $(sort $(dir $(INSTALLED))); do mkdir -p $(STAGE)"$$folder" || exit 1; done
+	install -m 644 $(HEADERS) $(STAGE)$(INCLUDEDIR)/
+	install -m 644 $(LIB)/$(STATIC) $(STAGE)$(LIBDIR)/
+	install -m 755 $(LIB)/$(SHARED_FULL) $(STAGE)$(LIBDIR)/
+	ln -sf $(SHARED_FULL) $(STAGE)$(LIBDIR)/$(SHARED_MAJOR)
+	ln -sf $(SHARED_MAJOR) $(STAGE)$(LIBDIR)/$(SHARED)
+	$(call fill,dibs.pc,$${prefix}/) >$(STAGE)$(PKGCONFIGDIR)/dibs.pc
+	$(call fill,dibs-config.cmake) >$(STAGE)$(CMAKEDIR)/dibs-config.cmake
+	$(call fill,dibs-config-version.cmake) >$(STAGE)$(CMAKEDIR)/dibs-config-version.cmake
+	install -m 755 $(CLI) $(STAGE)$(BINDIR)/
+	$(foreach n,$(MAN_SECTIONS),install -m 644 $(filter %.$(n),$(MAN_PAGES)) $(STAGE)$(MANDIR)/man$(n)/$(newline))
 	$(foreach link,$(MAN_LINKS),printf '.so man3/%s\n' $(lastword $(subst =, ,$(link))) \
-	    >$(DESTDIR)$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))$(newline))
-	$(if $(BASH_FILE),install -m 644 $(BASH_FILE) $(DESTDIR)$(BASHDIR)/dibs)
-	$(if $(ZSH_FILE),install -m 644 $(ZSH_FILE) $(DESTDIR)$(ZSHDIR)/_dibs)
-	$(if $(FISH_FILE),install -m 644 $(FISH_FILE) $(DESTDIR)$(FISHDIR)/dibs.fish)
+	    >$(STAGE)$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))$(newline))
+	$(if $(BASH_FILE),install -m 644 $(BASH_FILE) $(STAGE)$(BASHDIR)/dibs)
+	$(if $(ZSH_FILE),install -m 644 $(ZSH_FILE) $(STAGE)$(ZSHDIR)/_dibs)
+	$(if $(FISH_FILE),install -m 644 $(FISH_FILE) $(STAGE)$(FISHDIR)/dibs.fish)
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
-	rmdir $(DESTDIR)$(CMAKEDIR) 2>/dev/null || true
+	for file in $(INSTALLED); do rm -f $(STAGE)"$$file" || exit 1; done
+	rmdir $(STAGE)$(CMAKEDIR) 2>/dev/null || true
 
 # ----------------------------------------------------------------- packages
 

@@ -51,6 +51,13 @@ runs_the_command() {
     [ "$("$prefix/bin/dibs" --version)" = "dibs $version" ]
 }
 
+stages_with_blanks() {
+    make_target install PREFIX=/usr DESTDIR="$tmp/a  stage's"
+    (cd "$tmp/a  stage's/usr" && find . ! -type d | LC_ALL=C sort) | diff "$tmp/staged" -
+    make_target uninstall PREFIX=/usr DESTDIR="$tmp/a  stage's"
+    [ -z "$(find "$tmp/a  stage's" ! -type d)" ]
+}
+
 # What stood there before, such as a folder of man pages with those of others, stays.
 uninstalls() {
     mkdir -p "$tmp/stage/usr/lib/pkgconfig" "$tmp/stage/usr/bin"
@@ -216,9 +223,10 @@ readme() {
     [ -x app ]
 }
 
-tap_plan 20
+tap_plan 21
 tap 'make install' installs
 tap 'make install with DESTDIR' stages
+tap 'with a DESTDIR that has blanks' stages_with_blanks
 tap 'make uninstall' uninstalls
 tap 'BINDIR, LIBDIR and MANDIR' elsewhere
 tap 'the installed command' runs_the_command
