@@ -188,6 +188,7 @@ static void without_a_majority_nothing_is_had(void **state)
     for (size_t i = 0; i < m->majority; i++)
         server_kill(m->servers[i]);
     assert_status(DIBS_UNAVAILABLE, dibs_trylock(m->rt, "a"));
+    assert_non_null(strstr(dibs_last_error(), "masters answered, which is no majority"));
     assert_status(DIBS_UNAVAILABLE, dibs_lock(m->rt, "a"));
     masters_await_keys(m, "a", 0);
     events_await(&m->events, DIBS_EVENT_STORE_DOWN, NULL);
