@@ -402,8 +402,8 @@ def messages():
             assert "standard output" in done.err, done.err
 
 
-@test("a signal ends dibs at once while a server does not greet")
-def signal_while_connecting():
+def ends_before_its_try():
+    """A signal comes while a server does not greet: whether dibs ended before its try to connect would have, after 1 s."""
     with folder() as files, socket.socket(socket.AF_UNIX) as silent:
         silent.bind(files.file("s"))
         silent.listen()
@@ -412,7 +412,13 @@ def signal_while_connecting():
             began = time.monotonic()
             process.send_signal(signal.SIGTERM)
             equal(Done(process).status, 128 + signal.SIGTERM)
-            assert time.monotonic() - began < 0.7
+            return time.monotonic() - began < 0.7
+
+
+@test("a signal ends dibs at once while a server does not greet")
+def signal_while_connecting():
+    # A busy machine may keep any process from running for so long, but not each of twenty.
+    assert any(ends_before_its_try() for _ in range(20))
 
 
 @test("--fair: first come, first served")

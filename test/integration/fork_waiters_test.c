@@ -471,18 +471,37 @@ static void child_cycles(dibs_runtime *rt)
     CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "busy"));
 }
 
+enum { CROWD = 6, FORKS = 30 };
+
+struct crowd {
+    dibs_runtime *rt;
+    struct load *loads;
+};
+
+/* Who gets the lock from whom is the system's matter: the threads go on until each way was taken. */
+static bool took_each_way(void *arg)
+{
+    const struct crowd *crowd = arg;
+    dibs_stats stats = stats_of(crowd->rt);
+
+    for (int i = 0; i < CROWD; i++)
+        if (atomic_load(&crowd->loads[i].cycles) == 0)
+            return false;
+    return stats.handed_off > 0 && stats.granted > 0 && stats.renewed > FORKS;
+}
+
 /*
  * Threads that hand a lease on, and one that queues fairly, and those of
  * another runtime, whose grants come by push; leases are renewed all the time.
  */
 static void in_a_crowd(void **state)
 {
-    enum { THREADS = 6, FORKS = 30, KEPT = 20 };
+    enum { KEPT = 20 };
     fixture *f = *state;
     atomic_bool stop = false;
     atomic_int inside = 0, wrong = 0;
-    struct load loads[THREADS];
-    actor *actors[THREADS];
+    struct load loads[CROWD];
+    actor *actors[CROWD];
     dibs_runtime *second;
     dibs_stats stats;
 
@@ -496,24 +515,22 @@ static void in_a_crowd(void **state)
         snprintf(name, sizeof name, "kept-%d", i);
         assert_status(DIBS_OK, dibs_lock(f->rt, name));
     }
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < CROWD; i++) {
         loads[i] = (struct load){
-            .rt = i == THREADS - 1 ? second : f->rt, .fair = i == 0, .stop = &stop, .inside = &inside, .wrong = &wrong};
+            .rt = i == CROWD - 1 ? second : f->rt, .fair = i == 0, .stop = &stop, .inside = &inside, .wrong = &wrong};
         actors[i] = actor_start();
         actor_begin(actors[i], lock_in_a_loop, &loads[i]);
     }
     for (int i = 0; i < FORKS; i++)
         run_child(i % 3 ? child_cycles : child_closes, f->rt);
+    bool each_way = wait_until(took_each_way, &(struct crowd){f->rt, loads}, LIMIT_MS);
     atomic_store(&stop, true);
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < CROWD; i++)
         actor_end(actors[i]);
-        assert_true(atomic_load(&loads[i].cycles) > 0);
-    }
     assert_int_equal(atomic_load(&wrong), 0);
     stats = stats_of(f->rt);
-    assert_true(stats.handed_off > 0);
-    assert_true(stats.granted > 0);
-    assert_true(stats.renewed > FORKS);
+    assert_that(each_way, "%d were handed over, %d granted, %d renewed", (int)stats.handed_off, (int)stats.granted,
+                (int)stats.renewed);
     assert_int_equal(stats.reconnects, 0);
     assert_int_equal(stats.lost + stats.renew_failed, 0);
     assert_int_equal(stats.store_errors, 0);
