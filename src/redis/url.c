@@ -227,7 +227,7 @@ static void show_hosts(struct dibs__url *url)
         snprintf(url->shown, sizeof url->shown, "%s", first);
 }
 
-static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dibs__error *error)
+static dibs_status parse_parts(struct dibs__url *url, const char *text, struct dibs__error *error)
 {
     const char *end = text + strcspn(text, "/?#");
     const char *host = text;
@@ -243,6 +243,17 @@ static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dib
         return error->status;
     show_hosts(url);
     return DIBS_OK;
+}
+
+/* A / or # in a password ends what is taken for the host, and hides the @ behind it. */
+static dibs_status parse_tcp(struct dibs__url *url, const char *text, struct dibs__error *error)
+{
+    dibs_status status = parse_parts(url, text, error);
+
+    if (status == DIBS_INVALID && strchr(text + strcspn(text, "/?#"), '@'))
+        dibs__error_set(error, DIBS_INVALID,
+                        "URL: a /, ? or # in a user or password must be percent-encoded: %%2F, %%3F, %%23");
+    return status;
 }
 
 static dibs_status parse_unix(struct dibs__url *url, const char *text, struct dibs__error *error)
