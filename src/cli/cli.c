@@ -64,6 +64,11 @@ void cli_note(const char *format, ...)
     va_end(arguments);
 }
 
+bool cli_is_verbose(void)
+{
+    return verbosity == VERBOSE;
+}
+
 int cli_usage_error(const char *command, const char *format, ...)
 {
     char end[128];

@@ -92,6 +92,9 @@ bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, i
  */
 bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms);
 
+/* Says that the lease was lost, and why; later, where that is not known yet. */
+void run_tell_loss(const struct run_plan *plan);
+
 /* How long the lease is sure to last; less than 0 once it is lost. */
 int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *lock);
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,10 +14,17 @@
 #include "cli/run.h"
 #include "cli/run_inside.h"
 #include "cli/run_signals.h"
+#include "cli/run_waiting.h"
 #include "cli/run_wire.h"
 
 #define ENTERED_MS INT64_C(86400000) /* the dibs that has the lock ends its descendants in time */
 #define OPEN_AGAIN_MS 200            /* between two attempts to open the store */
+
+static struct {
+    pthread_mutex_t mutex;
+    char why[512]; /* guarded by mutex: the reason, with a colon before it; "": not known yet */
+    bool told;     /* guarded by mutex: run_tell_loss was called */
+} loss = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
@@ -108,9 +116,38 @@ static bool listener_start(struct listener *listener, int wire)
 
 /* ------------------------------------------------------------------- the lock */
 
+/* The reason stands behind the first colon of the event. */
+static void on_loss(const dibs_event *event)
+{
+    const char *colon = strstr(event->detail, ": ");
+    bool told;
+
+    if (!colon)
+        return;
+    pthread_mutex_lock(&loss.mutex);
+    snprintf(loss.why, sizeof loss.why, "%s", colon);
+    told = loss.told;
+    pthread_mutex_unlock(&loss.mutex);
+    if (told)
+        cli_warn("%s: the lease was lost%s", event->name, colon);
+}
+
+void run_tell_loss(const struct run_plan *plan)
+{
+    char why[sizeof loss.why];
+
+    pthread_mutex_lock(&loss.mutex);
+    memcpy(why, loss.why, sizeof why);
+    loss.told = true;
+    pthread_mutex_unlock(&loss.mutex);
+    cli_warn("%s: the lease was lost%s", plan->name, why);
+}
+
 static void on_event(const dibs_event *event, void *unused)
 {
     (void)unused;
+    if (event->kind == DIBS_EVENT_LOST)
+        on_loss(event);
     if (event->kind == DIBS_EVENT_AT_RISK)
         cli_warn("%s: %s", event->name, event->detail);
     else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
@@ -261,12 +298,15 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
 {
     const dibs_lock_options options = {.flags = plan->fair ? DIBS_FAIR : 0};
     int64_t start = cli_now_ms();
+    struct run_waiting waiting;
     dibs_status answer;
 
     if (enter(plan, lock, status))
         return lock->entered;
     atomic_store(&waits, plan->wait_ms != 0);
+    run_waiting_begin(&waiting, plan, lock->rt);
     answer = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
+    run_waiting_end(&waiting);
     atomic_store(&waits, false);
     if (answer != DIBS_OK) {
         *status = refused(plan, lock, answer);

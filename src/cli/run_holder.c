@@ -121,12 +121,16 @@ static void send_kill(struct holder *holder)
     signal_all(holder, SIGKILL);
 }
 
+/* why NULL: the lease was lost, and the event says why. */
 static void give_up(struct holder *holder, int64_t kill_ms, const char *why)
 {
     if (holder->given_up)
         return;
     holder->given_up = true;
-    cli_warn("%s: %s", holder->plan->name, why);
+    if (why)
+        cli_warn("%s: %s", holder->plan->name, why);
+    else
+        run_tell_loss(holder->plan);
     if (holder->phase < TERM_SENT)
         send_term(holder, kill_ms);
     else if (holder->phase == TERM_SENT && holder->phase_until_ms > kill_ms)
@@ -138,7 +142,7 @@ static void on_lost(struct holder *holder, int64_t now)
     if (holder->lost)
         return;
     holder->lost = true;
-    give_up(holder, now + holder->plan->grace_ms, "the lease was lost");
+    give_up(holder, now + holder->plan->grace_ms, NULL);
     if (now < holder->sure_until_ms)
         start_to_look(holder);
     else
@@ -377,7 +381,7 @@ static int finish(struct holder *holder)
     if (kept && !holder->given_up)
         return child_exit_status(holder->wait_status);
     if (!holder->given_up)
-        cli_warn("%s: the lease was lost", plan->name);
+        run_tell_loss(plan);
     run_wire_send(holder->wire, RUN_LOST, 0, 0, NULL);
     return CLI_LOST;
 }

@@ -1,5 +1,8 @@
 """dibs run and dibs hold while they wait: outages of the store, what they say, and what ends the wait."""
 
+import os
+import re
+import select
 import time
 
 from command import *  # noqa: F403
@@ -81,6 +84,48 @@ def kept_safe():
     done = dibs("run", "-n", "--durable", "n", "echo", "ran")  # the server of the tests has no append-only file
     assert done.status in (64, 69) and not done.out, done.status
     equal(dibs("run", "--min-replicas", "0", "n", "echo", "ran").out, "ran\n")
+
+
+@test("-v says at once that it waits, and who holds the lock since when")
+def says_that_it_waits():
+    holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
+    equal(holder.stdout.readline(), "ready\n")
+    for command in (["run", "-v", "n", "true"], ["hold", "-v", "n"]):
+        waiting = start(*command)
+        lines = iter(waiting.stderr.readline, "")
+        line = next(line for line in lines if "waits for the lock" in line)
+        assert re.search(r"n: waits for the lock, which sh@\S+:\d+ holds since \d{4}-\d\d-\d\d \d\d:", line), line
+        waiting.terminate()
+        Done(waiting)
+    waiting = start("run", "n", "true")
+    wait_for(lambda: server().queued("n"))
+    time.sleep(1.5)  # what must not happen: that it says so where no terminal is
+    waiting.terminate()
+    equal(Done(waiting).err, "")
+    holder.terminate()
+    holder.communicate()
+
+
+@test("on a terminal it says so after a second")
+def says_so_on_a_terminal():
+    holder = start("run", "n", "sh", "-c", "echo ready; exec sleep 60")
+    equal(holder.stdout.readline(), "ready\n")
+    own, its = os.openpty()
+    for options in ([], ["-q"]):
+        waiting = start("run", *options, "n", "true", stderr=its)
+        wait_for(lambda: server().queued("n"))
+        if not options:
+            wait_for(lambda: select.select([own], [], [], 0)[0], "a message")
+            assert b"waits for the lock, which sh@" in os.read(own, 4096)
+        else:
+            time.sleep(1.5)
+            assert not select.select([own], [], [], 0)[0]
+        waiting.terminate()
+        waiting.communicate()
+    os.close(own)
+    os.close(its)
+    holder.terminate()
+    holder.communicate()
 
 
 @test("71 where there is no descriptor for a connection")
