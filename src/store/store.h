@@ -106,12 +106,13 @@ struct dibs__answer {
                         concluded: until then a renewal may set the lock */
     int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
                         told; else 0 */
-    bool unmet;   /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome is
-                     unknown */
-    bool no_vote; /* with DIBS_UNAVAILABLE, of a member: nothing was done, because the master may not vote now */
-    int64_t heard_at; /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than that
-                         they can't serve now; 0: not known */
-    bool stepped;     /* with no_vote: because its clock was set forward, so it may have forgotten locks too early */
+    bool unmet;      /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome
+                        is unknown */
+    bool no_vote;    /* with DIBS_UNAVAILABLE, of a member: the master may not vote now, so nothing counts as granted */
+    int64_t heard_at;  /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than that
+                          they can't serve now; 0: not known */
+    bool stepped;      /* with no_vote: because its clock was set, so it may have forgotten locks too early */
+    int64_t server_us; /* granted, by a member of a quorum: the master's clock; 0: not told */
 };
 
 /* What a vote does beside looking. */
@@ -246,6 +247,7 @@ struct dibs__batch {
         void *context;
     } items[DIBS__BATCH_MAX];
     int64_t proof; /* when the first request was about to be sent: any of the requests may be what renewed an item */
+    int64_t server_us; /* set, of a member of a quorum: the master's clock between proof and done; 0: not told */
     void (*done)(struct dibs__batch *batch, const struct dibs__error *error); /* error: why items are unanswered */
 
     /*

@@ -9,14 +9,16 @@
  *   it, at any time. A request may take any time to arrive, also until its client has given up; then what it leaves
  *   behind is retracted. One request of a client at each master is under way at a time.
  *   Master 0 fails, again and again: it loses all its data (WIPE: a crash without a disk, or FLUSHALL), or its clock
- *   steps forward, so that the key expires early (STEP). A master that is stopped is one that requests arrive at late.
+ *   steps forward, so that the key expires early (STEP). A step that is so small that nobody notices it is within the
+ *   margin of the leases that count then; a second one makes a step with it that is noticed, because what is known of a
+ *   clock is not known anew with each answer. A master that is stopped is one that requests arrive at late.
  *   After a WIPE the master must not vote until it was admitted, and the longest lease is over since, and its clock has
- *   passed what the others showed then. After a STEP, who asks with the times of before is refused as too late, and the
- *   master must not vote for the longest lease.
+ *   passed what the others showed then. After a STEP, who asks and knows the clock of before is refused as too late, or is
+ *   granted what it does not count and retracts; and the master must not vote for the longest lease.
  *
  * What is not modelled
- *   Waiters and hints, which decide nothing. Drift within the margin. A client that connects after a STEP: it does not
- *   know the times of before. Answers that are lost: they are like requests that arrive late.
+ *   Waiters and hints, which decide nothing. Drift within the margin. A client that is started after a STEP: it does not
+ *   know the clock of before. A clock that is set back. Answers that are lost: they are like requests that arrive late.
  *
  * Time
  *   There is no clock for leases. A key is `sure` if the request that set it belongs to the round of requests, an ask or
@@ -34,6 +36,7 @@
  *   VOTES_AT_ONCE  MUTEX  a master that lost its data votes at once.
  *   NO_WAIT        MUTEX  it votes as soon as it was admitted.
  *   STEP_UNSEEN    MUTEX  a master whose clock has stepped goes on voting.
+ *   STEPS_ADD      MUTEX  small steps that follow each other are each too small to be noticed.
  *   OVERTAKEN      MUTEX  a retraction is under way to a master where a renewal tops up, and counts the vote.
  *   TOPS_UP_FREELY MUTEX  a lock is topped up where the master may not vote.
  *   RENEWS_FEW     MUTEX  one master is enough for a renewal.
@@ -55,6 +58,8 @@
 #define OUT_OF_THREE 7 /* a client holds the lock without master 0 */
 #define LATE_GRANT   8 /* an ask is granted after its client gave up */
 #define RAISED       9
+#define SMALL_STEP   10 /* under a holder */
+#define NOT_COUNTED  11 /* a grant of a master whose clock has stepped */
 
 #ifndef PROPERTY
 #define PROPERTY MUTEX
@@ -99,6 +104,7 @@ bool sure[MASTERS] = false;
 bool member = true;  /* of master 0: it knows that it may vote */
 bool waits = false;  /* of master 0: the longest lease is not over */
 bool wiped = false;  /* it lost its data before */
+bool spent = false;  /* of master 0: a small step has used up the margin of leases */
 
 mtype phase[2] = idle;
 mtype at[6] = none;
@@ -186,6 +192,10 @@ inline set(c, m) {
 inline take_ask(c, m) {
     if
     :: m == 0 && !knows[c] ->
+        if
+        :: owner[m] == NOBODY && member && !waits -> EVENT(NOT_COUNTED); owner[m] = LEFT
+        :: true
+        fi;
         knows[c] = true;
         at[AT(c, m)] = none;
         make_wait()
@@ -442,12 +452,24 @@ active proctype World() {
         fi;
         owner[0] = NOBODY;
         sure[0] = false;
+        spent = false;
 #ifndef FAULT_STEP_UNSEEN
         knows[0] = false;
         knows[1] = false;
 #endif
         check()
     }
+    :: atomic {
+        owner[0] != NOBODY && !spent ->
+        if
+        :: is_held -> EVENT(SMALL_STEP)
+        :: else
+        fi;
+        spent = true
+    }
+#ifdef FAULT_STEPS_ADD
+    :: atomic { owner[0] != NOBODY && spent -> owner[0] = NOBODY; sure[0] = false; check() }
+#endif
     od
 }
 

@@ -22,7 +22,7 @@ happens() {
     wrong "-DPROPERTY=$2 -DREACH=$1" "assertion violated \\($1!=$1\\)"
 }
 
-tap_plan 21
+tap_plan 24
 tap 'sound: at most one holds the lock' sound mutex -DPROPERTY=MUTEX
 tap 'sound: fences grow' sound fence -DPROPERTY=FENCE
 tap 'one master is enough: two are in' lets_two_in MINORITY
@@ -30,6 +30,7 @@ tap 'a lease counts from the answers: two are in' lets_two_in FROM_ANSWERS
 tap 'a master that lost its data votes at once: two are in' lets_two_in VOTES_AT_ONCE
 tap 'it votes as soon as it was admitted: two are in' lets_two_in NO_WAIT
 tap 'a master whose clock has stepped goes on voting: two are in' lets_two_in STEP_UNSEEN
+tap 'small steps of a clock add up unseen: two are in' lets_two_in STEPS_ADD
 tap 'a retraction comes behind a top-up: two are in' lets_two_in OVERTAKEN
 tap 'a lock is topped up where the master may not vote: two are in' lets_two_in TOPS_UP_FREELY
 tap 'one master is enough for a renewal: two are in' lets_two_in RENEWS_FEW
@@ -44,4 +45,6 @@ tap 'it happens: a lock is topped up' happens 6 MUTEX
 tap 'it happens: a lock is held without the master that fails' happens 7 MUTEX
 tap 'it happens: an ask is granted after its client gave up' happens 8 MUTEX
 tap 'it happens: a fence is raised' happens 9 FENCE
+tap 'it happens: a clock steps a little under a holder' happens 10 MUTEX
+tap 'it happens: a grant does not count, because a clock has stepped' happens 11 MUTEX
 tap_end

@@ -3,7 +3,7 @@
 -- KEYS: see keys.lua; behind them, at a member, M of vote.lua
 -- ARGV, reply: as acquire.lua, where '' as the sixth is none; at a member also the run id of the server's process ('-': not
 -- known) and the number of the quorum (0: not known). Also {-3, 0}: the server may not vote, so nothing was done (rules 15,
--- 52, 56 and 57)
+-- 52, 56 and 57); and a member grants by {1, fence, now}, so that a clock that was set is noticed (rule 58)
 -- Safe to send again.
 -- @insert keys
 -- @insert clock
@@ -37,4 +37,4 @@ if M and type(reply) == 'number' and reply > now and reply > tonumber(high) then
   high = string.format('%.0f', reply + 20000)
   call('SET', M, table.concat({from, longest, seen, high, floor, run, quorum}, ' '), 'PX', life)
 end
-return reply
+return M and type(reply) == 'number' and {1, reply, now} or reply

@@ -54,12 +54,8 @@ if state == 0 and fits then
   its_run = its_run == '-' and run or its_run
   its_quorum = (its_quorum or '0') == '0' and quorum or its_quorum
   longest = math.max(longest or 0, announced)
-  local noted = table.concat({from, longest, seen, string.format('%.0f', high), low, its_run, its_quorum}, ' ')
-  if noted == text then
-    call('PEXPIRE', M, life)
-  else
-    call('SET', M, string.gsub(noted, '^(%d+ %d+) %d+', '%1 ' .. now_text), 'PX', life)
-  end
+  call('SET', M, table.concat({from, longest, now_text, string.format('%.0f', high), low, its_run, its_quorum}, ' '), 'PX',
+    life)
 end
 local in_ms = state == 0 and math.max(0, math.ceil((from - now) / 1000)) or state
 return {in_ms, tonumber(longest or 0), now, math.max(high, now, tonumber(seen or 0)) + 20000,

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "store/quorum/quorum_look.h"
 
+#define DISTRUST_LEAST_MS 1000  /* for so long a master whose clock was set does not vote, so that all have noticed */
 #define ADMIT_GRACE_MS 20       /* the clocks of masters may differ in pace: this, and 1 % of the lease */
 #define UNFLOORED_MS 10000      /* so long a floor of a majority is waited for, where masters can't be reached */
 #define NUMBER_MOST (1LL << 52) /* a script counts exactly up to there */
@@ -62,6 +63,8 @@ void dibs__look_note(struct dibs__look *look, const struct dibs__flight *flight,
     atomic_store(&member->votes_from, vote->votes_in_ms > 0 ? dibs__after_ms(now, vote->votes_in_ms) : 0);
     if (vote->what == DIBS__VOTE_DISTRUSTS)
         atomic_store(&member->distrusted, false);
+    if (vote->ready && !atomic_load(&member->distrusted))
+        atomic_store(&member->set_back, false);
 }
 
 /* ---------------------------------------------------------- whose members they are */
@@ -258,7 +261,8 @@ bool dibs__look_plan(struct dibs__quorum *q, const struct dibs__look *look, size
     if (is_disputed(q, look))
         return false;
     if (dibs__set_has(look->known, i) && tell(q, look) && atomic_load(&q->members[i].distrusted))
-        *vote = (struct dibs__vote){.what = DIBS__VOTE_DISTRUSTS, .wait_ms = wait};
+        *vote = (struct dibs__vote){.what = DIBS__VOTE_DISTRUSTS,
+                                    .wait_ms = wait > DISTRUST_LEAST_MS ? wait : DISTRUST_LEAST_MS};
     else if (dibs__set_has(look->restarted | long_unknown, i) || waits_too_long)
         *vote = (struct dibs__vote){.what = DIBS__VOTE_ADMITS, .wait_ms = wait};
     else if (is_over)

@@ -204,13 +204,32 @@ static dibs_status finish(struct dibs__flight *flight, int64_t deadline, dibs_ow
     }
 }
 
+/* A master whose clock was set may have granted a lock that it forgot too early. Its key goes with the bid. */
+static dibs_status doubt_grant(struct dibs__flight *flight, struct dibs__error *error)
+{
+    flight->answer.stepped = flight->answer.no_vote = true;
+    return dibs__error_set(error, DIBS_UNAVAILABLE, "the clock of a master was set: it may not vote in the quorum now");
+}
+
+/* What an answer shows of the master's clock. */
+static dibs_status note_clock(struct dibs__flight *flight, bool is_ask, dibs_status status, struct dibs__error *error)
+{
+    int64_t sent_at = is_ask ? flight->bid.proof : flight->sent_at;
+    int64_t server_us = is_ask ? flight->answer.server_us : flight->of.vote.server_us;
+    bool distrusted = server_us > 0 && dibs__member_note_clock(flight->member, sent_at, server_us);
+
+    return is_ask && distrusted ? doubt_grant(flight, error) : status;
+}
+
 dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, dibs_owner *owner,
                                 struct dibs__error *error)
 {
-    bool is_ask = flight->what == DIBS__FLIES_ASK;
+    bool is_ask = flight->what == DIBS__FLIES_ASK, is_vote = flight->what == DIBS__FLIES_VOTE;
 
     error->status = DIBS_OK;
     dibs_status status = finish(flight, deadline, owner, error);
+    if (status == DIBS_OK && (is_ask || is_vote))
+        status = note_clock(flight, is_ask, status, error);
     int64_t now = dibs__quorum_now(flight->member->quorum);
     if (status != DIBS_UNAVAILABLE || (is_ask && (flight->answer.no_vote || flight->answer.unmet)))
         note_answer(flight, now);

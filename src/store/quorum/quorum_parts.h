@@ -8,6 +8,7 @@
  *   quorum_watch.c   changes of locks, of which members tell
  *   quorum_vote.c    which masters may vote: looks at them
  *   quorum_admit.c   what follows from a look
+ *   quorum_clock.c   whether a master's clock was set
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of claims, the parts of each claim,
@@ -27,6 +28,7 @@
 
 #include "base/backoff.h"
 #include "base/mutex.h"
+#include "store/quorum/quorum_clock.h"
 #include "store/store.h"
 
 #define DIBS__MEMBERS_MAX 15 /* a set of members fits into 32 bits */
@@ -46,9 +48,11 @@ struct dibs__member {
     _Atomic int64_t rests_until;    /* atomic: it failed, or is slow; before that time it is asked only where a majority
                                        can't be had without it; 0: it does not rest */
     _Atomic int64_t votes_from;     /* atomic; the master may not vote before; 0: it may */
-    atomic_bool
-        distrusted;      /* atomic; its clock was set forward: it is to be told not to vote, and is not asked before */
+    atomic_bool distrusted; /* atomic; its clock was set: it is to be told not to vote, and is not asked before */
+    atomic_bool set_back;   /* atomic; its clock was set back, and it has not voted since: what it renews may end early,
+                               once the clock is set right, and does not count */
     atomic_bool strange; /* atomic; it is a master of another quorum, or the second name of a server: it is not asked */
+    struct dibs__clock_bounds clock DIBS__GUARDED_BY(dibs__quorum_mutex);
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool down DIBS__GUARDED_BY(dibs__quorum_reach_mutex); /* it told so */
     bool is_known;    /* the scheduler thread's: it told which server renewals go to */
@@ -341,7 +345,7 @@ dibs_status dibs__vote_announce(struct dibs__quorum *q, uint32_t lease_ms, int64
 /* A master answered that it may not vote, or longer leases are wanted: the scheduler's thread is to look. */
 void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms);
 
-/* The master's clock was set forward: it is not asked before it was told not to vote. */
+/* The master's clock was set: it is not asked before it was told not to vote. */
 void dibs__vote_distrust(struct dibs__member *member);
 
 static inline bool dibs__vote_is_announced(const struct dibs__voting *voting, uint32_t lease_ms)

@@ -182,12 +182,35 @@ static void count(struct round *round, size_t at, const struct dibs__renewal *sa
         tally->again_ms = said->again_ms;
 }
 
+/*
+ * What the answer shows of the master's clock. While it is behind what it was, a
+ * renewal ends early once it is set right; and what it grants while it is
+ * distrusted may be a lock that it forgot too early.
+ */
+static void note_clock(struct part_batch *sent)
+{
+    struct dibs__member *member = sent->member;
+    struct dibs__batch *batch = &sent->batch;
+
+    if (batch->server_us > 0)
+        dibs__member_note_clock(member, batch->proof, batch->server_us);
+    bool set_back = atomic_load(&member->set_back), distrusted = atomic_load(&member->distrusted);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct dibs__renewal *item = &batch->items[i];
+        if (item->result != DIBS__RENEWED || !(set_back || (distrusted && item->top_up)))
+            continue;
+        item->result = DIBS__UNANSWERED;
+        item->status = DIBS_UNAVAILABLE;
+    }
+}
+
 static void part_done(struct dibs__batch *batch, const struct dibs__error *error)
 {
     struct part_batch *sent = (struct part_batch *)batch;
     struct round *round = sent->round;
     struct dibs__quorum *q = round->quorum;
 
+    note_clock(sent);
     if (round->batch)
         dibs__error_keep_worst(&round->error, error);
     for (size_t i = 0; i < batch->count; i++) {
@@ -259,6 +282,7 @@ static struct part_batch *new_part_batch(struct round *round, struct dibs__membe
         return NULL;
     }
     sent->batch.count = 0;
+    sent->batch.server_us = 0;
     sent->batch.done = part_done;
     sent->round = round;
     sent->member = member;

@@ -10,10 +10,10 @@
  *
  * A look asks all masters. A thread that opens the quorum, or wants a longer
  * lease, looks by itself and waits (dibs__vote_announce). The scheduler's thread
- * looks without waiting: once an hour, so that the masters remember, and whenever
- * it is wanted.
+ * looks without waiting: as often as its longest lease lasts, so that a clock
+ * that is set is noticed, and whenever it is wanted.
  *
- * A master whose clock was set forward is distrusted (rule 39): it is not asked
+ * A master whose clock was set is distrusted (rules 39 and 58): it is not asked
  * before it was told not to vote for the longest lease.
  */
 #include <stdlib.h>
@@ -21,8 +21,9 @@
 #include "store/quorum/quorum_look.h"
 
 #define UNSURE_MS 1000
-#define LOOK_MS 3600000     /* how often masters are looked at: they remember for three days */
-#define LOOK_SOON_MS 100    /* how often at most where a master says that it may not vote; */
+#define LOOK_LEAST_MS 1000  /* how often masters are looked at, at most: as often as a lease lasts, */
+#define LOOK_MOST_MS 10000  /* and at least: a step of a clock that is small beside that is not noticed; */
+#define LOOK_SOON_MS 100    /* where a master says that it may not vote, at most; */
 #define LOOK_AGAIN_MS 1000  /* where something else is left to do, */
 #define LOOK_MISSED_MS 2000 /* and while a master is not heard: nobody tells when it answers again */
 #define POLL_MS 2           /* how often the scheduler's thread looks for replies */
@@ -223,9 +224,17 @@ void dibs__vote_want(struct dibs__quorum *q, uint32_t lease_ms)
         q->config.listener.wake(q->config.listener.context);
 }
 
+/* How often masters are looked at: as often as a lease lasts. */
+static int64_t look_ms(const struct dibs__quorum *q)
+{
+    int64_t ms = atomic_load(&q->voting.longest_ms);
+
+    return ms < LOOK_LEAST_MS ? LOOK_LEAST_MS : ms > LOOK_MOST_MS ? LOOK_MOST_MS : ms;
+}
+
 void dibs__vote_init(struct dibs__quorum *q)
 {
-    q->voting.next = dibs__after_ms(dibs__quorum_now(q), LOOK_MS);
+    q->voting.next = dibs__after_ms(dibs__quorum_now(q), look_ms(q));
     q->voting.last = dibs__quorum_now(q) - LOOK_AGAIN_MS * DIBS__NS_PER_MS;
 }
 
@@ -283,6 +292,7 @@ static bool admits(struct dibs__quorum *q, struct dibs__look *look, int64_t now)
     struct dibs__vote vote;
 
     note_unfloored(q, look, now);
+    dibs__clocks_trust_most(q);
     look->deadline = dibs__after_ms(now, q->config.command_timeout_ms);
     if (dibs__look_is_new_quorum(q, look)) {
         if (dibs__look_proves_new(q, look, &q->voting.new_since, now))
@@ -310,24 +320,25 @@ static bool is_any_distrusted(const struct dibs__quorum *q)
     return any;
 }
 
-/* How soon something that is left to do at a member can be done: at least that many ms. LOOK_MS: nothing is left. */
+/* How soon something that is left to do at a member can be done, in ms, at least. LOOK_MOST_MS: nothing is left. */
 static int64_t left_ms(const struct dibs__quorum *q, const struct dibs__look *look, size_t i)
 {
     bool is_known = dibs__set_has(look->known | look->admitted, i);
 
     if (dibs__set_has(look->strange, i))
-        return LOOK_MS;
+        return LOOK_MOST_MS;
     if (!is_known && dibs__set_has(look->unknown | look->restarted, i))
         return q->voting.new_since != 0 ? LOOK_SOON_MS : LOOK_AGAIN_MS;
     if (is_known && look->votes_in_ms[i] > 0)
-        return look->votes_in_ms[i] < LOOK_MS ? look->votes_in_ms[i] + 1 : LOOK_MS;
-    return is_known && !dibs__set_has(look->ready, i) ? LOOK_SOON_MS : LOOK_MS;
+        return look->votes_in_ms[i] < LOOK_MOST_MS ? look->votes_in_ms[i] + 1 : LOOK_MOST_MS;
+    return is_known && !dibs__set_has(look->ready, i) ? LOOK_SOON_MS : LOOK_MOST_MS;
 }
 
 static int64_t look_again_ms(struct dibs__quorum *q, const struct dibs__look *look)
 {
-    int64_t ms = dibs__look_is_whole(q, look) ? LOOK_MS : LOOK_MISSED_MS;
+    int64_t ms = look_ms(q);
 
+    ms = !dibs__look_is_whole(q, look) && ms > LOOK_MISSED_MS ? LOOK_MISSED_MS : ms;
     ms = is_any_distrusted(q) || !is_announced(q, look) ? LOOK_AGAIN_MS : ms;
     ms = dibs__look_lacks_number(q, look) ? LOOK_SOON_MS : ms;
     for (size_t i = 0; i < q->count; i++) {

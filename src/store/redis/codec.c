@@ -46,6 +46,12 @@ void dibs__codec_requeue(struct dibs__call *call, const char *token, const struc
     dibs__codec_acquire(call, ask);
 }
 
+/* A number of a reply as a fence. 0: no script gives such a one. */
+static uint64_t fence_of(int64_t number)
+{
+    return number > 0 && number < DIBS__REPLY_MOST ? (uint64_t)number : 0;
+}
+
 /* {DIBS__ASK_TAKEN, PTTL, 1: the owner is dibs, subscribers or -1, the last fence or 0} */
 static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
 {
@@ -57,22 +63,22 @@ static void read_taken(struct dibs__ask_reply *out, const redisReply *reply)
     out->by_dibs = by_dibs != 0;
     out->listeners_known = listeners >= 0;
     out->listeners = listeners > 0 ? listeners : 0;
-    out->last_fence = fence > 0 && fence < DIBS__REPLY_MOST ? (uint64_t)fence : 0;
+    out->last_fence = fence_of(fence);
 }
 
-/* The fence: granted. Else an array that begins with the code. */
+/* The fence: granted. Else an array that begins with the code; from a member of a quorum {DIBS__ASK_GRANTED, fence, the
+ * server's time} too. */
 bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
 {
     int64_t code, number;
 
     *out = (struct dibs__ask_reply){.code = DIBS__ASK_GRANTED};
     if (reply->type == REDIS_REPLY_INTEGER) {
-        if (reply->integer > 0 && reply->integer < DIBS__REPLY_MOST)
-            out->fence = (uint64_t)reply->integer;
+        out->fence = fence_of(reply->integer);
         return true;
     }
     if (!dibs__reply_integer(reply, 0, &code) || !dibs__reply_integer(reply, 1, &number) || code < DIBS__ASK_NO_VOTE ||
-        code > DIBS__ASK_TAKEN)
+        code > DIBS__ASK_GRANTED)
         return false;
     out->code = (enum dibs__ask_code)code;
     if (code == DIBS__ASK_LATE)
@@ -81,7 +87,9 @@ bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply)
         out->remaining_ms = number;
         read_taken(out, reply);
     }
-    return true;
+    if (code == DIBS__ASK_GRANTED)
+        out->fence = fence_of(number);
+    return code != DIBS__ASK_GRANTED || (dibs__reply_integer(reply, 2, &out->server_us) && out->server_us >= 0);
 }
 
 /* ------------------------------------- release.lua, requeue.lua, retract.lua */

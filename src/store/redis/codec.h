@@ -57,7 +57,7 @@ struct dibs__ask_reply {
     bool listeners_known; /* taken, and the ask was to queue: there is the right to know. Else listeners is 0 */
     int64_t listeners;    /* taken: so many subscribe to the channel */
     uint64_t last_fence;  /* taken: the last fence of the name; 0: none is known */
-    int64_t server_us;    /* late: the server's clock */
+    int64_t server_us;    /* late, and granted by a member of a quorum: the server's clock; else 0 */
 };
 
 bool dibs__codec_read_ask(struct dibs__ask_reply *out, const redisReply *reply);

@@ -299,6 +299,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
         if (said.fence == 0)
             return dibs__redis_reply_error(store, "acquiring", bid->name, reply, error);
         answer->fence = said.fence;
+        answer->server_us = said.server_us;
         return DIBS_OK;
     case DIBS__ASK_LATE: /* the server's clock was set since the connection began: once more, by its new time */
         answer->stepped = answer->no_vote = store->config.is_member && has_stepped(store, &call->view, &said);

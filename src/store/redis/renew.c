@@ -415,6 +415,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
                         renewal->store->endpoint.url.shown, reply->str);
     } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
+        renewal->batch->server_us = server_us;
         if (take_results(call, reply, server_us))
             begin_call(renewal, call->first, call->count, true);
     } else if (is_refusal_of_some(call, reply)) {

@@ -1,0 +1,66 @@
+#include "store/quorum/quorum_clock.h"
+
+#include "store/quorum/quorum_parts.h"
+
+#define NS_PER_US (DIBS__NS_PER_MS / 1000)
+
+/* How far the clocks may have gone apart since then. */
+static int64_t apart_us(int64_t since, int64_t now)
+{
+    return now > since ? (now - since) / NS_PER_US / DIBS__CLOCK_PART : 0;
+}
+
+/* The bounds widen with time, and each answer narrows them: so small steps that follow each other add up. */
+int dibs__clock_bounds_note(struct dibs__clock_bounds *bounds, int64_t sent_at, int64_t read_at, int64_t server_us)
+{
+    int64_t least_us = server_us - read_at / NS_PER_US - 1, most_us = server_us - sent_at / NS_PER_US + 1;
+    int64_t known_least_us = bounds->least_us - apart_us(bounds->least_at, read_at);
+    int64_t known_most_us = bounds->most_us + apart_us(bounds->most_at, read_at);
+    bool is_known = bounds->most_at != 0;
+    int step = 0;
+
+    if (is_known && least_us > known_most_us + DIBS__CLOCK_SET_US)
+        step = 1;
+    else if (is_known && most_us < known_least_us - DIBS__CLOCK_SET_US)
+        step = -1;
+    if (!is_known || step != 0 || least_us > known_least_us) {
+        bounds->least_us = least_us;
+        bounds->least_at = sent_at;
+    }
+    if (!is_known || step != 0 || most_us < known_most_us) {
+        bounds->most_us = most_us;
+        bounds->most_at = sent_at;
+    }
+    return step;
+}
+
+/* Who finds bounds that were made anew after a step finds the member distrusted as well. */
+bool dibs__member_note_clock(struct dibs__member *member, int64_t sent_at, int64_t server_us)
+{
+    struct dibs__quorum *q = member->quorum;
+    int64_t now = dibs__quorum_now(q);
+
+    dibs__quorum_mutex_lock(&q->mutex);
+    int step = dibs__clock_bounds_note(&member->clock, sent_at, now, server_us);
+    if (step != 0)
+        atomic_store(&member->distrusted, true);
+    if (step < 0)
+        atomic_store(&member->set_back, true);
+    bool distrusted = atomic_load(&member->distrusted);
+    dibs__quorum_mutex_unlock(&q->mutex);
+    if (step != 0)
+        dibs__vote_want(q, 0);
+    return distrusted;
+}
+
+void dibs__clocks_trust_most(struct dibs__quorum *q)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < q->count; i++)
+        count += atomic_load(&q->members[i].distrusted);
+    for (size_t i = 0; count >= q->majority && i < q->count; i++) {
+        atomic_store(&q->members[i].distrusted, false);
+        atomic_store(&q->members[i].set_back, false);
+    }
+}

@@ -1,0 +1,162 @@
+/* Clocks of masters that are set by less than any ask is late for, between connections, or while nobody asks. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE_MS 2000
+#define LONG_MS 20000 /* for a lease that nobody waits for here */
+
+/* Times of dibs:vote at the first master; 0: it is not there. */
+static long long first_masters(masters *m, const char *format)
+{
+    char text[256];
+    long long number = 0;
+
+    if (!server_string(m->servers[0], text, sizeof text, "GET dibs:vote") || sscanf(text, format, &number) != 1)
+        return 0;
+    return number;
+}
+
+#define VOTES_FROM "%lld"
+#define SEEN "%*s %*s %lld"
+
+static void pause_two(masters *m)
+{
+    server_pause(m->servers[3]);
+    server_pause(m->servers[4]);
+}
+
+static void resume_two(masters *m)
+{
+    server_resume(m->servers[3]);
+    server_resume(m->servers[4]);
+}
+
+/*
+ * A holder has three masters. The clock of the first is set forward by so much; `anew`: then it closes all connections.
+ * With the two others the first would be a majority for another, as soon as its key is over.
+ */
+static void step_under_a_holder(masters *m, int64_t by_ms, bool anew)
+{
+    for (size_t i = 0; i < m->count; i++) /* else the holder is told of the key that is over, and may set it first */
+        server_do(m->servers[i], "ACL SETUSER default -client|tracking");
+    masters_open_connected(m, LONG_MS); /* whose lease is that long, looks seldom: so it is the grant that tells */
+    pause_two(m);
+    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    int64_t granted = now_ms(); /* or later */
+    assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    masters_step_clock(m, 0, by_ms);
+    if (anew)
+        server_do(m->servers[0], "CLIENT KILL TYPE normal");
+    resume_two(m);
+    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+    int64_t passed = now_ms() - granted;
+    assert_that(passed >= LEASE_MS - LEASE_MS / 50 - 5, "another had it after %lld ms", (long long)passed);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    dibs_close(holder);
+}
+
+static void a_step_for_which_no_ask_is_late_is_noticed(void **state)
+{
+    step_under_a_holder(*state, LEASE_MS / 4, false);
+}
+
+static void a_step_is_noticed_by_connections_that_are_made_later(void **state)
+{
+    step_under_a_holder(*state, 60000, true);
+}
+
+static bool may_not_vote(void *arg)
+{
+    return first_masters(arg, VOTES_FROM) > 0;
+}
+
+/* So whoever comes later, and knows nothing of that clock, has no vote there. */
+static void a_process_that_rests_notices_a_step(void **state)
+{
+    static const int64_t steps_ms[] = {700, -700};
+
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    for (size_t i = 0; i < sizeof steps_ms / sizeof steps_ms[0]; i++) {
+        masters_step_clock(m, 0, steps_ms[i]);
+        assert_that(wait_until(may_not_vote, m, LIMIT_MS), "nobody noticed a step of %lld ms", (long long)steps_ms[i]);
+        masters_await_all(m);
+    }
+}
+
+/* What is known of the clock while nobody asks is in the server too: a process that comes later has no vote there. */
+static void a_clock_that_was_set_back_after_a_rest_is_noticed(void **state)
+{
+    enum { REST_MS = 4000, BACK_MS = 3000 };
+
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS / 2);
+    long long seen = first_masters(m, SEEN);
+    assert_true(seen > 0);
+    pause_ms(REST_MS); /* nobody asks */
+    for (int64_t end = now_ms() + LIMIT_MS / 4; first_masters(m, SEEN) < seen + 1000LL * BACK_MS && now_ms() < end;)
+        pause_ms(10);
+    pause_two(m);
+    masters_step_clock(m, 0, -BACK_MS);
+    dibs_close(m->rt); /* it would notice, too */
+    m->rt = NULL;
+    dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    dibs_status status = dibs_lock_with(holder, "a", LEASE_MS / 4, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE});
+    assert_that(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE, "%s", dibs_status_name(status));
+    masters_step_clock(m, 0, BACK_MS);
+    resume_two(m);
+    assert_status(DIBS_OK, dibs_timedlock(holder, "a", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(holder, "a"));
+    dibs_close(holder);
+}
+
+/* The key lasts no longer than asked, so the server alone does not tell that its clock is behind. */
+static void a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    pause_two(m);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    masters_step_clock(m, 0, -LEASE_MS / 5);
+    await_lost(m->rt, "a");
+    assert_status(DIBS_LOST, dibs_unlock(m->rt, "a"));
+    resume_two(m);
+}
+
+/* Most clocks are right, so it was ours that was set: nobody waits for a lease. */
+static void a_jump_of_our_own_clock_keeps_nobody_from_voting(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_MS);
+    for (size_t i = 0; i < m->count; i++)
+        masters_step_clock(m, i, 5000);
+    int64_t began = now_ms();
+    assert_status(DIBS_OK, dibs_timedlock(m->rt, "a", LIMIT_MS));
+    assert_true(now_ms() - began < LONG_MS / 2);
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+#define WITH_CLOCKS(name) cmocka_unit_test_setup_teardown(name, masters_setup_5_with_clocks, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_CLOCKS(a_step_for_which_no_ask_is_late_is_noticed),
+        WITH_CLOCKS(a_step_is_noticed_by_connections_that_are_made_later),
+        WITH_CLOCKS(a_process_that_rests_notices_a_step),
+        WITH_CLOCKS(a_clock_that_was_set_back_after_a_rest_is_noticed),
+        WITH_CLOCKS(a_renewal_by_a_clock_that_was_set_back_a_little_does_not_count),
+        WITH_CLOCKS(a_jump_of_our_own_clock_keeps_nobody_from_voting),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
