@@ -6,6 +6,7 @@ phase of bursts nothing is harmed: processes release very many locks at once. In
 extended, and what is sent for them is held back.
 """
 
+import math
 import random
 from typing import NamedTuple
 
@@ -74,6 +75,9 @@ KINDS = {
     "master_restart_kept": Kind("master"),
     "master_restart_lost": Kind("master"),
     "master_wipe": Kind("master"),
+    "master_snapshot": Kind("master"),
+    "master_del_vote": Kind("master"),
+    "master_del_key": Kind("master"),
     "master_partition": Kind("master"),
     "master_network": Kind("master"),
     "master_clock_forward": Kind("master"),
@@ -96,8 +100,10 @@ TRACKS_OF = {
     "sentinel": ("failover", "process"),
     "cluster": ("cluster", "process"),
 }
-# Only where they are asked for: a process that connects after the step does not know of it (doc/GUARANTEES.md).
-ON_DEMAND = ("master_clock_forward", "master_clock_back")
+# Where a clock is stepped, processes are only stopped: one that is opened after a step does not know of it
+# (doc/GUARANTEES.md).
+STEPS = ("master_clock_forward", "master_clock_back")
+NEW_PROCESS = ("worker_kill", "worker_exit")
 
 
 class Fault(NamedTuple):
@@ -124,7 +130,8 @@ class Phase(NamedTuple):
 
 
 def draw_length(rng, kind):
-    if kind in ("cut", "half_close", "script_flush", "kill_normal", "kill_pubsub", "flushall", "del_key", "master_wipe"):
+    if kind in ("cut", "half_close", "script_flush", "kill_normal", "kill_pubsub", "flushall", "del_key", "master_wipe",
+                "master_del_vote", "master_del_key"):
         return 0.0
     if kind == "cut_after":
         return round(rng.uniform(0.1, 0.4), 3)
@@ -189,6 +196,10 @@ def draw_master(rng, kind, size):
     if kind == "master_network":
         how = rng.choice(["cut", "delay", "throttle", "half_close", "cut_after"])
         return dict(draw_params(rng, how, size), how=how)
+    if kind in STEPS:
+        return {"seconds": round(10 ** rng.uniform(-1, math.log10(60)), 3)}
+    if kind == "master_del_key":
+        return {"name": rng.randrange(size.names)}
     return {}
 
 
@@ -210,7 +221,8 @@ PACE = {"network": (0.05, 0.5), "server": (0.05, 0.5), "loss": (0.7, 1.5), "cloc
 # seconds that the rig takes for such a fault, beside the fault's length
 OVERHEAD = {"restart_kept": 0.6, "promotion": 0.4, "restart_lost": 0.2}
 # the same for masters of a quorum: until their leases are over, or until they vote again
-OVERHEAD.update({kind: 0.9 for kind in KINDS if kind.startswith("master_")}, master_restart_lost=2.5, master_wipe=2.5)
+OVERHEAD.update({kind: 0.9 for kind in KINDS if kind.startswith("master_")}, master_restart_lost=2.5, master_wipe=2.5,
+                master_snapshot=2.5, master_del_vote=2.5)
 OVERHEAD.update(failover_kill=2.0, failover_stop=2.0, failover_order=1.5, node_kill=2.5, node_stop=2.5, node_order=0.5)
 
 KEPT_TRACKS = (("network", "server", "process"), ("network", "process"), ("server", "process"))
@@ -234,11 +246,9 @@ def make(seed, seconds, size, only=None):
     kinds of faults to choose from, and then each of them comes, however short the run is; None: all kinds.
     """
     tracks = TRACKS_OF[size.topology]
-    kinds = [kind for kind in KINDS if KINDS[kind].track in tracks and (kind not in ON_DEMAND if only is None else kind in only)]
+    kinds = [kind for kind in KINDS if KINDS[kind].track in tracks and (only is None or kind in only)]
     if size.topology == "quorum":
-        # Nothing is extended to a long lease: a master that lost its data grants nothing until the longest is over.
-        rows = (("master", 1), ("master", 1), ("process", 2))
-        return make_rows(seed, seconds, size, kinds, rows, [KEPT], stretches=0)
+        return make_quorum(seed, seconds, size, kinds)
     if size.topology == "cluster":
         return make_rows(seed, seconds, size, kinds, (("cluster", 1), ("process", 1)), [KEPT, LOST])
     if size.topology == "sentinel":
@@ -251,6 +261,17 @@ def make(seed, seconds, size, only=None):
         if "burst" in kinds:
             phases.append(make_bursts(rng, len(phases) + 1, size))
     return phases
+
+
+def make_quorum(seed, seconds, size, kinds):
+    """
+    In every second phase clocks are stepped. Nothing is extended to a long lease: a master that lost its data grants
+    nothing until the longest is over.
+    """
+    rows = (("master", 1), ("master", 1), ("process", 2))
+    parts = [[kind for kind in kinds if kind not in without] for without in (STEPS, NEW_PROCESS)]
+    rows_of = [make_rows(f"{seed} {i}", seconds, size, part, rows, [KEPT], stretches=0) for i, part in enumerate(parts)]
+    return [rows_of[i % 2][i] for i in range(len(rows_of[0]))]
 
 
 def make_rows(seed, seconds, size, kinds, rows, classes, stretches=STRETCHES):

@@ -3,35 +3,86 @@
 A master counts as harmed from the begin of its fault until it votes again, and until one lease is over since the fault:
 what GUARANTEES.md promises of a quorum is promised as long as less than half of the masters are harmed within one lease.
 So here no overlap is excused. Every second worker connects through the proxies, the others directly: a partition shows
-them different masters.
+them different masters. A second application uses one of these masters with two others, for locks of the same names.
 """
 
 import os
+import subprocess
 import time
 
+import judge as judges
 import plan as plans
 import servers
 from checker import MS, Act
 
 MINORITY = (plans.MASTERS - 1) // 2
 VOTE_SECONDS = 20  # within which a master votes again after its fault
-STEP_SECONDS = 60
+SHARED = 4  # the master that the second application uses. It never forgets of which quorum it is
+FORGET = ("master_wipe", "master_restart_lost", "master_del_vote")
+DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 now = time.monotonic_ns
+
+
+class Other:
+    """
+    The second application: one process, whose locks nobody judges. It founds a quorum of three masters, and then is
+    given the shared one in the place of one of them.
+    """
+
+    def __init__(self, rig):
+        self.rig, self.process, self.grants = rig, None, 0
+        self.masters = [rig.new_master(f"o{i}") for i in range(3)]
+        self.judge = judges.Judge(os.path.join(rig.folder, "other"), rig.MOST_PHASES, rig.options.names, 1, 2)
+
+    def start(self, shared):
+        paths = [master.path for master in self.masters[: 2 if shared else 3]] + ([shared.path] if shared else [])
+        urls = " ".join(f"unix://{path}" for path in paths)
+        words = self.rig.launcher + [self.rig.options.worker, self.judge.path, urls, 0, 1, self.rig.options.lease, 300]
+        self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL)
+
+    def knows_quorum(self):
+        found = [master.call("GET", "dibs:vote") for master in self.masters]
+        return all(known and known.split()[6] != b"0" for known in found)
+
+    def enter(self, number, lease_ms):
+        if not self.process:
+            self.start(None)
+            servers.await_that(self.knows_quorum, "the quorum of the second application")
+            self.end()
+            self.start(self.rig.masters[SHARED])
+        self.grants += sum(hold.fence > 0 for hold in self.judge.take())
+        self.judge.set_phase(number, lease_ms)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        if self.process:
+            self.end()
+        for master in self.masters:
+            master.kill()
 
 
 class Quorum:
     """What differs from a rig with one server."""
 
     LEAST_GRANTS = 25  # a second
+    MOST_PHASES = 10000
+
+    def new_master(self, name):
+        clock = servers.Clock(os.path.join(self.folder, f"clock-{name}"))
+        master = servers.Server(os.path.join(self.folder, name), self.options.shim, clock)
+        master.start()
+        return master
 
     def start_servers(self):
         self.masters, self.proxies = [], []
         for i in range(plans.MASTERS):
-            clock = servers.Clock(os.path.join(self.folder, f"clock{i}"))
-            self.masters.append(servers.Server(os.path.join(self.folder, f"m{i}"), self.options.shim, clock))
-            self.masters[i].start()
+            self.masters.append(self.new_master(f"m{i}"))
             self.proxies.append(servers.ProxyProcess(self.masters[i].path))
         self.server = self.masters[0]
+        self.other = Other(self)
         self.harmed = set()  # numbers of masters
         self.stepped = set()  # of those whose clock was stepped in this phase,
         self.ever_stepped = set()  # and in any: who connected meanwhile finds later that the clock was set
@@ -55,9 +106,18 @@ class Quorum:
                 self.fail(5, f"phase {self.phase_number}: master {i} may not vote, though nothing happened to it")
 
     def close_servers(self):
+        self.other.close()
         for master, proxy in zip(self.masters, self.proxies):
             proxy.end()
             master.kill()
+
+    def enter(self, phase):
+        super().enter(phase)
+        self.other.enter(phase.number, self.usual_lease(phase))
+
+    def counted_other(self):
+        self.report.counts["grants of the second application"] = self.other.grants
+        return self.other.grants
 
     def longest_lease(self, phase):
         return self.usual_lease(phase) * 3 // 2
@@ -80,10 +140,13 @@ class Quorum:
                 self.skipped[fault.kind] = self.skipped.get(fault.kind, 0) + 1
             return None
         order = [(fault.params["master"] + i) % plans.MASTERS for i in range(plans.MASTERS)]
-        index = next(i for i in order if i not in self.harmed)
-        self.harmed.add(index)
+        index = next(i for i in order if i not in self.harmed and not (i == SHARED and fault.kind in FORGET))
         begin = now()
         finish = getattr(self, "do_" + fault.kind)(fault, index)
+        if finish is None:
+            self.skipped[fault.kind] = self.skipped.get(fault.kind, 0) + 1
+            return None
+        self.harmed.add(index)
         self.after(fault.length, self.end_master, fault, index, begin, finish)
         return None
 
@@ -157,6 +220,31 @@ class Quorum:
         self.masters[index].call("FLUSHALL")
         return lambda: None
 
+    def do_master_del_vote(self, fault, index):
+        self.masters[index].call("DEL", "dibs:vote")
+        return lambda: None
+
+    def do_master_snapshot(self, fault, index):
+        """It comes back with what it had when the fault began."""
+        master = self.masters[index]
+        master.call("SAVE")
+
+        def bring_back():
+            master.kill()
+            master.start(snapshot=True)
+
+        return bring_back
+
+    def do_master_del_key(self, fault, index):
+        """Deletes the key of a lock that its owner has at a majority without this master, and without those that are harmed."""
+        for i in range(self.options.names):
+            key = f"lock:p{self.phase_number}:n{(fault.params['name'] + i) % self.options.names}"
+            owner = self.masters[index].call("GET", key)
+            others = [m for at, m in enumerate(self.masters) if at != index and at not in self.harmed]
+            if owner and sum(m.call("GET", key) == owner for m in others) > plans.MASTERS // 2:
+                return (lambda: None) if self.masters[index].call("EVAL", DELETE, 1, key, owner) else None
+        return None
+
     def do_master_partition(self, fault, index):
         proxy, how = self.proxies[index], fault.params["how"]
         if how == "refuse":
@@ -180,10 +268,10 @@ class Quorum:
         return lambda: self.masters[index].clock.set(0)
 
     def do_master_clock_forward(self, fault, index):
-        return self.step(index, STEP_SECONDS)
+        return self.step(index, fault.params["seconds"])
 
     def do_master_clock_back(self, fault, index):
-        return self.step(index, -STEP_SECONDS)
+        return self.step(index, -fault.params["seconds"])
 
     # --------------------------------------------------------------------- end
 

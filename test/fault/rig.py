@@ -297,6 +297,10 @@ class Rig:
         found = [client.pipeline([("EXISTS", lock) for lock in locks]) for client in clients]
         return [any(of_lock) for of_lock in zip(*found)]
 
+    def counted_other(self):
+        """How many locks another application was granted meanwhile; None: there is none."""
+        return None
+
     def url_of(self, index):
         """Several URLs have a space in between."""
         account = ACCOUNT_OF.get(index % 8)
@@ -892,6 +896,7 @@ def check_worth(rig):
         (counts["workers that ended when asked"], "no worker ended when asked"),
         (counts["ms of waits that were watched"], "no wait was watched"),
         (rig.good_samples >= 0.5, f"{rig.good_samples:.0%} of the samples of a phase told something"),
+        (rig.counted_other() != 0, "the second application locked nothing"),
         (counts["leases kept beside a burst"] or not rig.planned.get("burst"), "no lease was kept beside a burst"),
         (harmed or not lost - set(checker.FORGETTING), "the server lost its state, and no lock"),
     ]

@@ -127,11 +127,14 @@ class Server:
         self.admin = None
         os.mkdir(folder)
 
-    def start(self, persistent=False, port=0):
-        """Returns when the server answers. What it had on the disk is gone unless persistent. port: 0: a free one."""
+    def start(self, persistent=False, port=0, snapshot=False):
+        """
+        Returns when the server answers. What it had on the disk is gone unless persistent; but for its last snapshot.
+        port: 0: a free one.
+        """
         if not persistent:
             for entry in os.listdir(self.folder):
-                if entry.startswith(("appendonly", "dump")):
+                if entry.startswith("appendonly" if snapshot else ("appendonly", "dump")):
                     whole = os.path.join(self.folder, entry)
                     shutil.rmtree(whole) if os.path.isdir(whole) else os.remove(whole)
         for tries in range(5):
