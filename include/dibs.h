@@ -60,6 +60,11 @@
  * are passed in are copied and remain the caller's; no call is a cancellation point,
  * returns early because of a signal, or raises SIGPIPE. Times are in milliseconds.
  *
+ * In a program compiled with -fsanitize=thread the library tells ThreadSanitizer of acquires
+ * and releases, so data that a lock guards is no data race. Link the shared library, and set
+ * TSAN_OPTIONS=ignore_noninstrumented_modules=1, because ThreadSanitizer takes the memory of
+ * a library that it did not compile for racy.
+ *
  * If the library is built with optimization, a stack of 16 KiB (PTHREAD_STACK_MIN) is
  * enough for every call: a call takes 7 KiB at most, and the rest is for the C library and
  * the caller. Resolving a host name that is not an address needs more, because of

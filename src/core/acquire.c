@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 
+#include "base/order.h"
 #include "base/probe.h"
 #include "core/asker.h"
 #include "core/bid.h"
@@ -471,6 +472,8 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
     count_outcome(&acquire, status, now);
     if (status == DIBS_OK)
         dibs__holds_add(acquire.lease, acquire.acquired_at);
+    if (status == DIBS_OK)
+        dibs__order_acquired(name, name_size);
     DIBS__PROBE(acquire__end, name, status);
     return status;
 }

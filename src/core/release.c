@@ -1,5 +1,6 @@
 #include "core/release.h"
 
+#include "base/order.h"
 #include "base/probe.h"
 #include "core/bid.h"
 #include "core/handover.h"
@@ -114,6 +115,7 @@ dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, stru
         dibs__core_lost(core, lease, false, "it was not renewed in time");
         status = was_lost(lease, error);
     } else {
+        dibs__order_releases(lease->name, lease->name_size);
         status = part_with(core, lease, now, error);
     }
     dibs__lease_unref(lease);
@@ -126,8 +128,10 @@ void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
 
     DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
     dibs__renewals_remove(core->renewals, lease);
-    if (!lost)
+    if (!lost) {
+        dibs__order_releases(lease->name, lease->name_size);
         dibs__core_retract(core, lease);
+    }
 }
 
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
@@ -142,6 +146,7 @@ void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
         return;
     }
     dibs__count(&core->stats.orphaned);
+    dibs__order_releases(lease->name, lease->name_size);
     dibs__core_retract(core, lease);
     dibs__handover_end(core->cells, lease, NULL);
     dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, dibs__lease_fence(lease),
