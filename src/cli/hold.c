@@ -1,8 +1,11 @@
 /*
  * "dibs hold": has a lock until a signal arrives.
  */
+#include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/notify.h"
 #include "cli/run.h"
@@ -19,6 +22,8 @@ static const char help[] =
     RUN_COMMON_HELP
     "      --grace TIME    where the lease can't be renewed, dibs ends so long before\n"
     "                      the lease does: 5, or a quarter of a shorter lease\n"
+    "      --while-pid PID holds the lock until the process PID ends as well\n"
+    "      --while-stdin   holds the lock until standard input ends as well\n"
     CLI_COMMON_HELP
     "\n"
     RUN_TIMES_HELP
@@ -30,9 +35,32 @@ static const char help[] =
     "memory or descriptor left.\n";
 /* clang-format on */
 
-/* Whether a signal has arrived that ends it. */
-static bool told_to_end(void)
+#define PID_MS 500 /* between two looks at the process of --while-pid */
+
+/* As a service manager would: what the script does not read is not read by anybody else. */
+static bool stdin_has_ended(void)
 {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char unread[4096];
+    ssize_t size;
+
+    if (poll(&in, 1, 0) <= 0)
+        return false;
+    size = read(STDIN_FILENO, unread, sizeof unread);
+    return size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN);
+}
+
+/* Whether a signal has arrived that ends it, or what it was tied to has ended. */
+static bool told_to_end(const struct run_plan *plan)
+{
+    if (plan->while_pid && kill(plan->while_pid, 0) != 0 && errno == ESRCH) {
+        cli_note("process %d has ended", (int)plan->while_pid);
+        return true;
+    }
+    if (plan->while_stdin && stdin_has_ended()) {
+        cli_note("standard input has ended");
+        return true;
+    }
     for (int signal; (signal = run_signals_next()) != 0;)
         if (run_signals_passed(signal)) {
             cli_note("signal %d", signal);
@@ -44,14 +72,16 @@ static bool told_to_end(void)
 /* Returns false if the lease was lost, or is about to end. */
 static bool hold(const struct run_plan *plan, const struct run_lock *lock)
 {
-    struct pollfd fd = {.fd = run_signals_fd(), .events = POLLIN};
+    struct pollfd fds[] = {{.fd = run_signals_fd(), .events = POLLIN},
+                           {.fd = plan->while_stdin ? STDIN_FILENO : -1, .events = POLLIN}};
+    int64_t most = plan->while_pid ? PID_MS : 60000;
 
-    while (!told_to_end()) {
+    while (!told_to_end(plan)) {
         int64_t left = run_remaining_ms(plan, lock) - plan->grace_ms - plan->margin_ms;
 
         if (left <= 0)
             return false;
-        (void)poll(&fd, 1, left > 60000 ? 60000 : (int)left);
+        (void)poll(fds, 2, (int)(left > most ? most : left));
     }
     return true;
 }

@@ -60,6 +60,8 @@ struct run_plan {
     int64_t margin_ms; /* how long KILL may take: COMMAND is to be dead before the lease has less left than 0 */
     int not_acquired;  /* exit status */
     bool no_inherit;   /* of the variables that lead to the store */
+    pid_t while_pid;   /* 0: none ("dibs hold") */
+    bool while_stdin;  /* until standard input ends ("dibs hold") */
     bool leave;        /* what COMMAND leaves running lives on */
     bool no_reentry;   /* inside a dibs that holds the lock: refuses */
     bool fair;

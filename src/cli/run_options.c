@@ -28,7 +28,9 @@ enum {
     OPTION_AT_LEAST,
     OPTION_ON_LOST,
     OPTION_LEAVE,
-    OPTION_NO_INHERIT
+    OPTION_NO_INHERIT,
+    OPTION_WHILE_PID,
+    OPTION_WHILE_STDIN
 };
 
 /* What "dibs run" and "dibs hold" have in common. */
@@ -52,7 +54,11 @@ static const struct option run_table[] = {COMMON_OPTIONS,
                                           CLI_LONG_OPTIONS,
                                           {NULL, 0, NULL, 0}};
 
-static const struct option hold_table[] = {COMMON_OPTIONS, CLI_LONG_OPTIONS, {NULL, 0, NULL, 0}};
+static const struct option hold_table[] = {COMMON_OPTIONS,
+                                           {"while-pid", required_argument, NULL, OPTION_WHILE_PID},
+                                           {"while-stdin", no_argument, NULL, OPTION_WHILE_STDIN},
+                                           CLI_LONG_OPTIONS,
+                                           {NULL, 0, NULL, 0}};
 
 /* While the options are read. */
 struct reading {
@@ -103,6 +109,18 @@ static bool min_replicas(const struct reading *reading)
     return good;
 }
 
+static bool while_pid(const struct reading *reading)
+{
+    long process;
+
+    if (!number(reading, "--while-pid", "a process id", INT32_MAX, &process))
+        return false;
+    if (process == 0)
+        cli_usage_error(reading->argv[0], "--while-pid: 0 is no process id");
+    reading->plan->while_pid = (pid_t)process;
+    return process != 0;
+}
+
 static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
 {
     struct run_plan *plan = reading->plan;
@@ -135,6 +153,10 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (plan->no_reentry = true);
     case OPTION_LEAVE:
         return (plan->leave = true);
+    case OPTION_WHILE_PID:
+        return while_pid(reading);
+    case OPTION_WHILE_STDIN:
+        return (plan->while_stdin = true);
     case OPTION_NO_INHERIT:
         return (plan->no_inherit = true);
     case OPTION_ON_LOST:

@@ -127,6 +127,27 @@ def notifies():
         equal(Done(process).status, 0)
 
 
+@test("--while-pid ends with that process, --while-stdin at the end of standard input")
+def tied():
+    script = subprocess.Popen(["sleep", "60"])
+    process = holder("--while-pid", str(script.pid))
+    equal(process.poll(), None)
+    script.kill()
+    script.wait()
+    equal((Done(process).status, server().owner("n")), (0, None))
+    process = holder("--while-stdin", stdin=subprocess.PIPE)
+    process.stdin.write("not the end\n")
+    process.stdin.flush()
+    owner = server().owner("n")
+    assert owner and process.poll() is None
+    process.stdin.close()
+    process.stdin = None
+    equal((Done(process).status, server().owner("n")), (0, None))
+    equal(dibs("hold", "--while-stdin", "n").status, 0)
+    for wrong in ("0", "x", "-1", ""):
+        equal(dibs("hold", "--while-pid", wrong, "n").status, 64)
+
+
 @test("a standard output that nobody reads is no reason to end")
 def closed_output():
     process = start("hold", "n")
