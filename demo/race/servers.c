@@ -119,10 +119,19 @@ static bool start_replicated(struct race *race, unsigned replicas)
     return failover_address(address, replicated[0].socket_path);
 }
 
+/*
+ * Where a scene killed one of several masters all begin anew: one that comes back
+ * with no data has no vote in a quorum whose others have theirs still, until the
+ * leases that it may have granted are over.
+ */
 static bool start_masters(struct race *race, unsigned masters)
 {
+    bool all_run = true;
+
+    for (unsigned i = 0; i < masters; i++)
+        all_run = runs(&own[i]) && all_run;
     for (unsigned i = 0; i < masters; i++) {
-        if (!runs(&own[i]) && !start(&own[i], all_at_once))
+        if (!all_run && !start(&own[i], all_at_once))
             return false;
         name_server(race, &own[i]);
     }

@@ -148,20 +148,19 @@ static bool no_memory(struct cli_common *common)
 /* The URLs are for as long as the process lives. */
 static bool read_url_file(struct cli_common *common, const char *command)
 {
-    FILE *file = fopen(optarg, "re");
-    size_t size = file ? URL_FILE_MOST : 0, got;
-    char *text = malloc(size + 1);
+    char *text = malloc(URL_FILE_MOST + 1);
 
-    got = file && text ? fread(text, 1, size, file) : 0;
     if (!text)
         return no_memory(common);
+    FILE *file = fopen(optarg, "re");
+    size_t got = file ? fread(text, 1, URL_FILE_MOST, file) : 0;
     text[got] = '\0';
     common->url = text;
     if (!file || ferror(file))
         common->status = cli_usage_error(command, "--url-file: %s: %s", optarg, strerror(errno));
-    else if (got == size)
+    else if (got == URL_FILE_MOST)
         common->status = cli_usage_error(command, "--url-file: %s is too long", optarg);
-    bool good = file && !ferror(file) && got < size;
+    bool good = file && !ferror(file) && got < URL_FILE_MOST;
     if (file)
         fclose(file);
     return good;

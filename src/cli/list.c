@@ -26,7 +26,7 @@ static const char help[] =
     CLI_COMMON_HELP
     "\n"
     "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but\n"
-    "for --null. On a terminal long names are cut.\n"
+    "for --null.\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
     "can't be asked.\n";

@@ -301,10 +301,10 @@ static _Noreturn void be_guard(const struct front *front, int wire)
     if (holder == 0)
         be_holder(front, wire);
     close(wire);
-    if (holder < 0)
+    if (holder < 0) {
         cli_error("no process to be had: %s", strerror(errno));
-    if (holder < 0)
         _exit(CLI_SYSTEM);
+    }
     run_guard(holder);
 }
 

@@ -470,10 +470,10 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
         return no_memory(&acquire);
     dibs_status status = wish->flags & DIBS_FAIR ? ask_fairly(&acquire) : take_turn(&acquire);
     count_outcome(&acquire, status, now);
-    if (status == DIBS_OK)
+    if (status == DIBS_OK) {
         dibs__holds_add(acquire.lease, acquire.acquired_at);
-    if (status == DIBS_OK)
         dibs__order_acquired(name, name_size);
+    }
     DIBS__PROBE(acquire__end, name, status);
     return status;
 }

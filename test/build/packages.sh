@@ -104,7 +104,7 @@ runs_under_a_lock() {
     in_bare DIBS_URL=unix:///tmp/server.sock sh -ec '
         redis-server --port 0 --unixsocket /tmp/server.sock --save "" >/tmp/server.log &
         while [ ! -S /tmp/server.sock ]; do sleep 0.1; done
-        dibs run nightly sh -c "echo \$DIBS_NAME \$DIBS_FENCE; dibs run -n nightly true || echo taken"
+        dibs run nightly sh -c "echo \$DIBS_NAME \$DIBS_FENCE; dibs run --no-reentry -n nightly true || echo taken"
         redis-cli -s /tmp/server.sock shutdown nosave' >"$tmp/ran"
     cat "$tmp/ran"
     grep -xE 'nightly [1-9][0-9]*' "$tmp/ran"

@@ -133,6 +133,7 @@ static void an_owner_with_a_smaller_fence_is_told(void **state)
 /* ------------------------------------------------------ the script by itself */
 
 #define OLD "dibs:older"
+#define VOTES "0 100000 1 0 0 - 0" /* of a member that may vote: the value of dibs:vote */
 
 /* What the server knows, and what a renewal with the fence 77 says that may restore the lease of "dibs:mine". */
 struct fact {
@@ -145,7 +146,7 @@ static long long renew(server *s, const struct fact *fact)
     const char *text = dibs__script_text(DIBS__SCRIPT_renew);
     redisReply *reply =
         fact->member
-            ? server_command(s, "EVAL %s 3 lock:x " FENCE " dibs:member dibs:mine 100000 77 %s %s", text, "",
+            ? server_command(s, "EVAL %s 3 lock:x " FENCE " dibs:vote dibs:mine 100000 77 %s %s - 0", text, "",
                              fact->restore_by)
             : server_command(s, "EVAL %s 2 lock:x " FENCE " dibs:mine 100000 77 %s %s", text, "", fact->restore_by);
     long long result = reply->element[0]->integer;
@@ -157,23 +158,17 @@ static long long renew(server *s, const struct fact *fact)
 static void only_an_older_owner_of_dibs_gives_way(void **state)
 {
     static const struct fact facts[] = {
-        {OLD, "76", "0", NULL, 2},
-        {OLD, "1", "0", NULL, 2},
-        {OLD, "77", "0", NULL, 0},
-        {OLD, "78", "0", NULL, 0}, /* a newer grant, or a forced unlock and a grant */
+        {OLD, "76", "0", NULL, 2},       {OLD, "1", "0", NULL, 2},
+        {OLD, "77", "0", NULL, 0},       {OLD, "78", "0", NULL, 0}, /* a newer grant, or a forced unlock and a grant */
         {OLD, NULL, "0", NULL, 0}, /* when the owner was granted the lock is not known */
-        {OLD, "no fence", "0", NULL, 0},
-        {OLD, "0", "0", NULL, 0},
-        {OLD, "-5", "0", NULL, 0},
-        {OLD, "9007199254740991", "0", NULL, 0},
-        {"foreign", "76", "0", NULL, 0},
-        {"dibs", "76", "0", NULL, 0},
-        {OLD, "76", "", NULL, 0},          /* this server confirmed the lease: somebody took the lock away */
-        {OLD, "76", "1", NULL, -1},        /* too late */
-        {OLD, "78", "1", NULL, 0},         /* no use in coming sooner */
-        {OLD, "76", "0", "0 100000 1", 0}, /* at a member of a quorum the owner's key is a vote */
-        {OLD, "76", "!0", "0 100000 1", 0},
-        {NULL, "76", "0", "0 100000 1", 2},
+        {OLD, "no fence", "0", NULL, 0}, {OLD, "0", "0", NULL, 0},
+        {OLD, "-5", "0", NULL, 0},       {OLD, "9007199254740991", "0", NULL, 0},
+        {"foreign", "76", "0", NULL, 0}, {"dibs", "76", "0", NULL, 0},
+        {OLD, "76", "", NULL, 0},   /* this server confirmed the lease: somebody took the lock away */
+        {OLD, "76", "1", NULL, -1}, /* too late */
+        {OLD, "78", "1", NULL, 0},  /* no use in coming sooner */
+        {OLD, "76", "0", VOTES, 0}, /* at a member of a quorum the owner's key is a vote */
+        {OLD, "76", "!0", VOTES, 0},     {NULL, "76", "0", VOTES, 2},
     };
     server *s = ((fixture *)*state)->server;
 
@@ -185,7 +180,7 @@ static void only_an_older_owner_of_dibs_gives_way(void **state)
         if (fact->fence)
             server_do(s, "SET " FENCE " %s PX 50000", fact->fence);
         if (fact->member)
-            server_do(s, "SET dibs:member %s PX 50000", fact->member);
+            server_do(s, "SET dibs:vote %s PX 50000", fact->member);
         long long result = renew(s, fact);
         assert_that(result == fact->result || (result < 0 && fact->result < 0), "%zu: %lld", i, result);
         if (result == 2) {

@@ -291,7 +291,8 @@ static void tell_replicas(struct dibs__examining *e)
                             "knows that it may vote.",
                             count);
     else
-        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN, "Set min_replicas to 1 or more (dibs run --min-replicas).",
+        dibs__examining_say(e, "replicas", DIBS_VERDICT_WARN,
+                            "Set min_replicas to 1 or more (dibs run --min-replicas).",
                             "Connected replicas: %" PRId64 ". A grant does not wait for them (min_replicas is 0): a "
                             "failover forgets what the new master has not heard of.",
                             count);
