@@ -9,7 +9,7 @@
 # make bench      builds and runs the benchmarks: tables, and CSV files and plots in bench/out; takes some 15 minutes;
 #                 TABLES="pair..." for some of them (bench/run says which there are)
 # make peers      compares with the locks of other libraries, which it installs into build/peers; takes 8 minutes;
-#                 README=README.md puts the table there
+#                 INTO=doc/PERFORMANCE.md puts the table there
 # make fuzz       the parsers under libFuzzer, each for FUZZ_SECONDS=60; needs clang
 # make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
 # make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
@@ -342,7 +342,7 @@ bench: benches
 	@MAKEFLAGS= MFLAGS= DIBS_BUILD=$(abspath $(BUILD)) sh bench/run $(TABLES)
 
 peers: $(PEER)
-	@python3 -B bench/peers/run --build $(BUILD) $(addprefix --readme ,$(README))
+	@python3 -B bench/peers/run --build $(BUILD) $(addprefix --into ,$(INTO))
 
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
