@@ -8,6 +8,8 @@ CMAKEDIR     ?= $(LIBDIR)/cmake/dibs
 BASHDIR      ?= $(DATADIR)/bash-completion/completions
 ZSHDIR       ?= $(DATADIR)/zsh/site-functions
 FISHDIR      ?= $(DATADIR)/fish/vendor_completions.d
+DOCDIR       ?= $(DATADIR)/doc/dibs
+UNITDIR      ?= $(PREFIX)/lib/systemd/system
 
 HEADERS      := $(sort $(wildcard include/*.h include/*.hpp))
 MAN_PAGES    := $(sort $(wildcard doc/man/*.[1-8]))
@@ -19,6 +21,9 @@ COMPLETION   := src/cli/completion
 BASH_FILE    := $(wildcard $(COMPLETION)/dibs.bash)
 ZSH_FILE     := $(wildcard $(COMPLETION)/_dibs)
 FISH_FILE    := $(wildcard $(COMPLETION)/dibs.fish)
+# dibs-hold@.service is ready to use; the others are examples, which stand beside the page that explains them.
+UNITS        := $(sort $(wildcard doc/systemd/*.service))
+UNIT         := dibs-hold@.service
 
 INSTALLED     = $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) \
                 $(addprefix $(LIBDIR)/,$(STATIC) $(SHARED) $(SHARED_MAJOR) $(SHARED_FULL)) \
@@ -26,6 +31,7 @@ INSTALLED     = $(addprefix $(INCLUDEDIR)/,$(notdir $(HEADERS))) \
                 $(BINDIR)/dibs \
                 $(foreach page,$(MAN_PAGES),$(MANDIR)/man$(lastword $(subst ., ,$(page)))/$(notdir $(page))) \
                 $(foreach link,$(MAN_LINKS),$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))) \
+                $(DOCDIR)/SERVICES.md $(UNITS:doc/%=$(DOCDIR)/%) $(UNITDIR)/$(UNIT) \
                 $(BASH_FILE:%=$(BASHDIR)/dibs) $(ZSH_FILE:%=$(ZSHDIR)/_dibs) $(FISH_FILE:%=$(FISHDIR)/dibs.fish)
 
 define newline
@@ -45,6 +51,9 @@ fill          = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call below,$(2),
                     -e 's|@STATIC@|$(STATIC)|' -e 's|@SHARED_MAJOR@|$(SHARED_MAJOR)|' -e 's|@SHARED_FULL@|$(SHARED_FULL)|' \
                     src/package/$(1).in
 
+# Prints a unit with the path of the command that is installed.
+set_path      = sed -e 's|/usr/bin/dibs|$(BINDIR)/dibs|' $(1)
+
 # For the shell: the folder may have blanks in its name.
 STAGE         = '$(subst ','\'',$(DESTDIR))'
 
@@ -61,6 +70,9 @@ install: lib cli
 	$(call fill,dibs-config.cmake) >$(STAGE)$(CMAKEDIR)/dibs-config.cmake
 	$(call fill,dibs-config-version.cmake) >$(STAGE)$(CMAKEDIR)/dibs-config-version.cmake
 	install -m 755 $(CLI) $(STAGE)$(BINDIR)/
+	install -m 644 doc/SERVICES.md $(STAGE)$(DOCDIR)/
+	$(foreach unit,$(UNITS),$(call set_path,$(unit)) >$(STAGE)$(DOCDIR)/systemd/$(notdir $(unit))$(newline))
+	$(call set_path,doc/systemd/$(UNIT)) >$(STAGE)$(UNITDIR)/$(UNIT)
 	$(foreach n,$(MAN_SECTIONS),install -m 644 $(filter %.$(n),$(MAN_PAGES)) $(STAGE)$(MANDIR)/man$(n)/$(newline))
 	$(foreach link,$(MAN_LINKS),printf '.so man3/%s\n' $(lastword $(subst =, ,$(link))) \
 	    >$(STAGE)$(MANDIR)/man3/$(firstword $(subst =, ,$(link)))$(newline))
@@ -70,7 +82,7 @@ install: lib cli
 
 uninstall:
 	for file in $(INSTALLED); do rm -f $(STAGE)"$$file" || exit 1; done
-	rmdir $(STAGE)$(CMAKEDIR) 2>/dev/null || true
+	rmdir $(STAGE)$(CMAKEDIR) $(STAGE)$(DOCDIR)/systemd $(STAGE)$(DOCDIR) 2>/dev/null || true
 
 # ----------------------------------------------------------------- packages
 

@@ -28,6 +28,8 @@ expected() {
     printf './lib/%s\n' libdibs.a libdibs.so "libdibs.so.${version%%.*}" "libdibs.so.$version" pkgconfig/dibs.pc \
         cmake/dibs/dibs-config.cmake cmake/dibs/dibs-config-version.cmake
     echo ./bin/dibs
+    echo ./lib/systemd/system/dibs-hold@.service
+    (cd "$DIBS_TOP/doc" && printf './share/doc/dibs/%s\n' SERVICES.md systemd/*.service)
     for page in "$DIBS_TOP"/doc/man/*.[1-8]; do
         [ ! -f "$page" ] || echo "./share/man/man${page##*.}/${page##*/}"
         sed -n '/^\.Nd/q; s/^\.Nm \([a-z_0-9]*\).*/\1/p' "$page" | grep -vx "$(basename "${page%.*}")" |
@@ -58,6 +60,15 @@ stages_with_blanks() {
     [ -z "$(find "$tmp/a  stage's" ! -type d)" ]
 }
 
+# They name the command where it was installed, and are whole otherwise.
+has_units() {
+    for unit in lib/systemd/system/dibs-hold@.service share/doc/dibs/systemd/report.service; do
+        grep "^ExecStart=$prefix/bin/dibs " "$prefix/$unit"
+        sed "s,$prefix/bin,/usr/bin," "$prefix/$unit" | diff "$DIBS_TOP/doc/systemd/${unit##*/}" -
+    done
+    diff "$DIBS_TOP/doc/SERVICES.md" "$prefix/share/doc/dibs/SERVICES.md"
+}
+
 # What stood there before, such as a folder of man pages with those of others, stays.
 uninstalls() {
     mkdir -p "$tmp/stage/usr/lib/pkgconfig" "$tmp/stage/usr/bin"
@@ -65,6 +76,7 @@ uninstalls() {
     make_target uninstall PREFIX=/usr DESTDIR="$tmp/stage"
     [ "$(cd "$tmp/stage/usr" && find . ! -type d | LC_ALL=C sort | tr '\n' ' ')" = './bin/other ./lib/pkgconfig/other.pc ' ]
     [ ! -e "$tmp/stage/usr/lib/cmake/dibs" ]
+    [ ! -e "$tmp/stage/usr/share/doc/dibs" ]
 }
 
 elsewhere() {
@@ -223,13 +235,14 @@ readme() {
     [ -x app ]
 }
 
-tap_plan 21
+tap_plan 22
 tap 'make install' installs
 tap 'make install with DESTDIR' stages
 tap 'with a DESTDIR that has blanks' stages_with_blanks
 tap 'make uninstall' uninstalls
 tap 'BINDIR, LIBDIR and MANDIR' elsewhere
 tap 'the installed command' runs_the_command
+tap 'units of systemd with the path of the installed command' has_units
 tap 'pkg-config tells the version' knows_version
 tap 'pkg-config names hiredis for the static library alone' names_no_hiredis
 tap 'gcc, pkg-config: the shared library' shared c gcc

@@ -43,7 +43,9 @@ have_their_parts() {
         share/zsh/vendor-completions/_dibs share/fish/vendor_completions.d/dibs.fish; do
         grep -qx "./usr/$file" "$tmp/part" || { echo "dibs has no $file" && false; }
     done
-    if grep -e /lib/ -e /include/ -e '\.3\.gz$' "$tmp/part"; then return 1; fi
+    grep -qx './usr/lib/systemd/system/dibs-hold@.service' "$tmp/part"
+    dpkg-deb --fsys-tarfile "$debs"/dibs_*.deb | tar -tf - | grep -x './usr/share/doc/dibs/SERVICES.md'
+    if grep -v /systemd/ "$tmp/part" | grep -e /lib/ -e /include/ -e '\.3\.gz$'; then return 1; fi
     files_of libdibs-dev >"$tmp/part"
     for header in "$DIBS_TOP"/include/*.h*; do
         grep -qx "./usr/include/${header##*/}" "$tmp/part"
