@@ -184,9 +184,16 @@ static struct pollfd socket_poll(struct dibs__transport *transport, short want, 
     return (struct pollfd){.fd = sock->backlog_full ? -1 : sock->fd, .events = POLLOUT};
 }
 
+/* A server that expects TLS ends a connection that begins otherwise, and says nothing. */
 static long broken(const struct dibs__socket *sock, const char *why, struct dibs__error *error)
 {
-    dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: %s", sock->endpoint->url.shown, why);
+    const struct dibs__url *url = &sock->endpoint->url;
+    bool never_answered = atomic_load_explicit(&sock->endpoint->received, memory_order_relaxed) == 0;
+
+    dibs__error_set(error, DIBS_UNAVAILABLE, "the connection to %s broke: %s%s", url->shown, why,
+                    never_answered && !url->tls && !url->path
+                        ? "; if the server expects TLS, the URL must begin with rediss instead of redis"
+                        : "");
     return -1;
 }
 

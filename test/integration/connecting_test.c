@@ -288,6 +288,46 @@ static void the_second_address_has_its_share(void **state)
     server_stop(s);
 }
 
+/* ------------------------------------------------- a server that hangs up */
+
+static bool says_rediss(void)
+{
+    return strstr(dibs_last_error(), "must begin with rediss") != NULL;
+}
+
+static void open_at_one_that_hangs_up(bool tcp)
+{
+    script_server *silent = script_server_start(&(script_options){.tcp = tcp});
+    dibs_config config = {.connect_timeout_ms = LIMIT_MS};
+    dibs_runtime *rt;
+
+    script_server_set_down(silent, true);
+    assert_status(DIBS_UNAVAILABLE, open_status(script_server_url(silent), &config, &rt));
+    script_server_stop(silent);
+}
+
+/* As one does that expects TLS, unless it has answered before, or is at a Unix socket. */
+static void a_server_that_hangs_up_in_silence_may_expect_tls(void **state)
+{
+    fixture *f = *state;
+    script_server *net = script_server_start(&(script_options){.backend = f->server->socket_path, .tcp = true});
+    dibs_owner owner;
+
+    open_at_one_that_hangs_up(true);
+    assert_true(says_rediss());
+    open_at_one_that_hangs_up(false);
+    assert_false(says_rediss());
+    f->urls[0] = script_server_url(net);
+    fixture_open(f, LONG_LEASE_MS);
+    script_server_set_down(net, true);
+    script_server_cut(net);
+    assert_status(DIBS_UNAVAILABLE, dibs_query(f->rt, "x", &owner));
+    assert_false(says_rediss());
+    dibs_close(f->rt);
+    f->rt = NULL;
+    script_server_stop(net);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -298,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_full_backlog_is_waited_for),
         cmocka_unit_test(a_backlog_that_stays_full),
         cmocka_unit_test(the_second_address_has_its_share),
+        TEST(a_server_that_hangs_up_in_silence_may_expect_tls),
     };
 
     return cmocka_run_group_tests_name("connecting", tests, NULL, NULL);
