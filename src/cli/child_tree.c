@@ -53,6 +53,11 @@ void child_tree_call_me(const char *name)
     prctl(PR_SET_NAME, name, 0, 0, 0);
 }
 
+bool child_tree_is_visible(void)
+{
+    return access("/proc/self/stat", R_OK) == 0;
+}
+
 struct process {
     pid_t pid, parent, group;
     bool ours;
@@ -188,6 +193,11 @@ void child_tree_die_with(pid_t parent)
 void child_tree_call_me(const char *name)
 {
     (void)name;
+}
+
+bool child_tree_is_visible(void)
+{
+    return false;
 }
 
 size_t child_tree_signal(int signal, pid_t group, pid_t root)

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli/arguments.h"
+#include "cli/text.h"
 
 static enum { QUIET, NORMAL, VERBOSE } verbosity = NORMAL; /* read-only after the options were read */
 
@@ -20,17 +21,17 @@ static struct {
 
 /* ------------------------------------------------------------------ messages */
 
-/* Several processes may write to one standard error: each message is one write, unless it is very long. */
+/*
+ * Several processes may write to one standard error: each message is one write. Whatever stands in it, such as a path
+ * or the name of a program, can't drive the terminal.
+ */
 static void say(const char *end, const char *format, va_list arguments)
 {
-    char line[2048];
-    size_t size = (size_t)snprintf(line, sizeof line, "dibs: ");
-    int more = vsnprintf(line + size, sizeof line - size, format, arguments);
+    char line[2048], shown[2 * sizeof line];
 
-    size += more < 0 ? 0 : (size_t)more;
-    if (size >= sizeof line)
-        size = sizeof line - 1;
-    fprintf(stderr, "%.*s%s\n", (int)size, line, end);
+    if (vsnprintf(line, sizeof line, format, arguments) < 0)
+        line[0] = '\0';
+    fprintf(stderr, "dibs: %s%s\n", cli_show_message(shown, sizeof shown, line), end);
 }
 
 void cli_error(const char *format, ...)

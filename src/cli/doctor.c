@@ -190,22 +190,19 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
 
 /* ------------------------------------------------------------------- command */
 
-static int examine(struct doctor *doctor)
+static void print_begin(struct doctor *doctor)
 {
-    dibs_runtime *rt;
-    dibs_config config = {.lease_ms = LEASE_MS};
-    dibs_status status = cli_look_try_open(&rt, &doctor->look, config);
-    int result = cli_exit_of(status);
+    if (!doctor->look.json)
+        return;
+    cli_json_open(&doctor->json, NULL, '{');
+    cli_json_open(&doctor->json, "findings", '[');
+}
 
-    if (status != DIBS_OK && status != DIBS_INVALID)
-        tell_own(doctor, CONNECTION, DIBS_VERDICT_BAD, dibs_last_error(),
-                 "See that the server runs, and that --url or $DIBS_URL names it and the right account.");
-    if (result != CLI_OK)
-        return result;
-    status = dibs_examine(rt, tell, doctor);
-    result = status == DIBS_OK ? examine_use(doctor, rt) : cli_look_failed(status);
-    dibs_close(rt);
-    return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
+static int examine_store(struct doctor *doctor, dibs_runtime *rt)
+{
+    dibs_status status = dibs_examine(rt, tell, doctor);
+
+    return status == DIBS_OK ? examine_use(doctor, rt) : cli_look_failed(status);
 }
 
 static void print_end(struct doctor *doctor)
@@ -222,6 +219,27 @@ static void print_end(struct doctor *doctor)
         printf("\n%u ok, %u warn, %u bad\n", counts[DIBS_VERDICT_OK], counts[DIBS_VERDICT_WARN],
                counts[DIBS_VERDICT_BAD]);
     }
+}
+
+/* With a wrong URL nothing is printed: half a document would be of no use to anybody. */
+static int examine(struct doctor *doctor)
+{
+    dibs_runtime *rt;
+    dibs_config config = {.lease_ms = LEASE_MS};
+    dibs_status status = cli_look_try_open(&rt, &doctor->look, config);
+    int result = cli_exit_of(status);
+
+    if (status == DIBS_INVALID)
+        return result;
+    print_begin(doctor);
+    if (status == DIBS_OK)
+        result = examine_store(doctor, rt);
+    else
+        tell_own(doctor, CONNECTION, DIBS_VERDICT_BAD, dibs_last_error(),
+                 "See that the server runs, and that --url or $DIBS_URL names it and the right account.");
+    dibs_close(rt);
+    print_end(doctor);
+    return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
 }
 
 static int set_options(struct doctor *doctor, int argc, char **argv)
@@ -243,12 +261,5 @@ int cli_doctor(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    if (doctor.look.json) {
-        cli_json_open(&doctor.json, NULL, '{');
-        cli_json_open(&doctor.json, "findings", '[');
-    }
-    result = examine(&doctor);
-    if (result != CLI_USAGE)
-        print_end(&doctor);
-    return cli_end(result);
+    return cli_end(examine(&doctor));
 }

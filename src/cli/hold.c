@@ -88,7 +88,7 @@ static bool hold(const struct run_plan *plan, const struct run_lock *lock)
 
 static void say_held(const struct run_plan *plan, const struct run_lock *lock)
 {
-    printf("%s held, fence %llu\n", plan->name, (unsigned long long)lock->fence);
+    printf("%s held, fence %llu\n", plan->shown, (unsigned long long)lock->fence);
     fflush(stdout);
     notify("READY=1\nSTATUS=holds the lock");
 }
@@ -113,7 +113,7 @@ int cli_hold(int argc, char **argv)
     kept = hold(&plan, &lock);
     notify("STOPPING=1");
     if (!kept)
-        cli_warn("%s: the lease was lost, or could not be renewed", plan.name);
+        cli_warn("%s: the lease was lost, or could not be renewed", plan.shown);
     kept = run_release(&plan, &lock, 0) && kept;
     return kept ? CLI_OK : CLI_LOST;
 }

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/text.h"
+
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
 
 static bool continues(unsigned char c)
@@ -37,16 +39,31 @@ static bool is_utf8(const char *text)
     return size != 0;
 }
 
+/* The number of a character of that size. */
+static uint32_t decode(const char *c, size_t size)
+{
+    uint32_t number = size == 1 ? (unsigned char)*c : (unsigned char)*c & (0x7fu >> size);
+
+    for (size_t i = 1; i < size; i++)
+        number = number << 6 | ((unsigned char)c[i] & 0x3f);
+    return number;
+}
+
+/* A document may be printed at a terminal: what drives that, as the controls C0 and C1 do, is escaped. */
 static void put_character(FILE *out, const char *c, size_t size)
 {
+    uint32_t number = decode(c, size);
+
     if (size == 0)
         fputs(REPLACEMENT, out);
     else if (*c == '"' || *c == '\\')
         fprintf(out, "\\%c", *c);
-    else if ((size == 1 && (unsigned char)*c < 0x20) || *c == 0x7f)
-        fprintf(out, "\\u%04x", (unsigned char)*c);
-    else
+    else if (number >= 0x20 && (number < 0x7f || number >= 0xa0) && !cli_misleads(number))
         fwrite(c, 1, size, out);
+    else if (number < 0x10000)
+        fprintf(out, "\\u%04" PRIx32, number);
+    else
+        fprintf(out, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd7c0 + (number >> 10), 0xdc00 + (number & 0x3ff));
 }
 
 static void put_text(FILE *out, const char *text)

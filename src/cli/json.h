@@ -1,6 +1,6 @@
 /*
  * A JSON document, written piece by piece. Whatever bytes a text has, the document is valid UTF-8: U+FFFD stands for
- * each byte that is not part of a character, and what is not ASCII is written as it is.
+ * each byte that is not part of a character. What is not ASCII is written as it is, except what drives a terminal.
  */
 #ifndef DIBS_CLI_JSON_H
 #define DIBS_CLI_JSON_H

@@ -2,10 +2,12 @@
  * dibs list: which locks are held.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/json.h"
 #include "cli/locks.h"
 #include "cli/look.h"
+#include "cli/screen.h"
 #include "cli/text.h"
 
 /* clang-format off */
@@ -26,7 +28,7 @@ static const char help[] =
     CLI_COMMON_HELP
     "\n"
     "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but\n"
-    "for --null.\n"
+    "for --null. On a terminal names and owners are cut to its width, marked by a +.\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
     "can't be asked.\n";
@@ -73,8 +75,10 @@ static void print_names(const struct cli_locks *locks, bool null)
 static void print_table(const struct cli_locks *locks)
 {
     struct cli_widths widths;
+    size_t rows, columns;
 
-    cli_locks_measure(&widths, locks->items, locks->count, SIZE_MAX);
+    cli_screen_size(&rows, &columns);
+    cli_locks_measure(&widths, locks->items, locks->count, isatty(STDOUT_FILENO) ? columns : SIZE_MAX);
     cli_locks_print_head(stdout, &widths);
     putchar('\n');
     for (size_t i = 0; i < locks->count; i++) {

@@ -45,6 +45,7 @@
 /* What the options and arguments say. */
 struct run_plan {
     const char *name;
+    const char *shown;   /* the name, for messages */
     char **command;      /* NULL: none ("dibs hold") */
     const char *label;   /* for the token; NULL: the library's own */
     const char *url;     /* or NULL, as for cli_open */

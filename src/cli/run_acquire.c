@@ -16,6 +16,7 @@
 #include "cli/run_signals.h"
 #include "cli/run_waiting.h"
 #include "cli/run_wire.h"
+#include "cli/text.h"
 
 #define ENTERED_MS INT64_C(86400000) /* the dibs that has the lock ends its descendants in time */
 #define OPEN_AGAIN_MS 200            /* between two attempts to open the store */
@@ -117,7 +118,7 @@ static bool listener_start(struct listener *listener, int wire)
 /* ------------------------------------------------------------------- the lock */
 
 /* The reason stands behind the first colon of the event. */
-static void on_loss(const dibs_event *event)
+static void on_loss(const char *name, const dibs_event *event)
 {
     const char *colon = strstr(event->detail, ": ");
     bool told;
@@ -129,7 +130,7 @@ static void on_loss(const dibs_event *event)
     told = loss.told;
     pthread_mutex_unlock(&loss.mutex);
     if (told)
-        cli_warn("%s: the lease was lost%s", event->name, colon);
+        cli_warn("%s: the lease was lost%s", name, colon);
 }
 
 void run_tell_loss(const struct run_plan *plan)
@@ -140,20 +141,23 @@ void run_tell_loss(const struct run_plan *plan)
     memcpy(why, loss.why, sizeof why);
     loss.told = true;
     pthread_mutex_unlock(&loss.mutex);
-    cli_warn("%s: the lease was lost%s", plan->name, why);
+    cli_warn("%s: the lease was lost%s", plan->shown, why);
 }
 
 static void on_event(const dibs_event *event, void *unused)
 {
+    char name[CLI_SHOWN_MAX];
+
     (void)unused;
+    cli_show(name, sizeof name, event->name ? event->name : "");
     if (event->kind == DIBS_EVENT_LOST)
-        on_loss(event);
+        on_loss(name, event);
     if (event->kind == DIBS_EVENT_AT_RISK)
-        cli_warn("%s: %s", event->name, event->detail);
+        cli_warn("%s: %s", name, event->detail);
     else if (event->kind == DIBS_EVENT_STORE_DOWN && atomic_load(&waits))
         cli_warn("%s; waits for that to pass", event->detail);
     else
-        cli_note("%s%s%s", event->name ? event->name : "", event->name ? ": " : "", event->detail);
+        cli_note("%s%s%s", name, *name ? ": " : "", event->detail);
     if (event->kind == DIBS_EVENT_LOST)
         run_signals_wake();
 }
@@ -214,7 +218,7 @@ static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
         cli_warn("%s", dibs_last_error());
         return CLI_UNAVAILABLE;
     }
-    cli_note("%s: not acquired in the time given", plan->name);
+    cli_note("%s: not acquired in the time given", plan->shown);
     return plan->not_acquired;
 }
 
@@ -222,7 +226,7 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
 {
     switch (status) {
     case DIBS_BUSY:
-        cli_note("%s: somebody else holds the lock", plan->name);
+        cli_note("%s: somebody else holds the lock", plan->shown);
         return plan->not_acquired;
     case DIBS_TIMEOUT:
         return timed_out(plan, lock);
@@ -232,7 +236,7 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
     case DIBS_CLOSED: /* a signal came */
         return CLI_FAILED;
     default:
-        cli_warn("%s: %s", plan->name, dibs_last_error());
+        cli_warn("%s: %s", plan->shown, dibs_last_error());
         return cli_exit_of(status);
     }
 }
@@ -244,11 +248,11 @@ static int look_up(const struct run_plan *plan, struct run_lock *lock)
     dibs_hold hold;
 
     if (dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
-        cli_warn("%s: %s", plan->name, dibs_last_error());
+        cli_warn("%s: %s", plan->shown, dibs_last_error());
         return CLI_UNAVAILABLE;
     }
     if (dibs_hold_of(lock->rt, plan->name, &hold) != DIBS_OK) {
-        cli_warn("%s: the lease was lost at once", plan->name);
+        cli_warn("%s: the lease was lost at once", plan->shown);
         return CLI_LOST;
     }
     lock->fence = hold.fence;
@@ -287,9 +291,9 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
     lock->fence = owner.fence;
     memcpy(lock->token, owner.token, sizeof lock->token);
     if (plan->no_reentry)
-        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->name);
+        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
     else
-        cli_note("%s: the dibs that this one runs inside of holds the lock, and keeps it", plan->name);
+        cli_note("%s: the dibs that this one runs inside of holds the lock, and keeps it", plan->shown);
     return true;
 }
 
@@ -314,7 +318,7 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
     }
     *status = look_up(plan, lock);
     if (*status == CLI_OK)
-        cli_note("%s: acquired after %.3f s, fence %llu", plan->name, (double)(cli_now_ms() - start) / 1000,
+        cli_note("%s: acquired after %.3f s, fence %llu", plan->shown, (double)(cli_now_ms() - start) / 1000,
                  (unsigned long long)lock->fence);
     return *status == CLI_OK;
 }
@@ -372,9 +376,9 @@ static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t ke
     dibs_status status = dibs_extend(lock->rt, plan->name, keep_ms < 20 ? 20 : (uint32_t)keep_ms);
 
     if (status == DIBS_OK)
-        cli_note("%s stays locked for another %.3f s, by --at-least", plan->name, (double)keep_ms / 1000);
+        cli_note("%s stays locked for another %.3f s, by --at-least", plan->shown, (double)keep_ms / 1000);
     else if (status != DIBS_LOST)
-        cli_warn("%s stays locked for up to %.3f s: %s", plan->name, (double)lease_of(plan) / 1000, dibs_last_error());
+        cli_warn("%s stays locked for up to %.3f s: %s", plan->shown, (double)lease_of(plan) / 1000, dibs_last_error());
     return status != DIBS_LOST;
 }
 
@@ -383,9 +387,9 @@ static bool release(const struct run_plan *plan, struct run_lock *lock)
     dibs_status status = dibs_unlock(lock->rt, plan->name);
 
     if (status == DIBS_OK)
-        cli_note("%s: released", plan->name);
+        cli_note("%s: released", plan->shown);
     else if (status != DIBS_LOST)
-        cli_warn("%s could not be released, and stays locked for up to %.3f s: %s", plan->name,
+        cli_warn("%s could not be released, and stays locked for up to %.3f s: %s", plan->shown,
                  (double)lease_of(plan) / 1000, dibs_last_error());
     return status != DIBS_LOST;
 }

@@ -205,7 +205,7 @@ static void watch(struct front *front, int64_t now)
     }
     if (silent && left <= 2 * patience && !front->taken_over) {
         front->taken_over = true;
-        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", plan->name);
+        cli_warn("%s: the process that holds the lock does not answer: the lease is lost", plan->shown);
     }
     if (front->taken_over)
         signal_all(front, SIGKILL);
@@ -332,7 +332,7 @@ static bool start_holder(struct front *front)
 static int clean_up(struct front *front)
 {
     if (!front->taken_over)
-        cli_warn("%s: the process that has the lock was killed; the lease ends by itself", front->plan->name);
+        cli_warn("%s: the process that has the lock was killed; the lease ends by itself", front->plan->shown);
     if (front->alone)
         child_tree_kill_all();
     front->lost = front->group != 0;

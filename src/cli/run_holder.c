@@ -47,6 +47,7 @@ struct holder {
     enum { RUNS, LINGERS, TERM_SENT, KILL_SENT } phase;
     int64_t phase_until_ms; /* of LINGERS and TERM_SENT */
     int64_t killed_ms;      /* when KILL_SENT began */
+    bool stuck_told;        /* it was said that something can't be killed */
     bool given_up;          /* the lease is lost, or is sure to be lost, or the front can't do its part */
     bool lost;              /* the lease is lost */
     int64_t sure_until_ms;  /* until when the lease was sure to last, when it was last looked at */
@@ -128,7 +129,7 @@ static void give_up(struct holder *holder, int64_t kill_ms, const char *why)
         return;
     holder->given_up = true;
     if (why)
-        cli_warn("%s: %s", holder->plan->name, why);
+        cli_warn("%s: %s", holder->plan->shown, why);
     else
         run_tell_loss(holder->plan);
     if (holder->phase < TERM_SENT)
@@ -187,7 +188,7 @@ static void end_what_is_left(struct holder *holder, int64_t kill_ms)
     size_t count = child_tree_signal(0, holder->child, getpid());
 
     if (count && !holder->signalled)
-        cli_warn("%s: ends %zu %s that %s left running", holder->plan->name, count,
+        cli_warn("%s: ends %zu %s that %s left running", holder->plan->shown, count,
                  count == 1 ? "process" : "processes", holder->plan->command[0]);
     send_term(holder, kill_ms);
 }
@@ -210,14 +211,22 @@ static void advance(struct holder *holder, int64_t now)
 
 /* -------------------------------------------------------------------- hearing */
 
-static void pass_on(struct holder *holder, int signal)
+static void pass_to_all(const struct holder *holder, int signal)
 {
-    if (signal != SIGCONT && signal != SIGWINCH && signal != SIGTSTP)
-        holder->signalled = true;
     if (holder->ended)
         signal_all(holder, signal);
     else
         kill(-holder->child, signal);
+}
+
+/* What is stopped can't obey: shells send SIGCONT along as well. */
+static void pass_on(struct holder *holder, int signal)
+{
+    if (signal != SIGCONT && signal != SIGWINCH && signal != SIGTSTP)
+        holder->signalled = true;
+    pass_to_all(holder, signal);
+    if (signal == SIGTERM || signal == SIGHUP || signal == SIGINT || signal == SIGQUIT)
+        pass_to_all(holder, SIGCONT);
 }
 
 static void hear_front(struct holder *holder, const struct run_message *message, int64_t now)
@@ -300,21 +309,39 @@ static void leave_the_rest(const struct holder *holder)
     size_t count = child_tree_signal(0, holder->child, getpid());
 
     if (count)
-        cli_warn("%s: leaves %zu %s of %s running, which the lock does not protect any more", holder->plan->name, count,
-                 count == 1 ? "process" : "processes", holder->plan->command[0]);
+        cli_warn("%s: leaves %zu %s of %s running, which the lock does not protect any more", holder->plan->shown,
+                 count, count == 1 ? "process" : "processes", holder->plan->command[0]);
+}
+
+/* Without a loss nothing is given up: the lock protects what is left as long as that runs. */
+static void tell_what_can_not_be_killed(struct holder *holder)
+{
+    if (!holder->stuck_told)
+        cli_warn("%s: a process that %s left running can't be killed; the lock is held until it ends",
+                 holder->plan->shown, holder->plan->command[0]);
+    holder->stuck_told = true;
 }
 
 static bool is_over(struct holder *holder, int64_t now)
 {
+    int64_t killed_for = holder->phase == KILL_SENT ? now - holder->killed_ms : 0;
+
     if (holder->empty)
         return true;
+    if (killed_for >= PATIENCE_MS && !child_tree_is_visible()) {
+        cli_warn("%s: what %s left running can't be found without /proc: it runs on, and the lock does not protect it",
+                 holder->plan->shown, holder->plan->command[0]);
+        return true;
+    }
     if (holder->plan->leave && holder->ended && !holder->given_up) {
         leave_the_rest(holder);
         return true;
     }
-    if (holder->phase != KILL_SENT || !holder->given_up || now - holder->killed_ms < GIVE_UP_MS)
+    if (killed_for >= GIVE_UP_MS && !holder->given_up)
+        tell_what_can_not_be_killed(holder);
+    if (killed_for < GIVE_UP_MS || !holder->given_up)
         return false;
-    cli_error("%s: a process of %s can't be killed", holder->plan->name, holder->plan->command[0]);
+    cli_error("%s: a process of %s can't be killed", holder->plan->shown, holder->plan->command[0]);
     return true;
 }
 

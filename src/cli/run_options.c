@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/run.h"
+#include "cli/text.h"
 
 #define DAY_MS INT64_C(86400000)
 #define WAIT_MOST_MS (INT64_C(100) * 365 * DAY_MS)
@@ -217,9 +218,11 @@ static bool settle_wait(const struct reading *reading)
 
 static bool settle_name(const struct reading *reading, const char *name)
 {
+    static char shown[CLI_SHOWN_MAX];
     size_t size = name ? strlen(name) : 0;
 
     reading->plan->name = name;
+    reading->plan->shown = cli_show(shown, sizeof shown, name ? name : "");
     if (size >= 1 && size <= DIBS_NAME_MAX)
         return true;
     if (!name)

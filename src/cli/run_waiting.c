@@ -13,14 +13,14 @@
 
 static void say(const struct run_plan *plan, const dibs_owner *owner)
 {
-    char name[CLI_SHOWN_MAX], who[CLI_WHO_MAX], since[CLI_TIME_MAX];
+    char who[CLI_WHO_MAX], since[CLI_TIME_MAX];
 
-    cli_show(name, sizeof name, plan->name);
     cli_who_show(who, owner->token);
     if (owner->held_ms < 0)
-        cli_warn("%s: waits for the lock, which %s holds", name, who);
+        cli_warn("%s: waits for the lock, which %s holds", plan->shown, who);
     else
-        cli_warn("%s: waits for the lock, which %s holds since %s", name, who, cli_time_ago(since, owner->held_ms));
+        cli_warn("%s: waits for the lock, which %s holds since %s", plan->shown, who,
+                 cli_time_ago(since, owner->held_ms));
 }
 
 /* A grant of this process may be at the store before the wait is over. */

@@ -7,10 +7,16 @@
 
 /* -------------------------------------------------------------------- shown */
 
-/* Characters without a width that change how others are shown, such as those that turn the direction of writing. */
-static bool misleads(wchar_t c)
+static bool is_between(uint32_t c, uint32_t first, uint32_t last)
 {
-    return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+    return c >= first && c <= last;
+}
+
+bool cli_misleads(uint32_t c)
+{
+    return is_between(c, 0x200b, 0x200f) || is_between(c, 0x2028, 0x202e) || is_between(c, 0x2060, 0x206f) ||
+           is_between(c, 0xfff9, 0xfffb) || is_between(c, 0xe0000, 0xe007f) || c == 0x061c || c == 0x180e ||
+           c == 0xfeff;
 }
 
 /* How many bytes of text are one character that may be shown as it is; 0: none. */
@@ -20,18 +26,18 @@ static size_t printing(const char *text, size_t left, bool first)
     wchar_t c;
     size_t size = mbrtowc(&c, text, left, &state);
 
-    if (size == 0 || size > left || c == L'\\' || !iswprint((wint_t)c) || misleads(c))
+    if (size == 0 || size > left || !iswprint((wint_t)c) || cli_misleads((uint32_t)c))
         return 0;
     return wcwidth(c) > 0 || (wcwidth(c) == 0 && !first) ? size : 0;
 }
 
-const char *cli_show(char *out, size_t size, const char *text)
+static const char *show(char *out, size_t size, const char *text, bool in_message)
 {
     size_t used = 0;
 
     for (size_t left = strlen(text), step; left > 0; text += step, left -= step) {
         char hex[5];
-        size_t plain = printing(text, left, used == 0);
+        size_t plain = *text == '\\' && !in_message ? 0 : printing(text, left, used == 0);
         const char *piece = plain ? text : hex;
         step = plain ? plain : 1;
         if (!plain)
@@ -44,6 +50,16 @@ const char *cli_show(char *out, size_t size, const char *text)
     }
     out[used] = '\0';
     return out;
+}
+
+const char *cli_show(char *out, size_t size, const char *text)
+{
+    return show(out, size, text, false);
+}
+
+const char *cli_show_message(char *out, size_t size, const char *text)
+{
+    return show(out, size, text, true);
 }
 
 /* The bytes of the first character of a shown text, and its columns. */

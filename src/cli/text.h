@@ -4,6 +4,7 @@
 #ifndef DIBS_CLI_TEXT_H
 #define DIBS_CLI_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +19,12 @@
  * \xNN, and a backslash \\. What does not fit is left out. Returns out.
  */
 const char *cli_show(char *out, size_t size, const char *text);
+
+/* The same for a whole message, in which names are shown already: a backslash stays. */
+const char *cli_show_message(char *out, size_t size, const char *text);
+
+/* Characters without a width that change how others are shown, such as those that turn the direction of writing. */
+bool cli_misleads(uint32_t character);
 
 /* The columns of a terminal that a shown text takes. */
 size_t cli_width(const char *shown);

@@ -1,10 +1,13 @@
 """dibs status, list and break: what they print, how they exit, and JSON whatever the names are."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
+import termios
 import time
 
 import looking
@@ -14,7 +17,7 @@ server = looking.topology.Server()
 URL = server.url
 ODD_NAMES = [b"plain", b"sku:25", b"two words", b"tab\there", b"line\nend", b"\x1b[31mred", b'quote"back\\slash',
              "été".encode(), "漢字".encode(), "\u202eturned".encode(), "😀".encode(), b"\xff\xfe", b"half\xc3", b"\xed\xa0\x80",
-             b"\x7f", b"*?[x]", b"n" * 512]
+             b"\x7f", b"*?[x]", b"n" * 512, "\u009b31mred".encode(), "\u200fturned".encode(), "\U000e0041tag".encode()]
 
 
 def fresh(*names, **how):
@@ -136,7 +139,7 @@ def names_of_any_bytes_cannot_drive_the_terminal():
         out.decode()  # in this locale, all that is printed is UTF-8
     lines = dibs(URL, "list", "-n").text.splitlines()
     for shown in (r"tab\x09here", r"line\x0aend", r"\x1b[31mred", 'quote"back\\\\slash', "été", "漢字", r"\xe2\x80\xaeturned",
-                  "😀", r"\xff\xfe", r"half\xc3", r"\xed\xa0\x80", r"\x7f", "*?[x]"):
+                  "😀", r"\xff\xfe", r"half\xc3", r"\xed\xa0\x80", r"\x7f", "*?[x]", r"\xc2\x9b31mred"):
         expect(shown in lines, shown, lines)
     out = dibs(URL, "list", "-n", LC_ALL="C").out
     expect(all(0x20 <= byte < 0x7f or byte == 0x0a for byte in out), out)
@@ -154,10 +157,23 @@ def names_for_xargs_are_as_they_are():
 def json_is_valid_whatever_the_names_are():
     fresh(*ODD_NAMES)
     for command in (("list",), ("status", *ODD_NAMES)):
-        locks = expect_status(dibs(URL, *command, "--json"), OK).json["locks"]
+        result = expect_status(dibs(URL, *command, "--json"), OK)
+        drives = re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\U000e0041]", result.text)
+        expect(not drives, drives, result)
+        locks = result.json["locks"]
         found = [bytes.fromhex(lock["name_hex"]) if "name_hex" in lock else lock["name"].encode() for lock in locks]
         expect(sorted(found) == sorted(ODD_NAMES), found)
         expect(sum("name_hex" in lock for lock in locks) == 3, "only the names that are not UTF-8", locks)
+
+
+def list_is_cut_to_the_width_of_a_terminal():
+    fresh("n" * 200, owner=token(label="l" * 40, host="h" * 60))
+    put(server, "short")
+    for columns in (60, 100):
+        shown = on_a_terminal(columns, "list").splitlines()
+        expect(len(shown) == 3 and {len(line) for line in shown} == {columns}, columns, shown)
+        expect("n+ " in shown[1] and "+ " in shown[1].split(None, 1)[1], shown)
+    expect("n" * 200 in dibs(URL, "list").text, "a pipe gets all")
 
 
 # --------------------------------------------------------------------- break
@@ -184,6 +200,24 @@ def break_takes_from_foreign_clients():
         put(server, "a", owner=owner, lease_ms=None)
         expect_status(dibs(URL, "break", "-y", "a"), OK)
         expect(server.call("EXISTS", "lock:a") == 0, owner)
+
+
+def on_a_terminal(columns, *words):
+    """What the command prints on a terminal of that width."""
+    own, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([looking.DIBS, *words], stdin=its, stdout=its, stderr=its, env=looking.environment(URL))
+    os.close(its)
+    shown = b""
+    while True:
+        try:
+            more = os.read(own, 4096)
+        except OSError:
+            break
+        shown += more
+    os.close(own)
+    expect(process.wait(20) == OK, shown)
+    return shown.decode()
 
 
 def at_a_terminal(*words, answer):
@@ -263,7 +297,9 @@ def what_is_wrong_usage():
         ("list", "p" * 1025), ("list", "--bogus"),
         ("break",), ("break", "-y"), ("break", "-y", ""), ("break", "-y", "a", "b"), ("break", "-y", "n" * 513), ("break", "--token"),
         ("watch", "a", "b"), ("watch", "-i", "0"), ("watch", "-i", "x"), ("watch", "--count", "0"), ("watch", "--sort", "x"),
-        ("doctor", "x"), ("doctor", "--url", "foo://x"), ("bench", "x"), ("bench", "-s", "0"), ("bench", "-s", "x"), ("bench", "-s"),
+        ("doctor", "x"), ("doctor", "--url", "foo://x"), ("doctor", "--json", "--url", "foo://x"),
+        ("status", "--json", "--url", "foo://x", "a"), ("list", "--json", "--url", "foo://x"), ("bench", "--json", "--url", "foo://x"),
+        ("bench", "x"), ("bench", "-s", "0"), ("bench", "-s", "x"), ("bench", "-s"),
     ):
         result = expect_status(dibs(URL, *words), USAGE)
         expect(result.err.startswith(b"dibs: ") and result.err.count(b"\n") == 1 and not result.out, result)
@@ -369,6 +405,7 @@ if __name__ == "__main__":
         status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_as_json,
         list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
+        list_is_cut_to_the_width_of_a_terminal,
         break_takes_the_lock_away, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,

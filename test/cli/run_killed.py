@@ -163,6 +163,23 @@ def all_are_killed():
     job.end()
 
 
+@test("without /proc what COMMAND leaves running can't be found: that is said, and dibs ends")
+def without_proc():
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        return  # this system allows no such namespace
+    mark = f"hidden-{os.getpid()}"
+    script = "setsid sleep 67 >/dev/null 2>&1 & exit 3"
+    done = subprocess.run([*hidden, DIBS, "run", "--grace", "0.2", "n", "sh", "-c", script], capture_output=True, text=True,
+                          env=environment(DIBS_TEST_MARK=mark), timeout=60)
+    left = processes_with(f"DIBS_TEST_MARK={mark}")
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    equal((done.returncode, len(left)), (3, 1), done.stderr)
+    assert "n: what sh left running can't be found without /proc" in done.stderr, done.stderr
+    equal(server().owner("n"), None)
+
+
 @test("a guard that is killed or stopped is not missed")
 def without_the_guard():
     for number in (signal.SIGKILL, signal.SIGSTOP):

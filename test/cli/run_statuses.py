@@ -290,6 +290,17 @@ def signals_are_passed():
         equal(Done(process).status, 128 + number)
 
 
+@test("a COMMAND that was stopped goes on to obey a signal that asks it to end")
+def signals_to_what_is_stopped():
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        process = start("run", "n", "sh", "-c", "trap 'exit 7' TERM HUP INT QUIT; echo $$; while :; do sleep 0.01; done")
+        command = int(process.stdout.readline())
+        os.kill(command, signal.SIGSTOP)
+        wait_for(lambda: state_of(command) == "T")
+        process.send_signal(number)
+        equal(Done(process).status, 7)
+
+
 @test("a signal ends the wait at once, and leaves no entry in the queue")
 def signals_end_the_wait():
     for options in ((), ("--fair",), ("-w", "60")):
@@ -400,6 +411,27 @@ def messages():
             done = dibs(*arguments, stdout=full)
             equal(done.status, 1)
             assert "standard output" in done.err, done.err
+
+
+@test("a name, a program or a word can't drive the terminal, wherever it is printed")
+def names_are_escaped():
+    name, shown = "\x1b[31mred\u009b\\", "\\x1b[31mred\\xc2\\x9b\\\\"
+    hold = start("hold", name, env={"LC_ALL": "C.UTF-8"})
+    assert hold.stdout.readline().startswith(f"{shown} held, fence ")
+    told = dibs("run", "-vn", name, "true", env={"LC_ALL": "C.UTF-8"}).err
+    assert f"dibs: {shown}: somebody else holds the lock\n" in told, told
+    waiting = start("run", "-v", name, "true", env={"LC_ALL": "C.UTF-8"})
+    for line in iter(waiting.stderr.readline, ""):
+        if "waits" in line:
+            break
+    assert line.startswith(f"dibs: {shown}: waits for the lock"), line
+    hold.terminate()
+    told = line + Done(waiting).err + Done(hold).err
+    told += dibs("run", "-v", name, "sh", "-c", "setsid sleep 60 & exit", env={"LC_ALL": "C.UTF-8"}).err
+    assert f"{shown}: ends 1 process that sh left running" in told, told
+    told += dibs("run", name, name).err + dibs(name).err + dibs("run", name, name, name).err + dibs("list", name, name).err
+    told += dibs("run", "-w", name, name).err + dibs("run", "--url-file", name, name).err + dibs("list", "--sort", name).err
+    assert told.count("\n") > 10 and not [c for c in told if c != "\n" and (c < " " or "\x7f" <= c < "\xa0")], repr(told)
 
 
 def ends_before_its_try():
