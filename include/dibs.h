@@ -12,6 +12,10 @@
  *   A lock is reentrant. A thread's holds are counted in thread-local storage: only the
  *   thread's first acquire and its last unlock ask the store.
  *
+ *   Where work is not one thread from beginning to end (an event loop, coroutines, a pool
+ *   whose jobs move between threads), the owner is a task (dibs_task). Whatever is said of
+ *   a thread that owns locks is said of a task as well.
+ *
  * An example
  *
  *   #include <dibs.h>
@@ -113,15 +117,16 @@ DIBS_API const char *dibs_version(void);
     XX(OK, "Done.")                                                                                                    \
     XX(BUSY, "The lock is taken.")                                                                                     \
     XX(TIMEOUT, "The lock did not become free in the time given.")                                                     \
-    XX(NOT_HELD, "The calling thread does not hold the lock.")                                                         \
-    XX(LOST, "The lease ended while the calling thread held the lock.")                                                \
+    XX(NOT_HELD, "The calling thread or task does not hold the lock.")                                                 \
+    XX(LOST, "The lease ended while the calling thread or task held the lock.")                                        \
     XX(UNAVAILABLE, "The store, or a majority of the stores, cannot be reached.")                                      \
     XX(DENIED, "The store refused the credentials, or its access rules forbid the command.")                           \
     XX(STORE_ERROR, "The store answered with an error.")                                                               \
     XX(INVALID, "An argument is out of range.")                                                                        \
     XX(NO_MEMORY, "Memory is exhausted.")                                                                              \
     XX(CLOSED, "The runtime is closing.")                                                                              \
-    XX(OVERFLOW, "The hold count is at its maximum.")
+    XX(OVERFLOW, "The hold count is at its maximum.")                                                                  \
+    XX(CANCELLED, "The task was cancelled.")
 
 typedef enum dibs_status {
 #define DIBS_STATUS_ENUM(name, text) DIBS_##name,
@@ -415,8 +420,9 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * first. DIBS_STORE_ERROR: the store refuses in a way that waiting can't mend.
  * DIBS_INVALID: an argument is wrong; or the server has cluster_enabled:1, and the lock's
  * key has a } but no hash tag, so that the lock's keys would lie in several slots.
- * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_UNAVAILABLE; DIBS_DENIED;
- * DIBS_NO_MEMORY; DIBS_CLOSED.
+ * DIBS_OVERFLOW: the thread holds the lock UINT32_MAX times. DIBS_CANCELLED: the calling
+ * thread acts for a task that was cancelled. DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_NO_MEMORY;
+ * DIBS_CLOSED.
  */
 DIBS_API_CHECKED dibs_status dibs_lock(dibs_runtime *rt, const char *name);
 DIBS_API_CHECKED dibs_status dibs_trylock(dibs_runtime *rt, const char *name);
@@ -556,6 +562,155 @@ typedef struct dibs_hold {
 DIBS_API_CHECKED dibs_status dibs_check(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out);
 
+/* ------------------------------------- tasks: owners of locks that are not threads */
+
+/*
+ * A task owns locks as a thread does, but it may move from thread to thread: a request of a
+ * server, a coroutine, a job of a pool. Two tasks exclude each other, also on one thread.
+ * A task belongs to one runtime, and does one thing at a time.
+ *
+ * Between dibs_task_enter and dibs_task_leave the calling thread acts for the task:
+ * dibs_lock and its kin, dibs_unlock, dibs_unlock_all, dibs_check, dibs_hold_of and
+ * dibs_extend of that runtime concern the locks of the task. The locks of the thread are
+ * untouched meanwhile. A thread may enter a second task inside the first: a call concerns
+ * the innermost task of its runtime that the thread has entered, else the thread.
+ *
+ * Whoever uses a task from several threads sees to it that it is not freed meanwhile.
+ */
+typedef struct dibs_task dibs_task;
+
+/*
+ * Makes a task that owns nothing. No I/O. DIBS_OK: *out is the task, for dibs_task_free.
+ * Otherwise *out is NULL: DIBS_INVALID: rt or out is NULL; DIBS_NO_MEMORY; DIBS_CLOSED:
+ * dibs_shutdown or dibs_close was called.
+ */
+DIBS_API_CHECKED dibs_status dibs_task_new(dibs_runtime *rt, dibs_task **out);
+
+/*
+ * The calling thread acts for the task until it leaves it. No I/O, no waiting, no
+ * allocation. Also after dibs_shutdown and dibs_close, so that a loss can be read.
+ *
+ * DIBS_OK. DIBS_BUSY: a thread, perhaps the calling one, is in the task, or a begun call of
+ * the task (dibs_lock_begin) is not complete. DIBS_INVALID: the task is NULL.
+ */
+DIBS_API_CHECKED dibs_status dibs_task_enter(dibs_task *task);
+
+/*
+ * The calling thread leaves the task, which keeps what it holds. A thread that ends leaves
+ * its tasks. DIBS_OK. DIBS_INVALID: the task is NULL, or is not the one that the calling
+ * thread entered last of those that it has not left.
+ */
+DIBS_API dibs_status dibs_task_leave(dibs_task *task);
+
+/*
+ * First acquires of the task, those that wait now and those that come later, also one try,
+ * return DIBS_CANCELLED, unless the lock was granted before. The call whose ask has no
+ * answer yet returns at once all the same, and what it asked for is retracted in the
+ * background. A try that is under way may also return what it would have returned without
+ * this. The task stays cancelled.
+ *
+ * What the task holds it goes on holding. Unlocks, checks, extensions and re-entries work
+ * as before. Renewals, releases and retractions are never cancelled.
+ *
+ * Any thread, whoever is in the task; does not block. NULL does nothing.
+ */
+DIBS_API void dibs_task_cancel(dibs_task *task);
+
+/*
+ * Cancels what the task waits for (the completion of a begun call still comes), gives up
+ * all that the task holds, in the background, and frees the task. dibs_close waits for what
+ * is left of that. If the calling thread is in the task, it leaves it, wherever that is in
+ * its nesting; no other thread may be in it. Does not block. May come after dibs_close.
+ * NULL does nothing.
+ */
+DIBS_API void dibs_task_free(dibs_task *task);
+
+/* ---------------------------------------------- queues: calls that do not block */
+
+/*
+ * A queue is where the ends of begun calls arrive. It serves any number of tasks and
+ * runtimes, and outlives them. Any thread may take from it. No callback of the program ever
+ * runs on a thread of dibs.
+ *
+ * A call that was begun (dibs_lock_begin, dibs_unlock_begin) needs no thread: as many of
+ * them may wait as there is memory for.
+ *
+ * In a forked child the queue is empty, no begun call of the parent is the child's, and
+ * dibs_queue_fd is to be called again.
+ */
+typedef struct dibs_queue dibs_queue;
+
+typedef enum dibs_done_kind {
+    DIBS_DONE_LOCK,   /* of dibs_lock_begin */
+    DIBS_DONE_UNLOCK, /* of dibs_unlock_begin */
+    DIBS_DONE_LOST    /* a hold that dibs_lock_begin acquired lost its lease: see dibs_lock_begin */
+} dibs_done_kind;
+
+typedef struct dibs_completion {
+    dibs_done_kind kind;
+    dibs_status status; /* what the blocking call would have returned; of DIBS_DONE_LOST: DIBS_LOST */
+    dibs_task *task;    /* whose call it was; the task may have been freed meanwhile */
+    void *arg;          /* given when the call was begun; of DIBS_DONE_LOST: when the lock was */
+    uint64_t fence;     /* of the hold; of an unlock: of the hold that was given up; 0: there is none */
+    const char *name;   /* of DIBS_DONE_LOST: which lock; valid until the task's next begin or its end; else NULL */
+    char detail[256];   /* as dibs_last_error() would tell it; "" with DIBS_OK */
+    uint64_t reserved[3];
+} dibs_completion;
+
+/* DIBS_OK: *out is an empty queue. Otherwise *out is NULL: DIBS_INVALID: out is NULL; DIBS_NO_MEMORY. */
+DIBS_API_CHECKED dibs_status dibs_queue_new(dibs_queue **out);
+
+/*
+ * A descriptor that is readable while a completion waits in the queue: for poll(2), epoll(7)
+ * and their like alone, never to be read, written or closed. The same at each call, except
+ * in a forked child, where another may come back. -1: the queue is NULL, or no descriptor
+ * could be had; a later call can succeed.
+ */
+DIBS_API int dibs_queue_fd(dibs_queue *queue);
+
+/*
+ * Takes up to max completions, in the order in which they arrived; those of one task arrive
+ * in the order of its calls. If there is none, waits for one: wait_ms is DIBS_WAIT_FOREVER, 0
+ * (not at all), or a time. Returns how many were taken; 0: none came in time, or queue or
+ * out is NULL, or max is 0, or wait_ms is another negative number.
+ */
+DIBS_API size_t dibs_queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int64_t wait_ms);
+
+/*
+ * Frees the queue. Begun calls go on; their completions are dropped. No thread may be in
+ * another call for this queue. NULL does nothing.
+ */
+DIBS_API void dibs_queue_free(dibs_queue *queue);
+
+/*
+ * Begins what dibs_lock_with does, for the task, and returns at once: no I/O is waited for.
+ * All that dibs_lock_with says of name, wait_ms and options holds, and the completion has
+ * the status that dibs_lock_with would have returned, or DIBS_CANCELLED (dibs_task_cancel).
+ * An acquire of a lock that the task holds, and one of a cancelled task, are complete when
+ * the call returns. Fair acquires that one thread begins reach the store in that order.
+ *
+ * If a hold whose first acquire was begun is lost, one DIBS_DONE_LOST comes to the same
+ * queue, with the same arg, unless the last unlock of the hold has begun, or dibs_close or
+ * dibs_task_free has given it up.
+ *
+ * DIBS_OK: exactly one completion will come, also after dibs_task_cancel, after
+ * dibs_task_free, and before dibs_close returns (DIBS_CLOSED). Otherwise none will come.
+ * DIBS_BUSY: a thread, perhaps the calling one, is in the task, or an earlier begun call of
+ * the task is not complete: it is once its completion is in the queue, taken or not.
+ * DIBS_INVALID: task, name or queue is NULL, or an argument is wrong; DIBS_CLOSED;
+ * DIBS_NO_MEMORY: that is found out now, so that completing never fails for lack of memory.
+ */
+DIBS_API_CHECKED dibs_status dibs_lock_begin(dibs_task *task, const char *name, int64_t wait_ms,
+                                             const dibs_lock_options *options, dibs_queue *queue, void *arg);
+
+/*
+ * The same for dibs_unlock. A nested unlock, and one of a lock that the task does not hold,
+ * are complete when the call returns. After dibs_close has begun, it completes with what
+ * dibs_unlock returns then. DIBS_OK, DIBS_BUSY, DIBS_INVALID, DIBS_NO_MEMORY: as
+ * dibs_lock_begin; with DIBS_NO_MEMORY the hold stays.
+ */
+DIBS_API_CHECKED dibs_status dibs_unlock_begin(dibs_task *task, const char *name, dibs_queue *queue, void *arg);
+
 /* ---------------------------------------- everybody's view (asks the store) */
 
 typedef struct dibs_owner {
@@ -694,7 +849,7 @@ typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
  */
 DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *arg);
 
-typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except holds and leases */
+typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except where "now" is said */
     uint64_t acquired;       /* first acquires that were granted */
     uint64_t reentered;      /* acquires by a thread that already held the lock */
     uint64_t released;       /* final unlocks */
@@ -717,7 +872,10 @@ typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except h
                           or waited for so long that this was needed */
     uint64_t invalidations; /* how often it told that a lock, or any, may have changed */
     uint64_t not_held;      /* unlocks by threads that did not hold the lock */
-    uint64_t reserved[4];
+    uint64_t begun;         /* calls that dibs_lock_begin and dibs_unlock_begin began */
+    uint64_t cancelled;     /* acquires that returned DIBS_CANCELLED */
+    uint64_t untaken;       /* now: completions of this runtime that lie in queues */
+    uint64_t reserved[1];
 } dibs_stats;
 
 /* Fills *out, without I/O. The counters are read one by one, not at one instant. Does nothing if either is NULL. */
