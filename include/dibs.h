@@ -331,7 +331,7 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * DIBS_LOST instead: dibs_check and dibs_hold_of as soon as the lock was released,
  * dibs_unlock once for each hold. After that such calls return DIBS_NOT_HELD.
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do nothing. To make
- * this possible, the handle itself, some 170 bytes, is never freed. Threads that still had
+ * this possible, the handle itself, some 180 bytes, is never freed. Threads that still had
  * holds may end, and may use other runtimes, without harm.
  */
 DIBS_API void dibs_close(dibs_runtime *rt);

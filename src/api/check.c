@@ -30,3 +30,16 @@ bool dibs__check_lease(const char *field, uint32_t lease_ms)
     dibs__fail(DIBS_INVALID, "%s is %u, not from %d to %d", field, lease_ms, DIBS__LEASE_MIN_MS, DIBS__LEASE_MAX_MS);
     return false;
 }
+
+dibs_status dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options)
+{
+    if (wait_ms < DIBS_WAIT_FOREVER)
+        return dibs__fail(DIBS_INVALID, "wait_ms is negative, and not DIBS_WAIT_FOREVER");
+    if (!options)
+        return DIBS_OK;
+    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY))
+        return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
+    if (options->flags & DIBS_FAIR && rt->settings.url_count > 1)
+        return dibs__fail(DIBS_INVALID, "DIBS_FAIR: a quorum has no common queue");
+    return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
+}

@@ -14,6 +14,9 @@ size_t dibs__check_name(const dibs_runtime *rt, const char *name);
 /* field: what the sentence calls the value. */
 bool dibs__check_lease(const char *field, uint32_t lease_ms);
 
+/* DIBS_OK, DIBS_INVALID: of the arguments of an acquire. options may be NULL. */
+dibs_status dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options);
+
 /* The status of a call into the core. Where the call failed, its error becomes the thread's last one. */
 static inline dibs_status dibs__return(dibs_status status, const struct dibs__error *error)
 {

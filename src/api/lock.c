@@ -3,25 +3,12 @@
 #include "api/check.h"
 #include "core/lock.h"
 
-static dibs_status check_options(const dibs_runtime *rt, int64_t wait_ms, const dibs_lock_options *options)
-{
-    if (wait_ms < DIBS_WAIT_FOREVER)
-        return dibs__fail(DIBS_INVALID, "wait_ms is negative, and not DIBS_WAIT_FOREVER");
-    if (!options)
-        return DIBS_OK;
-    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY))
-        return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
-    if (options->flags & DIBS_FAIR && rt->settings.url_count > 1)
-        return dibs__fail(DIBS_INVALID, "DIBS_FAIR: a quorum has no common queue");
-    return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
-}
-
 static dibs_status lock(dibs_runtime *rt, const char *name, int64_t wait_ms, const dibs_lock_options *options)
 {
     size_t size = dibs__check_name(rt, name);
     struct dibs__error error;
 
-    if (!rt || size == 0 || check_options(rt, wait_ms, options) != DIBS_OK)
+    if (!rt || size == 0 || dibs__check_options(rt, wait_ms, options) != DIBS_OK)
         return DIBS_INVALID;
     return dibs__return(dibs__lock(rt, name, size, wait_ms, options, &error), &error);
 }

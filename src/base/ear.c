@@ -9,11 +9,16 @@ void dibs__ear_init(struct dibs__ear *ear)
 {
     atomic_init(&ear->roused, false);
     atomic_init(&ear->bell, NULL);
+    ear->tell = NULL;
     dibs__sleeper_init(&ear->sleeper);
 }
 
 void dibs__ear_rouse(struct dibs__ear *ear)
 {
+    if (ear->tell) {
+        ear->tell(ear);
+        return;
+    }
     atomic_store(&ear->roused, true);
     struct dibs__wake *bell = atomic_load(&ear->bell);
     if (bell)

@@ -18,9 +18,11 @@
 #include "base/wake.h"
 
 struct dibs__ear {
-    struct dibs__sleeper sleeper;      /* has its own guard */
-    atomic_bool roused;                /* atomic; since the last reset */
-    _Atomic(struct dibs__wake *) bell; /* atomic; ends the poll(2) of the thread; NULL: the thread does not poll */
+    struct dibs__sleeper sleeper;        /* has its own guard */
+    atomic_bool roused;                  /* atomic; since the last reset */
+    _Atomic(struct dibs__wake *) bell;   /* atomic; ends the poll(2) of the thread; NULL: the thread does not poll */
+    void (*tell)(struct dibs__ear *ear); /* read-only; called instead, by whoever rouses the ear, where no thread waits
+                                            with it; else NULL */
 };
 
 void dibs__ear_init(struct dibs__ear *ear);

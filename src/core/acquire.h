@@ -1,8 +1,31 @@
-/* The first acquire: how a thread gets a lock that it does not hold. */
+/*
+ * The first acquire of an owner: how it gets a lock that it does not hold.
+ *
+ * An acquire is a state machine. dibs__acquire drives one with the calling
+ * thread, which blocks. A begun acquire (begun.h) is driven by whoever has a
+ * reason to: nothing in the steps below blocks but dibs__acquire_finish.
+ *
+ * | state | event | next |
+ * | --- | --- | --- |
+ * | (start) | the name is free here, or the lock is to be fair | ASKS |
+ * | (start) | another owner here holds the name or asks for it | WAITS |
+ * | (start) | a lease lies here for whoever comes | ENDED: held |
+ * | WAITS | the turn comes | ASKS |
+ * | WAITS | a lease is handed over | ENDED: held |
+ * | WAITS | the time is over, an outage lasts, closing, cancelled | ENDED |
+ * | ASKS | the store grants the lock | ENDED: held |
+ * | ASKS | the name is taken, or the store can't be reached | RESTS; ENDED where the time is over or there is one try |
+ * | ASKS | the store refuses, or closing, cancelled | ENDED |
+ * | RESTS | the grant is pushed | ENDED: held |
+ * | RESTS | the name may be free, or it is time to ask again | ASKS |
+ * | RESTS | the time is over, closing, cancelled | ENDED |
+ */
 #ifndef DIBS_CORE_ACQUIRE_H
 #define DIBS_CORE_ACQUIRE_H
 
+#include "core/asker.h"
 #include "core/core.h"
+#include "core/patience.h"
 
 /* What a call asks for, its arguments checked and defaults filled in. */
 struct dibs__wish {
@@ -11,8 +34,70 @@ struct dibs__wish {
     uint32_t flags;    /* those of dibs_lock_options; DIBS_NO_REENTRY has no effect here */
 };
 
-/* As dibs_lock_with, for a name that the thread does not hold; within a visit. The error is filled on failure alone. */
+enum dibs__acquire_state {
+    DIBS__ACQUIRE_WAITS, /* for the turn, or for a lease that is handed over (turn.h) */
+    DIBS__ACQUIRE_ASKS,  /* the store is to be asked, or is being asked */
+    DIBS__ACQUIRE_RESTS, /* until it asks again (asker.h) */
+    DIBS__ACQUIRE_ENDED  /* `status` says how */
+};
+
+/* One call that wants a lock which its owner does not hold. Used by one thread at a time. */
+struct dibs__acquire {
+    struct dibs__core *core;
+    struct dibs__wish wish;
+    const char *name;
+    size_t name_size;
+    struct dibs__cell *cell;
+    struct dibs__lease
+        *lease;        /* that is asked for; NULL: there is no bid yet. Held: with one reference, the caller's */
+    int64_t began;     /* when the call began */
+    int64_t limit;     /* when the wait ends; 0: one try */
+    int64_t try_until; /* when one try ends */
+    int64_t grace;     /* when the ask under way has to have returned for the sake of the limit */
+    struct dibs__turn turn;
+    struct dibs__patience patience;
+    struct dibs__outage *outage; /* room for the patience */
+    struct dibs__ear ear;        /* with which the acquire is told that it may rest no longer */
+    uint64_t told;               /* what the store returned that tells when a foreign lock is free; 0: nothing */
+    int64_t acquired_at;         /* when it succeeded */
+    uint16_t group;              /* of the name (metrics.h) */
+    bool waited;                 /* it is counted as contended, and among those that wait now */
+    bool cancelled;              /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
+    enum dibs__learned learned;  /* why the acquire fails */
+    dibs_status status;          /* ENDED */
+    struct dibs__error *error;   /* the caller's, who may change it between two steps; filled where it fails */
+};
+
+/* As dibs_lock_with, for a name that the owner does not hold; within a visit. The error is filled on failure alone. */
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error);
+
+/* ENDED: the lock is the owner's: counted as acquired. */
+void dibs__acquire_count(const struct dibs__acquire *acquire);
+
+/* ------------------------------------------------------------------- in steps */
+
+/* All zero before. The pointers, and name, must last until it has ended. */
+void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, const char *name, size_t name_size,
+                        const struct dibs__wish *wish, struct dibs__outage *outage);
+
+/* waiter: all zero but for `tell`, and stays as long as the acquire WAITS. */
+enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
+
+/* WAITS: something may have changed. */
+enum dibs__acquire_state dibs__acquire_look(struct dibs__acquire *acquire, struct dibs__waiter *waiter);
+
+/*
+ * ASKS: sends what can be sent without waiting. RESTS is never returned; ENDED:
+ * the acquire need not ask any more. ASKS: dibs__acquire_finish is to be called;
+ * dibs__acquire_await says whether that will not wait.
+ */
+enum dibs__acquire_state dibs__acquire_ask(struct dibs__acquire *acquire);
+bool dibs__acquire_await(struct dibs__acquire *acquire, int64_t until);
+bool dibs__acquire_is_sent(struct dibs__acquire *acquire);
+enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire);
+
+/* RESTS: something may have changed. Until when it rests at most: *until, where it goes on. */
+enum dibs__acquire_state dibs__acquire_rest(struct dibs__acquire *acquire, int64_t *until);
 
 #endif

@@ -145,43 +145,84 @@ static int64_t wake_at(const struct dibs__asker *asker) DIBS__REQUIRES(dibs__sha
     return asker->told && asker->rest_until < asker->ask_by ? asker->rest_until : asker->ask_by;
 }
 
+/* The thread rests no longer. Until when it may rest, where it goes on. */
+static bool is_rested(const struct dibs__cells *cells, const struct dibs__asker *asker, int64_t *until)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    *until = wake_at(asker);
+    return asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= *until;
+}
+
+static void begin_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                        const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->ear);
+    lease->asker->ask_by = sleep->deadline;
+    if (!lease->fair)
+        show_asleep(cells, cell, lease, sleep);
+    lease->asker->ear = sleep->ear;
+}
+
+static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
+    DIBS__REQUIRES(dibs__shard_mutex)
+{
+    struct dibs__push push = lease->asker->push;
+
+    lease->asker->ear = NULL;
+    if (!lease->fair)
+        cell->lease = NULL;
+    lease->asker->push.fence = 0;
+    lease->asker->hinted = false;
+    if (lease->asker->told)
+        begin_rest(lease->asker, dibs__now(cells->clock));
+    return push;
+}
+
 /* Unlocks the mutex while the thread sleeps. */
 static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                 const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    struct dibs__asker *asker = lease->asker;
+    int64_t until;
 
-    asker->ear = sleep->ear;
     for (;;) {
         dibs__ear_reset(sleep->ear);
-        int64_t until = wake_at(asker);
-        if (asker->push.fence > 0 || asker->hinted || atomic_load(cells->closing) || dibs__now(cells->clock) >= until)
+        if (is_rested(cells, lease->asker, &until))
             break;
         dibs__shard_mutex_unlock(&cell->shard->mutex);
         dibs__store_listen(sleep->store, cells->clock, lease->name, sleep->ear, until);
         dibs__shard_mutex_lock(&cell->shard->mutex);
     }
-    asker->ear = NULL;
 }
 
 struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                                     const struct dibs__sleep *sleep)
 {
     dibs__shard_mutex_lock(&cell->shard->mutex);
-    DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->ear);
-    lease->asker->ask_by = sleep->deadline;
-    if (!lease->fair)
-        show_asleep(cells, cell, lease, sleep);
+    begin_sleep(cells, cell, lease, sleep);
     sleep_for_the_store(cells, cell, lease, sleep);
-    if (!lease->fair)
-        cell->lease = NULL;
-    struct dibs__push push = lease->asker->push;
-    lease->asker->push.fence = 0;
-    lease->asker->hinted = false;
-    if (lease->asker->told)
-        begin_rest(lease->asker, dibs__now(cells->clock));
+    struct dibs__push push = end_sleep(cells, cell, lease);
     dibs__shard_mutex_unlock(&cell->shard->mutex);
     return push;
+}
+
+void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                      const struct dibs__sleep *sleep)
+{
+    DIBS__REQUIRE(sleep->ear->tell);
+    dibs__shard_mutex_lock(&cell->shard->mutex);
+    begin_sleep(cells, cell, lease, sleep);
+    dibs__shard_mutex_unlock(&cell->shard->mutex);
+}
+
+bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, bool end,
+                       int64_t *until, struct dibs__push *push)
+{
+    dibs__shard_mutex_lock(&cell->shard->mutex);
+    bool rests = !is_rested(cells, lease->asker, until) && !end;
+    if (!rests)
+        *push = end_sleep(cells, cell, lease);
+    dibs__shard_mutex_unlock(&cell->shard->mutex);
+    return rests;
 }
 
 bool dibs__asker_expect_change(struct dibs__cell *cell, struct dibs__lease *lease)

@@ -75,6 +75,17 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
                                     const struct dibs__sleep *sleep);
 
 /*
+ * The same in steps, for a begun acquire, whose ear has `tell` set and is told
+ * whenever dibs__asker_rests may say more. From dibs__asker_rest on the acquire
+ * rests. dibs__asker_rests: true: it goes on resting, at most until *until;
+ * false, or with `end`: it rests no longer, and *push is what was pushed.
+ */
+void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
+                      const struct dibs__sleep *sleep);
+bool dibs__asker_rests(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease, bool end,
+                       int64_t *until, struct dibs__push *push);
+
+/*
  * The asking thread is to be told of changes of the lock, which a foreign client
  * has: it then asks again, at once if there was no change for a while. True: it
  * was not to be told before, or has been told of one since the last call.

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "core/asker.h"
+#include "core/begun.h"
 #include "core/handover.h"
 
 #define HOST_MAX 57 /* with the NUL */
@@ -34,6 +35,7 @@ void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool go
     DIBS__PROBE(lost, lease->name, dibs__lease_fence(lease));
     dibs__events_emit(core->events, DIBS_EVENT_LOST, lease->name, dibs__lease_fence(lease),
                       "the lease ended under its holder%s%s", *why ? ": " : "", why);
+    dibs__loss_tell(lease);
     if (!gone) /* the store keeps the key longer than the lease lasts here, by the margin */
         dibs__core_retract(core, lease);
     dibs__handover_end(core->cells, lease, NULL);
@@ -278,6 +280,7 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
 
     if (!name_core(core) || !(core->metrics = dibs__metrics_new()) ||
         !(core->scheduler = dibs__scheduler_new(config->clock)) ||
+        !(core->workers = dibs__workers_new(config->clock)) ||
         !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
         !(core->renewals = make_renewals(core)))
         return no_memory(error);
@@ -353,6 +356,7 @@ void dibs__core_end(struct dibs__core *core, int64_t deadline)
     int64_t began = dibs__core_now(core);
 
     dibs__events_stop(core->events); /* first: the callback may use the runtime until it has returned */
+    dibs__workers_stop(core->workers);
     release_all(core);
     dibs__scheduler_drain(core->scheduler, deadline + (dibs__core_now(core) - began));
     dibs__scheduler_stop(core->scheduler);
@@ -365,6 +369,7 @@ void dibs__core_free(struct dibs__core *core)
     dibs__renewals_free(core->renewals);
     dibs__scheduler_free(core->scheduler);
     dibs__cells_free(core->cells);
+    dibs__workers_free(core->workers);
     dibs__events_free(core->events);
     dibs__metrics_free(core->metrics);
     free(core);

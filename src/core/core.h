@@ -13,6 +13,7 @@
 #include "core/scheduler.h"
 #include "core/settings.h"
 #include "core/stats.h"
+#include "core/workers.h"
 
 /* What a core is made from. The pointers must last as long as the core. */
 struct dibs__core_config {
@@ -25,6 +26,7 @@ struct dibs__core_config {
 struct dibs__core {
     struct dibs__core_config config;   /* read-only */
     struct dibs__scheduler *scheduler; /* read-only */
+    struct dibs__workers *workers;     /* read-only */
     struct dibs__cells *cells;         /* read-only */
     struct dibs__renewals *renewals;   /* read-only */
     struct dibs__store *store;         /* read-only */

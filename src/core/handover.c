@@ -23,7 +23,7 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
     struct dibs__waiter *first = cell->waiters.first;
 
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
-    if (now - first->since > LONG_WAIT) {
+    if (first->tell || now - first->since > LONG_WAIT) { /* no thread need wake for a begun acquire to have it */
         dibs__turn_take_over(cell, first->turn);
         dibs__turn_call(cell, first);
     } else {

@@ -7,38 +7,28 @@
 #include "base/once.h"
 
 #define LINEAR 8 /* a table with room for so many holds, or fewer, has no index */
-#define FEW 4    /* so many holds need no memory but the thread-local storage */
+#define FEW DIBS__HOLDS_FEW
 #define NOTHING UINT32_MAX
 
 _Static_assert(LINEAR >= FEW && LINEAR % FEW == 0, "a table grows by doubling from FEW");
 
-/*
- * The calling thread's. The number of places in `index` is a power of two, at
- * least twice the number of holds, so linear probing ends. Each place has the
- * number of a hold, or NOTHING.
- */
-static _Thread_local struct table {
-    struct dibs__hold *holds; /* `few`, or allocated; NULL: there is no hold, and no room for one */
-    uint32_t count, cap;
-    uint32_t *index; /* NULL: the holds are looked through one by one */
-    uint32_t index_mask;
-    struct dibs__hold few[FEW];
-} table;
+static _Thread_local struct dibs__holds own;         /* what the calling thread holds itself */
+static _Thread_local struct dibs__holder *innermost; /* which the calling thread entered last; NULL: none */
 
 _Thread_local struct dibs__hold *dibs__holds_last;
 
-static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread that has holds ends */
-static void (*on_orphaned)(struct dibs__lease *lease);  /* written with the same value each time */
-static void (*on_forgotten)(struct dibs__lease *lease); /* written with the same value each time */
+static pthread_key_t end_key; /* read-only once it is made; its destructor runs when a thread ends that has holds or
+                                 entered a table */
+static struct dibs__holds_hooks hooks; /* written with the same values each time */
 
 /* ------------------------------------------------------------------- index */
 
-static uint32_t hash_place(const struct table *t, uint32_t hash)
+static uint32_t hash_place(const struct dibs__holds *t, uint32_t hash)
 {
     return hash & t->index_mask;
 }
 
-static void index_put(struct table *t, uint32_t number)
+static void index_put(struct dibs__holds *t, uint32_t number)
 {
     uint32_t place = hash_place(t, t->holds[number].hash);
 
@@ -47,7 +37,7 @@ static void index_put(struct table *t, uint32_t number)
     t->index[place] = number;
 }
 
-static uint32_t index_place_of(const struct table *t, uint32_t number)
+static uint32_t index_place_of(const struct dibs__holds *t, uint32_t number)
 {
     uint32_t place = hash_place(t, t->holds[number].hash);
 
@@ -58,7 +48,7 @@ static uint32_t index_place_of(const struct table *t, uint32_t number)
 
 /* Knuth, The Art of Computer Programming 3, 6.4, algorithm R: what probing would not find behind the gap moves into it.
  */
-static void index_remove(struct table *t, uint32_t number)
+static void index_remove(struct dibs__holds *t, uint32_t number)
 {
     uint32_t gap = index_place_of(t, number);
 
@@ -72,7 +62,7 @@ static void index_remove(struct table *t, uint32_t number)
     t->index[gap] = NOTHING;
 }
 
-static bool make_index(struct table *t, uint32_t cap)
+static bool make_index(struct dibs__holds *t, uint32_t cap)
 {
     uint32_t places = cap * 2;
     uint32_t *index = malloc(places * sizeof *index);
@@ -89,7 +79,7 @@ static bool make_index(struct table *t, uint32_t cap)
     return true;
 }
 
-static void drop_index(struct table *t)
+static void drop_index(struct dibs__holds *t)
 {
     free(t->index);
     t->index = NULL;
@@ -97,27 +87,25 @@ static void drop_index(struct table *t)
 
 /* -------------------------------------------------------------------- table */
 
-struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size)
+static struct dibs__hold *find(struct dibs__holds *t, uint64_t runtime, const char *name, size_t name_size)
 {
-    struct table *t = &table;
-
     if (!t->index) {
         for (uint32_t i = t->count; i-- > 0;)
             if (dibs__holds_is_it(&t->holds[i], runtime, name, name_size))
-                return dibs__holds_last = &t->holds[i];
+                return &t->holds[i];
         return NULL;
     }
     uint32_t hash = (uint32_t)dibs__hash(name, name_size);
     for (uint32_t at = hash_place(t, hash); t->index[at] != NOTHING; at = (at + 1) & t->index_mask) {
         struct dibs__hold *hold = &t->holds[t->index[at]];
         if (hold->hash == hash && dibs__holds_is_it(hold, runtime, name, name_size))
-            return dibs__holds_last = hold;
+            return hold;
     }
     return NULL;
 }
 
 /* Gives the holds another place; the old one is left. NULL: no memory. */
-static struct dibs__hold *move_holds(struct table *t, uint32_t cap)
+static struct dibs__hold *move_holds(struct dibs__holds *t, uint32_t cap)
 {
     struct dibs__hold *holds = cap > FEW ? malloc(cap * sizeof *holds) : t->few;
 
@@ -126,14 +114,14 @@ static struct dibs__hold *move_holds(struct table *t, uint32_t cap)
     return holds;
 }
 
-static void leave_place(const struct table *t, struct dibs__hold *place)
+static void leave_place(const struct dibs__holds *t, struct dibs__hold *place)
 {
     if (place != t->few)
         free(place);
 }
 
 /* cap: FEW or more by doubling, at least the count, not the present one. False: no memory; nothing has changed. */
-static bool resize(struct table *t, uint32_t cap)
+static bool resize(struct dibs__holds *t, uint32_t cap)
 {
     DIBS__REQUIRE(cap >= FEW && cap != t->cap && cap >= t->count && (cap & (cap - 1)) == 0);
     struct dibs__hold *old = t->holds, *holds = move_holds(t, cap);
@@ -150,31 +138,20 @@ static bool resize(struct table *t, uint32_t cap)
         drop_index(t);
     t->cap = cap;
     leave_place(t, old);
-    dibs__holds_last = NULL;
     return true;
 }
 
-bool dibs__holds_reserve(void)
+static bool reserve(struct dibs__holds *t)
 {
-    struct table *t = &table;
-
-    if (!pthread_getspecific(end_key)) {
-        if (pthread_setspecific(end_key, t) != 0)
-            return false;
-        dibs__lease_keep_spare();
-    }
-    if (t->count < t->cap)
-        return true;
-    return resize(t, t->cap ? t->cap * 2 : FEW);
+    return t->count < t->cap || resize(t, t->cap ? t->cap * 2 : FEW);
 }
 
-struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since)
+static struct dibs__hold *add(struct dibs__holds *t, struct dibs__lease *lease, int64_t since)
 {
-    struct table *t = &table;
     struct dibs__hold *hold = &t->holds[t->count];
 
     DIBS__REQUIRE(t->count < t->cap);
-    DIBS__REQUIRE(!dibs__holds_find(lease->runtime, lease->name, lease->name_size));
+    DIBS__REQUIRE(!find(t, lease->runtime, lease->name, lease->name_size));
     *hold = (struct dibs__hold){
         .lease = lease,
         .hash = (uint32_t)dibs__hash(lease->name, lease->name_size),
@@ -184,12 +161,11 @@ struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since)
     t->count++;
     if (t->index)
         index_put(t, t->count - 1);
-    dibs__holds_last = hold;
     return hold;
 }
 
 /* Gives memory back. Where there is none to do that with, the table stays as it is. */
-static void shrink(struct table *t)
+static void shrink(struct dibs__holds *t)
 {
     if (t->count == 0) {
         drop_index(t);
@@ -201,14 +177,12 @@ static void shrink(struct table *t)
     }
 }
 
-struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
+static struct dibs__lease *remove_hold(struct dibs__holds *t, struct dibs__hold *hold)
 {
-    struct table *t = &table;
     struct dibs__lease *lease = hold->lease;
     uint32_t number = (uint32_t)(hold - t->holds), last = t->count - 1;
 
     DIBS__REQUIRE(t->count > 0 && number < t->count);
-    dibs__holds_last = NULL;
     if (t->index) {
         index_remove(t, number);
         if (number != last)
@@ -220,16 +194,145 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
     return lease;
 }
 
+/* ------------------------------------------------- the calling thread's table */
+
+/* False: the end of the thread would not be noticed. */
+static bool watch_end(void)
+{
+    if (pthread_getspecific(end_key))
+        return true;
+    if (pthread_setspecific(end_key, &own) != 0)
+        return false;
+    dibs__lease_keep_spare();
+    return true;
+}
+
+struct dibs__holder *dibs__holder_inside(uint64_t runtime)
+{
+    struct dibs__holder *at = innermost;
+
+    while (at && at->runtime != runtime)
+        at = at->outer;
+    return at;
+}
+
+static inline struct dibs__holds *table_for(uint64_t runtime)
+{
+    struct dibs__holder *holder = innermost ? dibs__holder_inside(runtime) : NULL;
+
+    return holder ? &holder->holds : &own;
+}
+
+struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size)
+{
+    struct dibs__hold *hold = find(table_for(runtime), runtime, name, name_size);
+
+    if (hold)
+        dibs__holds_last = hold;
+    return hold;
+}
+
+bool dibs__holds_reserve(uint64_t runtime)
+{
+    dibs__holds_last = NULL; /* it may have another place */
+    return watch_end() && reserve(table_for(runtime));
+}
+
+struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since)
+{
+    return dibs__holds_last = add(table_for(lease->runtime), lease, since);
+}
+
+struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold)
+{
+    dibs__holds_last = NULL;
+    return remove_hold(table_for(hold->lease->runtime), hold);
+}
+
 /* From the end on: a removal moves the last hold to the cursor's place, and all holds above that are of other runtimes.
  */
-struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
+static struct dibs__hold *next_hold(const struct dibs__holds *t, uint64_t runtime, uint32_t *cursor)
 {
-    uint32_t at = *cursor < table.count ? *cursor : table.count;
+    uint32_t at = *cursor < t->count ? *cursor : t->count;
 
-    while (at > 0 && table.holds[at - 1].lease->runtime != runtime)
+    while (at > 0 && t->holds[at - 1].lease->runtime != runtime)
         at--;
     *cursor = at > 0 ? at - 1 : 0;
-    return at > 0 ? &table.holds[at - 1] : NULL;
+    return at > 0 ? &t->holds[at - 1] : NULL;
+}
+
+struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
+{
+    return next_hold(table_for(runtime), runtime, cursor);
+}
+
+struct dibs__hold *dibs__holds_next_own(uint64_t runtime, uint32_t *cursor)
+{
+    return next_hold(&own, runtime, cursor);
+}
+
+struct dibs__lease *dibs__holds_remove_own(struct dibs__hold *hold)
+{
+    dibs__holds_last = NULL;
+    return remove_hold(&own, hold);
+}
+
+/* ------------------------------------------------------- tables that are entered */
+
+void dibs__holder_enter(struct dibs__holder *holder)
+{
+    watch_end();
+    holder->outer = innermost;
+    innermost = holder;
+    dibs__holds_last = NULL;
+}
+
+bool dibs__holder_leave(struct dibs__holder *holder)
+{
+    if (innermost != holder)
+        return false;
+    innermost = holder->outer;
+    dibs__holds_last = NULL;
+    return true;
+}
+
+bool dibs__holder_leave_anywhere(struct dibs__holder *holder)
+{
+    struct dibs__holder **at = &innermost;
+
+    while (*at && *at != holder)
+        at = &(*at)->outer;
+    if (!*at)
+        return false;
+    *at = holder->outer;
+    dibs__holds_last = NULL;
+    return true;
+}
+
+struct dibs__hold *dibs__holder_find(struct dibs__holder *holder, const char *name, size_t name_size)
+{
+    return find(&holder->holds, holder->runtime, name, name_size);
+}
+
+bool dibs__holder_reserve(struct dibs__holder *holder)
+{
+    return reserve(&holder->holds);
+}
+
+struct dibs__hold *dibs__holder_add(struct dibs__holder *holder, struct dibs__lease *lease, int64_t since)
+{
+    DIBS__REQUIRE(lease->runtime == holder->runtime);
+    return add(&holder->holds, lease, since);
+}
+
+struct dibs__lease *dibs__holder_remove(struct dibs__holder *holder, struct dibs__hold *hold)
+{
+    return remove_hold(&holder->holds, hold);
+}
+
+struct dibs__hold *dibs__holder_first(struct dibs__holder *holder)
+{
+    return holder->holds.count > 0 ? &holder->holds.holds[0] : NULL;
 }
 
 /* --------------------------------------------------------- a thread's end */
@@ -237,16 +340,41 @@ struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor)
 static void thread_ends(void *unused)
 {
     (void)unused;
-    while (table.count > 0)
-        on_orphaned(dibs__holds_remove(&table.holds[table.count - 1]));
-    shrink(&table); /* what was reserved for an acquire that failed */
+    while (innermost) {
+        struct dibs__holder *holder = innermost;
+        innermost = holder->outer;
+        hooks.left(holder);
+    }
+    while (own.count > 0)
+        hooks.orphaned(remove_hold(&own, &own.holds[own.count - 1]));
+    shrink(&own); /* what was reserved for an acquire that failed */
     dibs__lease_free_spare();
+}
+
+static void forget_all(struct dibs__holds *t)
+{
+    while (t->count > 0)
+        hooks.forgotten(remove_hold(t, &t->holds[t->count - 1]));
+}
+
+void dibs__holder_shrink(struct dibs__holder *holder)
+{
+    shrink(&holder->holds);
+}
+
+void dibs__holder_forget(struct dibs__holder *holder)
+{
+    forget_all(&holder->holds);
 }
 
 static void forget_in_child(void)
 {
-    while (table.count > 0)
-        on_forgotten(dibs__holds_remove(&table.holds[table.count - 1]));
+    dibs__holds_last = NULL;
+    forget_all(&own);
+    for (struct dibs__holder *at = innermost; at; at = at->outer) {
+        forget_all(&at->holds);
+        hooks.kept(at);
+    }
 }
 
 static bool make_key(void)
@@ -259,11 +387,10 @@ static bool watch_forks(void)
     return pthread_atfork(NULL, NULL, forget_in_child) == 0;
 }
 
-bool dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease))
+bool dibs__holds_on_end(const struct dibs__holds_hooks *at_end)
 {
     static struct dibs__once key, forks;
 
-    on_orphaned = orphaned;
-    on_forgotten = forgotten;
+    hooks = *at_end;
     return dibs__once(&key, make_key) && dibs__once(&forks, watch_forks);
 }

@@ -1,8 +1,10 @@
 /*
- * What the calling thread holds: a table in thread-local storage, by runtime
- * and name. No other thread ever touches the table, so it needs no lock. A few
- * holds are looked through one by one, and the first of them need no memory;
- * more of them get an index. What was allocated is freed with the last hold.
+ * What an owner of locks holds: a table by runtime and name. A thread's table
+ * lies in thread-local storage; a task (task.h) has one of its own, for which a
+ * thread acts that has entered the task. One thread at a time uses a table, so
+ * it needs no lock. A few holds are looked through one by one, and the first of
+ * them need no memory; more of them get an index. What was allocated is freed
+ * with the last hold.
  */
 #ifndef DIBS_CORE_HOLDS_H
 #define DIBS_CORE_HOLDS_H
@@ -19,6 +21,50 @@ struct dibs__hold {            /* the holding thread's */
     uint32_t count;            /* how many unlocks end the hold; at least 1 */
     int64_t since;             /* when the thread acquired the lock */
 };
+
+#define DIBS__HOLDS_FEW 4 /* so many holds need no memory but the table's */
+
+/*
+ * All zero: nothing is held. The number of places in `index` is a power of two,
+ * at least twice the number of holds, so linear probing ends. Each place has
+ * the number of a hold, or UINT32_MAX.
+ */
+struct dibs__holds {
+    struct dibs__hold *holds; /* `few`, or allocated; NULL: there is no hold, and no room for one */
+    uint32_t count, cap;
+    uint32_t *index; /* NULL: the holds are looked through one by one */
+    uint32_t index_mask;
+    struct dibs__hold few[DIBS__HOLDS_FEW];
+};
+
+/* A table that a thread may enter. */
+struct dibs__holder {
+    struct dibs__holds holds;
+    uint64_t runtime;           /* read-only; all holds are of this runtime */
+    struct dibs__holder *outer; /* the entering thread's: which it entered before; NULL: none */
+};
+
+/*
+ * From now on the calling thread uses that table for that runtime, until it
+ * leaves. No thread may be in it. Costs no allocation.
+ */
+void dibs__holder_enter(struct dibs__holder *holder);
+
+/* False: the calling thread did not enter it last, or has left it. */
+bool dibs__holder_leave(struct dibs__holder *holder);
+
+/* Leaves it wherever in its nesting it is. False: the calling thread is not in it. */
+bool dibs__holder_leave_anywhere(struct dibs__holder *holder);
+
+/* As the functions below, of a table that no thread is in. */
+struct dibs__hold *dibs__holder_find(struct dibs__holder *holder, const char *name, size_t name_size);
+bool dibs__holder_reserve(struct dibs__holder *holder);
+struct dibs__hold *dibs__holder_add(struct dibs__holder *holder, struct dibs__lease *lease, int64_t since);
+struct dibs__lease *dibs__holder_remove(struct dibs__holder *holder, struct dibs__hold *hold);
+struct dibs__hold *dibs__holder_first(struct dibs__holder *holder); /* NULL: nothing is held */
+
+/* The table of the calling thread for that runtime: of the innermost one that it entered, else its own. */
+struct dibs__holder *dibs__holder_inside(uint64_t runtime); /* NULL: its own */
 
 /* NULL: the thread does not hold the name. The pointer is valid until the next add or remove. */
 struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t name_size);
@@ -46,8 +92,8 @@ static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const c
     return last && dibs__holds_is_it(last, runtime, name, strnlen(name, DIBS_NAME_MAX + 1)) ? last : NULL;
 }
 
-/* Makes room for one more hold. False: no memory. */
-bool dibs__holds_reserve(void);
+/* Makes room for one more hold of that runtime. False: no memory. */
+bool dibs__holds_reserve(uint64_t runtime);
 
 /* A new hold of count 1, which takes over the caller's reference. There must be room for it (dibs__holds_reserve). */
 struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since);
@@ -63,13 +109,31 @@ struct dibs__lease *dibs__holds_remove(struct dibs__hold *hold);
 #define DIBS__HOLDS_ALL UINT32_MAX
 struct dibs__hold *dibs__holds_next(uint64_t runtime, uint32_t *cursor);
 
+/* The same, whatever the thread has entered, and the removal, for what it holds itself. */
+struct dibs__hold *dibs__holds_next_own(uint64_t runtime, uint32_t *cursor);
+struct dibs__lease *dibs__holds_remove_own(struct dibs__hold *hold);
+
 /*
- * A thread that ends calls orphaned(lease) for each hold that it still has. A
- * forked child, which holds nothing, calls forgotten(lease) for each. Both take
- * over the reference. To be called before the first hold is added, and with the
- * same functions each time. False: no memory, or all keys for data of threads
+ * A thread that ends calls left(holder) for each table that it is in, and
+ * orphaned(lease) for each hold that it still has itself. A forked child, which
+ * holds nothing, calls kept(holder) for each table that it is in, and
+ * forgotten(lease) for each hold in those and its own. orphaned and forgotten
+ * take over the reference. To be called before the first hold is added, and with
+ * the same functions each time. False: no memory, or all keys for data of threads
  * are in use; then it is to be called again.
  */
-bool dibs__holds_on_end(void (*orphaned)(struct dibs__lease *lease), void (*forgotten)(struct dibs__lease *lease));
+struct dibs__holds_hooks {
+    void (*orphaned)(struct dibs__lease *lease);
+    void (*forgotten)(struct dibs__lease *lease);
+    void (*left)(struct dibs__holder *holder);
+    void (*kept)(struct dibs__holder *holder);
+};
+bool dibs__holds_on_end(const struct dibs__holds_hooks *hooks);
+
+/* Frees memory that is not needed for what is held. */
+void dibs__holder_shrink(struct dibs__holder *holder);
+
+/* In a forked child: forgets what a table holds that another thread of the parent was in. */
+void dibs__holder_forget(struct dibs__holder *holder);
 
 #endif

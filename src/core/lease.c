@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/asker.h"
+#include "core/done.h"
 
 /* -------------------------------------------------------------------- memory */
 
@@ -108,6 +109,7 @@ void dibs__lease_unref(struct dibs__lease *lease) DIBS__UNANALYSED
     if (atomic_fetch_sub_explicit(&lease->references, 1, memory_order_acq_rel) != 1)
         return;
     dibs__asker_free(lease->asker);
+    dibs__done_drop(atomic_load_explicit(&lease->loss, memory_order_relaxed));
     free(lease->upkeep.extending);
     leave_block(&spare.lease, lease, lease_size(lease->name_size));
 }

@@ -24,6 +24,7 @@ DIBS__MUTEX_CLASS(dibs__shard_mutex);    /* of a shard of cells (cells.h) */
 DIBS__MUTEX_CLASS(dibs__renewals_mutex); /* of the renewals of a runtime (renewal.c) */
 
 struct dibs__asker;
+struct dibs__done;
 
 /* Where a lease is listed in its cell while threads of this process ask for it or hold it. */
 struct dibs__listing {
@@ -65,14 +66,16 @@ struct dibs__upkeep {
 #define DIBS__LEASE_LOST INT64_C(0)
 
 struct dibs__lease {
-    atomic_uint references;       /* atomic */
-    atomic_uint step;             /* atomic; hand-overs within the process; written under the shard's mutex */
-    _Atomic int64_t deadline;     /* atomic; ns, or DIBS__LEASE_LOST */
-    _Atomic uint64_t reentered;   /* atomic; written by the holding thread alone */
-    _Atomic uint32_t extended_ms; /* atomic; the longest extension that was asked for; 0: none; written under the
-                                     renewals' mutex */
-    atomic_bool extended;         /* atomic; an extension was sent: the length may be another than asked_ms */
-    atomic_bool loss_told;        /* atomic; some thread sees to what follows from the loss */
+    atomic_uint references;            /* atomic */
+    atomic_uint step;                  /* atomic; hand-overs within the process; written under the shard's mutex */
+    _Atomic int64_t deadline;          /* atomic; ns, or DIBS__LEASE_LOST */
+    _Atomic uint64_t reentered;        /* atomic; written by the holding thread alone */
+    _Atomic uint32_t extended_ms;      /* atomic; the longest extension that was asked for; 0: none; written under the
+                                          renewals' mutex */
+    atomic_bool extended;              /* atomic; an extension was sent: the length may be another than asked_ms */
+    atomic_bool loss_told;             /* atomic; some thread sees to what follows from the loss */
+    _Atomic(struct dibs__done *) loss; /* atomic; the completion that tells the holder of a loss; whoever takes it out
+                                          of here pushes or drops it; NULL: nobody is to be told */
 
     bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
                                  read-only */

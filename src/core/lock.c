@@ -1,20 +1,22 @@
 #include "core/lock.h"
 
 #include "base/fd.h"
+#include "core/begun.h"
 #include "core/release.h"
 
 dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error)
 {
     char quoted[DIBS__QUOTED_MAX];
 
-    return dibs__error_set(error, DIBS_NOT_HELD, "the calling thread does not hold %s", dibs__quote(quoted, name));
+    return dibs__error_set(error, DIBS_NOT_HELD, "the calling thread or task does not hold %s",
+                           dibs__quote(quoted, name));
 }
 
 dibs_status dibs__lock_lost(const char *name, struct dibs__error *error)
 {
     char quoted[DIBS__QUOTED_MAX];
 
-    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended while the calling thread held it",
+    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended while the calling thread or task held it",
                            dibs__quote(quoted, name));
 }
 
@@ -24,7 +26,7 @@ static dibs_status held_already(const char *name, struct dibs__error *error)
 {
     char quoted[DIBS__QUOTED_MAX];
 
-    return dibs__error_set(error, DIBS_BUSY, "this thread holds %s already", dibs__quote(quoted, name));
+    return dibs__error_set(error, DIBS_BUSY, "this thread or task holds %s already", dibs__quote(quoted, name));
 }
 
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
@@ -41,6 +43,15 @@ dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__ho
                            hold->count);
 }
 
+struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, const dibs_lock_options *options)
+{
+    return (struct dibs__wish){
+        .wait_ms = wait_ms,
+        .lease_ms = options && options->lease_ms ? options->lease_ms : runtime->settings.lease_ms,
+        .flags = options ? options->flags : 0,
+    };
+}
+
 dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t name_size, int64_t wait_ms,
                              const dibs_lock_options *options, struct dibs__error *error)
 {
@@ -51,22 +62,18 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
-    const struct dibs__wish wish = {
-        .wait_ms = wait_ms,
-        .lease_ms = options && options->lease_ms ? options->lease_ms : runtime->settings.lease_ms,
-        .flags = options ? options->flags : 0,
-    };
-    status = dibs__acquire(visit.core, name, name_size, &wish, error);
+    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
+    dibs_task *task = dibs__task_inside(runtime);
+    status = task ? dibs__task_acquire(task, &visit, name, name_size, &wish, error)
+                  : dibs__acquire(visit.core, name, name_size, &wish, error);
     dibs__visit_end(&visit);
     return status;
 }
 
 /* -------------------------------------------------------------------- unlock */
 
-/* dibs_close has released the lock, or is about to: all that is left of it is this thread's hold. */
-static dibs_status forget(struct dibs__hold *hold, struct dibs__error *error)
+dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *error)
 {
-    struct dibs__lease *lease = dibs__holds_remove(hold);
     char quoted[DIBS__QUOTED_MAX];
 
     dibs__error_set(error, DIBS_LOST, "the runtime was closed before %s was unlocked",
@@ -81,7 +88,7 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
 
     if (status == DIBS_CLOSED)
-        return forget(hold, error);
+        return dibs__lock_forget(dibs__holds_remove(hold), error);
     if (status != DIBS_OK)
         return status;
     status = dibs__release(visit.core, hold, error);

@@ -34,6 +34,12 @@ dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *name, struc
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
                               const dibs_lock_options *options, struct dibs__error *error);
 
+/* What an acquire with those options asks for. */
+struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, const dibs_lock_options *options);
+
+/* dibs_close has released the lock, or is about to: all that is left of it is the hold, whose reference this takes. */
+dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *error);
+
 /* DIBS_NOT_HELD, DIBS_LOST. */
 dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error);
 dibs_status dibs__lock_lost(const char *name, struct dibs__error *error);

@@ -1,4 +1,5 @@
-/* A queue of waiting threads, first come, first served: linked through the waiters, so entering it needs no memory. */
+/* A queue of waiting threads, and of begun acquires that wait, first come, first served: linked through the waiters, so
+ * entering it needs no memory. */
 #ifndef DIBS_CORE_QUEUE_H
 #define DIBS_CORE_QUEUE_H
 
@@ -17,15 +18,18 @@ enum dibs__waiter_state {
     DIBS__WAITER_SETTLED /* it was called or answered, and leaves without a look at the cell: it may be gone at once */
 };
 
-/* A thread that waits for a name; on its stack. */
+/* A thread that waits for a name, on its stack; or a begun acquire, which no thread waits for (begun.h). */
 struct dibs__waiter {
     struct dibs__waiter *next DIBS__GUARDED_BY(dibs__shard_mutex);     /* NULL: this is the last */
     struct dibs__waiter *previous DIBS__GUARDED_BY(dibs__shard_mutex); /* of the first: the last */
     struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex);     /* in which the thread waits; NULL: in none */
-    atomic_uint state;       /* atomic; a dibs__waiter_state. The thread sleeps on this word */
-    dibs_status answer;      /* what the thread is to return, DIBS_OK: what its turn says. Written under the shard's
-                                mutex before SETTLED, then the thread's */
-    int64_t since;           /* read-only; when the thread began to wait */
+    atomic_uint state;         /* atomic; a dibs__waiter_state. The thread sleeps on this word */
+    dibs_status answer;        /* what the thread is to return, DIBS_OK: what its turn says. Written under the shard's
+                                  mutex before SETTLED, then the thread's */
+    struct dibs__shard *shard; /* read-only; of the cell */
+    void (*tell)(struct dibs__waiter *waiter); /* read-only; of a begun acquire: called under the shard's mutex instead
+                                                  of waking a thread, may lock the workers' mutex; else NULL */
+    int64_t since;                             /* read-only; when the thread began to wait */
     struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits, and the
                                 thread's once it is SETTLED */
 };

@@ -2,6 +2,7 @@
 
 #include "base/order.h"
 #include "base/probe.h"
+#include "core/begun.h"
 #include "core/bid.h"
 #include "core/handover.h"
 
@@ -62,63 +63,91 @@ static void end_lease(struct dibs__core *core, struct dibs__lease *lease, struct
         dibs__bid_drop(core, next);
 }
 
-static dibs_status release_in_store(struct dibs__core *core, struct dibs__lease *lease, struct dibs__lease *next,
-                                    int64_t deadline, struct dibs__error *error)
+/* The lease goes back to the store: sends what can be sent without waiting. */
+static void begin_in_store(struct dibs__unlocking *unlocking, const struct dibs__wanted *wanted, int64_t now)
 {
-    char token[DIBS__TOKEN_MAX];
-    struct dibs__release release = {
+    struct dibs__core *core = unlocking->core;
+    struct dibs__lease *lease = unlocking->lease;
+    int64_t timeout_ms = core->config.settings->command_timeout_ms;
+
+    dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
+    unlocking->settled = dibs__renewals_remove(core->renewals, lease);
+    unlocking->next = wanted ? bid_for_next(core, lease, wanted) : NULL;
+    dibs__token_write(&core->tokens, &lease->token, unlocking->token);
+    unlocking->release = (struct dibs__release){
         .name = lease->name,
-        .token = token,
+        .token = unlocking->token,
         .lease_ms = dibs__lease_longest_ms(lease),
         .fence = lease->store_fence,
-        .deadline = deadline,
+        .deadline = dibs__after_ms(now, timeout_ms),
         .contended = lease->contended,
-        .next = next ? &next->asker->bid : NULL,
+        .next = unlocking->next ? &unlocking->next->asker->bid : NULL,
     };
-
-    dibs__token_write(&core->tokens, &lease->token, token);
-    dibs_status status = dibs__store_release(core->store, &release, error);
-
-    end_lease(core, lease, next, &release);
-    return released(core, lease, &release, status, error);
 }
 
-/* The lease stays in the process if another thread may have it. Otherwise the store gets it back. */
-static dibs_status part_with(struct dibs__core *core, struct dibs__lease *lease, int64_t now, struct dibs__error *error)
+/* The lease stays in the process if another thread may have it. Otherwise the store gets it back. False: it stays. */
+static bool part_with(struct dibs__unlocking *unlocking, int64_t now)
 {
-    int64_t timeout_ms = core->config.settings->command_timeout_ms;
     struct dibs__wanted wanted;
-    enum dibs__parting parting = dibs__handover_part(core->cells, lease, &wanted);
+    enum dibs__parting parting = dibs__handover_part(unlocking->core->cells, unlocking->lease, &wanted);
 
     if (parting == DIBS__PART_HANDED)
-        return DIBS_OK;
-    dibs__renewals_settle(core->renewals, lease, dibs__after_ms(now, timeout_ms / 2));
-    bool settled = dibs__renewals_remove(core->renewals, lease);
-    struct dibs__lease *next = parting == DIBS__PART_REQUEUE ? bid_for_next(core, lease, &wanted) : NULL;
-    dibs_status status = release_in_store(core, lease, next, dibs__after_ms(now, timeout_ms), error);
-    if (!settled) /* a request that may restore the lease is under way: this goes behind that */
+        return false;
+    begin_in_store(unlocking, parting == DIBS__PART_REQUEUE ? &wanted : NULL, now);
+    return true;
+}
+
+bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
+                         dibs_status *status, struct dibs__error *error)
+{
+    int64_t now = dibs__core_now(core);
+
+    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
+    DIBS__PROBE(release, lease->name, dibs__lease_fence(lease));
+    unlocking->core = core;
+    unlocking->lease = lease;
+    dibs__loss_unwatch(lease);
+    *status = DIBS_OK;
+    if (dibs__lease_is_lost(lease, now)) {
+        dibs__renewals_remove(core->renewals, lease);
+        dibs__core_lost(core, lease, false, "it was not renewed in time");
+        *status = was_lost(lease, error);
+    } else {
+        dibs__order_releases(lease->name, lease->name_size);
+        if (part_with(unlocking, now))
+            return true;
+    }
+    dibs__lease_unref(lease);
+    return false;
+}
+
+dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error)
+{
+    struct dibs__core *core = unlocking->core;
+    struct dibs__lease *lease = unlocking->lease;
+    dibs_status status = dibs__store_release(core->store, &unlocking->release, error);
+
+    end_lease(core, lease, unlocking->next, &unlocking->release);
+    status = released(core, lease, &unlocking->release, status, error);
+    if (!unlocking->settled) /* a request that may restore the lease is under way: this goes behind that */
         dibs__core_retract(core, lease);
+    dibs__lease_unref(lease);
     return status;
+}
+
+void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold)
+{
+    dibs__metrics_count(core->metrics, hold->lease->group, DIBS__METRICS_HOLD, dibs__core_now(core) - hold->since);
 }
 
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error)
 {
-    int64_t now = dibs__core_now(core), since = hold->since;
-    struct dibs__lease *lease = dibs__holds_remove(hold);
+    struct dibs__unlocking unlocking;
     dibs_status status;
 
-    DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    DIBS__PROBE(release, lease->name, dibs__lease_fence(lease));
-    dibs__metrics_count(core->metrics, lease->group, DIBS__METRICS_HOLD, now - since);
-    if (dibs__lease_is_lost(lease, now)) {
-        dibs__renewals_remove(core->renewals, lease);
-        dibs__core_lost(core, lease, false, "it was not renewed in time");
-        status = was_lost(lease, error);
-    } else {
-        dibs__order_releases(lease->name, lease->name_size);
-        status = part_with(core, lease, now, error);
-    }
-    dibs__lease_unref(lease);
+    dibs__release_count(core, hold);
+    if (dibs__release_lease(&unlocking, core, dibs__holds_remove(hold), &status, error))
+        return dibs__release_finish(&unlocking, error);
     return status;
 }
 
@@ -134,21 +163,34 @@ void dibs__release_at_exit(struct dibs__core *core, struct dibs__lease *lease)
     }
 }
 
-void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
+/* The store deletes the key in the background. False: the lease was lost. */
+static bool release_in_background(struct dibs__core *core, struct dibs__lease *lease)
 {
     bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
 
     DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    dibs__count(&core->stats.ended_with_thread);
+    dibs__count(&core->stats.ended_with_owner);
     dibs__renewals_remove(core->renewals, lease);
     if (lost) {
         dibs__core_lost(core, lease, false, "");
-        return;
+        return false;
     }
-    dibs__count(&core->stats.orphaned);
     dibs__order_releases(lease->name, lease->name_size);
     dibs__core_retract(core, lease);
     dibs__handover_end(core->cells, lease, NULL);
+    return true;
+}
+
+void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease)
+{
+    release_in_background(core, lease);
+}
+
+void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
+{
+    if (!release_in_background(core, lease))
+        return;
+    dibs__count(&core->stats.orphaned);
     dibs__events_emit(core->events, DIBS_EVENT_ORPHANED, lease->name, dibs__lease_fence(lease),
                       "a thread ended while it held the lock, which was released");
 }

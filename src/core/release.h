@@ -8,12 +8,36 @@
 /* As the last dibs_unlock, whatever the count of the hold, which is gone afterwards. */
 dibs_status dibs__release(struct dibs__core *core, struct dibs__hold *hold, struct dibs__error *error);
 
+/* The end of one hold, in steps. Used by one thread at a time; it stays where it is until it is finished. */
+struct dibs__unlocking {
+    struct dibs__core *core;
+    struct dibs__lease *lease, *next; /* next: asked for behind the release, for who waits here; NULL: nothing is */
+    bool settled;                     /* no request that may restore the lease is under way */
+    struct dibs__release release;     /* release_begin of the store may be called for it, by the caller */
+    char token[DIBS__TOKEN_MAX];
+};
+
+/*
+ * The owner of that lease, which its table holds no more, gives it up. True:
+ * dibs__release_finish is to be called, which waits for the store. False: *status
+ * is final, and the error is filled unless it is DIBS_OK. Takes the reference.
+ */
+bool dibs__release_lease(struct dibs__unlocking *unlocking, struct dibs__core *core, struct dibs__lease *lease,
+                         dibs_status *status, struct dibs__error *error);
+dibs_status dibs__release_finish(struct dibs__unlocking *unlocking, struct dibs__error *error);
+
+/* The hold is counted as released. */
+void dibs__release_count(struct dibs__core *core, const struct dibs__hold *hold);
+
 /*
  * A thread ended while it held the lease. The store deletes the key in the
  * background: a thread that ends waits for no reply. The reference stays the
  * caller's.
  */
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
+
+/* The same for a task that is freed: no event is told. */
+void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease);
 
 /*
  * The process ends, and the calling thread, which holds the lease, called exit.

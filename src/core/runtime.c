@@ -23,11 +23,12 @@
 #include "core/asker.h"
 #include "core/holds.h"
 #include "core/release.h"
+#include "core/task.h"
 
 #define ENDS (1u << 16)
 #define EXIT_MS 500 /* at most so long exit(3) waits until the store has confirmed what is released then */
 
-_Static_assert(sizeof(struct dibs_runtime) <= 176, "runtime.h and dibs.h say how much of a closed one stays");
+_Static_assert(sizeof(struct dibs_runtime) <= 184, "runtime.h and dibs.h say how much of a closed one stays");
 
 static struct dibs__mutex registry_mutex = DIBS__MUTEX_INITIALIZER;
 static pthread_cond_t all_gone = PTHREAD_COND_INITIALIZER;                      /* waited on with registry_mutex */
@@ -88,6 +89,16 @@ void dibs__visit_end(struct dibs__visit *visit)
     pthread_setcancelstate(visit->cancel_state, NULL);
 }
 
+void dibs__visit_keep(dibs_runtime *runtime)
+{
+    atomic_fetch_add(&runtime->visits, 1);
+}
+
+void dibs__visit_drop(dibs_runtime *runtime)
+{
+    leave(runtime);
+}
+
 /* ------------------------------------------------------------- a thread's end */
 
 /* A visit to the runtime of that serial, if it is still open: as long as it is listed, its visits are not closed. */
@@ -128,7 +139,7 @@ static bool can_release_at_exit(const dibs_runtime *runtime)
 {
     uint32_t cursor = DIBS__HOLDS_ALL;
 
-    if (runtime->clock != &dibs__system_clock || !dibs__holds_next(runtime->serial, &cursor))
+    if (runtime->clock != &dibs__system_clock || !dibs__holds_next_own(runtime->serial, &cursor))
         return false;
     for (size_t i = 0; i < runtime->settings.url_count; i++)
         if (strncasecmp(runtime->settings.urls[i], "rediss", strlen("rediss")) == 0)
@@ -162,8 +173,8 @@ static void release_own_holds(struct dibs__core *core)
     uint32_t cursor = DIBS__HOLDS_ALL;
     struct dibs__hold *hold;
 
-    while ((hold = dibs__holds_next(core->config.serial, &cursor))) {
-        struct dibs__lease *lease = dibs__holds_remove(hold);
+    while ((hold = dibs__holds_next_own(core->config.serial, &cursor))) {
+        struct dibs__lease *lease = dibs__holds_remove_own(hold);
         dibs__release_at_exit(core, lease);
         dibs__lease_unref(lease);
     }
@@ -223,7 +234,10 @@ static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork 
  */
 static bool set_up(void)
 {
-    return dibs__holds_on_end(on_orphaned, dibs__lease_unref) && dibs__fd_watch_forks() && dibs__store_watch_forks() &&
+    const struct dibs__holds_hooks hooks = {
+        .orphaned = on_orphaned, .forgotten = dibs__lease_unref, .left = dibs__task_left, .kept = dibs__task_kept};
+
+    return dibs__holds_on_end(&hooks) && dibs__fd_watch_forks() && dibs__store_watch_forks() &&
            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
@@ -419,8 +433,8 @@ static void forget_own_holds(uint64_t serial)
     uint32_t cursor = DIBS__HOLDS_ALL;
     struct dibs__hold *hold;
 
-    while ((hold = dibs__holds_next(serial, &cursor)))
-        dibs__lease_unref(dibs__holds_remove(hold));
+    while ((hold = dibs__holds_next_own(serial, &cursor)))
+        dibs__lease_unref(dibs__holds_remove_own(hold));
 }
 
 void dibs__runtime_close(dibs_runtime *runtime)

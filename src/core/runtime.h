@@ -9,7 +9,7 @@
  *
  * The handle outlives dibs_close, too, and is never freed, so that a call of
  * another thread that comes too late finds there that the runtime is closed.
- * That is about 170 bytes for each runtime that was ever opened.
+ * That is about 180 bytes for each runtime that was ever opened.
  */
 #ifndef DIBS_CORE_RUNTIME_H
 #define DIBS_CORE_RUNTIME_H
@@ -30,6 +30,7 @@ struct dibs_runtime {
     atomic_uint generation;                             /* atomic; of the process that `core` belongs to */
     struct dibs__core *core;                            /* read-only within a visit. Written before generation,
                                                            and by dibs_close when no thread is inside */
+    atomic_uint_fast64_t untaken;                       /* atomic; completions of its begun calls that lie in queues */
     struct dibs_runtime *next DIBS__GUARDED_BY(dibs__registry_mutex);
 };
 
@@ -59,5 +60,9 @@ struct dibs__visit {
  */
 dibs_status dibs__visit_begin(struct dibs__visit *visit, dibs_runtime *runtime, struct dibs__error *error);
 void dibs__visit_end(struct dibs__visit *visit);
+
+/* Within a visit: dibs_close also waits until dibs__visit_drop was called, by any thread, once for each. */
+void dibs__visit_keep(dibs_runtime *runtime);
+void dibs__visit_drop(dibs_runtime *runtime);
 
 #endif

@@ -13,7 +13,7 @@ static uint64_t read_counter(const atomic_uint_fast64_t *counter)
 static void read_holds(const struct dibs__core *core, dibs_stats *out)
 {
     out->released = dibs__metrics_total(core->metrics, DIBS__METRICS_HOLD);
-    uint64_t ended = out->released + read_counter(&core->stats.ended_with_thread);
+    uint64_t ended = out->released + read_counter(&core->stats.ended_with_owner);
     out->acquired = dibs__metrics_total(core->metrics, DIBS__METRICS_WAIT);
     out->holds = out->acquired > ended ? out->acquired - ended : 0;
 }
@@ -41,6 +41,7 @@ dibs_status dibs__stats_get(dibs_runtime *runtime, dibs_stats *out, struct dibs_
     if (status != DIBS_OK)
         return status;
     read_all(visit.core, out);
+    out->untaken = atomic_load_explicit(&runtime->untaken, memory_order_relaxed);
     dibs__visit_end(&visit);
     return DIBS_OK;
 }

@@ -26,11 +26,19 @@ static bool is_settled(const struct dibs__waiter *waiter)
     return atomic_load_explicit(&waiter->state, memory_order_acquire) == DIBS__WAITER_SETTLED;
 }
 
-/* Whether the thread sleeps and must be woken, by the address of its word. It may be gone. */
+/*
+ * Whether the thread sleeps and must be woken, by the address of its word. It
+ * may be gone. A begun acquire is told here, and looks at the cell under the
+ * mutex alone: it is not gone before that is unlocked.
+ */
 static bool rouse(struct dibs__waiter *waiter, unsigned state) DIBS__REQUIRES(dibs__shard_mutex)
 {
     DIBS__REQUIRE(!is_settled(waiter));
-    return atomic_exchange(&waiter->state, state) == DIBS__WAITER_ASLEEP;
+    if (!waiter->tell)
+        return atomic_exchange(&waiter->state, state) == DIBS__WAITER_ASLEEP;
+    atomic_store(&waiter->state, state);
+    waiter->tell(waiter);
+    return false;
 }
 
 static void wake_when_unlocked(struct dibs__shard *shard, const atomic_uint *word) DIBS__REQUIRES(dibs__shard_mutex)
@@ -293,26 +301,76 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
     return status;
 }
 
-dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
+/* Locks the shard. False: the caller is to wait. True: *status says what it got, or why not. */
+static bool take_or_fail(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__shard **shard,
+                         dibs_status *status) DIBS__ACQUIRES(dibs__shard_mutex)
 {
-    dibs_status status = DIBS_OK;
     uint64_t hash;
 
     DIBS__REQUIRE(turn->name_size > 0);
     turn->kind = DIBS__TURN_TO_ASK;
     turn->lease = NULL;
     turn->outage_since = 0;
-    struct dibs__shard *shard = dibs__cells_lock_shard(cells, turn->name, turn->name_size, &hash);
-    turn->cell = dibs__shard_find_or_add(shard, hash, turn->name, turn->name_size);
+    *status = DIBS_OK;
+    *shard = dibs__cells_lock_shard(cells, turn->name, turn->name_size, &hash);
+    turn->cell = dibs__shard_find_or_add(*shard, hash, turn->name, turn->name_size);
     if (!turn->cell) {
-        status = DIBS_NO_MEMORY;
-    } else if (!take_at_once(cells, turn->cell, turn)) {
-        if (!turn->one_try || !is_known(turn->cell))
-            return wait_for_turn(cells, turn->cell, turn);
-        status = what_is_known(turn->cell, turn);
+        *status = DIBS_NO_MEMORY;
+        return true;
     }
+    if (take_at_once(cells, turn->cell, turn))
+        return true;
+    if (!turn->one_try || !is_known(turn->cell))
+        return false;
+    *status = what_is_known(turn->cell, turn);
+    return true;
+}
+
+dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
+{
+    struct dibs__shard *shard;
+    dibs_status status;
+
+    if (!take_or_fail(cells, turn, &shard, &status))
+        return wait_for_turn(cells, turn->cell, turn);
     dibs__turn_unlock(shard);
     return status;
+}
+
+bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__waiter *waiter,
+                      dibs_status *status)
+{
+    struct dibs__shard *shard;
+    bool ended = take_or_fail(cells, turn, &shard, status);
+
+    if (!ended) {
+        DIBS__REQUIRE(waiter->tell && !waiter->queue);
+        waiter->turn = turn;
+        waiter->shard = shard;
+        waiter->since = dibs__now(cells->clock);
+        waiter->answer = DIBS_OK;
+        atomic_init(&waiter->state, DIBS__WAITER_ASLEEP);
+        enter(turn->cell, waiter);
+    }
+    dibs__turn_unlock(shard);
+    return ended;
+}
+
+bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status)
+{
+    struct dibs__shard *shard = waiter->shard;
+    bool goes_on;
+
+    dibs__shard_mutex_lock(&shard->mutex);
+    goes_on = !is_settled(waiter) && !leave && !is_over(cells, waiter->turn->cell, waiter);
+    if (!goes_on) {
+        bool left = leave && !is_settled(waiter);
+        *status = end_wait(cells, waiter->turn->cell, waiter);
+        if (left && *status != DIBS_OK)
+            *status = DIBS_CANCELLED;
+    }
+    dibs__turn_unlock(shard);
+    return goes_on;
 }
 
 /* ------------------------------------------------------------ the turn's end */

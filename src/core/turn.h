@@ -71,6 +71,19 @@ struct dibs__turn {
  */
 dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn);
 
+/*
+ * The same in steps, for a begun acquire: dibs__turn_begin returns at once. True:
+ * *status is what dibs__turn_take would have returned. False: the waiter, whose
+ * `tell` is set and whose other fields are zero, is told whenever
+ * dibs__turn_goes_on may say more; it and the turn stay where they are until that
+ * has returned false.
+ */
+bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct dibs__waiter *waiter,
+                      dibs_status *status);
+
+/* False: *status is set. leave: the wait ends now, if it has not ended yet, with DIBS_CANCELLED. True: it goes on. */
+bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, bool leave, dibs_status *status);
+
 /* The store granted the lease to the thread with the turn: the name is held, and the turn ends. */
 void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease);
 

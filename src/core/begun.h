@@ -1,0 +1,37 @@
+/*
+ * Calls for a task: begun ones, which no thread waits for, and blocking ones,
+ * which dibs_task_cancel can end. Both are jobs of the workers (workers.h): a
+ * blocking one as soon as it has to wait for more than the reply to its first
+ * ask, so that the calling thread can leave at any time.
+ *
+ * A wanting is an acquire for a task (`struct dibs__wanting`). It is reached from
+ * its job, and from dibs_task.wanting. How the call ends is said by whoever takes
+ * it out of there: its job, or the thread that cancels. A job that comes too late
+ * gives the lock back.
+ */
+#ifndef DIBS_CORE_BEGUN_H
+#define DIBS_CORE_BEGUN_H
+
+#include "core/acquire.h"
+#include "core/task.h"
+
+/* As dibs_lock_with, of a lock that the task, in which the calling thread is, does not hold; within a visit. */
+dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                               const struct dibs__wish *wish, struct dibs__error *error);
+
+/* As the functions of dibs.h. The arguments are checked. */
+dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
+                             const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error);
+dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
+                               struct dibs__error *error);
+
+/* The acquire of the task that waits, if one does, ends with DIBS_CANCELLED. */
+void dibs__wanting_cancel(dibs_task *task);
+
+/* The holder of the lease learns that it is lost, if it is to be told by a completion. */
+void dibs__loss_tell(struct dibs__lease *lease);
+
+/* The holder gives the lease up: it is told of no loss any more. */
+void dibs__loss_unwatch(struct dibs__lease *lease);
+
+#endif

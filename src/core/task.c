@@ -1,0 +1,208 @@
+/*
+ * No mutex: `use` says whose the task is, and is changed by compare-and-swap
+ * from FREE, back to FREE by whoever uses it, and to GONE by dibs_task_free. The
+ * table of holds belongs to the user; what it did there, the next one sees.
+ */
+#include "core/task.h"
+
+#include <stdlib.h>
+
+#include "base/fd.h"
+#include "core/begun.h"
+#include "core/done.h"
+#include "core/release.h"
+
+#define USES 4u
+
+static unsigned with_generation(enum dibs__task_use use)
+{
+    return dibs__fork_generation() * USES + use;
+}
+
+static dibs_task *task_of(struct dibs__holder *holder)
+{
+    return (dibs_task *)((char *)holder - offsetof(dibs_task, holder));
+}
+
+/* ---------------------------------------------------------------- references */
+
+void dibs__task_ref(dibs_task *task)
+{
+    atomic_fetch_add_explicit(&task->references, 1, memory_order_relaxed);
+}
+
+/* Losses that were taken have no reference any more. */
+static void drop_told(dibs_task *task) DIBS__UNANALYSED /* `next` of what is in no queue is the task's */
+{
+    struct dibs__done *loss = atomic_exchange(&task->told, NULL);
+
+    for (struct dibs__done *next; loss; loss = next) {
+        next = loss->next;
+        free(loss);
+    }
+}
+
+void dibs__task_unref(dibs_task *task)
+{
+    if (atomic_fetch_sub_explicit(&task->references, 1, memory_order_acq_rel) > 1)
+        return;
+    drop_told(task);
+    DIBS__REQUIRE(task->holder.holds.count == 0);
+    dibs__holder_shrink(&task->holder);
+    free(task);
+}
+
+atomic_uint_fast64_t *dibs__task_untaken(const dibs_task *task)
+{
+    return &task->runtime->untaken;
+}
+
+void dibs__task_keep(dibs_task *task, struct dibs__done *loss) DIBS__UNANALYSED /* as drop_told */
+{
+    dibs__done_release(loss);
+    loss->next = atomic_load(&task->told);
+    while (!atomic_compare_exchange_weak(&task->told, &loss->next, loss))
+        continue;
+    dibs__task_unref(task);
+}
+
+/* ----------------------------------------------------------------------- use */
+
+/* In a forked child: what the task held is the parent's, and so is the acquire that waits. */
+static void forget(dibs_task *task)
+{
+    dibs__holder_forget(&task->holder);
+    atomic_store(&task->wanting, NULL);
+}
+
+/* False: somebody uses the task. */
+static bool take(dibs_task *task, enum dibs__task_use use)
+{
+    unsigned taken = with_generation(use), before = atomic_load_explicit(&task->use, memory_order_relaxed);
+    bool is_old = before / USES != taken / USES;
+
+    if ((!is_old && before % USES != DIBS__TASK_FREE) ||
+        !atomic_compare_exchange_strong_explicit(&task->use, &before, taken, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    if (is_old)
+        forget(task);
+    return true;
+}
+
+static dibs_status busy(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_BUSY, "a thread is in the task, or a begun call of it is not complete");
+}
+
+dibs_status dibs__task_enter(dibs_task *task, struct dibs__error *error)
+{
+    if (!take(task, DIBS__TASK_ENTERED))
+        return busy(error);
+    dibs__holder_enter(&task->holder);
+    return DIBS_OK;
+}
+
+static void leave(dibs_task *task)
+{
+    atomic_store_explicit(&task->use, with_generation(DIBS__TASK_FREE), memory_order_release);
+}
+
+dibs_status dibs__task_leave(dibs_task *task, struct dibs__error *error)
+{
+    if (!dibs__holder_leave(&task->holder))
+        return dibs__error_set(error, DIBS_INVALID, "the calling thread did not enter that task last");
+    leave(task);
+    return DIBS_OK;
+}
+
+void dibs__task_left(struct dibs__holder *holder)
+{
+    leave(task_of(holder));
+}
+
+void dibs__task_kept(struct dibs__holder *holder)
+{
+    dibs_task *task = task_of(holder);
+
+    atomic_store(&task->wanting, NULL);
+    atomic_store(&task->use, with_generation(DIBS__TASK_ENTERED));
+}
+
+dibs_task *dibs__task_inside(const dibs_runtime *runtime)
+{
+    struct dibs__holder *holder = dibs__holder_inside(runtime->serial);
+
+    return holder ? task_of(holder) : NULL;
+}
+
+dibs_status dibs__task_begin(dibs_task *task, struct dibs__error *error)
+{
+    if (!take(task, DIBS__TASK_BEGUN))
+        return busy(error);
+    drop_told(task);
+    return DIBS_OK;
+}
+
+bool dibs__task_complete(dibs_task *task)
+{
+    unsigned begun = with_generation(DIBS__TASK_BEGUN);
+
+    return !atomic_compare_exchange_strong(&task->use, &begun, with_generation(DIBS__TASK_FREE));
+}
+
+/* ----------------------------------------------------------------- life and end */
+
+dibs_task *dibs__task_new(dibs_runtime *runtime)
+{
+    dibs_task *task = calloc(1, sizeof *task);
+
+    if (!task)
+        return NULL;
+    task->holder.runtime = runtime->serial;
+    task->runtime = runtime;
+    atomic_init(&task->references, 1);
+    atomic_init(&task->use, with_generation(DIBS__TASK_FREE));
+    return task;
+}
+
+void dibs__task_cancel(dibs_task *task)
+{
+    atomic_store(&task->cancelled, true);
+    dibs__wanting_cancel(task);
+}
+
+void dibs__task_give_up(dibs_task *task)
+{
+    struct dibs__visit visit;
+    struct dibs__error unused;
+    struct dibs__hold *hold = dibs__holder_first(&task->holder);
+    bool inside = hold && dibs__visit_begin(&visit, task->runtime, &unused) == DIBS_OK;
+
+    for (; hold; hold = dibs__holder_first(&task->holder)) {
+        struct dibs__lease *lease = dibs__holder_remove(&task->holder, hold);
+        dibs__loss_unwatch(lease);
+        if (inside)
+            dibs__release_quietly(visit.core, lease);
+        dibs__lease_unref(lease);
+    }
+    if (inside)
+        dibs__visit_end(&visit);
+}
+
+void dibs__task_free(dibs_task *task)
+{
+    unsigned gone = with_generation(DIBS__TASK_GONE);
+
+    dibs__task_cancel(task);
+    dibs__holder_leave_anywhere(&task->holder);
+    unsigned before = atomic_exchange(&task->use, gone);
+    if (before / USES != gone / USES)
+        forget(task);
+    else if (before % USES == DIBS__TASK_BEGUN) { /* whoever completes that call finds the task gone */
+        dibs__task_unref(task);
+        return;
+    }
+    dibs__task_give_up(task);
+    dibs__task_unref(task);
+}

@@ -1,0 +1,365 @@
+/*
+ * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
+ * leaf that may be taken while a shard's mutex is held. A worker sleeps on `work`
+ * until
+ *     a job is ready, and no other worker is beginning jobs, or
+ *     a resting job is due, or
+ *     the workers are to end, and all jobs have ended.
+ *
+ * One worker at a time begins jobs, in the order in which they became ready: so
+ * what one thread began one after the other reaches the store in that order.
+ */
+#include "core/workers.h"
+
+#include <stdlib.h>
+
+#include "base/thread.h"
+
+#define BATCH 128    /* so many jobs a worker takes at a time */
+#define PATIENT_MS 5 /* so long a worker waits for replies before another one takes over what is ready meanwhile */
+
+struct dibs__workers {
+    const struct dibs__clock *clock; /* read-only */
+    struct dibs__mutex mutex;
+    pthread_cond_t work;                                           /* waited on with mutex */
+    struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
+    struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
+    struct dibs__job **heap DIBS__GUARDED_BY(dibs__workers_mutex); /* that rest until they are due */
+    size_t resting DIBS__GUARDED_BY(dibs__workers_mutex), room DIBS__GUARDED_BY(dibs__workers_mutex);
+    size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex); /* that have not ended: the heap has room for all */
+    unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
+    unsigned count DIBS__GUARDED_BY(dibs__workers_mutex); /* of the threads */
+    bool starting DIBS__GUARDED_BY(dibs__workers_mutex);  /* a thread is being started */
+    bool beginning DIBS__GUARDED_BY(dibs__workers_mutex); /* a worker begins jobs */
+    bool ending DIBS__GUARDED_BY(dibs__workers_mutex);
+    pthread_t threads[DIBS__WORKERS_MAX] DIBS__GUARDED_BY(dibs__workers_mutex);
+};
+
+/* -------------------------------------------------- the heap: who rests, by when */
+
+static void put(struct dibs__workers *w, struct dibs__job *job, size_t at) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    w->heap[at] = job;
+    job->place = at + 1;
+}
+
+static void sift_up(struct dibs__workers *w, struct dibs__job *job, size_t at) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    for (; at > 0 && w->heap[(at - 1) / 2]->due > job->due; at = (at - 1) / 2)
+        put(w, w->heap[(at - 1) / 2], at);
+    put(w, job, at);
+}
+
+static void sift_down(struct dibs__workers *w, struct dibs__job *job, size_t at) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    for (size_t child; (child = 2 * at + 1) < w->resting; at = child) {
+        if (child + 1 < w->resting && w->heap[child + 1]->due < w->heap[child]->due)
+            child++;
+        if (w->heap[child]->due >= job->due)
+            break;
+        put(w, w->heap[child], at);
+    }
+    put(w, job, at);
+}
+
+static void take_out(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    if (job->place == 0)
+        return;
+    size_t at = job->place - 1;
+    struct dibs__job *last = w->heap[--w->resting];
+    job->place = 0;
+    if (last == job)
+        return;
+    sift_down(w, last, at);
+    sift_up(w, last, last->place - 1);
+}
+
+/* Room for one job more. */
+static bool make_room(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    if (w->jobs < w->room)
+        return true;
+    size_t room = w->room ? w->room * 2 : 16;
+    struct dibs__job **heap = realloc(w->heap, room * sizeof(struct dibs__job *));
+    if (!heap)
+        return false;
+    w->heap = heap;
+    w->room = room;
+    return true;
+}
+
+/* ------------------------------------------------------------- what is to be run */
+
+static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    take_out(w, job);
+    job->state = DIBS__JOB_IS_READY;
+    job->next = NULL;
+    *w->end = job;
+    w->end = &job->next;
+    if (w->idle > 0 && !w->beginning && w->first == job)
+        pthread_cond_signal(&w->work);
+}
+
+void dibs__workers_post(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    if (job->state == DIBS__JOB_RESTING)
+        make_ready(w, job);
+    else if (job->state == DIBS__JOB_RUNNING)
+        job->state = DIBS__JOB_POSTED;
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+/* A worker that sleeps must wake by then. */
+static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    job->state = DIBS__JOB_RESTING;
+    if (job->due == DIBS__NEVER)
+        return;
+    DIBS__REQUIRE(w->resting < w->room);
+    sift_up(w, job, w->resting++);
+    if (w->idle > 0 && w->heap[0] == job)
+        pthread_cond_signal(&w->work);
+}
+
+void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum dibs__job_next next)
+{
+    DIBS__REQUIRE(next != DIBS__JOB_FINISHES);
+    dibs__workers_mutex_lock(&w->mutex);
+    DIBS__REQUIRE(job->state == DIBS__JOB_RUNNING || job->state == DIBS__JOB_POSTED);
+    if (next == DIBS__JOB_ENDS) {
+        job->state = DIBS__JOB_ENDED;
+        if (--w->jobs == 0 && w->ending)
+            pthread_cond_broadcast(&w->work);
+    } else if (next == DIBS__JOB_GOES_ON || job->state == DIBS__JOB_POSTED) {
+        make_ready(w, job);
+    } else {
+        rest_until_due(w, job);
+    }
+    dibs__workers_mutex_unlock(&w->mutex);
+    if (next == DIBS__JOB_ENDS)
+        job->ops->ended(job);
+}
+
+static void take_due(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    int64_t now = w->resting > 0 ? dibs__now(w->clock) : 0;
+
+    while (w->resting > 0 && w->heap[0]->due <= now)
+        make_ready(w, w->heap[0]);
+}
+
+/* ------------------------------------------------------------------- the threads */
+
+static void *run(void *arg);
+
+/* False: there is no thread, and none can be had. */
+static bool start_another(struct dibs__workers *w)
+{
+    pthread_t thread;
+
+    dibs__workers_mutex_lock(&w->mutex);
+    bool may = !w->starting && w->idle == 0 && w->count < DIBS__WORKERS_MAX && !w->ending;
+    w->starting = w->starting || may;
+    dibs__workers_mutex_unlock(&w->mutex);
+    bool started = may && dibs__thread_start(&thread, run, w);
+    dibs__workers_mutex_lock(&w->mutex);
+    if (started)
+        w->threads[w->count++] = thread;
+    if (may)
+        w->starting = false;
+    bool any = w->count > 0 || w->starting;
+    dibs__workers_mutex_unlock(&w->mutex);
+    return any;
+}
+
+bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    bool has_room = make_room(w), has_thread = w->count > 0;
+    if (has_room) {
+        w->jobs++;
+        job->state = DIBS__JOB_RUNNING;
+        job->place = 0;
+    }
+    dibs__workers_mutex_unlock(&w->mutex);
+    if (has_room && (has_thread || start_another(w)))
+        return true;
+    dibs__workers_mutex_lock(&w->mutex);
+    if (has_room)
+        w->jobs--;
+    dibs__workers_mutex_unlock(&w->mutex);
+    return false;
+}
+
+static struct dibs__job *take_batch(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    struct dibs__job *batch = w->first, *last = NULL;
+
+    for (int i = 0; i < BATCH && w->first; i++) {
+        last = w->first;
+        last->state = DIBS__JOB_RUNNING;
+        w->first = last->next;
+    }
+    if (last)
+        last->next = NULL;
+    if (!w->first)
+        w->end = &w->first;
+    return batch;
+}
+
+static void end_beginning(struct dibs__workers *w)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    w->beginning = false;
+    if (w->idle > 0 && (w->first || w->resting > 0))
+        pthread_cond_signal(&w->work);
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+static void finish(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_settle(w, job, job->ops->finish(job));
+}
+
+/* Unanalysed: `next` of a job that a worker runs is the worker's. */
+static struct dibs__job *next_of(const struct dibs__job *job) DIBS__UNANALYSED
+{
+    return job->next;
+}
+
+static void link_behind(struct dibs__job ***end, struct dibs__job *job) DIBS__UNANALYSED /* as next_of */
+{
+    job->next = NULL;
+    **end = job;
+    *end = &job->next;
+}
+
+/* Begins all. Returns those that are to be finished. */
+static struct dibs__job *begin_all(struct dibs__workers *w, struct dibs__job *batch, bool *hold_back)
+{
+    struct dibs__job *asked = NULL, **end = &asked;
+
+    *hold_back = false;
+    for (struct dibs__job *job = batch, *next; job; job = next) {
+        next = next_of(job);
+        enum dibs__job_next result = job->ops->begin(job);
+        if (result != DIBS__JOB_FINISHES) {
+            dibs__workers_settle(w, job, result);
+            continue;
+        }
+        link_behind(&end, job);
+        *hold_back = *hold_back || job->ops->holds_back(job);
+    }
+    return asked;
+}
+
+/* Finishes those whose replies come soon. Returns the others. */
+static struct dibs__job *finish_answered(struct dibs__workers *w, struct dibs__job *asked)
+{
+    int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
+    struct dibs__job *slow = NULL, **end = &slow;
+
+    for (struct dibs__job *job = asked, *next; job; job = next) {
+        next = next_of(job);
+        if (job->ops->await(job, until))
+            finish(w, job);
+        else
+            link_behind(&end, job);
+    }
+    return slow;
+}
+
+static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
+{
+    bool hold_back;
+    struct dibs__job *asked = begin_all(w, batch, &hold_back);
+
+    if (!hold_back)
+        end_beginning(w);
+    asked = finish_answered(w, asked);
+    if (asked && !hold_back)
+        start_another(w);
+    for (struct dibs__job *next; asked; asked = next) {
+        next = next_of(asked);
+        finish(w, asked);
+    }
+    if (hold_back)
+        end_beginning(w);
+}
+
+static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    w->idle++;
+    w->clock->wait(w->clock, &w->work, &w->mutex, w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER);
+    w->idle--;
+}
+
+static void *run(void *arg)
+{
+    struct dibs__workers *w = arg;
+
+    dibs__thread_set_name("dibs-worker");
+    dibs__workers_mutex_lock(&w->mutex);
+    while (!w->ending || w->jobs > 0) {
+        if (!w->beginning)
+            take_due(w);
+        if (!w->first || w->beginning) {
+            wait_for_work(w);
+            continue;
+        }
+        w->beginning = true;
+        struct dibs__job *batch = take_batch(w);
+        dibs__workers_mutex_unlock(&w->mutex);
+        run_batch(w, batch);
+        dibs__workers_mutex_lock(&w->mutex);
+    }
+    dibs__workers_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+/* --------------------------------------------------------------------- lifecycle */
+
+struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock) DIBS__UNANALYSED /* nobody else knows it yet */
+{
+    struct dibs__workers *w = calloc(1, sizeof *w);
+
+    if (!w)
+        return NULL;
+    w->clock = clock;
+    w->end = &w->first;
+    if (dibs__cond_init(&w->work) != 0)
+        goto no_cond;
+    if (dibs__mutex_init(&w->mutex) != 0)
+        goto no_mutex;
+    return w;
+no_mutex:
+    pthread_cond_destroy(&w->work);
+no_cond:
+    free(w);
+    return NULL;
+}
+
+/* Unanalysed: with `ending` set no thread is started any more, so the threads are the caller's. */
+void dibs__workers_stop(struct dibs__workers *w) DIBS__UNANALYSED
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    w->ending = true;
+    unsigned count = w->count;
+    pthread_cond_broadcast(&w->work);
+    dibs__workers_mutex_unlock(&w->mutex);
+    for (unsigned i = 0; i < count; i++)
+        pthread_join(w->threads[i], NULL);
+}
+
+void dibs__workers_free(struct dibs__workers *w) DIBS__UNANALYSED /* nobody else is left */
+{
+    if (!w)
+        return;
+    pthread_cond_destroy(&w->work);
+    dibs__mutex_destroy(&w->mutex);
+    free(w->heap);
+    free(w);
+}

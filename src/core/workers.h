@@ -1,0 +1,67 @@
+/*
+ * Workers: the threads of a runtime that drive what was begun and no thread
+ * waits for: begun acquires and unlocks, each of them a job. The first worker is
+ * started with the first job; others, up to DIBS__WORKERS_MAX, as soon as one is
+ * held up by a store that does not answer. So a hundred thousand jobs that wait
+ * need no more threads than one.
+ *
+ * A worker takes many jobs at a time. It begins all of them, so that their
+ * requests reach the server together, and then finishes them as their replies
+ * come.
+ */
+#ifndef DIBS_CORE_WORKERS_H
+#define DIBS_CORE_WORKERS_H
+
+#include "base/clock.h"
+
+#define DIBS__WORKERS_MAX 3
+
+/* What a job is to do next. */
+enum dibs__job_next {
+    DIBS__JOB_RESTS,    /* until it is posted, or `due` */
+    DIBS__JOB_GOES_ON,  /* as if it were posted */
+    DIBS__JOB_FINISHES, /* of `begin`: a request is under way, or to be made */
+    DIBS__JOB_ENDS      /* `ended` is called, once, and nothing afterwards */
+};
+
+enum dibs__job_state { DIBS__JOB_RUNNING, DIBS__JOB_POSTED, DIBS__JOB_RESTING, DIBS__JOB_IS_READY, DIBS__JOB_ENDED };
+
+struct dibs__job;
+
+struct dibs__job_ops {
+    enum dibs__job_next (*begin)(struct dibs__job *job);  /* does what is due; does not wait for a store */
+    bool (*await)(struct dibs__job *job, int64_t until);  /* true: `finish` will not wait */
+    bool (*holds_back)(struct dibs__job *job);            /* no later job may begin before this one is finished */
+    enum dibs__job_next (*finish)(struct dibs__job *job); /* may wait for the store */
+    void (*ended)(struct dibs__job *job);                 /* the job is the caller's again */
+};
+
+DIBS__MUTEX_CLASS(dibs__workers_mutex);
+
+struct dibs__job {
+    const struct dibs__job_ops *ops; /* read-only */
+    int64_t due;                     /* the running thread's: until when the job rests at most */
+    struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* that is ready, or in the worker's batch */
+    enum dibs__job_state state DIBS__GUARDED_BY(dibs__workers_mutex);
+    size_t place DIBS__GUARDED_BY(dibs__workers_mutex); /* 1 + where it stands in the heap; 0: nowhere */
+};
+
+struct dibs__workers;
+
+struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock); /* NULL: no memory */
+void dibs__workers_stop(struct dibs__workers *workers); /* once all jobs have ended, ends the threads */
+void dibs__workers_free(struct dibs__workers *workers); /* stopped; NULL is fine */
+
+/*
+ * The calling thread runs a new job (its `ops` are set), until it calls
+ * dibs__workers_settle for it. False: no memory, or no thread can be had.
+ */
+bool dibs__workers_add(struct dibs__workers *workers, struct dibs__job *job);
+
+/* The thread that runs the job says what is next. */
+void dibs__workers_settle(struct dibs__workers *workers, struct dibs__job *job, enum dibs__job_next next);
+
+/* Any thread, also with the mutex of a shard held: the job is to be run. Not for a job that may be gone. */
+void dibs__workers_post(struct dibs__workers *workers, struct dibs__job *job);
+
+#endif
