@@ -459,7 +459,7 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
     if (!hold)
         dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled", dibs__quote(quoted, name));
     else if (!dibs__lock_may_reenter(options) || !dibs__lock_reenter(runtime, hold))
-        dibs__lock_refuse(runtime, hold, options, &error);
+        dibs__lock_refuse(runtime, "task", hold, options, &error);
     if (hold)
         done->fence = dibs__lease_fence(hold->lease);
     if (error.status != DIBS_OK)
@@ -655,11 +655,11 @@ static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, 
     if (hold && hold->count == 1 && inside)
         return begin_release(task, visit, hold, done, error);
     if (!hold) {
-        dibs__unlock_not_held(task->runtime, name, &why);
+        dibs__unlock_not_held(task->runtime, "task", name, &why);
     } else if (hold->count > 1) {
         hold->count--;
         if (dibs__lock_is_lost(task->runtime, hold))
-            dibs__lock_lost(name, &why);
+            dibs__lock_lost("task", name, &why);
     } else {
         forget(task, hold, done);
     }

@@ -4,40 +4,44 @@
 #include "core/begun.h"
 #include "core/release.h"
 
-dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error)
+const char *dibs__lock_owner(const dibs_runtime *runtime)
 {
-    char quoted[DIBS__QUOTED_MAX];
-
-    return dibs__error_set(error, DIBS_NOT_HELD, "the calling thread or task does not hold %s",
-                           dibs__quote(quoted, name));
+    return dibs__holder_inside(runtime->serial) ? "task" : "thread";
 }
 
-dibs_status dibs__lock_lost(const char *name, struct dibs__error *error)
+dibs_status dibs__lock_not_held(const char *owner, const char *name, struct dibs__error *error)
 {
     char quoted[DIBS__QUOTED_MAX];
 
-    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended while the calling thread or task held it",
-                           dibs__quote(quoted, name));
+    return dibs__error_set(error, DIBS_NOT_HELD, "the calling %s does not hold %s", owner, dibs__quote(quoted, name));
+}
+
+dibs_status dibs__lock_lost(const char *owner, const char *name, struct dibs__error *error)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    return dibs__error_set(error, DIBS_LOST, "the lease of %s ended while the calling %s held it",
+                           dibs__quote(quoted, name), owner);
 }
 
 /* ---------------------------------------------------------------------- lock */
 
-static dibs_status held_already(const char *name, struct dibs__error *error)
+static dibs_status held_already(const char *owner, const char *name, struct dibs__error *error)
 {
     char quoted[DIBS__QUOTED_MAX];
 
-    return dibs__error_set(error, DIBS_BUSY, "this thread or task holds %s already", dibs__quote(quoted, name));
+    return dibs__error_set(error, DIBS_BUSY, "this %s holds %s already", owner, dibs__quote(quoted, name));
 }
 
-dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
+dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
                               const dibs_lock_options *options, struct dibs__error *error)
 {
     if (atomic_load_explicit(&runtime->closing, memory_order_relaxed))
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
     if (dibs__lock_is_lost(runtime, hold))
-        return dibs__lock_lost(hold->lease->name, error);
+        return dibs__lock_lost(owner, hold->lease->name, error);
     if (!dibs__lock_may_reenter(options))
-        return held_already(hold->lease->name, error);
+        return held_already(owner, hold->lease->name, error);
     DIBS__REQUIRE(hold->count == UINT32_MAX);
     return dibs__error_set(error, DIBS_OVERFLOW, "the lock is held %u times, the most that can be counted",
                            hold->count);
@@ -101,7 +105,7 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
  * status of. A forked child that gives up what its parent holds is no such
  * mistake, and would need a core of its own to be told.
  */
-dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *name, struct dibs__error *error)
+dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name, struct dibs__error *error)
 {
     struct dibs__visit visit;
 
@@ -112,7 +116,7 @@ dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *name, struc
                           "a thread unlocked it that did not hold it: nothing was unlocked");
         dibs__visit_end(&visit);
     }
-    return dibs__lock_not_held(name, error);
+    return dibs__lock_not_held(owner, name, error);
 }
 
 dibs_status dibs__unlock_all(dibs_runtime *runtime, struct dibs__error *error)
@@ -140,16 +144,16 @@ dibs_status dibs__extend(dibs_runtime *runtime, const char *name, size_t name_si
     struct dibs__visit visit;
 
     if (!hold)
-        return dibs__lock_not_held(name, error);
+        return dibs__lock_not_held(dibs__lock_owner(runtime), name, error);
     if (dibs__lock_is_lost(runtime, hold))
-        return dibs__lock_lost(name, error);
+        return dibs__lock_lost(dibs__lock_owner(runtime), name, error);
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return status;
     status = dibs__renewals_extend(visit.core->renewals, hold->lease, lease_ms, dibs__core_command_deadline(visit.core),
                                    error);
     dibs__visit_end(&visit);
-    return status == DIBS_LOST ? dibs__lock_lost(name, error) : status;
+    return status == DIBS_LOST ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : status;
 }
 
 dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t name_size, dibs_hold *out,
@@ -158,11 +162,11 @@ dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t 
     struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
 
     if (!hold)
-        return dibs__lock_not_held(name, error);
+        return dibs__lock_not_held(dibs__lock_owner(runtime), name, error);
     int64_t now = dibs__now(runtime->clock);
     out->count = hold->count;
     out->fence = dibs__lease_fence(hold->lease);
     out->lost = dibs__lease_is_lost(hold->lease, now);
     out->remaining_ms = dibs__lease_remaining_ms(hold->lease, now);
-    return out->lost ? dibs__lock_lost(name, error) : DIBS_OK;
+    return out->lost ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }

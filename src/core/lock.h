@@ -28,10 +28,11 @@ dibs_status dibs__lock_first(dibs_runtime *runtime, const char *name, size_t nam
 dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, struct dibs__error *error);
 
 /* The thread does not hold the lock: counts that, and tells on_event. DIBS_NOT_HELD. */
-dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *name, struct dibs__error *error);
+dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name,
+                                  struct dibs__error *error);
 
 /* The runtime is closing, the lease is lost, the options forbid to reenter, or the count is at its maximum. */
-dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const struct dibs__hold *hold,
+dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
                               const dibs_lock_options *options, struct dibs__error *error);
 
 /* What an acquire with those options asks for. */
@@ -41,8 +42,11 @@ struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, 
 dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *error);
 
 /* DIBS_NOT_HELD, DIBS_LOST. */
-dibs_status dibs__lock_not_held(const char *name, struct dibs__error *error);
-dibs_status dibs__lock_lost(const char *name, struct dibs__error *error);
+dibs_status dibs__lock_not_held(const char *owner, const char *name, struct dibs__error *error);
+dibs_status dibs__lock_lost(const char *owner, const char *name, struct dibs__error *error);
+
+/* What sentences call the owner for whom the calling thread acts in that runtime: "thread" or "task". */
+const char *dibs__lock_owner(const dibs_runtime *runtime);
 
 static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct dibs__hold *hold)
 {
@@ -79,7 +83,7 @@ static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, si
         return dibs__lock_first(runtime, name, name_size, wait_ms, options, error);
     if (dibs__lock_may_reenter(options) && dibs__lock_reenter(runtime, hold))
         return DIBS_OK;
-    return dibs__lock_refuse(runtime, hold, options, error);
+    return dibs__lock_refuse(runtime, dibs__lock_owner(runtime), hold, options, error);
 }
 
 /* The same for the name that the thread used last, without options. False: nothing was done; dibs__lock tells why. */
@@ -97,12 +101,12 @@ static inline dibs_status dibs__unlock(dibs_runtime *runtime, const char *name, 
     struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
 
     if (!hold)
-        return dibs__unlock_not_held(runtime, name, error);
+        return dibs__unlock_not_held(runtime, dibs__lock_owner(runtime), name, error);
     DIBS__REQUIRE(hold->count > 0);
     if (hold->count == 1)
         return dibs__unlock_last(runtime, hold, error);
     hold->count--;
-    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(name, error) : DIBS_OK;
+    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
 
 /* The same for a name that the thread used last, if the hold stays and its lease is not lost. False: nothing was done.
@@ -124,8 +128,8 @@ static inline dibs_status dibs__check(const dibs_runtime *runtime, const char *n
     struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
 
     if (!hold)
-        return dibs__lock_not_held(name, error);
-    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(name, error) : DIBS_OK;
+        return dibs__lock_not_held(dibs__lock_owner(runtime), name, error);
+    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
 
 /* Whether the thread holds the name that it used last, and its lease is not lost. False says nothing. */

@@ -11,7 +11,7 @@
 /* The status whose name begins the line. */
 static dibs_status parse_status(const char *line)
 {
-    for (int i = DIBS_OK; i <= DIBS_OVERFLOW; i++) {
+    for (int i = DIBS_OK; i <= DIBS_CANCELLED; i++) {
         const char *name = dibs_status_name((dibs_status)i);
         size_t length = strlen(name);
 
