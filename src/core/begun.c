@@ -534,6 +534,7 @@ dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size
     if (status != DIBS_OK)
         return take_back(task, done, status);
     dibs__count(&visit.core->stats.begun);
+    dibs__queue_serves(queue, runtime);
     status = take_back(task, done, begin_lock(task, &visit, name, name_size, wait_ms, options, done, error));
     dibs__visit_end(&visit);
     return status;

@@ -4,6 +4,8 @@
  * emptied under it, which never blocks: so the descriptor is readable just while
  * a completion waits. A thread that takes sleeps on `arrived` until
  *     a completion waits, or its time is over.
+ * One of them drives the workers of the runtime that was served last (workers.h):
+ * it sleeps with `ear` instead, as do all that the store tells.
  *
  * In a forked child a queue is made anew when it is first used: its mutex may be
  * locked for ever, and its completions and its pipe are the parent's.
@@ -19,6 +21,7 @@
 #include "base/fd.h"
 #include "base/once.h"
 #include "base/wake.h"
+#include "core/runtime.h"
 #include "core/task.h"
 
 DIBS__MUTEX_CLASS(renewing_mutex);
@@ -30,8 +33,11 @@ struct dibs_queue {
     struct dibs__done **end DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex); /* its pipe shows whether a completion waits */
     bool has_fd DIBS__GUARDED_BY(dibs__queue_mutex);
-    bool freed DIBS__GUARDED_BY(dibs__queue_mutex); /* nobody takes any more */
-    atomic_uint references;                         /* atomic; the program's, and one for each completion */
+    bool driving DIBS__GUARDED_BY(dibs__queue_mutex); /* a thread that takes has the ear */
+    struct dibs__ear ear;                             /* has its own guard */
+    _Atomic(dibs_runtime *) runtime;                  /* atomic; that was served last; never freed; NULL: none was */
+    bool freed DIBS__GUARDED_BY(dibs__queue_mutex);   /* nobody takes any more */
+    atomic_uint references;                           /* atomic; the program's, and one for each completion */
     atomic_uint generation; /* atomic; of the process that uses it; written under renewing_mutex */
 };
 
@@ -133,7 +139,8 @@ static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet
 {
     queue->first = NULL;
     queue->end = &queue->first;
-    queue->has_fd = false;
+    queue->has_fd = queue->driving = false;
+    dibs__ear_init(&queue->ear);
     if (dibs__cond_init(&queue->arrived) != 0)
         return false;
     if (dibs__mutex_init(&queue->mutex) == 0)
@@ -209,6 +216,8 @@ static bool append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(di
     atomic_fetch_add_explicit(done->untaken, 1, memory_order_relaxed);
     if (was_empty && queue->has_fd)
         dibs__wake_ring(&queue->wake);
+    if (queue->driving)
+        dibs__ear_rouse(&queue->ear);
     pthread_cond_signal(&queue->arrived);
     return true;
 }
@@ -262,17 +271,84 @@ static size_t hand_out(struct dibs__done *taken, dibs_completion *out) DIBS__UNA
     return count;
 }
 
-size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int64_t wait_ms)
+void dibs__queue_serves(dibs_queue *queue, dibs_runtime *runtime)
+{
+    if (atomic_load_explicit(&queue->runtime, memory_order_relaxed) != runtime)
+        atomic_store(&queue->runtime, runtime);
+}
+
+static bool has_any(dibs_queue *queue)
+{
+    dibs__queue_mutex_lock(&queue->mutex);
+    bool any = queue->first;
+    dibs__queue_mutex_unlock(&queue->mutex);
+    return any;
+}
+
+/* Drives the workers until a completion waits, the time is over, or the runtime is closing. */
+static void drive(dibs_queue *queue, struct dibs__visit *visit, int64_t until)
+{
+    struct dibs__core *core = visit->core;
+    int64_t due;
+
+    while (!atomic_load(core->config.closing)) {
+        dibs__ear_reset(&queue->ear);
+        bool ran = dibs__workers_run_some(core->workers, until, &due);
+        if (has_any(queue) || dibs__now(&dibs__system_clock) >= until)
+            break;
+        if (!ran && !atomic_load(core->config.closing))
+            dibs__store_listen(core->store, &dibs__system_clock, "dibs", &queue->ear, due < until ? due : until);
+    }
+}
+
+/* True: the calling thread drove, without the mutex meanwhile, so it is to look again. */
+static bool try_to_drive(dibs_queue *queue, int64_t until) DIBS__REQUIRES(dibs__queue_mutex)
+{
+    dibs_runtime *runtime = atomic_load(&queue->runtime);
+    struct dibs__visit visit;
+    struct dibs__error unused;
+
+    if (!runtime || queue->driving || runtime->clock != &dibs__system_clock || atomic_load(&runtime->closing))
+        return false;
+    queue->driving = true;
+    dibs__queue_mutex_unlock(&queue->mutex);
+    bool drives = false;
+    if (dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK) {
+        drives = dibs__workers_drive(visit.core->workers, &queue->ear);
+        if (drives) {
+            drive(queue, &visit, until);
+            dibs__workers_end_drive(visit.core->workers, &queue->ear);
+        }
+        dibs__visit_end(&visit);
+    }
+    dibs__queue_mutex_lock(&queue->mutex);
+    queue->driving = false;
+    return drives;
+}
+
+/* Waits until a completion is there, or the time is over. */
+static void wait_for_one(dibs_queue *queue, int64_t until) DIBS__REQUIRES(dibs__queue_mutex)
 {
     const struct dibs__clock *clock = &dibs__system_clock;
-    int64_t until = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(dibs__now(clock), wait_ms);
 
+    while (!queue->first && dibs__now(clock) < until)
+        if (!try_to_drive(queue, until) && !queue->first)
+            clock->wait(clock, &queue->arrived, &queue->mutex, until);
+}
+
+size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int64_t wait_ms)
+{
+    int cancel_state;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     lock(queue);
-    while (!queue->first && until > 0 && dibs__now(clock) < until)
-        clock->wait(clock, &queue->arrived, &queue->mutex, until);
+    if (wait_ms != 0 && !queue->first)
+        wait_for_one(queue, wait_ms < 0 ? DIBS__NEVER : dibs__after_ms(dibs__now(&dibs__system_clock), wait_ms));
     struct dibs__done *taken = take_some(queue, max);
     dibs__queue_mutex_unlock(&queue->mutex);
-    return hand_out(taken, out);
+    size_t count = hand_out(taken, out);
+    pthread_setcancelstate(cancel_state, NULL);
+    return count;
 }
 
 void dibs__queue_close(dibs_queue *queue)

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "base/ear.h"
 #include "base/error.h"
 #include "base/mutex.h"
 
@@ -50,6 +51,9 @@ void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void
 dibs_queue *dibs__queue_new(void);
 int dibs__queue_fd(dibs_queue *queue);
 size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int64_t wait_ms);
+
+/* The runtime whose call was begun with the queue last: who waits for completions drives its workers. */
+void dibs__queue_serves(dibs_queue *queue, dibs_runtime *runtime);
 void dibs__queue_close(dibs_queue *queue);
 
 #endif

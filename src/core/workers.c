@@ -2,8 +2,9 @@
  * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
  * leaf that may be taken while a shard's mutex is held. A worker sleeps on `work`
  * until
- *     a job is ready, and no other worker is beginning jobs, or
- *     a resting job is due, or
+ *     a job is slow, or
+ *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
+ *     a resting job is due, with the same conditions, or
  *     the workers are to end, and all jobs have ended.
  *
  * One worker at a time begins jobs, in the order in which they became ready: so
@@ -15,8 +16,10 @@
 
 #include "base/thread.h"
 
-#define BATCH 128    /* so many jobs a worker takes at a time */
-#define PATIENT_MS 5 /* so long a worker waits for replies before another one takes over what is ready meanwhile */
+#define BATCH 128       /* so many jobs a worker takes at a time */
+#define DRIVEN_MS 2     /* so long after a thread drove the workers leave it to it to come back */
+#define TOGETHER_US 200 /* a driving thread that has one reply waits so long for those to what was sent with it */
+#define PATIENT_MS 5    /* so long a worker waits for replies before another one takes over what is ready meanwhile */
 
 struct dibs__workers {
     const struct dibs__clock *clock; /* read-only */
@@ -24,7 +27,12 @@ struct dibs__workers {
     pthread_cond_t work;                                           /* waited on with mutex */
     struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
     struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__job **heap DIBS__GUARDED_BY(dibs__workers_mutex); /* that rest until they are due */
+    struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker */
+    struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
+    struct dibs__ear *driver DIBS__GUARDED_BY(dibs__workers_mutex); /* of the thread that drives; NULL: none does */
+    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);     /* so long the workers leave the jobs alone */
+    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);             /* a worker sleeps no longer than that */
+    struct dibs__job **heap DIBS__GUARDED_BY(dibs__workers_mutex);  /* that rest until they are due */
     size_t resting DIBS__GUARDED_BY(dibs__workers_mutex), room DIBS__GUARDED_BY(dibs__workers_mutex);
     size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex); /* that have not ended: the heap has room for all */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
@@ -91,6 +99,23 @@ static bool make_room(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mute
 
 /* ------------------------------------------------------------- what is to be run */
 
+/* A thread that drives, or did just now, sees to the jobs. */
+static bool is_driven(const struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    return w->driver || (w->driven_until > 0 && dibs__now(w->clock) < w->driven_until);
+}
+
+/* There is something to do, where there was nothing. */
+static void call_somebody(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    if (w->beginning)
+        return;
+    if (w->driver)
+        dibs__ear_rouse(w->driver);
+    else if (w->idle > 0 && !is_driven(w))
+        pthread_cond_signal(&w->work);
+}
+
 static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQUIRES(dibs__workers_mutex)
 {
     take_out(w, job);
@@ -98,8 +123,8 @@ static void make_ready(struct dibs__workers *w, struct dibs__job *job) DIBS__REQ
     job->next = NULL;
     *w->end = job;
     w->end = &job->next;
-    if (w->idle > 0 && !w->beginning && w->first == job)
-        pthread_cond_signal(&w->work);
+    if (w->first == job)
+        call_somebody(w);
 }
 
 void dibs__workers_post(struct dibs__workers *w, struct dibs__job *job)
@@ -120,8 +145,8 @@ static void rest_until_due(struct dibs__workers *w, struct dibs__job *job) DIBS_
         return;
     DIBS__REQUIRE(w->resting < w->room);
     sift_up(w, job, w->resting++);
-    if (w->idle > 0 && w->heap[0] == job)
-        pthread_cond_signal(&w->work);
+    if (w->heap[0] == job)
+        call_somebody(w);
 }
 
 void dibs__workers_settle(struct dibs__workers *w, struct dibs__job *job, enum dibs__job_next next)
@@ -214,14 +239,39 @@ static void end_beginning(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     w->beginning = false;
-    if (w->idle > 0 && (w->first || w->resting > 0))
-        pthread_cond_signal(&w->work);
+    if (w->first || w->resting > 0)
+        call_somebody(w);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
 static void finish(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_settle(w, job, job->ops->finish(job));
+}
+
+/* The job is to be finished by a worker. */
+static void leave_slow(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    job->next = NULL;
+    *w->slow_end = job;
+    w->slow_end = &job->next;
+    bool is_idle = w->idle > 0;
+    if (is_idle)
+        pthread_cond_signal(&w->work);
+    dibs__workers_mutex_unlock(&w->mutex);
+    if (!is_idle)
+        start_another(w);
+}
+
+static struct dibs__job *take_slow(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    struct dibs__job *job = w->slow;
+
+    w->slow = job->next;
+    if (!w->slow)
+        w->slow_end = &w->slow;
+    return job;
 }
 
 /* Unanalysed: `next` of a job that a worker runs is the worker's. */
@@ -256,45 +306,73 @@ static struct dibs__job *begin_all(struct dibs__workers *w, struct dibs__job *ba
     return asked;
 }
 
-/* Finishes those whose replies come soon. Returns the others. */
-static struct dibs__job *finish_answered(struct dibs__workers *w, struct dibs__job *asked)
+/*
+ * Finishes those whose replies come by then; the others are slow. together: once
+ * one reply has come, the others are waited for no longer than that.
+ */
+static void finish_answered(struct dibs__workers *w, struct dibs__job *asked, int64_t until, int64_t together)
 {
-    int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
-    struct dibs__job *slow = NULL, **end = &slow;
-
     for (struct dibs__job *job = asked, *next; job; job = next) {
         next = next_of(job);
-        if (job->ops->await(job, until))
-            finish(w, job);
-        else
-            link_behind(&end, job);
+        if (!job->ops->await(job, until)) {
+            leave_slow(w, job);
+            continue;
+        }
+        finish(w, job);
+        if (together != DIBS__NEVER && dibs__now(w->clock) + together < until)
+            until = dibs__now(w->clock) + together;
     }
-    return slow;
 }
 
-static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
+static void run_batch(struct dibs__workers *w, struct dibs__job *batch, int64_t until, int64_t together)
 {
     bool hold_back;
     struct dibs__job *asked = begin_all(w, batch, &hold_back);
 
-    if (!hold_back)
+    if (!hold_back) {
         end_beginning(w);
-    asked = finish_answered(w, asked);
-    if (asked && !hold_back)
-        start_another(w);
+        finish_answered(w, asked, until, together);
+        return;
+    }
     for (struct dibs__job *next; asked; asked = next) {
         next = next_of(asked);
         finish(w, asked);
     }
-    if (hold_back)
-        end_beginning(w);
+    end_beginning(w);
 }
 
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
+    int64_t until = w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER;
+    bool watches = !w->watched && is_driven(w);
+
+    if (is_driven(w))
+        until = w->driver || !watches ? DIBS__NEVER : w->driven_until;
+    w->watched = w->watched || watches;
     w->idle++;
-    w->clock->wait(w->clock, &w->work, &w->mutex, w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER);
+    w->clock->wait(w->clock, &w->work, &w->mutex, until);
     w->idle--;
+    if (watches)
+        w->watched = false;
+}
+
+/* What a worker is to begin; NULL: nothing. */
+static struct dibs__job *take_ready(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    if (w->beginning)
+        return NULL;
+    take_due(w);
+    if (!w->first)
+        return NULL;
+    w->beginning = true;
+    return take_batch(w);
+}
+
+/* It may take as long as the store does not answer. */
+static void finish_slow(struct dibs__workers *w, struct dibs__job *slow)
+{
+    start_another(w);
+    finish(w, slow);
 }
 
 static void *run(void *arg)
@@ -304,20 +382,67 @@ static void *run(void *arg)
     dibs__thread_set_name("dibs-worker");
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
-        if (!w->beginning)
-            take_due(w);
-        if (!w->first || w->beginning) {
+        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w);
+        struct dibs__job *slow = !batch && w->slow ? take_slow(w) : NULL;
+        if (!slow && !batch) {
             wait_for_work(w);
             continue;
         }
-        w->beginning = true;
-        struct dibs__job *batch = take_batch(w);
+        if (slow && w->idle > 0) /* that one sees to what comes meanwhile */
+            pthread_cond_signal(&w->work);
         dibs__workers_mutex_unlock(&w->mutex);
-        run_batch(w, batch);
+        if (slow)
+            finish_slow(w, slow);
+        else
+            run_batch(w, batch, dibs__after_ms(dibs__now(w->clock), PATIENT_MS), DIBS__NEVER);
         dibs__workers_mutex_lock(&w->mutex);
     }
     dibs__workers_mutex_unlock(&w->mutex);
     return NULL;
+}
+
+/* ---------------------------------------------------- a thread that drives */
+
+bool dibs__workers_drive(struct dibs__workers *w, struct dibs__ear *ear)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    bool drives = !w->driver && w->count > 0;
+    if (drives)
+        w->driver = ear;
+    dibs__workers_mutex_unlock(&w->mutex);
+    return drives;
+}
+
+void dibs__workers_end_drive(struct dibs__workers *w, struct dibs__ear *ear)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    DIBS__REQUIRE(w->driver == ear);
+    w->driver = NULL;
+    w->driven_until = dibs__after_ms(dibs__now(w->clock), DRIVEN_MS);
+    if (!w->watched && w->idle > 0) /* a worker is to see whether the thread comes back */
+        pthread_cond_signal(&w->work);
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    struct dibs__job *batch = take_ready(w);
+    *due = w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER;
+    dibs__workers_mutex_unlock(&w->mutex);
+    if (!batch)
+        return false;
+    int64_t patient = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
+    run_batch(w, batch, until < patient ? until : patient, TOGETHER_US * INT64_C(1000));
+    return true;
+}
+
+void dibs__workers_rouse(struct dibs__workers *w)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    if (w->driver)
+        dibs__ear_rouse(w->driver);
+    dibs__workers_mutex_unlock(&w->mutex);
 }
 
 /* --------------------------------------------------------------------- lifecycle */
@@ -330,6 +455,7 @@ struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock) DIBS__U
         return NULL;
     w->clock = clock;
     w->end = &w->first;
+    w->slow_end = &w->slow;
     if (dibs__cond_init(&w->work) != 0)
         goto no_cond;
     if (dibs__mutex_init(&w->mutex) != 0)

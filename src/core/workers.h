@@ -7,12 +7,17 @@
  *
  * A worker takes many jobs at a time. It begins all of them, so that their
  * requests reach the server together, and then finishes them as their replies
- * come.
+ * come. A job whose reply does not come soon is slow: it is finished by itself.
+ *
+ * A thread that waits for completions drives: it does what a worker does, but
+ * finish slow jobs, and spares two switches from thread to thread. While one
+ * drives, and for a moment after that, the workers leave the jobs to it.
  */
 #ifndef DIBS_CORE_WORKERS_H
 #define DIBS_CORE_WORKERS_H
 
 #include "base/clock.h"
+#include "base/ear.h"
 
 #define DIBS__WORKERS_MAX 3
 
@@ -41,7 +46,7 @@ DIBS__MUTEX_CLASS(dibs__workers_mutex);
 struct dibs__job {
     const struct dibs__job_ops *ops; /* read-only */
     int64_t due;                     /* the running thread's: until when the job rests at most */
-    struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* that is ready, or in the worker's batch */
+    struct dibs__job *next DIBS__GUARDED_BY(dibs__workers_mutex); /* that is ready or slow, or in the worker's batch */
     enum dibs__job_state state DIBS__GUARDED_BY(dibs__workers_mutex);
     size_t place DIBS__GUARDED_BY(dibs__workers_mutex); /* 1 + where it stands in the heap; 0: nowhere */
 };
@@ -60,6 +65,22 @@ bool dibs__workers_add(struct dibs__workers *workers, struct dibs__job *job);
 
 /* The thread that runs the job says what is next. */
 void dibs__workers_settle(struct dibs__workers *workers, struct dibs__job *job, enum dibs__job_next next);
+
+/*
+ * The calling thread begins to drive, if no other does. The ear is roused when
+ * there may be something to do. It must end that, with the same ear.
+ */
+bool dibs__workers_drive(struct dibs__workers *workers, struct dibs__ear *ear);
+void dibs__workers_end_drive(struct dibs__workers *workers, struct dibs__ear *ear);
+
+/*
+ * The driving thread: runs what is ready, and waits for replies at most until
+ * that time. False: there was nothing to do; *due says until when, at most.
+ */
+bool dibs__workers_run_some(struct dibs__workers *workers, int64_t until, int64_t *due);
+
+/* Any thread: rouses the one that drives, if one does. */
+void dibs__workers_rouse(struct dibs__workers *workers);
 
 /* Any thread, also with the mutex of a shard held: the job is to be run. Not for a job that may be gone. */
 void dibs__workers_post(struct dibs__workers *workers, struct dibs__job *job);
