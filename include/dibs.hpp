@@ -18,6 +18,9 @@
  *   dibs::mutex alice(rt, "account:alice"), bob(rt, "account:bob");
  *   const auto both = dibs::lock(alice, bob);   // several locks, in an order that all keep to
  *
+ * For event loops, coroutines and pools whose jobs move between threads there are
+ * dibs::task and dibs::queue: see dibs_task.hpp, which this header includes.
+ *
  * Everything here is inline and calls dibs.h, whose model, promises and caveats hold: the
  * owner of a lock is a thread, a lock is reentrant, a lease may be lost. This header needs
  * no other library than dibs.
@@ -72,7 +75,8 @@ enum class errc {
     invalid = DIBS_INVALID,
     no_memory = DIBS_NO_MEMORY,
     closed = DIBS_CLOSED,
-    overflow = DIBS_OVERFLOW
+    overflow = DIBS_OVERFLOW,
+    cancelled = DIBS_CANCELLED
 };
 
 namespace detail {
@@ -109,6 +113,7 @@ class error_category final : public std::error_category {
         case errc::no_memory:
             return std::errc::not_enough_memory;
         case errc::closed:
+        case errc::cancelled:
             return std::errc::operation_canceled;
         case errc::overflow:
             return std::errc::value_too_large;
@@ -126,8 +131,8 @@ class error_category final : public std::error_category {
  * these conditions: busy to std::errc::device_or_resource_busy, timeout to timed_out,
  * not_held to operation_not_permitted, unavailable to host_unreachable, denied to
  * permission_denied, store_error to io_error, invalid to invalid_argument, no_memory to
- * not_enough_memory, closed to operation_canceled, overflow to value_too_large. Nothing in
- * std::errc means lost: compare with dibs::errc::lost.
+ * not_enough_memory, closed and cancelled to operation_canceled, overflow to
+ * value_too_large. Nothing in std::errc means lost: compare with dibs::errc::lost.
  */
 DIBS_API inline const std::error_category &category() noexcept
 {
@@ -766,5 +771,7 @@ template <class... Rest>
 }
 
 } // namespace dibs
+
+#include "dibs_task.hpp"
 
 #endif

@@ -1,5 +1,5 @@
-# dibs.hpp: it is clean for both compilers in both standards, and does what it promises, in memory and on a server. Also
-# DIBS_GUARD, as the compilers see it.
+# dibs.hpp and dibs_task.hpp: they are clean for both compilers in both standards, and do what they promise, in memory and on a
+# server. Also DIBS_GUARD, as the compilers see it.
 # Needs: gcc c++ clang
 # Builds: lib
 # Priority: low
@@ -16,10 +16,10 @@ libraries() {
     done
 }
 
-# compile COMPILER STANDARD
+# compile COMPILER STANDARD TEST
 compile() {
     # shellcheck disable=SC2046,SC2086
-    "$1" -std="$2" -O1 -g $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/$1-$2" "$DIBS_TOP/test/cpp/mutex_test.cpp" \
+    "$1" -std="$2" -O1 -g $warnings -pthread "-I$DIBS_TOP/include" -o "$tmp/$1-$2-$3" "$DIBS_TOP/test/cpp/$3.cpp" \
         "$DIBS_TOP/lib/libdibs.a" $(libraries)
 }
 
@@ -96,7 +96,8 @@ guard_warns() {
 # ignored_lock_warns COMPILER STANDARD LANGUAGE: whoever locks, opens or checks, and does not look whether it worked, is warned.
 ignored_lock_warns() {
     for call in 'dibs_lock(rt, "a")' 'dibs_trylock(rt, "a")' 'dibs_timedlock(rt, "a", 1)' 'dibs_lock_with(rt, "a", 1, 0)' \
-        'dibs_open(&rt, 0)' 'dibs_check(rt, "a")'; do
+        'dibs_open(&rt, 0)' 'dibs_check(rt, "a")' 'dibs_task_enter((dibs_task *)(void *)rt)' \
+        'dibs_lock_begin((dibs_task *)(void *)rt, "a", 1, 0, 0, 0)'; do
         printf '#include <dibs.h>\nint f(dibs_runtime *rt);\nint f(dibs_runtime *rt) { return %s == DIBS_OK; }\n' "$call" >"$tmp/looks.$3"
         sed -e 's/return //' -e 's/ == DIBS_OK; }/; return 0; }/' "$tmp/looks.$3" >"$tmp/ignores.$3"
         # shellcheck disable=SC2086
@@ -114,13 +115,15 @@ guard_wants_braces() {
     "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/braces.$2"
 }
 
-tap_plan 28
+tap_plan 40
 server_start || exit 1
 for compiler in g++ clang++; do
     for standard in c++17 c++20; do
-        tap "$compiler, $standard: the test compiles" compile "$compiler" "$standard"
-        tap "$compiler, $standard: in memory" "$tmp/$compiler-$standard" mem:
-        tap "$compiler, $standard: on a server" "$tmp/$compiler-$standard" "$server_url"
+        for test in mutex_test task_test; do
+            tap "$compiler, $standard: $test compiles" compile "$compiler" "$standard" "$test"
+            tap "$compiler, $standard: $test in memory" "$tmp/$compiler-$standard-$test" mem:
+            tap "$compiler, $standard: $test on a server" "$tmp/$compiler-$standard-$test" "$server_url"
+        done
     done
     tap "$compiler, without exceptions" without_exceptions "$compiler"
     tap "$compiler, c++11: an ignored lock is warned of" ignored_lock_warns "$compiler" c++11 cc

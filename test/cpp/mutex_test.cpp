@@ -1,15 +1,10 @@
 /* dibs.hpp as its contracts have it. mutex_test URL: on the store of that URL; exit status 0 if all is right. */
-#include <dibs.hpp>
+#include "support.hpp"
 
-#include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <optional>
-#include <thread>
 
-using namespace std::chrono_literals;
-using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
 namespace {
@@ -38,49 +33,13 @@ static_assert(!std::is_convertible_v<dibs::mutex &, dibs::guard>);
 static_assert(std::is_error_code_enum_v<dibs::errc>);
 
 #define COUNT_STATUS(name, text) +1
-static_assert(0 DIBS_STATUS_MAP(COUNT_STATUS) == static_cast<int>(dibs::errc::overflow) + 1, "errc has every status");
+static_assert(0 DIBS_STATUS_MAP(COUNT_STATUS) == static_cast<int>(dibs::errc::cancelled) + 1, "errc has every status");
 
 /* ----------------------------------------------------------------------------- help */
-
-const char *url;
-int failures;
-
-void check(bool right, const char *what, int line)
-{
-    if (!right) {
-        std::printf("line %d: not so: %s\n", line, what);
-        failures++;
-    }
-}
-
-#define CHECK(condition) check(condition, #condition, __LINE__)
-
-/* The code with which the function threw, and what it said; without a code if it did not throw. */
-struct thrown {
-    std::error_code code;
-    std::string what;
-};
-
-template <class Function> thrown error_of(Function function)
-{
-    try {
-        function();
-    } catch (const std::system_error &error) {
-        return {error.code(), error.what()};
-    }
-    return {};
-}
-
-#define CHECK_THROWS(error, expression) CHECK(error_of([&] { expression; }).code == (error))
 
 dibs::config configuration()
 {
     return dibs::config().url(url).label("mutex_test");
-}
-
-template <class Function> void in_another_thread(Function function)
-{
-    std::thread(function).join();
 }
 
 bool taken_by_others(dibs::mutex &m)
@@ -93,18 +52,6 @@ bool taken_by_others(dibs::mutex &m)
             m.unlock();
     });
     return taken;
-}
-
-template <class Condition> bool becomes(Condition condition)
-{
-    const auto limit = steady_clock::now() + 10s;
-
-    while (!condition()) {
-        if (steady_clock::now() >= limit)
-            return false;
-        std::this_thread::sleep_for(1ms);
-    }
-    return true;
 }
 
 /* For lose(): a store that does not tell of changes is asked at the next renewal, a third of the lease later. */
@@ -222,6 +169,8 @@ void errors(dibs::runtime &rt)
     CHECK(make_error_code(dibs::errc::no_memory) == std::errc::not_enough_memory);
     CHECK(make_error_code(dibs::errc::closed) == std::errc::operation_canceled);
     CHECK(make_error_code(dibs::errc::overflow) == std::errc::value_too_large);
+    CHECK(make_error_code(dibs::errc::cancelled) == std::errc::operation_canceled);
+    CHECK(make_error_code(dibs::errc::cancelled) != dibs::errc::closed);
     CHECK(make_error_code(dibs::errc::busy) != std::errc::timed_out);
     CHECK(make_error_code(dibs::errc::timeout) != std::error_code(DIBS_TIMEOUT, std::generic_category()));
     CHECK(error_of([] { dibs::runtime(dibs::config().url("unix:///nowhere/at.all")); }).what.find("/nowhere/at.all") !=
@@ -476,10 +425,7 @@ void several_are_locked_or_none(dibs::runtime &rt)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2)
-        return 64;
-    url = argv[1];
-    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+    begin_test(argc, argv);
     {
         dibs::runtime rt(configuration());
         waits_are_clamped(rt); /* first: it reads the runtime's counters */

@@ -1,0 +1,77 @@
+/* What the tests of the C++ headers share. Each is a program of one file: PROGRAM URL. */
+#ifndef DIBS_TEST_CPP_SUPPORT_HPP
+#define DIBS_TEST_CPP_SUPPORT_HPP
+
+#include <dibs.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+namespace {
+
+const char *url;
+std::atomic<int> failures{0};
+
+void begin_test(int argc, char **argv)
+{
+    if (argc != 2)
+        std::exit(64);
+    url = argv[1];
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+}
+
+void check(bool right, const char *what, int line)
+{
+    if (!right) {
+        std::printf("line %d: not so: %s\n", line, what);
+        failures++;
+    }
+}
+
+#define CHECK(condition) check(static_cast<bool>(condition), #condition, __LINE__)
+
+/* The code with which the function threw, and what it said; without a code if it did not throw. */
+struct thrown {
+    std::error_code code;
+    std::string what;
+};
+
+template <class Function> thrown error_of(Function function)
+{
+    try {
+        function();
+    } catch (const std::system_error &error) {
+        return {error.code(), error.what()};
+    }
+    return {};
+}
+
+#define CHECK_THROWS(error, expression) CHECK(error_of([&] { expression; }).code == (error))
+
+template <class Function> void in_another_thread(Function function)
+{
+    std::thread(function).join();
+}
+
+template <class Condition> bool becomes(Condition condition)
+{
+    const auto limit = steady_clock::now() + 10s;
+
+    while (!condition()) {
+        if (steady_clock::now() >= limit)
+            return false;
+        std::this_thread::sleep_for(1ms);
+    }
+    return true;
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,644 @@
+/*
+ * dibs_task.hpp as its contracts have it; in C++20 also its coroutines. task_test URL: on the store of that URL; exit
+ * status 0 if all is right.
+ */
+#include "support.hpp"
+
+#include <poll.h>
+
+#include <optional>
+
+namespace {
+
+static_assert(!std::is_copy_constructible_v<dibs::task> && !std::is_copy_assignable_v<dibs::task>);
+static_assert(std::is_nothrow_move_constructible_v<dibs::task> && std::is_nothrow_move_assignable_v<dibs::task>);
+static_assert(!std::is_copy_constructible_v<dibs::task_guard> && !std::is_copy_assignable_v<dibs::task_guard>);
+static_assert(std::is_nothrow_move_constructible_v<dibs::task_guard>);
+static_assert(std::is_nothrow_move_assignable_v<dibs::task_guard>);
+static_assert(std::is_nothrow_default_constructible_v<dibs::task_guard>);
+static_assert(!std::is_convertible_v<dibs::task_guard, bool>);
+static_assert(!std::is_copy_constructible_v<dibs::queue> && !std::is_move_constructible_v<dibs::queue>);
+static_assert(!std::is_copy_constructible_v<dibs::task_scope> && !std::is_move_constructible_v<dibs::task_scope>);
+static_assert(noexcept(std::declval<dibs::task &>().cancel()) &&noexcept(std::declval<dibs::task_guard &>().unlock()));
+
+/* ----------------------------------------------------------------------------- help */
+
+constexpr dibs_lock_options short_lease = {1500, 0};
+
+/* What a function for begin_lock() was told. */
+struct told {
+    std::atomic<int> times{0};
+    std::atomic<dibs_status> status{DIBS_OK};
+    std::string detail;
+    dibs::task_guard lock;
+
+    auto function()
+    {
+        return [this](const dibs_completion &done, dibs::task_guard granted) {
+            status = done.status;
+            detail = done.detail;
+            lock = std::move(granted);
+            times++;
+        };
+    }
+};
+
+bool taken(dibs::runtime &rt, const char *name)
+{
+    return rt.query(name).held;
+}
+
+template <class Condition> bool dispatches_until(dibs::queue &queue, Condition condition)
+{
+    return becomes([&] {
+        queue.dispatch(1ms);
+        return condition();
+    });
+}
+
+bool lock_now(dibs::queue &queue, dibs::task &task, const char *name, told &to, const dibs_lock_options &how = {})
+{
+    const int before = to.times;
+
+    task.begin_lock(queue, name, to.function(), dibs::forever, how);
+    return dispatches_until(queue, [&] { return to.times > before; }) && to.status == DIBS_OK;
+}
+
+/* ---------------------------------------------------------------------------- cases */
+
+void a_scope_acts_for_its_task(dibs::runtime &rt)
+{
+    dibs::mutex m(rt, "scope");
+    dibs::task one(rt), two(rt);
+
+    m.lock();
+    m.unlock();
+    {
+        dibs::task_scope inside(one);
+        m.lock();
+        m.lock();
+        CHECK(m.hold().count == 2);
+        dibs::task_scope further(two);
+        CHECK(!m.try_lock());
+        CHECK_THROWS(dibs::errc::not_held, m.check());
+        CHECK_THROWS(dibs::errc::busy, dibs::task_scope again(one));
+    }
+    CHECK_THROWS(dibs::errc::not_held, m.check());
+    CHECK(!m.try_lock());
+    in_another_thread([&] {
+        dibs::task_scope inside(one);
+        CHECK(m.hold().count == 2);
+        m.unlock();
+        m.unlock();
+    });
+    CHECK(m.try_lock());
+    m.unlock();
+}
+
+void a_scope_outlives_its_task(dibs::runtime &rt)
+{
+    dibs::mutex m(rt, "scope's task ends");
+    auto task = std::make_optional<dibs::task>(rt);
+    dibs::task_scope inside(*task);
+
+    m.lock();
+    task.reset();
+    CHECK_THROWS(dibs::errc::not_held, m.check());
+    CHECK(m.try_lock_for(10s));
+    m.unlock();
+}
+
+void a_begun_lock_is_granted(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt), other(rt);
+    told one, two;
+
+    CHECK(queue.dispatch() == 0);
+    task.begin_lock(queue, "begun", one.function());
+    CHECK(queue.dispatch(10s) == 1);
+    CHECK(one.times == 1 && one.status == DIBS_OK && one.detail.empty() && one.lock);
+    CHECK(one.lock.fence() != 0 && taken(rt, "begun"));
+    one.lock.check();
+
+    other.begin_lock(queue, "begun", two.function());
+    CHECK(queue.dispatch(20ms) == 0 && two.times == 0);
+    dibs::task_guard moved = std::move(one.lock);
+    CHECK(moved && !one.lock && one.lock.fence() == 0); /* NOLINT: what is left of it is defined */
+    const std::uint64_t fence = moved.fence();
+    moved = dibs::task_guard();
+    CHECK(dispatches_until(queue, [&] { return two.times == 1; }));
+    CHECK(two.status == DIBS_OK && two.lock.fence() > fence);
+    two.lock.unlock();
+    two.lock.unlock();
+    CHECK(!two.lock);
+    CHECK(becomes([&] { return !taken(rt, "begun"); }));
+}
+
+/* The function does not keep what it got. */
+void a_lock_that_nobody_keeps_is_given_up(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt);
+    bool done = false;
+
+    task.begin_lock(queue, "unwanted",
+                    [&, only_moved = std::make_unique<int>(1)](const dibs_completion &, dibs::task_guard) {
+                        done = *only_moved == 1;
+                    });
+    CHECK(queue.dispatch(10s) >= 1 && done);
+    CHECK(becomes([&] { return !taken(rt, "unwanted"); }));
+}
+
+void a_begun_lock_fails(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    told held, to;
+
+    CHECK(lock_now(queue, holder, "fails", held));
+    task.begin_lock(queue, "fails", to.function(), 0ms);
+    CHECK(dispatches_until(queue, [&] { return to.times == 1; }) && to.status == DIBS_BUSY && !to.lock);
+    task.begin_lock(queue, "fails", to.function(), 20ms);
+    CHECK(dispatches_until(queue, [&] { return to.times == 2; }) && to.status == DIBS_TIMEOUT);
+    CHECK(to.detail.find("fails") != std::string::npos);
+    CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, "fails", to.function(), 1s, {1, 0}));
+    CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, "", to.function()));
+    CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, std::string_view("a\0b", 3), to.function()));
+    {
+        dibs::task_scope inside(task);
+        CHECK_THROWS(dibs::errc::busy, task.begin_lock(queue, "another", to.function()));
+    }
+    CHECK(lock_now(queue, task, "another", to) && to.times == 3);
+}
+
+void the_queue_tells_poll(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    told held, to;
+    pollfd one = {queue.fd(), POLLIN, 0};
+
+    CHECK(one.fd >= 0 && poll(&one, 1, 0) == 0);
+    CHECK(lock_now(queue, holder, "poll", held));
+    task.begin_lock(queue, "poll", to.function());
+    CHECK(poll(&one, 1, 20) == 0);
+    held.lock.unlock();
+    CHECK(poll(&one, 1, 10000) == 1);
+    CHECK(dispatches_until(queue, [&] { return to.times == 1; }));
+    CHECK(dispatches_until(queue, [&] { return poll(&one, 1, 0) == 0; }));
+}
+
+void cancels(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    told held, kept, to;
+    bool released = false;
+
+    CHECK(lock_now(queue, holder, "cancel", held) && lock_now(queue, task, "kept", kept));
+    task.begin_lock(queue, "cancel", to.function());
+    CHECK(queue.dispatch(20ms) == 0);
+    in_another_thread([&] { task.cancel(); });
+    CHECK(dispatches_until(queue, [&] { return to.times == 1; }) && to.status == DIBS_CANCELLED && !to.lock);
+    CHECK(!to.detail.empty());
+    task.begin_lock(queue, "free", to.function(), 0ms);
+    CHECK(dispatches_until(queue, [&] { return to.times == 2; }) && to.status == DIBS_CANCELLED);
+    kept.lock.check();
+    kept.lock.begin_release([&](const dibs_completion &done) { released = done.status == DIBS_OK; });
+    CHECK(dispatches_until(queue, [&] { return released; }) && !taken(rt, "kept"));
+    {
+        dibs::task_scope inside(task);
+        CHECK_THROWS(dibs::errc::cancelled, dibs::mutex(rt, "free").lock());
+    }
+    held.lock.unlock();
+    CHECK(becomes([&] { return !taken(rt, "cancel"); }));
+}
+
+/* What is begun while something is under way waits in the task. */
+void one_thing_after_the_other(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt);
+    told a, b, c;
+
+    task.begin_lock(queue, "order:a", a.function());
+    task.begin_lock(queue, "order:b", b.function());
+    CHECK(dispatches_until(queue, [&] { return a.times + b.times == 2; }) && a.lock && b.lock);
+    a.lock.unlock();
+    b.lock.unlock();
+    task.begin_lock(queue, "order:a", c.function());
+    CHECK(dispatches_until(queue, [&] { return c.times == 1; }) && c.lock);
+    CHECK(!taken(rt, "order:b"));
+    c.lock.check();
+}
+
+void an_unlock_waits_for_the_thread_inside(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt);
+    told to;
+
+    CHECK(lock_now(queue, task, "inside", to));
+    {
+        dibs::task_scope inside(task);
+        CHECK_THROWS(dibs::errc::busy, to.lock.begin_release([](const dibs_completion &) {}));
+        CHECK(to.lock);
+        CHECK_THROWS(dibs::errc::busy, to.lock.check());
+        to.lock.unlock();
+        CHECK(taken(rt, "inside") && !to.lock);
+    }
+    CHECK(becomes([&] { return !taken(rt, "inside"); }));
+}
+
+void releases(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt);
+    told to;
+    std::optional<dibs_status> end;
+    const auto ends = [&](const dibs_completion &done) { end = done.status; };
+
+    CHECK(lock_now(queue, task, "release", to, short_lease));
+    to.lock.begin_release(ends);
+    CHECK(!to.lock && dispatches_until(queue, [&] { return end.has_value(); }) && end == DIBS_OK);
+    CHECK(!taken(rt, "release"));
+    CHECK_THROWS(dibs::errc::not_held, to.lock.begin_release(ends));
+    CHECK_THROWS(dibs::errc::not_held, to.lock.check());
+    CHECK_THROWS(dibs::errc::not_held, to.lock.on_lost(ends));
+}
+
+void tells_of_a_loss(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task task(rt);
+    told to;
+    int lost = 0;
+    std::optional<dibs_status> end;
+
+    CHECK(lock_now(queue, task, "loss", to, short_lease));
+    to.lock.on_lost([&](const dibs_completion &done) {
+        CHECK(done.kind == DIBS_DONE_LOST && done.status == DIBS_LOST && std::string(done.name) == "loss");
+        lost++;
+    });
+    CHECK(queue.dispatch(20ms) == 0 && lost == 0);
+    CHECK(rt.force_unlock("loss"));
+    CHECK(dispatches_until(queue, [&] { return lost == 1; }));
+    CHECK_THROWS(dibs::errc::lost, to.lock.check());
+    to.lock.on_lost([&](const dibs_completion &done) { lost += std::string(done.name) == "loss" ? 10 : 0; });
+    CHECK(lost == 11);
+    to.lock.begin_release([&](const dibs_completion &done) { end = done.status; });
+    CHECK(dispatches_until(queue, [&] { return end.has_value(); }) && end == DIBS_LOST && lost == 11);
+    CHECK(lock_now(queue, task, "loss", to));
+}
+
+void a_task_ends(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt);
+    auto task = std::make_optional<dibs::task>(rt);
+    told held, kept, first, second;
+
+    CHECK(lock_now(queue, holder, "task ends", held) && lock_now(queue, *task, "kept", kept));
+    task->begin_lock(queue, "task ends", first.function());
+    task->begin_lock(queue, "second", second.function());
+    CHECK(queue.dispatch(20ms) == 0);
+    task.reset();
+    CHECK(dispatches_until(queue, [&] { return first.times + second.times == 2; }));
+    CHECK(first.status == DIBS_CANCELLED && second.status == DIBS_CANCELLED && !second.detail.empty());
+    CHECK(becomes([&] { return !taken(rt, "kept"); }));
+    CHECK_THROWS(dibs::errc::not_held, kept.lock.check());
+    CHECK_THROWS(dibs::errc::not_held, kept.lock.begin_release([](const dibs_completion &) {}));
+    kept.lock.unlock();
+    held.lock.unlock();
+    CHECK(becomes([&] { return !taken(rt, "task ends"); }));
+}
+
+void a_queue_ends(dibs::runtime &rt)
+{
+    auto queue = std::make_optional<dibs::queue>();
+    told held, to;
+    {
+        dibs::task holder(rt), task(rt);
+        CHECK(lock_now(*queue, holder, "queue ends", held));
+        task.begin_lock(*queue, "queue ends", to.function());
+        task.begin_lock(*queue, "more", to.function());
+        queue.reset();
+        held.lock.unlock();
+    }
+    CHECK(to.times == 0);
+    CHECK(becomes([&] { return !taken(rt, "queue ends"); }));
+}
+
+void what_a_function_throws_leaves_dispatch(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task one(rt), two(rt);
+    told to;
+
+    one.begin_lock(queue, "throws",
+                   [](const dibs_completion &, dibs::task_guard) { throw std::system_error(dibs::errc::overflow); });
+    CHECK_THROWS(dibs::errc::overflow, static_cast<void>(queue.dispatch(10s)));
+    CHECK(lock_now(queue, two, "throws", to));
+}
+
+void tasks_move(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task first(rt);
+    told to;
+
+    CHECK(lock_now(queue, first, "moves", to));
+    dibs::task second(std::move(first));
+    CHECK(first.get() == nullptr && second.get() != nullptr); /* NOLINT: what is left of it is defined */
+    first.cancel();
+    CHECK_THROWS(dibs::errc::invalid, dibs::task_scope inside(first));
+    CHECK_THROWS(dibs::errc::invalid, first.begin_lock(queue, "moves", to.function()));
+    to.lock.check();
+    second = dibs::task(rt);
+    CHECK(becomes([&] { return !taken(rt, "moves"); }));
+}
+
+void a_runtime_closes()
+{
+    dibs::runtime rt(dibs::config().url(url));
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    told held, to;
+
+    CHECK(lock_now(queue, holder, "closes", held));
+    task.begin_lock(queue, "closes", to.function());
+    CHECK(queue.dispatch(20ms) == 0);
+    rt.shutdown();
+    CHECK(dispatches_until(queue, [&] { return to.times == 1; }) && to.status == DIBS_CLOSED);
+    CHECK_THROWS(dibs::errc::closed, dibs::task none(rt));
+    rt.close();
+    CHECK_THROWS(dibs::errc::closed, task.begin_lock(queue, "closes", to.function()));
+}
+
+/* Tasks on one name, driven by threads that dispatch; each takes its turn again and again. */
+struct worker {
+    worker(dibs::runtime &rt, dibs::queue &q, int &counter) : queue(q), task(rt), sum(counter)
+    {
+    }
+
+    void go_on()
+    {
+        task.begin_lock(queue, "many", [this](const dibs_completion &done, dibs::task_guard lock) {
+            CHECK(done.status == DIBS_OK && lock);
+            sum++;
+            lock.begin_release([this](const dibs_completion &end) {
+                CHECK(end.status == DIBS_OK);
+                if (++turns < most)
+                    go_on();
+                else
+                    ended++;
+            });
+        });
+    }
+
+    enum { most = 20 };
+    static inline std::atomic<int> ended{0};
+    dibs::queue &queue;
+    dibs::task task;
+    int &sum;
+    int turns = 0;
+};
+
+void many_tasks_and_threads(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    std::vector<std::unique_ptr<worker>> workers;
+    std::vector<std::thread> threads;
+    int sum = 0;
+
+    worker::ended = 0;
+    for (int i = 0; i < 8; i++)
+        workers.push_back(std::make_unique<worker>(rt, queue, sum));
+    for (auto &one : workers)
+        one->go_on();
+    for (int i = 0; i < 3; i++)
+        threads.emplace_back([&] { CHECK(dispatches_until(queue, [] { return worker::ended == 8; })); });
+    for (std::thread &thread : threads)
+        thread.join();
+    CHECK(sum == 8 * worker::most);
+}
+
+/* ----------------------------------------------------------------------- coroutines */
+
+#if defined(__cpp_lib_coroutine)
+
+/* A coroutine that begins at once, whose frame remains until its handle's owner ends. */
+struct job {
+    struct promise_type {
+        std::error_code thrown;
+
+        job get_return_object()
+        {
+            return job{std::coroutine_handle<promise_type>::from_promise(*this)};
+        }
+
+        std::suspend_never initial_suspend() noexcept
+        {
+            return {};
+        }
+
+        std::suspend_always final_suspend() noexcept
+        {
+            return {};
+        }
+
+        void return_void()
+        {
+        }
+
+        void unhandled_exception()
+        {
+            try {
+                throw;
+            } catch (const std::system_error &error) {
+                thrown = error.code();
+            }
+        }
+    };
+
+    explicit job(std::coroutine_handle<promise_type> h) : handle(h)
+    {
+    }
+
+    job(job &&other) noexcept : handle(std::exchange(other.handle, nullptr))
+    {
+    }
+
+    job(const job &) = delete;
+    job &operator=(const job &) = delete;
+    job &operator=(job &&) = delete;
+
+    ~job()
+    {
+        if (handle)
+            handle.destroy();
+    }
+
+    bool done() const
+    {
+        return handle.done();
+    }
+
+    std::error_code thrown() const
+    {
+        return handle.promise().thrown;
+    }
+
+    std::coroutine_handle<promise_type> handle;
+};
+
+job takes_turns(dibs::runtime &rt, dibs::queue &queue, const char *name, int turns, int &sum)
+{
+    dibs::task task(rt);
+
+    for (int i = 0; i < turns; i++) {
+        dibs::task_guard lock = co_await task.lock(queue, name);
+        const int before = sum;
+        CHECK(lock && lock.fence() != 0);
+        lock.check();
+        dibs::task_guard own = co_await task.lock(queue, "own", 0ms, {0, DIBS_NO_REENTRY});
+        sum = before + 1;
+        own.unlock();
+        if (i % 2 == 0)
+            co_await lock.release(); /* otherwise the end of the guard begins the unlock */
+    }
+}
+
+void coroutines_take_turns(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    std::vector<job> jobs;
+    int sum = 0;
+
+    for (int i = 0; i < 8; i++)
+        jobs.push_back(takes_turns(rt, queue, "turns", 10, sum));
+    CHECK(dispatches_until(
+        queue, [&] { return std::all_of(jobs.begin(), jobs.end(), [](const job &one) { return one.done(); }); }));
+    for (const job &one : jobs)
+        CHECK(!one.thrown());
+    CHECK(sum == 80);
+    jobs.clear();
+    CHECK(becomes([&] { return !taken(rt, "turns"); }));
+}
+
+job locks(dibs::task &task, dibs::queue &queue, const char *name, dibs::task_guard &to,
+          dibs::detail::real_ms wait = dibs::forever)
+{
+    to = co_await task.lock(queue, name, wait);
+}
+
+job gives_up(dibs::task_guard &lock)
+{
+    co_await lock.release();
+}
+
+void coroutines_are_told_of_failures(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    dibs::task_guard held, none, empty;
+
+    const job first = locks(holder, queue, "failures", held);
+    CHECK(dispatches_until(queue, [&] { return first.done(); }) && !first.thrown() && held);
+    const job second = locks(task, queue, "failures", none, 20ms);
+    CHECK(dispatches_until(queue, [&] { return second.done(); }) && second.thrown() == dibs::errc::timeout && !none);
+    const job third = locks(task, queue, "", none);
+    CHECK(third.done() && third.thrown() == dibs::errc::invalid);
+    const job fourth = gives_up(empty);
+    CHECK(fourth.done() && fourth.thrown() == dibs::errc::not_held);
+    {
+        dibs::task_scope inside(task);
+        const job fifth = locks(task, queue, "failures", none);
+        CHECK(fifth.done() && fifth.thrown() == dibs::errc::busy);
+    }
+    const job sixth = locks(task, queue, "loss in a coroutine", none);
+    CHECK(dispatches_until(queue, [&] { return sixth.done(); }) && none);
+    CHECK(rt.force_unlock("loss in a coroutine"));
+    CHECK(becomes([&] { return error_of([&] { none.check(); }).code == dibs::errc::lost; }));
+    const job seventh = gives_up(none);
+    CHECK(dispatches_until(queue, [&] { return seventh.done(); }) && seventh.thrown() == dibs::errc::lost);
+}
+
+/* A coroutine that is destroyed while it waits leaves nothing: neither the task's wait, nor a lock that comes later. */
+void coroutines_are_destroyed(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    dibs::task holder(rt), task(rt);
+    dibs::task_guard held, none;
+    int sum = 0;
+
+    const job first = locks(holder, queue, "destroyed", held);
+    CHECK(dispatches_until(queue, [&] { return first.done(); }));
+    {
+        const job waits = locks(task, queue, "destroyed", none), more = locks(task, queue, "more", none);
+        const job has_its_own_task = takes_turns(rt, queue, "destroyed", 1, sum);
+        CHECK(queue.dispatch(20ms) == 0 && !waits.done() && !has_its_own_task.done());
+    }
+    held.unlock();
+    CHECK(dispatches_until(queue, [&] { return !taken(rt, "destroyed") && !taken(rt, "more"); }));
+    const job again = locks(task, queue, "destroyed", none);
+    CHECK(dispatches_until(queue, [&] { return again.done(); }) && none && sum == 0);
+}
+
+#if defined(__cpp_lib_jthread)
+void a_stop_cancels(dibs::runtime &rt)
+{
+    dibs::queue queue;
+    std::stop_source stop;
+    dibs::task holder(rt), first(rt, stop.get_token()), task(std::move(first));
+    dibs::task_guard held, none;
+
+    const job one = locks(holder, queue, "stop", held);
+    CHECK(dispatches_until(queue, [&] { return one.done(); }));
+    const job two = locks(task, queue, "stop", none);
+    CHECK(queue.dispatch(20ms) == 0 && !two.done());
+    in_another_thread([&] { stop.request_stop(); });
+    CHECK(dispatches_until(queue, [&] { return two.done(); }) && two.thrown() == dibs::errc::cancelled);
+    dibs::task late(rt, stop.get_token());
+    const job three = locks(late, queue, "late", none);
+    CHECK(dispatches_until(queue, [&] { return three.done(); }) && three.thrown() == dibs::errc::cancelled);
+}
+#endif
+#endif
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    begin_test(argc, argv);
+    {
+        dibs::runtime rt(dibs::config().url(url).label("task_test"));
+        a_scope_acts_for_its_task(rt);
+        a_scope_outlives_its_task(rt);
+        a_begun_lock_is_granted(rt);
+        a_lock_that_nobody_keeps_is_given_up(rt);
+        a_begun_lock_fails(rt);
+        the_queue_tells_poll(rt);
+        cancels(rt);
+        one_thing_after_the_other(rt);
+        an_unlock_waits_for_the_thread_inside(rt);
+        releases(rt);
+        tells_of_a_loss(rt);
+        a_task_ends(rt);
+        a_queue_ends(rt);
+        what_a_function_throws_leaves_dispatch(rt);
+        tasks_move(rt);
+        many_tasks_and_threads(rt);
+#if defined(__cpp_lib_coroutine)
+        coroutines_take_turns(rt);
+        coroutines_are_told_of_failures(rt);
+        coroutines_are_destroyed(rt);
+#if defined(__cpp_lib_jthread)
+        a_stop_cancels(rt);
+#endif
+#endif
+    }
+    a_runtime_closes();
+    return failures ? 1 : 0;
+}
