@@ -105,6 +105,10 @@ fits_inside    = $(shell $(CC) -shared -o $(BUILD)/hiredis.so -Wl,--whole-archiv
 SHARED_LIBS    = $(if $(if $(HIREDIS_ARCHIVES),$(fits_inside)),$(HIREDIS_ARCHIVES) $(filter-out $(addprefix -l,$(hiredis_parts)),$(HIREDIS_LIBS)),$(HIREDIS_LIBS))
 SQLITE_CFLAGS := $(call query,--cflags sqlite3)
 SQLITE_LIBS   := $(call query,--libs sqlite3)
+LIBUV_CFLAGS  := $(call query,--cflags libuv)
+LIBUV_LIBS    := $(call query,--libs libuv)
+# Asio is headers alone; Debian's has no file for pkg-config.
+ASIO          := $(firstword $(wildcard $(addsuffix /include/asio.hpp,/usr /usr/local /opt/homebrew)))
 # ZooKeeper's library, for one way of the gallery, which is left out where it is missing.
 ZOOKEEPER     := $(firstword $(patsubst %/include/zookeeper/zookeeper.h,%,$(wildcard $(addsuffix /include/zookeeper/zookeeper.h,/usr /usr/local /opt/homebrew))))
 ZOOKEEPER_CFLAGS := $(if $(ZOOKEEPER),-DDEMO_ZOOKEEPER $(addprefix -isystem ,$(filter-out /usr/include,$(ZOOKEEPER)/include)))
@@ -154,7 +158,9 @@ DEMO_OBJECTS  := $(call objects,$(wildcard demo/race/*.c demo/ways/*.c))
 # Examples for which something is missing are left out, and "make demos" says so.
 EXAMPLES      := $(call programs,demo/examples,demo/examples)
 EXAMPLE_OF_CXX := $(if $(shell command -v $(CXX)),$(patsubst %.cpp,$(BUILD)/%,$(wildcard demo/examples/*.cpp)))
-EXAMPLES_LEFT_OUT := $(if $(call has,sqlite3),,$(BUILD)/demo/examples/fence_sql)
+LEFT_OUT      := $(if $(call has,sqlite3),,fence_sql:SQLite) $(if $(call has,libuv),,libuv_server:libuv)
+LEFT_OUT      += $(if $(ASIO),,asio_timeout:Asio) $(if $(filter Darwin,$(shell uname -s)),epoll_server:epoll)
+EXAMPLES_LEFT_OUT := $(foreach one,$(LEFT_OUT),$(BUILD)/demo/examples/$(firstword $(subst :, ,$(one))))
 BENCHES       := $(call programs,bench,bench)
 PEER          := $(BUILD)/peers/dibs
 UNIT_TESTS    := $(patsubst test/%.c,$(BUILD)/test/%,$(wildcard test/unit/*_test.c))
@@ -220,6 +226,7 @@ $(CLI_OBJECTS): PRIVATE := -Isrc
 $(COMMON) $(FAULT_OBJECTS) $(FAULT_MAIN): PRIVATE := -Itest
 $(DEMO_OBJECTS) $(DEMO_MAINS): PRIVATE := -Idemo -Itest
 $(OBJ)/demo/examples/fence_sql.o: PRIVATE := $(SQLITE_CFLAGS)
+$(OBJ)/demo/examples/libuv_server.o: PRIVATE := $(LIBUV_CFLAGS)
 $(ZOOKEEPER_OBJECT): PRIVATE += $(ZOOKEEPER_CFLAGS)
 $(ZOOKEEPER_OBJECT) $(DEMOS): $(BUILD)/zookeeper
 $(BENCH_OBJECTS) $(BENCH_PARTS) $(BENCH_MAINS): PRIVATE := -Ibench -Itest
@@ -257,10 +264,13 @@ $(EXAMPLES): $(BUILD)/demo/examples/%: $(OBJ)/demo/examples/%.o $(LIB)/$(STATIC)
 	$(link) $(EXAMPLE_LIBS)
 
 $(BUILD)/demo/examples/fence_sql: EXAMPLE_LIBS := $(SQLITE_LIBS)
+$(BUILD)/demo/examples/libuv_server: EXAMPLE_LIBS := $(LIBUV_LIBS)
+$(BUILD)/demo/examples/asio_timeout: CXX_STANDARD := c++20
+CXX_STANDARD  := c++17
 
-$(EXAMPLE_OF_CXX): $(BUILD)/%: %.cpp include/dibs.hpp include/dibs.h $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
+$(EXAMPLE_OF_CXX): $(BUILD)/%: %.cpp $(wildcard include/*.hpp) include/dibs.h $(LIB)/$(STATIC) $(BUILD)/flags | $(need_hiredis)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 $(WARNINGS) -pthread $(SANITIZERS) $(CFLAGS) $(ALL_CPPFLAGS) $(ALL_LDFLAGS) -o $@ $< \
+	$(CXX) -std=$(CXX_STANDARD) $(WARNINGS) -pthread $(SANITIZERS) $(CFLAGS) $(ALL_CPPFLAGS) $(ALL_LDFLAGS) -o $@ $< \
 	    $(LIB)/$(STATIC) $(HIREDIS_LIBS)
 
 $(BENCHES): $(BUILD)/bench/%: $(OBJ)/bench/%.o $(BENCH_OBJECTS) $(COMMON) $(LIB)/$(STATIC)
@@ -304,10 +314,10 @@ $(CLI): $(CLI_OBJECTS) $(CLI_LIBRARY) $(BUILD)/objects $(BUILD)/flags
 
 cli: $(CLI)
 race: $(DEMOS)
-demos: race $(filter-out $(EXAMPLES_LEFT_OUT),$(EXAMPLES)) $(EXAMPLE_OF_CXX)
+demos: race $(filter-out $(EXAMPLES_LEFT_OUT),$(EXAMPLES) $(EXAMPLE_OF_CXX))
 ifneq ($(filter demos,$(MAKECMDGOALS)),)
-$(if $(EXAMPLES_LEFT_OUT),$(info demo/examples/fence_sql.c is left out: SQLite is missing, which "sh test/run" installs))
-$(if $(EXAMPLE_OF_CXX),,$(info demo/examples/cplusplus.cpp is left out: there is no C++ compiler $(CXX)))
+$(foreach one,$(LEFT_OUT),$(info demo/examples/$(firstword $(subst :, ,$(one))) is left out: $(lastword $(subst :, ,$(one))) is missing))
+$(if $(EXAMPLE_OF_CXX),,$(info the examples in C++ are left out: there is no C++ compiler $(CXX)))
 endif
 benches: $(BENCHES)
 units: $(UNIT_TESTS)

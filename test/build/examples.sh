@@ -5,10 +5,8 @@
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/server.sh"
-examples='guard_section try_and_skip limited_wait fence_sql fence_file fence_redis thread_pool fork events quorum
-    cplusplus unit_test'
-prefix=$tmp/prefix
-here=$tmp/examples
+. "$DIBS_TOP/test/support/examples.sh"
+examples=$examples_plain
 
 builds_them() {
     make -C "$DIBS_TOP" BUILD=build SANITIZE= demos
@@ -17,55 +15,15 @@ builds_them() {
     done
 }
 
-# Every file is in the list above, and the other way round.
+# Every file is in the lists, and the other way round. build/loops runs the others.
 lists_all() {
     find "$DIBS_TOP/demo/examples" -type f | sed -e 's,.*/,,' -e 's,\..*,,' | sort >"$tmp/there"
     # shellcheck disable=SC2086
-    echo $examples | tr ' ' '\n' | sort | diff - "$tmp/there"
+    echo $examples $examples_more | tr ' ' '\n' | sort | diff - "$tmp/there"
 }
 
 uses_public_headers() {
     ! grep -nE '^ *# *include *"' "$DIBS_TOP"/demo/examples/*
-}
-
-installs() {
-    make -C "$DIBS_TOP" BUILD=build SANITIZE= install PREFIX="$prefix"
-    cp -R "$DIBS_TOP/demo/examples" "$here"
-}
-
-# compiles EXAMPLE: by the line of its comment that begins with a compiler; it must be there once.
-compiles() {
-    cd "$here"
-    line=$(sed -n "s,^ \* *\(cc $1\.c -o .*\)\$,\1,p; s,^ \* *\(c++ .* $1\.cpp -o .*\)\$,\1,p" "$1".c*)
-    echo "$line"
-    [ "$(echo "$line" | wc -l)" = 1 ] && [ -n "$line" ]
-    PKG_CONFIG_PATH=$prefix/lib/pkgconfig sh -ec "$line"
-}
-
-DIBS_URL=
-export DIBS_URL
-example() {
-    name=$1
-    shift
-    LD_LIBRARY_PATH=$prefix/lib "$here/$name" "$@"
-}
-
-# wait_until COMMAND...: until it is true, for ten seconds at the most.
-wait_until() {
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 1000 ] || return 1
-        sleep 0.01
-    done
-}
-
-is_locked() {
-    [ "$(server_cli exists "lock:$1")" = 1 ]
-}
-
-is_free() {
-    ! is_locked "$1"
 }
 
 # ------------------------------------------------------------------ what they do
@@ -204,7 +162,21 @@ unit() {
     DIBS_URL='' example unit_test | grep 'all tests passed'
 }
 
-tap_plan 28
+moves() {
+    example moving_jobs | grep -E '^100 of 100 turns; a job went on with another thread [0-9]+ times$'
+    is_free stock
+}
+
+cancels() {
+    [ "$(example cancel_wait 3000)" = 'the report is written' ]
+    server_cli set lock:report somebody px 600000
+    [ "$(example cancel_wait 300)" = 'cancelled: nothing is held, and nothing is waited for' ]
+    server_cli del lock:report
+    [ "$(server_cli keys '*{lock:report}*' | grep -v fence)" = '' ]
+    is_free report
+}
+
+tap_plan 34
 seq 10 >"$tmp/ten"
 tap 'make demos builds all' builds_them
 tap 'all of them are run here' lists_all
@@ -228,4 +200,7 @@ tap 'events' hears
 tap 'a quorum' majority
 tap 'C++' cxx
 tap 'a unit test' unit
+tap 'a server on epoll' serves_requests epoll_server
+tap 'jobs that move' moves
+tap 'a wait that is cancelled' cancels
 tap_end

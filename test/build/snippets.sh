@@ -9,7 +9,7 @@ warnings='-Wall -Wextra -Wpedantic -Werror -Wno-unused-variable -Wno-unused-but-
 
 compiles() {
     case $1 in
-    *.cpp) set -- "$1" c++17 g++ clang++ ;;
+    *.cpp) set -- "$1" "$(if grep -q co_await "$1"; then echo c++20; else echo c++17; fi)" g++ clang++ ;;
     *) set -- "$1" c11 gcc clang ;;
     esac
     for compiler in "$3" "$4"; do

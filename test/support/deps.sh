@@ -87,7 +87,7 @@ deps_have() {
     gcc) deps_links gcc c ;;
     clang) deps_links clang c ;;
     c++) deps_links g++ cc ;;
-    hiredis | cmocka | sqlite3) pkg-config --exists "$1" >/dev/null 2>&1 ;;
+    hiredis | cmocka | sqlite3 | libuv) pkg-config --exists "$1" >/dev/null 2>&1 ;;
     tls) ! pkg-config --exists hiredis_ssl >/dev/null 2>&1 || pkg-config --exists libssl libcrypto ;; # after hiredis
     redis-server) deps_command redis-server || deps_command valkey-server ;;
     redis-py) deps_python_has redis ;;
@@ -97,6 +97,7 @@ deps_have() {
     java) deps_java >/dev/null ;;
     zookeeper) deps_zookeeper >/dev/null ;;
     libzookeeper) deps_header zookeeper/zookeeper.h ;; # where the Makefile looks for it
+    asio) deps_header asio.hpp ;;                       # likewise
     chromium) deps_chromium >/dev/null ;;
     debootstrap) deps_command debootstrap || [ -x /usr/sbin/debootstrap ] ;;
     *) deps_command "$1" ;; # make, pkg-config, nm, awk, spin, python3, clang-tidy, ...: commands of that name
@@ -132,6 +133,8 @@ deps_packages() {
         apt-get:hiredis) echo libhiredis-dev ;;
         apt-get:cmocka) echo libcmocka-dev ;;
         apt-get:sqlite3) echo libsqlite3-dev ;;
+        apt-get:libuv) echo libuv1-dev ;;
+        apt-get:asio) echo libasio-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:tls) echo libssl-dev ;;
         apt-get:sdt) echo systemtap-sdt-dev ;;
@@ -149,6 +152,8 @@ deps_packages() {
         dnf:hiredis) echo hiredis-devel ;;
         dnf:cmocka) echo libcmocka-devel ;;
         dnf:sqlite3) echo sqlite-devel ;;
+        dnf:libuv) echo libuv-devel ;;
+        dnf:asio) echo asio-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:tls) echo openssl-devel ;;
         dnf:sdt) echo systemtap-sdt-devel ;;
@@ -163,6 +168,8 @@ deps_packages() {
         apk:hiredis) echo hiredis-dev ;;
         apk:cmocka) echo cmocka-dev ;;
         apk:sqlite3) echo sqlite-dev ;;
+        apk:libuv) echo libuv-dev ;;
+        apk:asio) echo asio-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
         apk:tls) echo openssl-dev ;;
         apk:sdt) echo systemtap-dev ;;
