@@ -138,6 +138,15 @@ static size_t store_pending(void *context)
     return store->ops->unconfirmed(store);
 }
 
+/* For the workers. */
+static void gather(void *context, bool on)
+{
+    struct dibs__store *store = ((struct dibs__core *)context)->store;
+
+    if (store->ops->gather)
+        store->ops->gather(store, on);
+}
+
 /* --------------------------------------------------- what the renewals tell */
 
 /* No thread may hold the lease that could remove it: the lease may be on its way from one thread to the next. */
@@ -280,7 +289,7 @@ static dibs_status make_parts(struct dibs__core *core, struct dibs__error *error
 
     if (!name_core(core) || !(core->metrics = dibs__metrics_new()) ||
         !(core->scheduler = dibs__scheduler_new(config->clock)) ||
-        !(core->workers = dibs__workers_new(config->clock)) ||
+        !(core->workers = dibs__workers_new(config->clock, gather, core)) ||
         !(core->cells = dibs__cells_new(config->clock, config->closing, config->settings->handoff_ms)) ||
         !(core->renewals = make_renewals(core)))
         return no_memory(error);

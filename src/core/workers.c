@@ -16,19 +16,23 @@
 
 #include "base/thread.h"
 
-#define BATCH 128       /* so many jobs a worker takes at a time */
-#define DRIVEN_MS 2     /* so long after a thread drove the workers leave it to it to come back */
-#define TOGETHER_US 200 /* a driving thread that has one reply waits so long for those to what was sent with it */
-#define PATIENT_MS 5    /* so long a worker waits for replies before another one takes over what is ready meanwhile */
+#define FEW 16    /* so many jobs a driving thread begins at a time: the server works on some while others are begun */
+#define BATCH 128 /* so many jobs a worker takes at a time */
+#define DRIVEN_MS 2  /* so long after a thread drove the workers leave it to it to come back */
+#define PATIENT_MS 5 /* so long a worker waits for replies before another one takes over what is ready meanwhile */
 
 struct dibs__workers {
-    const struct dibs__clock *clock; /* read-only */
+    const struct dibs__clock *clock;        /* read-only */
+    void (*gather)(void *context, bool on); /* read-only */
+    void *context;                          /* read-only; of gather */
     struct dibs__mutex mutex;
     pthread_cond_t work;                                           /* waited on with mutex */
     struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
     struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker */
     struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
+    struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
+    struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__ear *driver DIBS__GUARDED_BY(dibs__workers_mutex); /* of the thread that drives; NULL: none does */
     int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);     /* so long the workers leave the jobs alone */
     bool watched DIBS__GUARDED_BY(dibs__workers_mutex);             /* a worker sleeps no longer than that */
@@ -219,11 +223,11 @@ bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
     return false;
 }
 
-static struct dibs__job *take_batch(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+static struct dibs__job *take_batch(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
 {
     struct dibs__job *batch = w->first, *last = NULL;
 
-    for (int i = 0; i < BATCH && w->first; i++) {
+    for (int i = 0; i < most && w->first; i++) {
         last = w->first;
         last->state = DIBS__JOB_RUNNING;
         w->first = last->next;
@@ -293,6 +297,7 @@ static struct dibs__job *begin_all(struct dibs__workers *w, struct dibs__job *ba
     struct dibs__job *asked = NULL, **end = &asked;
 
     *hold_back = false;
+    w->gather(w->context, true);
     for (struct dibs__job *job = batch, *next; job; job = next) {
         next = next_of(job);
         enum dibs__job_next result = job->ops->begin(job);
@@ -303,42 +308,42 @@ static struct dibs__job *begin_all(struct dibs__workers *w, struct dibs__job *ba
         link_behind(&end, job);
         *hold_back = *hold_back || job->ops->holds_back(job);
     }
+    w->gather(w->context, false);
     return asked;
 }
 
-/*
- * Finishes those whose replies come by then; the others are slow. together: once
- * one reply has come, the others are waited for no longer than that.
- */
-static void finish_answered(struct dibs__workers *w, struct dibs__job *asked, int64_t until, int64_t together)
+static void finish_all(struct dibs__workers *w, struct dibs__job *asked)
 {
-    for (struct dibs__job *job = asked, *next; job; job = next) {
-        next = next_of(job);
-        if (!job->ops->await(job, until)) {
-            leave_slow(w, job);
-            continue;
-        }
-        finish(w, job);
-        if (together != DIBS__NEVER && dibs__now(w->clock) + together < until)
-            until = dibs__now(w->clock) + together;
-    }
-}
-
-static void run_batch(struct dibs__workers *w, struct dibs__job *batch, int64_t until, int64_t together)
-{
-    bool hold_back;
-    struct dibs__job *asked = begin_all(w, batch, &hold_back);
-
-    if (!hold_back) {
-        end_beginning(w);
-        finish_answered(w, asked, until, together);
-        return;
-    }
     for (struct dibs__job *next; asked; asked = next) {
         next = next_of(asked);
         finish(w, asked);
     }
+}
+
+/* Begins all. Returns those whose replies are to be waited for, all of them sent. */
+static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch)
+{
+    bool hold_back;
+    struct dibs__job *asked = begin_all(w, batch, &hold_back);
+
+    if (hold_back)
+        finish_all(w, asked);
     end_beginning(w);
+    return hold_back ? NULL : asked;
+}
+
+/* Those whose replies do not come soon are slow. */
+static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
+{
+    int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
+
+    for (struct dibs__job *job = begin_batch(w, batch), *next; job; job = next) {
+        next = next_of(job);
+        if (job->ops->await(job, until))
+            finish(w, job);
+        else
+            leave_slow(w, job);
+    }
 }
 
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
@@ -357,7 +362,7 @@ static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
 }
 
 /* What a worker is to begin; NULL: nothing. */
-static struct dibs__job *take_ready(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+static struct dibs__job *take_ready(struct dibs__workers *w, int most) DIBS__REQUIRES(dibs__workers_mutex)
 {
     if (w->beginning)
         return NULL;
@@ -365,7 +370,18 @@ static struct dibs__job *take_ready(struct dibs__workers *w) DIBS__REQUIRES(dibs
     if (!w->first)
         return NULL;
     w->beginning = true;
-    return take_batch(w);
+    return take_batch(w, most);
+}
+
+/* What a driving thread begun, and did not come back for, is the workers'. */
+static void take_over(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
+{
+    if (!w->flying)
+        return;
+    *w->slow_end = w->flying;
+    w->slow_end = w->flying_end;
+    w->flying = NULL;
+    w->flying_end = &w->flying;
 }
 
 /* It may take as long as the store does not answer. */
@@ -382,7 +398,9 @@ static void *run(void *arg)
     dibs__thread_set_name("dibs-worker");
     dibs__workers_mutex_lock(&w->mutex);
     while (!w->ending || w->jobs > 0) {
-        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w);
+        if (!is_driven(w))
+            take_over(w);
+        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w, BATCH);
         struct dibs__job *slow = !batch && w->slow ? take_slow(w) : NULL;
         if (!slow && !batch) {
             wait_for_work(w);
@@ -394,7 +412,7 @@ static void *run(void *arg)
         if (slow)
             finish_slow(w, slow);
         else
-            run_batch(w, batch, dibs__after_ms(dibs__now(w->clock), PATIENT_MS), DIBS__NEVER);
+            run_batch(w, batch);
         dibs__workers_mutex_lock(&w->mutex);
     }
     dibs__workers_mutex_unlock(&w->mutex);
@@ -424,16 +442,71 @@ void dibs__workers_end_drive(struct dibs__workers *w, struct dibs__ear *ear)
     dibs__workers_mutex_unlock(&w->mutex);
 }
 
+static void add_flying(struct dibs__workers *w, struct dibs__job *asked)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    *w->flying_end = asked;
+    while (*w->flying_end)
+        w->flying_end = &(*w->flying_end)->next;
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+static struct dibs__job *take_flying(struct dibs__workers *w)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    struct dibs__job *job = w->flying;
+    if (job)
+        w->flying = job->next;
+    if (!w->flying)
+        w->flying_end = &w->flying;
+    dibs__workers_mutex_unlock(&w->mutex);
+    return job;
+}
+
+static void put_flying_back(struct dibs__workers *w, struct dibs__job *job)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    job->next = w->flying;
+    if (!w->flying)
+        w->flying_end = &job->next;
+    w->flying = job;
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+/* Waits for the first reply, and takes those that have come with it. False: nothing is awaited. */
+static bool finish_flying(struct dibs__workers *w, int64_t until)
+{
+    struct dibs__job *job = take_flying(w);
+
+    if (!job)
+        return false;
+    int64_t now = dibs__now(w->clock), patient = dibs__after_ms(now, PATIENT_MS);
+    bool cut_short = until < patient, answered = job->ops->await(job, cut_short ? until : patient);
+    if (!answered && cut_short && dibs__now(w->clock) >= until) { /* the thread has no more time */
+        put_flying_back(w, job);
+        return true;
+    }
+    if (!answered) {
+        leave_slow(w, job);
+        return true;
+    }
+    do
+        finish(w, job);
+    while ((job = take_flying(w)) && job->ops->await(job, 0));
+    if (job)
+        put_flying_back(w, job);
+    return true;
+}
+
 bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    struct dibs__job *batch = take_ready(w);
+    struct dibs__job *batch = take_ready(w, FEW);
     *due = w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER;
     dibs__workers_mutex_unlock(&w->mutex);
     if (!batch)
-        return false;
-    int64_t patient = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
-    run_batch(w, batch, until < patient ? until : patient, TOGETHER_US * INT64_C(1000));
+        return finish_flying(w, until);
+    add_flying(w, begin_batch(w, batch));
     return true;
 }
 
@@ -447,15 +520,19 @@ void dibs__workers_rouse(struct dibs__workers *w)
 
 /* --------------------------------------------------------------------- lifecycle */
 
-struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock) DIBS__UNANALYSED /* nobody else knows it yet */
+struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, void (*gather)(void *context, bool on),
+                                        void *context) DIBS__UNANALYSED /* nobody else knows it yet */
 {
     struct dibs__workers *w = calloc(1, sizeof *w);
 
     if (!w)
         return NULL;
     w->clock = clock;
+    w->gather = gather;
+    w->context = context;
     w->end = &w->first;
     w->slow_end = &w->slow;
+    w->flying_end = &w->flying;
     if (dibs__cond_init(&w->work) != 0)
         goto no_cond;
     if (dibs__mutex_init(&w->mutex) != 0)

@@ -53,7 +53,9 @@ struct dibs__job {
 
 struct dibs__workers;
 
-struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock); /* NULL: no memory */
+/* gather(context, true) comes before jobs are begun, gather(context, false) behind it. NULL: no memory. */
+struct dibs__workers *dibs__workers_new(const struct dibs__clock *clock, void (*gather)(void *context, bool on),
+                                        void *context);
 void dibs__workers_stop(struct dibs__workers *workers); /* once all jobs have ended, ends the threads */
 void dibs__workers_free(struct dibs__workers *workers); /* stopped; NULL is fine */
 

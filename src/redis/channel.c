@@ -136,10 +136,54 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
     return false;
 }
 
-/* Whether nobody sends what the socket did not take. True: the scheduler is to be told to. */
-static bool leaves_unsent(const struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+#define GATHERED_MAX 16 /* from more channels than that a thread does not gather at a time */
+
+/* The calling thread's. */
+static _Thread_local struct {
+    bool gathers;
+    size_t count;
+    struct dibs__channel *from[GATHERED_MAX];
+} gathered;
+
+bool dibs__channel_is_gathered(struct dibs__channel *channel)
 {
-    return dibs__channel_has_unsent(channel) && !channel->writing;
+    channel_mutex_held(&channel->mutex);
+    if (!gathered.gathers)
+        return false;
+    for (size_t i = 0; i < gathered.count; i++)
+        if (gathered.from[i] == channel)
+            return true;
+    if (gathered.count == GATHERED_MAX)
+        return false;
+    gathered.from[gathered.count++] = channel;
+    return true;
+}
+
+void dibs__channel_gather(void)
+{
+    DIBS__REQUIRE(!gathered.gathers);
+    gathered.gathers = true;
+    gathered.count = 0;
+}
+
+/* Whether nobody sends what the socket did not take. True: the scheduler is to be told to. */
+static bool leaves_unsent(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex)
+{
+    return dibs__channel_has_unsent(channel) && !channel->writing && !dibs__channel_is_gathered(channel);
+}
+
+void dibs__channel_send_gathered(void)
+{
+    gathered.gathers = false;
+    for (size_t i = 0; i < gathered.count; i++) {
+        struct dibs__channel *channel = gathered.from[i];
+        channel_mutex_lock(&channel->mutex);
+        dibs__channel_flush(channel, 0);
+        bool tell = leaves_unsent(channel);
+        channel_mutex_unlock(&channel->mutex);
+        if (tell)
+            tell_scheduler(channel);
+    }
 }
 
 struct dibs__request *dibs__channel_send(struct dibs__channel *channel, uint64_t serial,

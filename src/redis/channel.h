@@ -202,6 +202,14 @@ bool dibs__channel_view(struct dibs__channel *channel, struct dibs__link_view *v
 void dibs__channel_interest(struct dibs__channel *channel, bool keep_open, struct pollfd *fd, int64_t *deadline);
 void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short ready, int64_t now);
 
+/*
+ * From gather to send_gathered, what the calling thread sends without waiting is
+ * only appended, on any channel, and then goes out together: one write for many
+ * commands. No channel may be freed in between.
+ */
+void dibs__channel_gather(void);
+void dibs__channel_send_gathered(void);
+
 /* The scheduler's: the server answers others, so a try to connect that was put off is to be made at once. */
 void dibs__channel_hurry(struct dibs__channel *channel);
 

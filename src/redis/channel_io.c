@@ -154,7 +154,7 @@ static void let_others_append(struct dibs__channel *channel) DIBS__REQUIRES(chan
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline)
 {
     channel_mutex_held(&channel->mutex);
-    if (channel->writing || !dibs__channel_has_link(channel))
+    if (channel->writing || !dibs__channel_has_link(channel) || (deadline == 0 && dibs__channel_is_gathered(channel)))
         return;
     take_writing(channel);
     if (deadline > 0)

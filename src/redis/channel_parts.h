@@ -187,6 +187,9 @@ static inline bool dibs__channel_has_unsent(const struct dibs__channel *channel)
     return channel->sending.used > 0 || channel->out.used > 0;
 }
 
+/* Whether the calling thread gathers (channel.h): the channel will be sent from later. */
+bool dibs__channel_is_gathered(struct dibs__channel *channel) DIBS__REQUIRES(channel_mutex);
+
 /* The link, if one stands, is of no use any more: fails what is in flight. */
 void dibs__channel_break(struct dibs__channel *channel, const struct dibs__error *why) DIBS__REQUIRES(channel_mutex);
 
@@ -195,7 +198,8 @@ void dibs__channel_time_out(struct dibs__channel *channel) DIBS__REQUIRES(channe
 
 /*
  * Sends what was appended, unless another thread does. Waits for the socket
- * until the deadline (0: not at all). Lets go of the mutex in between.
+ * until the deadline (0: not at all, and later if the calling thread gathers).
+ * Lets go of the mutex in between.
  */
 void dibs__channel_flush(struct dibs__channel *channel, int64_t deadline) DIBS__REQUIRES(channel_mutex);
 

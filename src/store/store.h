@@ -427,6 +427,13 @@ struct dibs__store_ops {
      */
     uint64_t (*tell_when_free)(struct dibs__store *store, const char *name, uint64_t since);
 
+    /*
+     * What the calling thread begins from here (`on`) to there goes out together,
+     * at the end: one write for many requests. It must wait for none in between.
+     * NULL: nothing is gained.
+     */
+    void (*gather)(struct dibs__store *store, bool on);
+
     /* The scheduler's event loop: what to poll for (at most fd_max), until when at the latest; then goes on. */
     size_t (*interest)(struct dibs__store *store, struct pollfd *fds, int64_t *deadline);
     void (*attend)(struct dibs__store *store, const struct pollfd *fds, size_t count);

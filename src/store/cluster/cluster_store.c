@@ -203,6 +203,7 @@ static const struct dibs__store_ops cluster_ops = {
     .watch = dibs__cluster_watch,
     .tell_when_free = dibs__cluster_tell_when_free,
     .is_unproven = dibs__cluster_is_unproven,
+    .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,
     .unconfirmed = unconfirmed,

@@ -263,6 +263,15 @@ static void close_quorum(struct dibs__store *base)
     free(q);
 }
 
+/* What one member gathers is what the thread sends, to whichever of them. */
+static void gather(struct dibs__store *base, bool on)
+{
+    struct dibs__store *first = dibs__quorum_of(base)->members[0].store;
+
+    if (first->ops->gather)
+        first->ops->gather(first, on);
+}
+
 static const struct dibs__store_ops quorum_ops = {
     .connect_begin = connect_begin,
     .connect_finish = connect_finish,
@@ -282,6 +291,7 @@ static const struct dibs__store_ops quorum_ops = {
     .renew = dibs__quorum_renew,
     .watch = dibs__quorum_watch,
     .is_unproven = is_unproven,
+    .gather = gather,
     .interest = interest,
     .attend = attend,
     .unconfirmed = unconfirmed,

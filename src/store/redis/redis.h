@@ -101,4 +101,7 @@ void dibs__redis_take_stray(struct dibs__store *store, const struct dibs__stray 
 void dibs__redis_give_strays(struct dibs__store *store, bool (*is_away)(void *context, const char *name),
                              void (*take)(void *context, const struct dibs__stray *stray), void *context);
 
+/* `gather` of every store that stands on stores on Redis. */
+void dibs__redis_gather(struct dibs__store *store, bool on);
+
 #endif

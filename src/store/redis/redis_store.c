@@ -227,6 +227,15 @@ static dibs_status connect_finish(struct dibs__store *base, struct dibs__error *
     return status;
 }
 
+void dibs__redis_gather(struct dibs__store *store, bool on)
+{
+    (void)store; /* whatever it is, and however many channels it has: the thread gathers from all */
+    if (on)
+        dibs__channel_gather();
+    else
+        dibs__channel_send_gathered();
+}
+
 static const struct dibs__store_ops redis_ops = {
     .connect_begin = connect_begin,
     .connect_finish = connect_finish,
@@ -253,6 +262,7 @@ static const struct dibs__store_ops redis_ops = {
     .watch = dibs__redis_watch,
     .tell_when_free = dibs__redis_tell_when_free,
     .is_unproven = dibs__redis_is_unproven,
+    .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,
     .unconfirmed = unconfirmed,
