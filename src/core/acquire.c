@@ -569,7 +569,7 @@ bool dibs__acquire_is_sent(struct dibs__acquire *acquire)
 enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
 {
     struct dibs__answer answer = {0};
-    int64_t until;
+    int64_t until = 0;
     dibs_status status = finish_ask(acquire, &answer);
     enum dibs__acquire_state next = after_ask(acquire, status, &answer, &until);
 
@@ -605,7 +605,7 @@ static enum dibs__acquire_state wait_for_turn(struct dibs__acquire *acquire)
 static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
 {
     struct dibs__answer answer = {0};
-    int64_t until;
+    int64_t until = 0;
     dibs_status status = finish_ask(acquire, &answer);
 
     if (after_ask(acquire, status, &answer, &until) == DIBS__ACQUIRE_ENDED)

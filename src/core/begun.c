@@ -530,7 +530,9 @@ dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size
     if (status != DIBS_OK)
         return status;
     struct dibs__done *done = dibs__done_new(DIBS_DONE_LOCK, queue, task, arg, NULL);
-    status = done ? dibs__visit_begin(&visit, runtime, error) : no_memory(error);
+    if (!done)
+        return take_back(task, done, no_memory(error));
+    status = dibs__visit_begin(&visit, runtime, error);
     if (status != DIBS_OK)
         return take_back(task, done, status);
     dibs__count(&visit.core->stats.begun);

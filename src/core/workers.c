@@ -431,7 +431,7 @@ bool dibs__workers_drive(struct dibs__workers *w, struct dibs__ear *ear)
     return drives;
 }
 
-void dibs__workers_end_drive(struct dibs__workers *w, struct dibs__ear *ear)
+void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__ear *ear)
 {
     dibs__workers_mutex_lock(&w->mutex);
     DIBS__REQUIRE(w->driver == ear);

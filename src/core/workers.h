@@ -73,7 +73,7 @@ void dibs__workers_settle(struct dibs__workers *workers, struct dibs__job *job, 
  * there may be something to do. It must end that, with the same ear.
  */
 bool dibs__workers_drive(struct dibs__workers *workers, struct dibs__ear *ear);
-void dibs__workers_end_drive(struct dibs__workers *workers, struct dibs__ear *ear);
+void dibs__workers_end_drive(struct dibs__workers *workers, const struct dibs__ear *ear);
 
 /*
  * The driving thread: runs what is ready, and waits for replies at most until

@@ -139,7 +139,7 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
 #define GATHERED_MAX 16 /* from more channels than that a thread does not gather at a time */
 
 /* The calling thread's. */
-static _Thread_local struct {
+static _Thread_local struct gathered {
     bool gathers;
     size_t count;
     struct dibs__channel *from[GATHERED_MAX];
