@@ -138,32 +138,29 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
 
 #define GATHERED_MAX 16 /* from more channels than that a thread does not gather at a time */
 
-/* The calling thread's. */
-static _Thread_local struct gathered {
-    bool gathers;
-    size_t count;
-    struct dibs__channel *from[GATHERED_MAX];
-} gathered;
+static _Thread_local bool gathers; /* the calling thread's, as are those from which it gathers */
+static _Thread_local size_t gathered_count;
+static _Thread_local struct dibs__channel *gathered[GATHERED_MAX];
 
 bool dibs__channel_is_gathered(struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
-    if (!gathered.gathers)
+    if (!gathers)
         return false;
-    for (size_t i = 0; i < gathered.count; i++)
-        if (gathered.from[i] == channel)
+    for (size_t i = 0; i < gathered_count; i++)
+        if (gathered[i] == channel)
             return true;
-    if (gathered.count == GATHERED_MAX)
+    if (gathered_count == GATHERED_MAX)
         return false;
-    gathered.from[gathered.count++] = channel;
+    gathered[gathered_count++] = channel;
     return true;
 }
 
 void dibs__channel_gather(void)
 {
-    DIBS__REQUIRE(!gathered.gathers);
-    gathered.gathers = true;
-    gathered.count = 0;
+    DIBS__REQUIRE(!gathers);
+    gathers = true;
+    gathered_count = 0;
 }
 
 /* Whether nobody sends what the socket did not take. True: the scheduler is to be told to. */
@@ -174,9 +171,9 @@ static bool leaves_unsent(struct dibs__channel *channel) DIBS__REQUIRES(channel_
 
 void dibs__channel_send_gathered(void)
 {
-    gathered.gathers = false;
-    for (size_t i = 0; i < gathered.count; i++) {
-        struct dibs__channel *channel = gathered.from[i];
+    gathers = false;
+    for (size_t i = 0; i < gathered_count; i++) {
+        struct dibs__channel *channel = gathered[i];
         channel_mutex_lock(&channel->mutex);
         dibs__channel_flush(channel, 0);
         bool tell = leaves_unsent(channel);
