@@ -38,7 +38,7 @@ static const char help[] =
 
 #define LEASE_MS 10000
 #define LEASE_LEAST_MS 20 /* what a lease can be */
-#define LEASE_MOST_MS (24 * 3600 * INT64_C(1000))
+#define LEASE_MOST_MS (INT64_C(24) * 3600 * 1000)
 #define INDENT 21 /* columns before the text of a finding */
 #define VERDICTS 3
 #define CONNECTION "connection" /* the subject that tells whether a server answers */
