@@ -87,7 +87,7 @@ deps_have() {
     gcc) deps_links gcc c ;;
     clang) deps_links clang c ;;
     c++) deps_links g++ cc ;;
-    hiredis | cmocka | sqlite3) pkg-config --exists "$1" >/dev/null 2>&1 ;;
+    hiredis | cmocka | sqlite3 | lua5.1) pkg-config --exists "$1" >/dev/null 2>&1 ;;
     tls) ! pkg-config --exists hiredis_ssl >/dev/null 2>&1 || pkg-config --exists libssl libcrypto ;; # after hiredis
     redis-server) deps_command redis-server || deps_command valkey-server ;;
     redis-py) deps_python_has redis ;;
@@ -132,6 +132,7 @@ deps_packages() {
         apt-get:hiredis) echo libhiredis-dev ;;
         apt-get:cmocka) echo libcmocka-dev ;;
         apt-get:sqlite3) echo libsqlite3-dev ;;
+        apt-get:lua5.1) echo liblua5.1-0-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:tls) echo libssl-dev ;;
         apt-get:sdt) echo systemtap-sdt-dev ;;
@@ -149,6 +150,7 @@ deps_packages() {
         dnf:hiredis) echo hiredis-devel ;;
         dnf:cmocka) echo libcmocka-devel ;;
         dnf:sqlite3) echo sqlite-devel ;;
+        dnf:lua5.1) echo compat-lua-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:tls) echo openssl-devel ;;
         dnf:sdt) echo systemtap-sdt-devel ;;
@@ -162,6 +164,7 @@ deps_packages() {
         apk:pkg-config) echo pkgconf ;;
         apk:hiredis) echo hiredis-dev ;;
         apk:cmocka) echo cmocka-dev ;;
+        apk:lua5.1) echo lua5.1-dev ;;
         apk:sqlite3) echo sqlite-dev ;;
         apk:redis-server) echo 'valkey|redis' ;;
         apk:tls) echo openssl-dev ;;
@@ -175,11 +178,13 @@ deps_packages() {
         pacman:pkg-config) echo pkgconf ;;
         pacman:redis-server) echo 'valkey|redis' ;;
         pacman:python3) echo python ;;
+        pacman:lua5.1) echo lua51 ;;
         pacman:redis-py) echo python python-redis ;;
         pacman:debootstrap) echo debootstrap debian-archive-keyring ;;
         pacman:clang-tidy | pacman:clang-format) echo clang ;;
 
         brew:compiler | brew:gcc | brew:clang | brew:c++ | brew:sanitizers | brew:nm | brew:redis-py) ;; # not from brew
+        brew:lua5.1) ;; # not from brew
         brew:pkg-config) echo pkgconf ;;
         brew:redis-server) echo redis ;;
 
@@ -200,7 +205,7 @@ deps_packages() {
 
         *:tls) echo openssl ;;
         *:sqlite3) echo sqlite ;;
-        *:nm) echo binutils ;;
+        *:nm | *:objcopy) echo binutils ;;
         *:timeout) echo coreutils ;;
         *:unshare) echo util-linux ;;
         *:find) echo findutils ;;
