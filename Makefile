@@ -385,6 +385,7 @@ mutants:
 # --------------------------------------------------- installing and packing
 
 include src/package/package.mk
+include test/sim/sim.mk
 
 clean:
 	rm -rf $(if $(filter build,$(BUILD)),lib demo/gallery.html) $(BUILD)

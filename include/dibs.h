@@ -849,6 +849,33 @@ typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
  */
 DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *arg);
 
+/*
+ * For operators: lets masters of a quorum vote again that lost their data, or were restarted, where
+ * nobody but the operator knows what dibs needs to know. The caller vouches for two things:
+ *
+ *   - no program that uses these masters has leases longer than longest_ms. So a master that is
+ *     away for good need not be asked how long leases are: without a word, the others wait for
+ *     24 hours where they are no majority.
+ *   - all of these masters, and no others, are one quorum. So where a majority lost its data, and
+ *     every process was opened since, those that still know which quorum they are of are believed.
+ *
+ * If one of the two is wrong, two threads may hold the same lock. A master that is admitted votes after
+ * longest_ms, or after the longest lease that one of the masters knows of, whichever is longer, and
+ * 1 % + 20 ms; and only once a runtime that is open then has told it which fences were given: 10 s
+ * later, if a majority of the others is not there to say so. What is not admitted: a master that
+ * votes, or does not answer, or belongs to another quorum.
+ *
+ * Calls fn for each master, as dibs_examine does: what was done, and when it votes. The subject is
+ * "quorum"; DIBS_VERDICT_BAD: a master was refused.
+ *
+ * Blocks for at most two times command_timeout_ms for each master.
+ *
+ * DIBS_OK: all findings were told. Otherwise none was: DIBS_INVALID: fn is NULL, longest_ms is not
+ * the length of a lease, or the store is no quorum; DIBS_UNAVAILABLE: no majority of the masters
+ * answers; DIBS_NO_MEMORY; DIBS_CLOSED.
+ */
+DIBS_API dibs_status dibs_admit(dibs_runtime *rt, uint32_t longest_ms, dibs_finding_fn *fn, void *arg);
+
 typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except where "now" is said */
     uint64_t acquired;       /* first acquires that were granted */
     uint64_t reentered;      /* acquires by a thread that already held the lock */

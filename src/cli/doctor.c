@@ -15,11 +15,20 @@
 /* clang-format off */
 static const char help[] =
     "Usage: dibs doctor [OPTION...]\n"
+    "       dibs doctor --admit TIME [OPTION...]\n"
     "\n"
     "Looks for what in the store endangers locks, and acquires and releases a lock of\n"
     "a random name. Each line says ok, warn or bad; behind an arrow stands what to\n"
     "do.\n"
     "\n"
+    "With --admit, instead: masters of a quorum that lost their data vote again, where\n"
+    "another one that knows better is away for good, or every program was started\n"
+    "since. You vouch for it that these masters, and no others, are one quorum, and\n"
+    "that no program which uses them has a lease longer than TIME. They vote after\n"
+    "that time. Else two may hold the same lock.\n"
+    "\n"
+    "  --admit TIME        lets masters vote again; TIME: the longest lease in use,\n"
+    "                      such as 30 or 5m\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
     "\n"
@@ -28,14 +37,19 @@ static const char help[] =
 /* clang-format on */
 
 #define LEASE_MS 10000
+#define LEASE_LEAST_MS 20 /* what a lease can be */
+#define LEASE_MOST_MS (INT64_C(24) * 3600 * 1000)
 #define INDENT 21 /* columns before the text of a finding */
 #define VERDICTS 3
 #define CONNECTION "connection" /* the subject that tells whether a server answers */
+
+enum { OPTION_ADMIT = CLI_OPTION_MORE };
 
 /* What this command itself found out does not concern a single server. */
 struct doctor {
     struct cli_look look;
     struct cli_json json;
+    int64_t admit_ms;           /* 0: nobody is admitted */
     unsigned counts[VERDICTS];  /* by verdict */
     bool reached;               /* a server answers */
     char server[DIBS_NAME_MAX]; /* of the last finding */
@@ -221,6 +235,34 @@ static void print_end(struct doctor *doctor)
     }
 }
 
+/* Begins to print only when there is a finding: a store that is no quorum is wrong usage. */
+static void tell_of_admission(const dibs_finding *finding, void *arg)
+{
+    struct doctor *doctor = arg;
+
+    if (doctor->counts[DIBS_VERDICT_OK] + doctor->counts[DIBS_VERDICT_WARN] + doctor->counts[DIBS_VERDICT_BAD] == 0)
+        print_begin(doctor);
+    tell(finding, doctor);
+}
+
+/* No lease is longer than those that the operator speaks of: not even this runtime's. */
+static int admit(struct doctor *doctor)
+{
+    dibs_runtime *rt;
+    uint32_t longest_ms = (uint32_t)doctor->admit_ms;
+    dibs_status status = cli_look_try_open(&rt, &doctor->look, (dibs_config){.lease_ms = longest_ms});
+
+    if (status == DIBS_INVALID)
+        return cli_exit_of(status);
+    if (status == DIBS_OK)
+        status = dibs_admit(rt, longest_ms, tell_of_admission, doctor);
+    int result = status == DIBS_OK ? CLI_OK : cli_look_failed(status);
+    dibs_close(rt);
+    if (status == DIBS_OK)
+        print_end(doctor);
+    return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
+}
+
 /* With a wrong URL nothing is printed: half a document would be of no use to anybody. */
 static int examine(struct doctor *doctor)
 {
@@ -242,13 +284,23 @@ static int examine(struct doctor *doctor)
     return result == CLI_OK && doctor->counts[DIBS_VERDICT_BAD] > 0 ? CLI_FAILED : result;
 }
 
+static int set_option(struct doctor *doctor, int option)
+{
+    if (option != OPTION_ADMIT)
+        return cli_look_option(&doctor->look, option);
+    if (cli_seconds(optarg, LEASE_MOST_MS, &doctor->admit_ms) && doctor->admit_ms >= LEASE_LEAST_MS)
+        return CLI_GO_ON;
+    return cli_usage_error("doctor", "--admit: the longest lease is 0.02 s to 24 h, not \"%s\"", optarg);
+}
+
 static int set_options(struct doctor *doctor, int argc, char **argv)
 {
-    static const struct option options[] = {CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
+    static const struct option options[] = {
+        {"admit", required_argument, NULL, OPTION_ADMIT}, CLI_JSON_OPTION, CLI_LOOK_OPTIONS};
     int result = CLI_GO_ON, option;
 
     while (result == CLI_GO_ON && (option = cli_next_option(argc, argv, ":" CLI_SHORT_OPTIONS, options)) != -1)
-        result = cli_look_option(&doctor->look, option);
+        result = set_option(doctor, option);
     if (result == CLI_GO_ON && optind < argc)
         result = cli_usage_error("doctor", "no arguments, but \"%s\" is one", argv[optind]);
     return result;
@@ -261,5 +313,5 @@ int cli_doctor(int argc, char **argv)
 
     if (result != CLI_GO_ON)
         return cli_end(result);
-    return cli_end(examine(&doctor));
+    return cli_end(doctor.admit_ms > 0 ? admit(&doctor) : examine(&doctor));
 }

@@ -35,7 +35,8 @@ struct front {
     int status;         /* what the holder said that it would exit with; -1: nothing */
 
     bool had_terminal; /* COMMAND's group, at its end */
-    pid_t group;       /* COMMAND's; 0: COMMAND has not been started */
+    bool held;         /* the lock was acquired: COMMAND may have been started */
+    pid_t group;       /* COMMAND's; 0: not known to have been started */
     bool held_back;    /* Ctrl-Z ended the wait for the lock */
     int wait_status;   /* COMMAND's; meaningful if ended */
     bool ended;
@@ -96,10 +97,15 @@ static void on_stopped(struct front *front, int signal)
 
 /* -------------------------------------------------------------------- hearing */
 
+static void on_held(struct front *front, const struct run_message *message)
+{
+    front->held = true;
+    run_environment(front->plan, (uint64_t)message->value, message->text);
+}
+
 static void on_started(struct front *front, const struct run_message *message)
 {
     front->group = message->number;
-    run_environment(front->plan, (uint64_t)message->value, message->text);
     child_let_go_of_files(front->plan->on_lost != NULL);
     beat(front, cli_now_ms());
 }
@@ -114,6 +120,9 @@ static void take_terminal_back(struct front *front)
 static void on_message(struct front *front, const struct run_message *message)
 {
     switch (message->word) {
+    case RUN_HELD:
+        on_held(front, message);
+        break;
     case RUN_STARTED:
         on_started(front, message);
         break;
@@ -331,11 +340,13 @@ static bool start_holder(struct front *front)
 /* The holder was killed, and COMMAND with it. What the guard could not end, the front may. */
 static int clean_up(struct front *front)
 {
-    if (!front->taken_over)
+    if (!front->held)
+        cli_warn("%s: the process that waits for the lock was killed", front->plan->shown);
+    else if (!front->taken_over)
         cli_warn("%s: the process that has the lock was killed; the lease ends by itself", front->plan->shown);
     if (front->alone)
         child_tree_kill_all();
-    front->lost = front->group != 0;
+    front->lost = front->held;
     return front->lost ? CLI_LOST : CLI_SYSTEM;
 }
 

@@ -385,12 +385,13 @@ static bool start_command(struct holder *holder, int *status)
     char *const *command = holder->plan->command;
     bool lend = run_terminal_lends_at_once(holder->terminal);
 
+    run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
     run_environment(holder->plan, holder->lock.fence, holder->lock.token);
     holder->child = child_start(command, lend ? holder->terminal : NULL);
     if (holder->child > 0) {
         cli_note("%s started, process %d", command[0], (int)holder->child);
         child_let_go_of_files(false);
-        run_wire_send(holder->wire, RUN_STARTED, holder->child, (int64_t)holder->lock.fence, holder->lock.token);
+        run_wire_send(holder->wire, RUN_STARTED, holder->child, 0, NULL);
         return true;
     }
     *status = child_refused_status(errno);

@@ -14,7 +14,8 @@ enum run_word {
     RUN_SIGNAL, /* number is to be sent to COMMAND's group */
     RUN_PAUSED, /* the front is about to be stopped, on purpose: no RUN_BEAT comes until it goes on */
     /* The holder says */
-    RUN_STARTED, /* COMMAND runs: number is its process group, value the fence, text the token */
+    RUN_HELD,    /* the lock is held, and COMMAND is about to be started: value is the fence, text the token */
+    RUN_STARTED, /* COMMAND runs: number is its process group */
     RUN_LIMIT,   /* value is the time by cli_now_ms at which no process of COMMAND may live any more */
     RUN_STOPPED, /* COMMAND was stopped by the signal number */
     RUN_ENDED,   /* COMMAND ended: number is its status as waitpid(2) has it */

@@ -14,6 +14,7 @@ struct kept {
 
 struct findings {
     dibs_runtime *runtime;
+    uint32_t admit_ms; /* of an admission: the longest lease; 0: of an examination */
     struct kept *first, **end;
 };
 
@@ -55,7 +56,15 @@ static bool found(void *context, const dibs_finding *finding)
     return true;
 }
 
-static dibs_status examine(struct findings *findings, struct dibs__error *error)
+static dibs_status admit(struct dibs__store *store, uint32_t longest_ms, struct dibs__examination *told,
+                         struct dibs__error *error)
+{
+    if (!store->ops->admit)
+        return dibs__error_set(error, DIBS_INVALID, "only masters of a quorum are admitted, and the store is none");
+    return store->ops->admit(store, longest_ms, told, error);
+}
+
+static dibs_status find(struct findings *findings, struct dibs__error *error)
 {
     struct dibs__examination examination = {.context = findings, .goes_on = goes_on, .found = found};
     struct dibs__visit visit;
@@ -65,21 +74,33 @@ static dibs_status examine(struct findings *findings, struct dibs__error *error)
     dibs_status status = dibs__visit_begin(&visit, findings->runtime, error);
     if (status != DIBS_OK)
         return status;
-    status = visit.core->store->ops->examine(visit.core->store, &examination, error);
+    struct dibs__store *store = visit.core->store;
+    status = findings->admit_ms > 0 ? admit(store, findings->admit_ms, &examination, error)
+                                    : store->ops->examine(store, &examination, error);
     dibs__visit_end(&visit);
+    return status;
+}
+
+static dibs_status find_and_tell(struct findings *findings, dibs_finding_fn *fn, void *arg, struct dibs__error *error)
+{
+    findings->end = &findings->first;
+    dibs_status status = find(findings, error);
+    for (const struct kept *kept = findings->first; kept && status == DIBS_OK; kept = kept->next)
+        fn(&kept->finding, arg);
+    for (struct kept *next; findings->first; findings->first = next) {
+        next = findings->first->next;
+        free(findings->first);
+    }
     return status;
 }
 
 dibs_status dibs__examine(dibs_runtime *runtime, dibs_finding_fn *fn, void *arg, struct dibs__error *error)
 {
-    struct findings findings = {.runtime = runtime, .end = &findings.first};
-    dibs_status status = examine(&findings, error);
+    return find_and_tell(&(struct findings){.runtime = runtime}, fn, arg, error);
+}
 
-    for (const struct kept *kept = findings.first; kept && status == DIBS_OK; kept = kept->next)
-        fn(&kept->finding, arg);
-    for (struct kept *next; findings.first; findings.first = next) {
-        next = findings.first->next;
-        free(findings.first);
-    }
-    return status;
+dibs_status dibs__admit(dibs_runtime *runtime, uint32_t longest_ms, dibs_finding_fn *fn, void *arg,
+                        struct dibs__error *error)
+{
+    return find_and_tell(&(struct findings){.runtime = runtime, .admit_ms = longest_ms}, fn, arg, error);
 }

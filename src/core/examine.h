@@ -1,4 +1,4 @@
-/* What in the store endangers locks. */
+/* What in the store endangers locks, and what an operator vouches for. */
 #ifndef DIBS_CORE_EXAMINE_H
 #define DIBS_CORE_EXAMINE_H
 
@@ -6,5 +6,9 @@
 
 /* As dibs_examine; the arguments are checked. */
 dibs_status dibs__examine(dibs_runtime *runtime, dibs_finding_fn *fn, void *arg, struct dibs__error *error);
+
+/* As dibs_admit; the arguments are checked. */
+dibs_status dibs__admit(dibs_runtime *runtime, uint32_t longest_ms, dibs_finding_fn *fn, void *arg,
+                        struct dibs__error *error);
 
 #endif

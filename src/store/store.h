@@ -351,6 +351,10 @@ struct dibs__store_ops {
     /* As dibs_examine: DIBS_OK, DIBS_NO_MEMORY, DIBS_CLOSED. */
     dibs_status (*examine)(struct dibs__store *store, struct dibs__examination *examination, struct dibs__error *error);
 
+    /* As dibs_admit: DIBS_OK, DIBS_UNAVAILABLE, DIBS_NO_MEMORY. NULL: the store is no quorum. */
+    dibs_status (*admit)(struct dibs__store *store, uint32_t longest_ms, struct dibs__examination *told,
+                         struct dibs__error *error);
+
     /*
      * Only of a store that can be a member of a quorum; else NULL. vote:
      * DIBS_OK: the master was looked at, and admitted if asked for. raise:

@@ -1,7 +1,7 @@
 """dibs doctor: what it says of good and bad servers, and how it exits."""
 
 import looking
-from looking import FAILED, NOWHERE, OK, UNAVAILABLE, dibs, expect, expect_status
+from looking import FAILED, NOWHERE, OK, UNAVAILABLE, USAGE, dibs, expect, expect_status
 
 VERDICTS = {"ok", "warn", "bad"}
 
@@ -89,8 +89,70 @@ def a_quorum_without_one_master():
     expect_status(dibs(quorum.url, "doctor"), UNAVAILABLE)
 
 
+def begin(quorum):
+    """All masters vote, and know of which quorum they are: a program that runs for a moment tells them."""
+    def all_vote():
+        expect_status(dibs(quorum.url, "run", "--lease", "2", "job", "--", "sleep", "0.5"), OK)
+        notes = [(server.call("GET", "dibs:vote") or b"").split() for server in quorum.servers]
+        return all(len(note) == 7 and note[0] == b"0" and note[6] != b"0" for note in notes)
+    looking.topology.await_true(all_vote, "all masters vote")
+
+
+def admitted(quorum, *words, status=OK):
+    """What is said of the masters, in their order; the text says the same as JSON."""
+    text = expect_status(dibs(quorum.url, "doctor", "--admit", *words), status)
+    result = expect_status(dibs(quorum.url, "doctor", "--json", "--admit", *words), status)
+    said = [(finding["verdict"], finding["text"]) for finding in result.json["findings"]]
+    expect(text.text.startswith("the quorum\n") and not text.err and not result.err, text, result)
+    expect(text.text.count("  quorum  ") == len(said), text, said)
+    expect(text.text.endswith(f"\n{result.json['ok']} ok, {result.json['warn']} warn, {result.json['bad']} bad\n"), text)
+    return said
+
+
+def one_wiped_and_one_away_of_three_go_on_after_the_operators_word():
+    quorum = looking.topology.Quorum()
+    begin(quorum)
+    quorum.servers[0].call("FLUSHALL")
+    quorum.servers[2].kill()
+    expect_status(dibs(quorum.url, "run", "--lease", "2", "--outage", "3", "job", "--", "true"), UNAVAILABLE)
+    said = admitted(quorum, "2s")
+    expect([verdict for verdict, _ in said] == ["ok", "ok", "warn"], said)
+    expect("Number 1 of the URLs may vote in" in said[0][1] and "votes." in said[1][1], said)
+    expect("Number 3 of the URLs did not answer" in said[2][1], said)
+    result = dibs(quorum.url, "run", "--lease", "2", "--outage", "60", "job", "--", "echo", "done", seconds=90)
+    expect(expect_status(result, OK).out == b"done\n", result)
+    expect(admitted(quorum, "2")[0] == ("ok", "Number 1 of the URLs votes."), said)
+
+
+def where_there_is_nobody_to_admit():
+    for store in (looking.topology.Server(), type("Store", (), {"url": "mem:"})):
+        result = expect_status(dibs(store.url, "doctor", "--admit", "30", "--json"), USAGE)
+        expect(result.out == b"" and b"only masters of a quorum" in result.err, result)
+    quorum = looking.topology.Quorum()
+    for time in ("", "0", "0.001", "25h", "x"):
+        result = expect_status(dibs(quorum.url, "doctor", "--admit", time), USAGE)
+        expect(result.out == b"" and b"--admit" in result.err, result)
+    said = admitted(quorum, "30")
+    expect(all(verdict == "ok" for verdict, _ in said), said)
+    quorum.servers[1].kill()
+    quorum.servers[2].kill()
+    result = expect_status(dibs(quorum.url, "doctor", "--admit", "30"), UNAVAILABLE)
+    expect(result.out == b"" and b"Connection refused" in result.err, result)
+
+
+def masters_of_another_quorum_are_not_admitted():
+    one, other = looking.topology.Quorum(), looking.topology.Quorum()
+    for quorum in (one, other):
+        begin(quorum)
+    mixed = type("Store", (), {"url": " ".join(server.url for server in (*one.servers[:2], other.servers[0]))})
+    said = admitted(mixed, "2", status=FAILED)
+    expect([verdict for verdict, _ in said] == ["ok", "ok", "bad"] and "another quorum" in said[2][1], said)
+
+
 if __name__ == "__main__":
     looking.main(
         a_good_server, a_server_that_may_drop_locks, an_account_without_rights, a_server_that_refuses_writing,
         a_store_that_cannot_be_reached, each_topology, a_quorum_without_one_master,
+        one_wiped_and_one_away_of_three_go_on_after_the_operators_word, where_there_is_nobody_to_admit,
+        masters_of_another_quorum_are_not_admitted,
     )

@@ -123,6 +123,15 @@ def beside_two_killed():
     run_beside("adopts", harm)
 
 
+@test("a holder that is killed as soon as COMMAND runs has lost the lock: 76, and --on-lost knows which")
+def killed_at_once():
+    for number in range(20):
+        script = ["--on-lost", 'echo "$DIBS_NAME"', f"n{number}", "sh", "-c", "kill -9 $PPID; sleep 60"]
+        done = dibs("run", "-t", "2", *script)
+        equal((done.status, done.out), (76, f"n{number}\n"), done.err)
+        assert "that has the lock was killed" in done.err, done.err
+
+
 @test("any two of the three processes of dibs are killed: no descendant of COMMAND lives on")
 def two_are_killed():
     for pair in (("process", "guard"), ("process", "holder"), ("guard", "holder")):

@@ -51,6 +51,18 @@ static void the_ask_that_finds_it_taken_enters(void **state)
     clear_scene(&c);
 }
 
+/* What is noted of the queue's life is in whole seconds, and rounded down: the queue may live longer than that. */
+static void a_short_lease_takes_no_life_from_the_queue(void **state)
+{
+    scene c = set_scene(state);
+
+    server_do(c.s, "HSET dibs:queue:{lock:x} %b %b", "", (size_t)0, "1 2 2 1", (size_t)7);
+    server_do(c.s, "EVAL %s 3 " KEYS " dibs:c 1 20 dibs:1 0", dibs__script_text(DIBS__SCRIPT_acquire));
+    assert_int_equal(queue_size(c.s, "x"), 3);
+    assert_true(server_integer(c.s, "PTTL dibs:queue:{lock:x}") > 600000);
+    clear_scene(&c);
+}
+
 static void who_asks_again_keeps_its_place(void **state)
 {
     scene c = set_scene(state);
@@ -504,6 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_ask_that_finds_it_taken_enters),
+        TEST(a_short_lease_takes_no_life_from_the_queue),
         TEST(who_asks_again_keeps_its_place),
         TEST(the_order_is_that_of_arrival),
         TEST(it_says_whose_the_lock_is_and_who_listens),

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/actor.h"
 #include "support/masters.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -62,6 +63,31 @@ static void who_goes_down(void **state)
         server_restart(m->servers[i]);
     lock_and_unlock(m->rt, "a");
     expect_nothing_left(m);
+}
+
+/* The thread waits for what was asked at others, where a majority can't release the lock without them. */
+static void who_goes_down_before_the_others_have_answered(void **state)
+{
+    masters *m = *state;
+    actor *a = actor_start();
+
+    m->config.command_timeout_ms = 4 * LIMIT_MS; /* longer than this test waits */
+    masters_open_connected(m, 10 * LONG_LEASE_MS);
+    for (size_t i = 0; i < minority(m); i++)
+        server_pause(m->servers[m->count - 1 - i]);
+    assert_status(DIBS_OK, actor_lock(a, m->rt, "a", DIBS_WAIT_FOREVER));
+    for (size_t i = 0; i < minority(m); i++)
+        server_kill(m->servers[i]);
+    actor_begin_unlock(a, m->rt, "a");
+    actor_await_asleep(a);
+    assert_true(actor_busy(a));
+    for (size_t i = 0; i < minority(m); i++)
+        server_resume(m->servers[m->count - 1 - i]);
+    assert_status(DIBS_OK, actor_result(a));
+    masters_await_keys(m, "a", 0);
+    actor_end(a);
+    for (size_t i = 0; i < minority(m); i++)
+        server_restart(m->servers[i]);
 }
 
 /* It is asked, but seldom; what it was asked is taken back when it goes on. */
@@ -268,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         THREE_AND_FIVE(who_is_down_from_the_start),
         THREE_AND_FIVE(who_goes_down),
+        THREE_AND_FIVE(who_goes_down_before_the_others_have_answered),
         THREE_AND_FIVE(who_is_silent),
         THREE_AND_FIVE(who_loses_its_connections),
         THREE_AND_FIVE(who_is_slow),

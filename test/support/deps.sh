@@ -87,7 +87,7 @@ deps_have() {
     gcc) deps_links gcc c ;;
     clang) deps_links clang c ;;
     c++) deps_links g++ cc ;;
-    hiredis | cmocka | sqlite3 | libuv) pkg-config --exists "$1" >/dev/null 2>&1 ;;
+    hiredis | cmocka | sqlite3 | libuv | lua5.1) pkg-config --exists "$1" >/dev/null 2>&1 ;;
     tls) ! pkg-config --exists hiredis_ssl >/dev/null 2>&1 || pkg-config --exists libssl libcrypto ;; # after hiredis
     redis-server) deps_command redis-server || deps_command valkey-server ;;
     redis-py) deps_python_has redis ;;
@@ -135,6 +135,7 @@ deps_packages() {
         apt-get:sqlite3) echo libsqlite3-dev ;;
         apt-get:libuv) echo libuv1-dev ;;
         apt-get:asio) echo libasio-dev ;;
+        apt-get:lua5.1) echo liblua5.1-0-dev ;;
         apt-get:redis-server) echo 'redis-server|valkey-server' ;;
         apt-get:tls) echo libssl-dev ;;
         apt-get:sdt) echo systemtap-sdt-dev ;;
@@ -154,6 +155,7 @@ deps_packages() {
         dnf:sqlite3) echo sqlite-devel ;;
         dnf:libuv) echo libuv-devel ;;
         dnf:asio) echo asio-devel ;;
+        dnf:lua5.1) echo compat-lua-devel ;;
         dnf:redis-server) echo 'valkey|redis' ;;
         dnf:tls) echo openssl-devel ;;
         dnf:sdt) echo systemtap-sdt-devel ;;
@@ -167,6 +169,7 @@ deps_packages() {
         apk:pkg-config) echo pkgconf ;;
         apk:hiredis) echo hiredis-dev ;;
         apk:cmocka) echo cmocka-dev ;;
+        apk:lua5.1) echo lua5.1-dev ;;
         apk:sqlite3) echo sqlite-dev ;;
         apk:libuv) echo libuv-dev ;;
         apk:asio) echo asio-dev ;;
@@ -182,11 +185,13 @@ deps_packages() {
         pacman:pkg-config) echo pkgconf ;;
         pacman:redis-server) echo 'valkey|redis' ;;
         pacman:python3) echo python ;;
+        pacman:lua5.1) echo lua51 ;;
         pacman:redis-py) echo python python-redis ;;
         pacman:debootstrap) echo debootstrap debian-archive-keyring ;;
         pacman:clang-tidy | pacman:clang-format) echo clang ;;
 
         brew:compiler | brew:gcc | brew:clang | brew:c++ | brew:sanitizers | brew:nm | brew:redis-py) ;; # not from brew
+        brew:lua5.1) ;; # not from brew
         brew:pkg-config) echo pkgconf ;;
         brew:redis-server) echo redis ;;
 
@@ -207,7 +212,7 @@ deps_packages() {
 
         *:tls) echo openssl ;;
         *:sqlite3) echo sqlite ;;
-        *:nm) echo binutils ;;
+        *:nm | *:objcopy) echo binutils ;;
         *:timeout) echo coreutils ;;
         *:unshare) echo util-linux ;;
         *:find) echo findutils ;;

@@ -1,13 +1,17 @@
 -- Inserted where the asker is to enter the queue at its end. A token that is in the queue already keeps its place. `mark`
 -- tells whether the entry wants a grant or a hint (queue.lua). Q lives as
--- long as the lease of the newest ask at least, and twice as long at most. Sets `failed` to the error if memory is out, or
+-- long as the lease of each ask at least, and twice as long as the longest at most. Sets `failed` to the error if memory is out, or
 -- if the account may not use PEXPIRE. An asker that is refused gets no new place: nobody would know of the entry, and yet it
 -- would be granted the lock; and a queue that is new would never expire (rule 53).
 
 local place, seconds, lived_until = entry and string.match(entry, '^%d+'), now / 1000000, lives_until
-local is_due, is_new = tonumber(lives_until) < seconds + lease / 1000, not place
+local is_due, is_new, life = tonumber(lives_until) < seconds + lease / 1000, not place, 2 * lease
 if is_due then
-  lives_until = math.floor(seconds + lease / 500)
+  -- A short lease takes no life from the queue of those with longer ones: lives_until is of whole seconds, and rounded down.
+  if summary then
+    life = math.max(life, call('PTTL', Q))
+  end
+  lives_until = math.floor(seconds + life / 1000)
 end
 if is_new then
   place, count = last + 1 .. '', count + 1
@@ -19,7 +23,7 @@ is_changed = false
 if type(result) == 'table' then
   failed = result
 elseif is_due then
-  result = redis.pcall('PEXPIRE', Q, 2 * lease)
+  result = redis.pcall('PEXPIRE', Q, life)
   if type(result) == 'table' then
     failed, is_changed, lives_until = result, true, lived_until
     if is_new then

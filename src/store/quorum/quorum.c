@@ -284,6 +284,7 @@ static const struct dibs__store_ops quorum_ops = {
     .query_finish = dibs__quorum_query_finish,
     .walk = dibs__quorum_walk,
     .examine = dibs__quorum_examine,
+    .admit = dibs__quorum_admit,
     .await = await,
     .listen = listen_quorum,
     .retract = dibs__quorum_retract,

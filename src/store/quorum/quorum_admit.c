@@ -19,7 +19,6 @@
 #include "store/quorum/quorum_look.h"
 
 #define DISTRUST_LEAST_MS 1000  /* for so long a master whose clock was set does not vote, so that all have noticed */
-#define ADMIT_GRACE_MS 20       /* the clocks of masters may differ in pace: this, and 1 % of the lease */
 #define UNFLOORED_MS 10000      /* so long a floor of a majority is waited for, where masters can't be reached */
 #define NUMBER_MOST (1LL << 52) /* a script counts exactly up to there */
 
@@ -230,7 +229,7 @@ static int64_t wait_ms(const struct dibs__quorum *q, const struct dibs__look *lo
     uint32_t longest_ms = tell(q, look) ? look->others_ms : DIBS__LEASE_MAX_MS;
 
     longest_ms = look->longest_ms > longest_ms ? look->longest_ms : longest_ms;
-    return (int64_t)longest_ms + longest_ms / 100 + ADMIT_GRACE_MS;
+    return dibs__admission_wait_ms(longest_ms);
 }
 
 /*

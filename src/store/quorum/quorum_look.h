@@ -8,6 +8,14 @@
 
 #include "store/quorum/quorum_parts.h"
 
+#define DIBS__ADMIT_GRACE_MS 20 /* the clocks of masters may differ in pace: this, and 1 % of the lease */
+
+/* After that time every lease of that length is over that a master may have granted. */
+static inline int64_t dibs__admission_wait_ms(uint32_t longest_ms)
+{
+    return (int64_t)longest_ms + longest_ms / 100 + DIBS__ADMIT_GRACE_MS;
+}
+
 /* Sets of members, unless a field says otherwise. */
 struct dibs__look {
     uint32_t open;      /* have not answered */

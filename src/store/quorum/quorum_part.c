@@ -118,10 +118,12 @@ void dibs__part_land_late(struct dibs__quorum *q, struct dibs__flight *flight, d
         dibs__part_leave(q, flight);
 }
 
+/* Of a release that had to be sent twice the first sending may arrive late, and take back what a later ask was granted.
+ */
 void dibs__part_left(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status)
 {
     struct dibs__part *part = &flight->claim->parts[flight->member->index];
-    bool is_gone = status == DIBS_OK || status == DIBS_NOT_HELD;
+    bool is_gone = (status == DIBS_OK || status == DIBS_NOT_HELD) && !flight->of.release.again;
 
     dibs__quorum_mutex_lock(&q->mutex);
     part->state = is_gone ? DIBS__PART_NOTHING : DIBS__PART_SPENT;

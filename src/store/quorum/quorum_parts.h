@@ -8,6 +8,7 @@
  *   quorum_watch.c   changes of locks, of which members tell
  *   quorum_vote.c    which masters may vote: looks at them
  *   quorum_admit.c   what follows from a look
+ *   quorum_operator.c who may vote because an operator vouches for it
  *   quorum_clock.c   whether a master's clock was set
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
@@ -304,6 +305,8 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
 dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);
 dibs_status dibs__quorum_examine(struct dibs__store *base, struct dibs__examination *examination,
                                  struct dibs__error *error);
+dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, struct dibs__examination *told,
+                               struct dibs__error *error);
 dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                       struct dibs__error *error);
 

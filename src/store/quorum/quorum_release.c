@@ -6,15 +6,20 @@
  */
 #include <stdlib.h>
 
+#include "base/ear.h"
 #include "store/quorum/quorum_parts.h"
+
+#define LOOK_AGAIN (DIBS__NS_PER_MS / 10) /* how often a thread looks whether the scheduler's is done with a reply */
 
 /* A release that was begun, or is being finished. */
 struct releasing {
     struct dibs__claim *claim; /* ended; with a reference */
-    uint32_t open;             /* where a release is under way */
-    uint32_t absent;           /* where the token had nothing, so that nothing was sent */
-    uint32_t restored;         /* where what was sent before may set the lock behind the release */
-    uint32_t stuck;            /* where an ask may still arrive behind the release */
+    struct dibs__release *release;
+    uint32_t open;     /* where a release is under way */
+    uint32_t absent;   /* where the token had nothing, so that nothing was sent */
+    uint32_t restored; /* where what was sent before may set the lock behind the release */
+    uint32_t stuck;    /* where an ask may still arrive behind the release */
+    uint32_t pending;  /* where an ask, or a release after a split vote, was not answered yet */
     uint32_t done, not_held;
     bool again;
 };
@@ -123,8 +128,47 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool
 
 /* --------------------------------------------------------------------- the begin */
 
-/* The claim of the token, taken out of the table. One that is not known may be anywhere. NULL: no memory. */
-static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs__release *release)
+/* Whether the scheduler's thread is just looking for a reply that belongs to the claim. */
+static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__claim *claim)
+    DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    bool looked_at = false;
+
+    for (size_t i = 0; claim->flights && i < q->count; i++)
+        looked_at = looked_at || (claim->flights[i].loose && claim->flights[i].is_looked_at);
+    return looked_at;
+}
+
+/* Waits until that is over, which takes no longer than the other thread needs the processor. Lets go of the mutex. */
+static void await_scheduler(struct dibs__quorum *q, const struct dibs__claim *claim, int64_t deadline)
+    DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    while (is_looked_at(q, claim) && dibs__quorum_now(q) < deadline) {
+        struct dibs__ear ear;
+        dibs__quorum_mutex_unlock(&q->mutex);
+        dibs__ear_init(&ear);
+        dibs__ear_wait(&ear, q->config.clock, dibs__quorum_now(q) + LOOK_AGAIN);
+        dibs__quorum_mutex_lock(&q->mutex);
+    }
+}
+
+/* The calling thread takes back what was not answered: a late grant is released with the rest. */
+static uint32_t take_back(struct dibs__quorum *q, struct dibs__claim *claim) DIBS__REQUIRES(dibs__quorum_mutex)
+{
+    uint32_t taken = 0;
+
+    for (size_t i = 0; claim->flights && i < q->count; i++)
+        if (dibs__loose_take(q, &claim->flights[i]))
+            taken |= (uint32_t)1 << i;
+    return taken;
+}
+
+/*
+ * The claim of the token, taken out of the table, with what is under way for
+ * it: so no late grant is retracted behind this thread's back. A token that
+ * is not known may be anywhere. NULL: no memory.
+ */
+static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs__release *release, uint32_t *pending)
 {
     struct dibs__claim *claim = dibs__claim_find(q, release->token);
     bool known = claim != NULL;
@@ -136,35 +180,34 @@ static struct dibs__claim *take_claim(struct dibs__quorum *q, const struct dibs_
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count && !known; i++)
         claim->parts[i].state = DIBS__PART_GRANTED;
+    await_scheduler(q, claim, release->deadline);
     bool was_listed = dibs__claim_end(q, claim);
     claim->users++;
+    *pending = take_back(q, claim);
     dibs__quorum_mutex_unlock(&q->mutex);
     if (known && was_listed)
         dibs__claim_unref(q, claim); /* one reference is enough */
     return claim;
 }
 
-/* The calling thread takes back an ask that was answered meanwhile: what it was granted is released with the rest. */
-static void take_back_answered(struct dibs__quorum *q, struct dibs__claim *claim, size_t i)
+/* What was answered meanwhile is pending no more. */
+static void note_answered(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
-    struct dibs__flight *flight = &claim->flights[i];
+    struct dibs__flight *flight = &releasing->claim->flights[i];
     struct dibs__error unused;
 
-    dibs__quorum_mutex_lock(&q->mutex);
-    bool taken = dibs__loose_take(q, flight);
-    dibs__quorum_mutex_unlock(&q->mutex);
-    if (!taken)
+    if (!dibs__set_has(releasing->pending, i) || flight->what != DIBS__FLIES_ASK || !dibs__flight_await(flight, 0))
         return;
-    if (flight->what != DIBS__FLIES_ASK || !dibs__flight_await(flight, 0))
-        dibs__loose_add(q, claim, (uint32_t)1 << i);
-    else
-        dibs__part_note(q, flight, dibs__flight_finish(flight, 0, NULL, &unused));
+    releasing->pending &= ~((uint32_t)1 << i);
+    dibs__part_note(q, flight, dibs__flight_finish(flight, 0, NULL, &unused));
 }
 
-static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const struct dibs__release *release, size_t i)
+/* Begins the release at a member where the lock is the token's, or may be. False: nothing was begun. */
+static bool begin_at(struct dibs__quorum *q, struct releasing *releasing, size_t i)
 {
     struct dibs__claim *claim = releasing->claim;
     struct dibs__flight *flight = &claim->flights[i];
+    const struct dibs__release *release = releasing->release;
     uint32_t bit = (uint32_t)1 << i;
 
     dibs__quorum_mutex_lock(&q->mutex);
@@ -175,13 +218,12 @@ static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const 
         if (ending == BID_THERE)
             conclude_bid(q, claim, i, false);
         releasing->absent |= ending != LEFT_TO_FLIGHT ? bit : 0;
-        return;
+        return false;
     }
     if (!stuck)
         conclude_bid(q, claim, i, !topping_up);
     releasing->restored |= topping_up ? bit : 0;
     releasing->stuck |= stuck ? bit : 0;
-    releasing->open |= bit;
     flight->of.release = (struct dibs__release){
         .name = claim->name,
         .token = claim->token,
@@ -191,6 +233,7 @@ static void begin_at(struct dibs__quorum *q, struct releasing *releasing, const 
         .contended = release->contended,
     };
     dibs__flight_begin(flight, DIBS__FLIES_RELEASE);
+    return true;
 }
 
 void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *release)
@@ -199,32 +242,62 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *
     struct releasing *releasing = calloc(1, sizeof *releasing);
 
     DIBS__REQUIRE(!release->begun.state);
-    if (!releasing || !(releasing->claim = take_claim(q, release))) {
+    if (!releasing || !(releasing->claim = take_claim(q, release, &releasing->pending))) {
         free(releasing);
         return;
     }
     release->begun.state = releasing;
+    releasing->release = release;
     if (!dibs__claim_make_flights(q, releasing->claim))
         return;
     for (size_t i = 0; i < q->count; i++)
-        take_back_answered(q, releasing->claim, i);
+        note_answered(q, releasing, i);
     for (size_t i = 0; i < q->count; i++)
-        begin_at(q, releasing, release, i);
+        if (!dibs__set_has(releasing->pending, i) && begin_at(q, releasing, i))
+            releasing->open |= (uint32_t)1 << i;
 }
 
 /* -------------------------------------------------------------------- the finish */
 
-static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land_release(struct dibs__wave *wave, const struct dibs__flight *flight, dibs_status status)
 {
     struct releasing *releasing = wave->context;
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
-    (void)what;
     releasing->again |= flight->of.release.again;
     if (status == DIBS_OK)
         releasing->done |= bit;
     else if (status == DIBS_NOT_HELD)
         releasing->not_held |= bit;
+}
+
+/* What was pending is over: a member that granted the lock only now releases it, too. */
+static void land_pending(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what,
+                         dibs_status status)
+{
+    struct releasing *releasing = wave->context;
+    uint32_t bit = (uint32_t)1 << flight->member->index;
+
+    releasing->pending &= ~bit;
+    wave->optional &= ~bit;
+    if (what == DIBS__FLIES_ASK)
+        dibs__part_note(wave->quorum, flight, status);
+    else
+        dibs__part_left(wave->quorum, flight, status);
+    if (begin_at(wave->quorum, releasing, flight->member->index))
+        wave->open |= bit;
+    else if (status == DIBS_UNAVAILABLE)
+        releasing->absent &= ~bit; /* it may have the lock until that is retracted */
+}
+
+static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+{
+    const struct releasing *releasing = wave->context;
+
+    if (dibs__set_has(releasing->pending, flight->member->index))
+        land_pending(wave, flight, what, status);
+    else
+        land_release(wave, flight, status);
 }
 
 /* A majority can grant the lock to others now, and no member said that it was another's before. */
@@ -243,7 +316,8 @@ static bool is_decided(const struct dibs__wave *wave, int64_t now)
         return true;
     if (dibs__set_count(releasing->done | releasing->absent | wave->open) < majority)
         return true;
-    return is_free(wave->quorum, releasing) && (!(wave->open & ~wave->unsent) || dibs__wave_is_overdue(wave, now));
+    return is_free(wave->quorum, releasing) &&
+           (!(wave->open & ~wave->unsent & ~wave->optional) || dibs__wave_is_overdue(wave, now));
 }
 
 static dibs_status outcome(const struct dibs__wave *wave)
@@ -287,7 +361,8 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release,
     struct dibs__claim *claim = releasing->claim;
     struct dibs__wave wave = {.quorum = q,
                               .flights = claim->flights,
-                              .open = releasing->open,
+                              .open = releasing->open | releasing->pending,
+                              .optional = releasing->pending,
                               .deadline = release->deadline,
                               .context = releasing,
                               .is_decided = is_decided,

@@ -1,0 +1,196 @@
+/*
+ * What an operator vouches for: how long leases are, where masters that know
+ * longer ones can't be asked, and that all these masters are of one quorum,
+ * where only a minority knows of one (PROTOCOL.md, rules 15 and 57).
+ *
+ * The masters are asked one after the other: nobody waits for a lock meanwhile.
+ * Lock discipline: quorum_parts.h.
+ */
+#include <inttypes.h>
+
+#include "store/findings.h"
+#include "store/quorum/quorum_look.h"
+
+#define SUBJECT "quorum"
+#define SHOWN "the quorum"
+
+/* One admission by an operator. */
+struct admission {
+    struct dibs__quorum *quorum;
+    struct dibs__examination *told;
+    uint32_t longest_ms; /* the longest lease that the operator or a master knows of */
+    uint64_t number;     /* of the quorum; 0: nobody knows one */
+    uint32_t heard, strange;
+    struct dibs__vote votes[DIBS__MEMBERS_MAX]; /* of the masters that were heard */
+};
+
+static dibs_status ask(const struct admission *admission, size_t i, struct dibs__vote *vote, struct dibs__error *error)
+{
+    struct dibs__quorum *q = admission->quorum;
+    struct dibs__store *store = q->members[i].store;
+
+    vote->longest_ms = admission->longest_ms;
+    vote->quorum = admission->number;
+    vote->deadline = dibs__after_ms(dibs__quorum_now(q), q->config.command_timeout_ms);
+    return store->ops->vote_finish(store, vote, error);
+}
+
+static bool is_heard(const struct admission *admission, size_t i)
+{
+    return dibs__set_has(admission->heard, i);
+}
+
+/* It votes, or would if it had not been restarted. */
+static bool is_member(const struct admission *admission, size_t i)
+{
+    const struct dibs__vote *vote = &admission->votes[i];
+
+    return is_heard(admission, i) && !dibs__set_has(admission->strange, i) && (vote->known || vote->restarted);
+}
+
+static void look_at_all(struct admission *admission, struct dibs__error *error)
+{
+    admission->number = atomic_load(&admission->quorum->number);
+    for (size_t i = 0; i < admission->quorum->count; i++) {
+        struct dibs__error its;
+        admission->votes[i] = (struct dibs__vote){.what = DIBS__VOTE_LOOKS};
+        if (ask(admission, i, &admission->votes[i], &its) == DIBS_OK)
+            admission->heard |= (uint32_t)1 << i;
+        else
+            dibs__error_keep_worst(error, &its);
+    }
+}
+
+static size_t count_number(const struct admission *admission, uint64_t number)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < admission->quorum->count; i++)
+        count += is_heard(admission, i) && admission->votes[i].quorum == number;
+    return count;
+}
+
+/* The number that a majority has, or all that have one. False: they have different ones. */
+static bool find_number(struct admission *admission)
+{
+    uint64_t known = admission->number, one = 0;
+    bool agreed = true;
+
+    for (size_t i = 0; i < admission->quorum->count && known == 0; i++) {
+        uint64_t its = is_heard(admission, i) ? admission->votes[i].quorum : 0;
+        if (its != 0 && count_number(admission, its) >= admission->quorum->majority)
+            known = its;
+        agreed = agreed && (its == 0 || one == 0 || its == one);
+        one = its != 0 ? its : one;
+    }
+    admission->number = known != 0 ? known : one;
+    return known != 0 || agreed;
+}
+
+/* Masters of another quorum, and second names of a server. */
+static void find_strange(struct admission *admission)
+{
+    for (size_t i = 0; i < admission->quorum->count; i++) {
+        const struct dibs__vote *vote = &admission->votes[i];
+        bool strange = vote->quorum != 0 && vote->quorum != admission->number;
+        for (size_t before = 0; before < i; before++)
+            strange = strange || (vote->process != 0 && admission->votes[before].process == vote->process);
+        if (is_heard(admission, i) && strange)
+            admission->strange |= (uint32_t)1 << i;
+    }
+}
+
+/* Leases are as long as a master knows, or as the operator says, whichever is longer. */
+static void find_longest(struct admission *admission)
+{
+    for (size_t i = 0; i < admission->quorum->count; i++)
+        if (is_member(admission, i) && admission->votes[i].longest_ms > admission->longest_ms)
+            admission->longest_ms = admission->votes[i].longest_ms;
+}
+
+/* Whether the master votes only after a longer wait, or does not know. */
+static bool needs_admission(const struct admission *admission, size_t i)
+{
+    const struct dibs__vote *vote = &admission->votes[i];
+
+    return !vote->known || vote->votes_in_ms > dibs__admission_wait_ms(admission->longest_ms);
+}
+
+static bool tell_of_one(const struct admission *admission, size_t i)
+{
+    struct dibs__examination *told = admission->told;
+    const struct dibs__vote *vote = &admission->votes[i];
+
+    if (!is_heard(admission, i))
+        return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_WARN, "Bring it back, or admit it when it is back.",
+                           "Number %zu of the URLs did not answer: nothing was changed there.", i + 1);
+    if (dibs__set_has(admission->strange, i))
+        return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
+                           "Give all programs the same masters, each once. Delete the key dibs:vote at this one, where "
+                           "it is no master of the other quorum any more.",
+                           "Number %zu of the URLs is a master of another quorum, or another one of these: it was "
+                           "not admitted.",
+                           i + 1);
+    if (vote->ready)
+        return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "", "Number %zu of the URLs votes.", i + 1);
+    return dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
+                       "Number %zu of the URLs may vote in %" PRId64 " ms, once a program that is open then has told "
+                       "it above which fence.",
+                       i + 1, vote->votes_in_ms);
+}
+
+static bool admit_one(struct admission *admission, size_t i)
+{
+    struct dibs__vote vote = {.what = DIBS__VOTE_ADMITS, .wait_ms = dibs__admission_wait_ms(admission->longest_ms)};
+    struct dibs__error error;
+
+    if (!is_heard(admission, i) || dibs__set_has(admission->strange, i) || !needs_admission(admission, i))
+        return tell_of_one(admission, i);
+    dibs_status status = ask(admission, i, &vote, &error);
+    admission->votes[i] = vote;
+    if (status == DIBS_OK && vote.known)
+        return tell_of_one(admission, i);
+    return dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_BAD, "Try again.",
+                       "Number %zu of the URLs could not be admitted: %s.", i + 1,
+                       status == DIBS_OK ? "it belongs to another quorum by now" : error.detail);
+}
+
+static bool admit_all(struct admission *admission)
+{
+    struct dibs__quorum *q = admission->quorum;
+    uint64_t unknown = 0;
+    bool good = true, is_new = true;
+
+    find_strange(admission);
+    find_longest(admission);
+    for (size_t i = 0; i < q->count; i++)
+        is_new = is_new && !is_member(admission, i);
+    if (is_new)
+        return dibs__found(admission->told, SHOWN, SUBJECT, DIBS_VERDICT_OK, "",
+                           "No master knows of a quorum: it is new, and the next lock begins it.");
+    atomic_compare_exchange_strong(&q->number, &unknown, admission->number);
+    for (size_t i = 0; i < q->count && good; i++)
+        good = admit_one(admission, i);
+    dibs__vote_want(q, 0);
+    return good;
+}
+
+dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, struct dibs__examination *told,
+                               struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct admission admission = {.quorum = q, .told = told, .longest_ms = longest_ms};
+
+    error->status = DIBS_OK;
+    look_at_all(&admission, error);
+    if (dibs__set_count(admission.heard) < q->majority)
+        return dibs__quorum_no_majority(q, dibs__set_count(admission.heard), error);
+    bool good = find_number(&admission)
+                    ? admit_all(&admission)
+                    : dibs__found(told, SHOWN, SUBJECT, DIBS_VERDICT_BAD,
+                                  "Delete the key dibs:vote at those that are no masters of the other quorum any more.",
+                                  "Some of the masters belong to one quorum, others to another: nothing was changed.");
+    error->status = DIBS_OK;
+    dibs__quorum_count(q, false);
+    return good ? DIBS_OK : dibs__findings_no_memory(error);
+}

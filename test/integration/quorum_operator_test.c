@@ -1,0 +1,282 @@
+/* What an operator vouches for: masters vote again where nobody else knows enough. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE_MS 2000
+#define DAY_MS 80000000 /* nearly */
+#define FLOOR_MS 10000  /* so long a floor is waited for that a majority knows */
+#define TOLD_MOST 16
+
+/* ------------------------------------------------------------- what is told */
+
+static struct told {
+    dibs_verdict verdict;
+    char text[600];
+} told[TOLD_MOST];
+static size_t told_count;
+
+static void note(const dibs_finding *finding, void *arg)
+{
+    (void)arg;
+    assert_true(told_count < TOLD_MOST);
+    assert_string_equal(finding->server, "the quorum");
+    assert_string_equal(finding->subject, "quorum");
+    assert_true((finding->verdict == DIBS_VERDICT_OK) == (*finding->remedy == '\0'));
+    told[told_count].verdict = finding->verdict;
+    snprintf(told[told_count++].text, sizeof told[0].text, "%s", finding->text);
+}
+
+static dibs_status admit(dibs_runtime *rt, uint32_t longest_ms)
+{
+    told_count = 0;
+    return dibs_admit(rt, longest_ms, note, NULL);
+}
+
+static void expect_told(size_t i, dibs_verdict verdict, const char *words)
+{
+    assert_true(i < told_count);
+    assert_that(told[i].verdict == verdict && strstr(told[i].text, words), "%d: %s", told[i].verdict, told[i].text);
+}
+
+/* ---------------------------------------------------------------- the masters */
+
+/* In how many ms that master may vote; -1: it does not know. */
+static long long votes_in_ms(server *s)
+{
+    char text[256];
+
+    if (!server_string(s, text, sizeof text, "GET dibs:vote"))
+        return -1;
+    redisReply *time = server_command(s, "TIME");
+    long long left_us = strtoll(text, NULL, 10) - strtoll(time->element[0]->str, NULL, 10) * 1000000;
+    freeReplyObject(time);
+    return left_us > 0 ? left_us / 1000 : 0;
+}
+
+static bool waits_for_a_day(void *s)
+{
+    return votes_in_ms(s) > DAY_MS;
+}
+
+/* And it knows of which quorum it is. */
+static bool votes(void *s)
+{
+    char text[256];
+    long long longest, seen, high, floor, quorum;
+
+    return server_string(s, text, sizeof text, "GET dibs:vote") &&
+           sscanf(text, "0 %lld %lld %lld %lld %*s %lld", &longest, &seen, &high, &floor, &quorum) == 5 && quorum != 0;
+}
+
+static void await_votes(masters *m, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++)
+        assert_that(wait_until(votes, m->servers[i], LIMIT_MS), "master %zu does not vote", i);
+}
+
+static dibs_runtime *open_three(masters *m, size_t first, size_t second, size_t third)
+{
+    const char *urls[] = {m->urls[first], m->urls[second], m->urls[third]};
+    dibs_runtime *rt;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
+    return rt;
+}
+
+static uint64_t fence_of_next(dibs_runtime *rt, const char *name)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, dibs_timedlock(rt, name, LEASE_MS + FLOOR_MS + LIMIT_MS));
+    assert_status(DIBS_OK, dibs_hold_of(rt, name, &hold));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+    return hold.fence;
+}
+
+/* ---------------------------------------------------------------------- tests */
+
+/* The third knows of longer leases, as far as the others can tell; the operator knows better. */
+static void one_wiped_and_one_away_of_three_go_on(void **state)
+{
+    masters *m = *state;
+
+    m->config.outage_ms = LIMIT_MS; /* longer than the floor is waited for */
+    masters_open_connected(m, LEASE_MS);
+    await_votes(m, 0, 3);
+    uint64_t fence = fence_of_next(m->rt, "a");
+    int64_t granted = now_ms();
+    assert_status(DIBS_OK, dibs_lock_with(m->rt, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
+    server_kill(m->servers[2]);
+    server_do(m->servers[0], "FLUSHALL");
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(other, "a"));
+    assert_true(wait_until(waits_for_a_day, m->servers[0], LIMIT_MS));
+    assert_status(DIBS_OK, admit(other, LEASE_MS));
+    expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs may vote in 20");
+    expect_told(1, DIBS_VERDICT_OK, "Number 2 of the URLs votes.");
+    expect_told(2, DIBS_VERDICT_WARN, "Number 3 of the URLs did not answer");
+    assert_int_equal(told_count, 3);
+    assert_true(fence_of_next(other, "a") > fence);
+    assert_true(now_ms() >= granted + LEASE_MS - LEASE_MS / 50 - 5);
+    dibs_close(other);
+    server_restart(m->servers[2]);
+}
+
+static bool is_refused(void *rt)
+{
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "a"));
+    return strstr(dibs_last_error(), "is a master of a quorum that the others do not know") != NULL;
+}
+
+/* A majority lost its data, and every process was opened since. What the minority knows is kept. */
+static void who_are_new_believe_a_minority(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    await_votes(m, 0, m->count);
+    uint64_t fence = fence_of_next(m->rt, "a");
+    dibs_close(m->rt);
+    m->rt = NULL;
+    for (size_t i = 0; i < m->majority; i++)
+        server_do(m->servers[i], "FLUSHALL");
+    dibs_runtime *other = masters_open_another(m, LEASE_MS);
+    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    int64_t began = now_ms();
+    assert_status(DIBS_OK, admit(other, LEASE_MS));
+    for (size_t i = 0; i < m->count; i++)
+        expect_told(i, DIBS_VERDICT_OK, i < m->majority ? "may vote in 20" : "votes.");
+    dibs_runtime *third = masters_open_another(m, LEASE_MS); /* to which the operator said nothing */
+    assert_true(fence_of_next(third, "a") > fence);
+    assert_true(now_ms() >= began + LEASE_MS);
+    fence_of_next(other, "a");
+    dibs_close(third);
+    dibs_close(other);
+}
+
+/* What a master knows counts where the operator says less. */
+static void the_wait_is_no_shorter_than_a_master_knows(void **state)
+{
+    masters *m = *state;
+
+    dibs_close(masters_open_another(m, 30 * LEASE_MS));
+    masters_open_connected(m, LEASE_MS);
+    await_votes(m, 0, 3);
+    server_kill(m->servers[2]);
+    server_do(m->servers[0], "FLUSHALL");
+    assert_status(DIBS_OK, admit(m->rt, LEASE_MS));
+    expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs may vote in 606");
+    assert_true(votes_in_ms(m->servers[0]) > 15 * LEASE_MS);
+    assert_false(waits_for_a_day(m->servers[0]));
+    server_restart(m->servers[2]);
+}
+
+/* Numbers 1 to 3 are a quorum, and so are 4, 5 and, since its key was deleted, 1. */
+static void make_two_quorums(masters *m)
+{
+    dibs_runtime *rt = open_three(m, 0, 1, 2);
+
+    await_votes(m, 0, 3);
+    dibs_close(rt);
+    server_do(m->servers[0], "DEL dibs:vote");
+    rt = open_three(m, 0, 3, 4);
+    await_votes(m, 0, 1);
+    await_votes(m, 3, 2);
+    dibs_close(rt);
+}
+
+static void masters_of_two_quorums_are_not_mixed(void **state)
+{
+    masters *m = *state;
+
+    make_two_quorums(m);
+    server_do(m->servers[4], "FLUSHALL");
+    dibs_runtime *rt = open_three(m, 1, 3, 4);
+    assert_status(DIBS_OK, admit(rt, LEASE_MS));
+    expect_told(0, DIBS_VERDICT_BAD, "Some of the masters belong to one quorum, others to another");
+    assert_int_equal(told_count, 1);
+    assert_int_equal(votes_in_ms(m->servers[4]), -1);
+    dibs_close(rt);
+}
+
+static void a_master_of_another_quorum_is_not_admitted(void **state)
+{
+    masters *m = *state;
+
+    make_two_quorums(m);
+    dibs_runtime *rt = open_three(m, 1, 2, 3);
+    assert_status(DIBS_OK, admit(rt, LEASE_MS));
+    expect_told(0, DIBS_VERDICT_OK, "Number 1 of the URLs votes.");
+    expect_told(2, DIBS_VERDICT_BAD, "Number 3 of the URLs is a master of another quorum");
+    assert_true(votes(m->servers[3]));
+    dibs_close(rt);
+}
+
+static void who_votes_goes_on_voting(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    await_votes(m, 0, m->count);
+    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
+    assert_status(DIBS_OK, admit(m->rt, 10 * LEASE_MS));
+    for (size_t i = 0; i < m->count; i++) {
+        expect_told(i, DIBS_VERDICT_OK, "votes.");
+        assert_true(votes(m->servers[i]));
+    }
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+}
+
+static void without_a_majority_nobody_is_admitted(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LEASE_MS);
+    server_kill(m->servers[1]);
+    server_kill(m->servers[2]);
+    server_do(m->servers[0], "FLUSHALL");
+    assert_status(DIBS_UNAVAILABLE, admit(m->rt, LEASE_MS));
+    assert_int_equal(told_count, 0);
+    assert_int_equal(votes_in_ms(m->servers[0]), -1);
+    server_restart(m->servers[1]);
+    server_restart(m->servers[2]);
+}
+
+static void what_is_no_quorum_has_nobody_to_admit(void **state)
+{
+    masters *m = *state;
+    dibs_runtime *rt;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = m->urls, .url_count = 1}));
+    assert_status(DIBS_INVALID, admit(rt, LEASE_MS));
+    assert_non_null(strstr(dibs_last_error(), "only masters of a quorum are admitted"));
+    dibs_close(rt);
+    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = (const char *[]){"mem:"}, .url_count = 1}));
+    assert_status(DIBS_INVALID, admit(rt, LEASE_MS));
+    dibs_close(rt);
+    masters_open(m, LEASE_MS);
+    assert_status(DIBS_INVALID, admit(m->rt, 0));
+    assert_status(DIBS_INVALID, dibs_admit(m->rt, LEASE_MS, NULL, NULL));
+    assert_status(DIBS_INVALID, admit(NULL, LEASE_MS));
+}
+
+#define THREE(name) cmocka_unit_test_setup_teardown(name, masters_setup_3, masters_teardown)
+#define FIVE(name) cmocka_unit_test_setup_teardown(name, masters_setup_5, masters_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        THREE(one_wiped_and_one_away_of_three_go_on),      THREE_AND_FIVE(who_are_new_believe_a_minority),
+        THREE(the_wait_is_no_shorter_than_a_master_knows), FIVE(masters_of_two_quorums_are_not_mixed),
+        FIVE(a_master_of_another_quorum_is_not_admitted),  THREE_AND_FIVE(who_votes_goes_on_voting),
+        THREE(without_a_majority_nobody_is_admitted),      THREE(what_is_no_quorum_has_nobody_to_admit),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

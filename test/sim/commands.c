@@ -1,0 +1,763 @@
+/* The commands that dibs sends, and that its scripts call. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "commands.h"
+
+static const char WRONG_TYPE[] = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
+
+bool sim_is(const struct sim_text *word, const char *name)
+{
+    return strlen(name) == word->size && strncasecmp(word->bytes, name, word->size) == 0;
+}
+
+static void put_int(const struct sim_call *call, int64_t number)
+{
+    sim_put_head(call->out, ':', number);
+}
+
+static void put_text(const struct sim_call *call, const struct sim_text *text)
+{
+    if (text)
+        sim_put_bulk(call->out, text->bytes, text->size);
+    else
+        sim_put_head(call->out, '$', -1);
+}
+
+static bool read_number(const struct sim_text *text, int64_t *out)
+{
+    char *end, copy[32];
+
+    if (text->size == 0 || text->size >= sizeof copy || text->bytes[0] == ' ')
+        return false;
+    memcpy(copy, text->bytes, text->size);
+    copy[text->size] = '\0';
+    *out = strtoll(copy, &end, 10);
+    return *end == '\0';
+}
+
+/* --------------------------------------------------------------------- messages */
+
+static void put_push(struct sim_client *client, const char *kind, const struct sim_text *channel)
+{
+    sim_put_head(&client->out, '*', 3);
+    sim_put_bulk(&client->out, kind, strlen(kind));
+    sim_put_bulk(&client->out, channel->bytes, channel->size);
+}
+
+static bool is_subscribed(const struct sim_client *client, const struct sim_text *channel)
+{
+    for (size_t i = 0; i < client->channel_count; i++)
+        if (strlen(client->channels[i]) == channel->size &&
+            memcmp(client->channels[i], channel->bytes, channel->size) == 0)
+            return true;
+    return false;
+}
+
+int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message)
+{
+    int heard = 0;
+
+    for (struct sim_client *client = server->clients; client; client = client->next)
+        if (is_subscribed(client, channel)) {
+            put_push(client, "message", channel);
+            sim_put_bulk(&client->out, message->bytes, message->size);
+            heard++;
+        }
+    return heard;
+}
+
+/* ------------------------------------------------------------ keys that change */
+
+static struct sim_client *client_of(struct sim_server *server, int64_t id)
+{
+    struct sim_client *client = server->clients;
+
+    while (client && client->id != id)
+        client = client->next;
+    return client;
+}
+
+static void tell_of_change(struct sim_client *client, const struct sim_text *key)
+{
+    static const struct sim_text channel = {SIM_TRACKING, sizeof SIM_TRACKING - 1};
+    struct sim_client *to = client_of(client->server, client->redirect);
+
+    if (!to || to->channel_count == 0)
+        return;
+    put_push(to, "message", &channel);
+    if (key) {
+        sim_put_line(&to->out, "*1");
+        sim_put_bulk(&to->out, key->bytes, key->size);
+    } else {
+        sim_put_line(&to->out, "*-1");
+    }
+}
+
+static bool forget_tracked(struct sim_client *client, const struct sim_text *key)
+{
+    for (size_t i = 0; i < client->tracked_count; i++)
+        if (strlen(client->tracked[i]) == key->size && memcmp(client->tracked[i], key->bytes, key->size) == 0) {
+            free(client->tracked[i]);
+            client->tracked[i] = client->tracked[--client->tracked_count];
+            return true;
+        }
+    return false;
+}
+
+/* by: whose command it was; NULL: time has passed. */
+static void tell_all(struct sim_server *server, const struct sim_client *by, const struct sim_text *key)
+{
+    for (struct sim_client *client = server->clients; client; client = client->next)
+        if (client->tracking && forget_tracked(client, key) && !(client->noloop && client == by))
+            tell_of_change(client, key);
+}
+
+static void changed(const struct sim_call *call, const struct sim_text *key)
+{
+    tell_all(call->server, call->client, key);
+    sim_server_changed(call->server, key);
+    if (call->client)
+        call->client->written = call->server->changes;
+    if (call->scripted)
+        sim_script_wrote();
+}
+
+void sim_server_expire(struct sim_server *server, struct sim_object *object)
+{
+    struct sim_text key = sim_copy_text(object->key.bytes, object->key.size);
+
+    sim_remove(&server->keys, &key);
+    tell_all(server, NULL, &key);
+    sim_server_changed(server, &key);
+    free((char *)(uintptr_t)key.bytes);
+}
+
+void sim_server_flush(struct sim_server *server)
+{
+    sim_clear(&server->keys);
+    sim_server_changed(server, NULL);
+    server->lost_at = sim_now;
+    for (struct sim_client *client = server->clients; client; client = client->next)
+        if (client->tracking) {
+            while (client->tracked_count > 0)
+                free(client->tracked[--client->tracked_count]);
+            tell_of_change(client, NULL);
+        }
+    sim_server_flush_clients(server);
+}
+
+bool sim_server_delete(struct sim_server *server, const char *name)
+{
+    struct sim_text key = {name, strlen(name)};
+
+    if (!sim_find(&server->keys, &key))
+        return false;
+    server->lost_at = sim_now;
+    sim_remove(&server->keys, &key);
+    tell_all(server, NULL, &key);
+    sim_server_changed(server, &key);
+    sim_server_flush_clients(server);
+    return true;
+}
+
+void sim_track(struct sim_client *client, const struct sim_text *key)
+{
+    if (!client->tracking || (client->optout && client->not_cached))
+        return;
+    forget_tracked(client, key);
+    if (client->tracked_count == client->tracked_cap)
+        client->tracked =
+            realloc(client->tracked, (client->tracked_cap = 2 * client->tracked_cap + 8) * sizeof *client->tracked);
+    client->tracked[client->tracked_count++] = (char *)(uintptr_t)sim_copy_text(key->bytes, key->size).bytes;
+}
+
+/* What has expired is not there. */
+static struct sim_object *look_up(const struct sim_call *call, const struct sim_text *key)
+{
+    struct sim_object *object = sim_find(&call->server->keys, key);
+
+    if (!object || !object->expires || object->expires >= sim_server_us(call->server) / 1000)
+        return object;
+    if (!call->server->master)
+        sim_server_expire(call->server, object);
+    return NULL;
+}
+
+static const struct sim_text *key_of(const struct sim_call *call)
+{
+    return &call->words[1];
+}
+
+/* Of that type, or none. False: it is of the other, which was answered. */
+static bool find(const struct sim_call *call, bool is_hash, struct sim_object **out)
+{
+    *out = look_up(call, key_of(call));
+    if (*out && (*out)->is_hash != is_hash) {
+        sim_put_line(call->out, WRONG_TYPE);
+        return false;
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------- strings */
+
+static void do_get(struct sim_call *call)
+{
+    struct sim_object *object;
+
+    if (find(call, false, &object))
+        put_text(call, object ? &object->value : NULL);
+}
+
+static void do_mget(struct sim_call *call)
+{
+    sim_put_head(call->out, '*', call->count - 1);
+    for (int i = 1; i < call->count; i++) {
+        struct sim_object *object = look_up(call, &call->words[i]);
+        put_text(call, object && !object->is_hash ? &object->value : NULL);
+    }
+}
+
+static void do_set(struct sim_call *call)
+{
+    struct sim_object *object = look_up(call, key_of(call));
+    bool only_new = false, only_old = false, keeps = false;
+    int64_t ms = 0;
+
+    for (int i = 3; i < call->count; i++) {
+        const struct sim_text *word = &call->words[i];
+        if (sim_is(word, "NX"))
+            only_new = true;
+        else if (sim_is(word, "XX"))
+            only_old = true;
+        else if (sim_is(word, "KEEPTTL"))
+            keeps = true;
+        else if (!(sim_is(word, "PX") || sim_is(word, "EX")) || ++i == call->count) {
+            sim_put_line(call->out, "-ERR syntax error");
+            return;
+        } else if (!read_number(&call->words[i], &ms)) {
+            sim_put_line(call->out, NO_INTEGER);
+            return;
+        } else if (ms <= 0) {
+            sim_put_line(call->out, "-ERR invalid expire time in 'set' command");
+            return;
+        } else if (sim_is(word, "EX")) {
+            ms *= 1000;
+        }
+    }
+    if (object ? only_new : only_old) {
+        put_text(call, NULL);
+        return;
+    }
+    int64_t expires = ms ? sim_server_us(call->server) / 1000 + ms : keeps && object ? object->expires : 0;
+    if (object && object->is_hash) {
+        sim_remove(&call->server->keys, key_of(call));
+        object = NULL;
+    }
+    if (!object)
+        object = sim_make(&call->server->keys, key_of(call), false);
+    sim_set_value(object, call->words[2].bytes, call->words[2].size);
+    object->expires = expires;
+    changed(call, key_of(call));
+    sim_put_line(call->out, "+OK");
+}
+
+static void do_incrby(struct sim_call *call)
+{
+    struct sim_object *object;
+    int64_t by, value = 0;
+    char text[24];
+
+    if (!read_number(&call->words[2], &by)) {
+        sim_put_line(call->out, NO_INTEGER);
+        return;
+    }
+    if (!find(call, false, &object))
+        return;
+    if (object && !read_number(&object->value, &value)) {
+        sim_put_line(call->out, NO_INTEGER);
+        return;
+    }
+    if (!object)
+        object = sim_make(&call->server->keys, key_of(call), false);
+    snprintf(text, sizeof text, "%lld", (long long)(value + by));
+    sim_set_value(object, text, strlen(text));
+    changed(call, key_of(call));
+    put_int(call, value + by);
+}
+
+/* ------------------------------------------------------------------- any type */
+
+static void do_del(struct sim_call *call)
+{
+    int count = 0;
+
+    for (int i = 1; i < call->count; i++)
+        if (look_up(call, &call->words[i]) && sim_remove(&call->server->keys, &call->words[i])) {
+            changed(call, &call->words[i]);
+            count++;
+        }
+    put_int(call, count);
+}
+
+static void do_exists(struct sim_call *call)
+{
+    int count = 0;
+
+    for (int i = 1; i < call->count; i++)
+        count += look_up(call, &call->words[i]) != NULL;
+    put_int(call, count);
+}
+
+static void do_pttl(struct sim_call *call)
+{
+    struct sim_object *object = look_up(call, key_of(call));
+    int64_t left = object ? object->expires - sim_server_us(call->server) / 1000 : 0;
+
+    put_int(call, !object ? -2 : !object->expires ? -1 : left > 0 ? left : 0);
+}
+
+static void do_pexpire(struct sim_call *call)
+{
+    struct sim_object *object = look_up(call, key_of(call));
+    int64_t ms;
+
+    if (!read_number(&call->words[2], &ms)) {
+        sim_put_line(call->out, NO_INTEGER);
+        return;
+    }
+    if (object && ms <= 0)
+        sim_remove(&call->server->keys, key_of(call));
+    else if (object)
+        object->expires = sim_server_us(call->server) / 1000 + ms;
+    if (object)
+        changed(call, key_of(call));
+    put_int(call, object != NULL);
+}
+
+static void do_scan(struct sim_call *call)
+{
+    const char *pattern = "*";
+    char *copy = NULL;
+    bool strings = false;
+    struct sim_buffer found = {NULL, 0, 0};
+    int count = 0;
+
+    for (int i = 2; i + 1 < call->count; i += 2) {
+        if (sim_is(&call->words[i], "MATCH"))
+            pattern = copy = (char *)(uintptr_t)sim_copy_text(call->words[i + 1].bytes, call->words[i + 1].size).bytes;
+        strings = strings || sim_is(&call->words[i], "TYPE");
+    }
+    for (size_t i = 0; i < SIM_BUCKETS; i++)
+        for (struct sim_object *object = call->server->keys.buckets[i], *next; object; object = next) {
+            struct sim_text key = object->key;
+            next = object->next;
+            if (!look_up(call, &key) || (strings && object->is_hash) || fnmatch(pattern, key.bytes, 0) != 0)
+                continue;
+            sim_put_bulk(&found, key.bytes, key.size);
+            count++;
+        }
+    sim_put_head(call->out, '*', 2);
+    sim_put_bulk(call->out, "0", 1);
+    sim_put_line(call->out, "*%d", count);
+    sim_put(call->out, found.bytes ? found.bytes : "", found.used);
+    free(found.bytes);
+    free(copy);
+}
+
+/* ---------------------------------------------------------------------- hashes */
+
+static void put_field(const struct sim_call *call, struct sim_object *object, const struct sim_text *name)
+{
+    const struct sim_field *field = object ? sim_field(object, name) : NULL;
+
+    put_text(call, field ? &field->value : NULL);
+}
+
+static void do_hget(struct sim_call *call)
+{
+    struct sim_object *object;
+
+    if (find(call, true, &object))
+        put_field(call, object, &call->words[2]);
+}
+
+static void do_hmget(struct sim_call *call)
+{
+    struct sim_object *object;
+
+    if (!find(call, true, &object))
+        return;
+    sim_put_head(call->out, '*', call->count - 2);
+    for (int i = 2; i < call->count; i++)
+        put_field(call, object, &call->words[i]);
+}
+
+static void do_hset(struct sim_call *call)
+{
+    struct sim_object *object;
+    int count = 0;
+
+    if (!find(call, true, &object))
+        return;
+    if (!object)
+        object = sim_make(&call->server->keys, key_of(call), true);
+    for (int i = 2; i + 1 < call->count; i += 2)
+        count += sim_set_field(object, &call->words[i], &call->words[i + 1]);
+    changed(call, key_of(call));
+    put_int(call, count);
+}
+
+static void do_hdel(struct sim_call *call)
+{
+    struct sim_object *object;
+    int count = 0;
+
+    if (!find(call, true, &object))
+        return;
+    for (int i = 2; object && i < call->count; i++)
+        count += sim_drop_field(object, &call->words[i]);
+    if (object && object->count == 0)
+        sim_remove(&call->server->keys, key_of(call));
+    if (count > 0)
+        changed(call, key_of(call));
+    put_int(call, count);
+}
+
+static void do_hlen(struct sim_call *call)
+{
+    struct sim_object *object;
+
+    if (find(call, true, &object))
+        put_int(call, object ? (int64_t)object->count : 0);
+}
+
+static void do_hkeys(struct sim_call *call)
+{
+    struct sim_object *object;
+
+    if (!find(call, true, &object))
+        return;
+    sim_put_line(call->out, "*%zu", object ? object->count : 0);
+    for (size_t i = 0; object && i < object->count; i++)
+        put_text(call, &object->fields[i].name);
+}
+
+/* --------------------------------------------------------------- subscriptions */
+
+static void do_subscribe(struct sim_call *call)
+{
+    struct sim_client *client = call->client;
+
+    for (int i = 1; i < call->count; i++) {
+        if (!is_subscribed(client, &call->words[i])) {
+            client->channels = realloc(client->channels, (client->channel_count + 1) * sizeof *client->channels);
+            client->channels[client->channel_count++] =
+                (char *)(uintptr_t)sim_copy_text(call->words[i].bytes, call->words[i].size).bytes;
+        }
+        put_push(client, "subscribe", &call->words[i]);
+        put_int(call, (int64_t)client->channel_count);
+    }
+}
+
+static void do_unsubscribe(struct sim_call *call)
+{
+    struct sim_client *client = call->client;
+
+    for (int i = 1; i < call->count; i++) {
+        for (size_t k = 0; k < client->channel_count; k++)
+            if (sim_is(&call->words[i], client->channels[k]))
+                client->channels[k--] = client->channels[--client->channel_count];
+        put_push(client, "unsubscribe", &call->words[i]);
+        put_int(call, (int64_t)client->channel_count);
+    }
+}
+
+static void do_publish(struct sim_call *call)
+{
+    put_int(call, sim_publish(call->server, &call->words[1], &call->words[2]));
+}
+
+static void do_pubsub(struct sim_call *call)
+{
+    bool sharded = sim_is(&call->words[1], "SHARDNUMSUB");
+
+    sim_put_head(call->out, '*', 2 * (call->count - 2));
+    for (int i = 2; i < call->count; i++) {
+        int heard = 0;
+        for (struct sim_client *client = call->server->clients; client && !sharded; client = client->next)
+            heard += is_subscribed(client, &call->words[i]);
+        put_text(call, &call->words[i]);
+        put_int(call, heard);
+    }
+}
+
+/* ------------------------------------------------------------------ connections */
+
+static void do_tracking(struct sim_call *call)
+{
+    struct sim_client *client = call->client;
+    bool on = call->count > 2 && sim_is(&call->words[2], "ON");
+    int64_t redirect = 0;
+
+    bool optout = false, noloop = false;
+    for (int i = 3; i < call->count; i++) {
+        optout = optout || sim_is(&call->words[i], "OPTOUT");
+        noloop = noloop || sim_is(&call->words[i], "NOLOOP");
+        if (sim_is(&call->words[i], "REDIRECT") && i + 1 < call->count)
+            read_number(&call->words[++i], &redirect);
+    }
+    if (on && redirect && !client_of(call->server, redirect)) {
+        sim_put_line(call->out, "-ERR The client ID you want redirect to does not exist");
+        return;
+    }
+    client->tracking = on;
+    client->optout = optout;
+    client->noloop = noloop;
+    client->redirect = redirect;
+    if (!on)
+        client->tracked_count = 0;
+    sim_put_line(call->out, "+OK");
+}
+
+static void do_kill(struct sim_call *call)
+{
+    struct sim_client *client;
+    int64_t id;
+
+    if (call->count < 4 || !sim_is(&call->words[2], "ID") || !read_number(&call->words[3], &id) || id <= 0) {
+        sim_put_line(call->out, "-ERR syntax error");
+        return;
+    }
+    client = client_of(call->server, id);
+    put_int(call, client != NULL);
+    if (client && client != call->client) {
+        sim_conn_end(client->conn, false);
+        client->conn->client = NULL;
+        struct sim_client **at = &call->server->clients;
+        while (*at != client)
+            at = &(*at)->next;
+        *at = client->next;
+        client->ended = true;
+    }
+}
+
+static void do_client(struct sim_call *call)
+{
+    const struct sim_text *what = &call->words[1];
+
+    if (sim_is(what, "SETNAME")) {
+        sim_put_line(call->out, "+OK");
+    } else if (sim_is(what, "ID")) {
+        put_int(call, call->client->id);
+    } else if (sim_is(what, "KILL")) {
+        do_kill(call);
+    } else if (sim_is(what, "TRACKING")) {
+        do_tracking(call);
+    } else if (sim_is(what, "CACHING")) {
+        if (!call->client->tracking || !call->client->optout) {
+            sim_put_line(call->out, "-ERR CLIENT CACHING can be called only when the client is in tracking mode with "
+                                    "OPTIN or OPTOUT mode enabled");
+            return;
+        }
+        call->client->asks_not_cached = true;
+        sim_put_line(call->out, "+OK");
+    } else {
+        sim_fail_unknown(what);
+        sim_put_line(call->out, "-ERR unknown subcommand '%.*s'. Try CLIENT HELP.", (int)what->size, what->bytes);
+    }
+}
+
+static void do_info(struct sim_call *call)
+{
+    const struct sim_server *server = call->server;
+    char text[512];
+    int size;
+
+    if (call->count > 1 && sim_is(&call->words[1], "server"))
+        size = snprintf(text, sizeof text, "# Server\r\nredis_version:%s\r\nrun_id:%s\r\n", server->version,
+                        server->run_id);
+    else if (call->count > 1 && sim_is(&call->words[1], "replication"))
+        size = snprintf(text, sizeof text, "# Replication\r\nrole:%s\r\nmaster_replid:%s\r\n",
+                        server->master ? "slave" : "master", server->replication_id);
+    else
+        size = snprintf(text, sizeof text, "# Cluster\r\ncluster_enabled:0\r\n");
+    sim_put_bulk(call->out, text, (size_t)size);
+}
+
+static void do_role(struct sim_call *call)
+{
+    if (call->server->master) {
+        sim_put_line(call->out, "*5");
+        sim_put_bulk(call->out, "slave", 5);
+        sim_put_bulk(call->out, sim_server_name(call->server->master), strlen(sim_server_name(call->server->master)));
+        put_int(call, 6379);
+        sim_put_bulk(call->out, "connected", 9);
+        put_int(call, call->server->heard);
+    } else {
+        sim_put_line(call->out, "*3");
+        sim_put_bulk(call->out, "master", 6);
+        put_int(call, call->server->changes);
+        sim_put_line(call->out, "*0");
+    }
+}
+
+static void do_time(struct sim_call *call)
+{
+    char text[24];
+    int64_t us = sim_server_us(call->server);
+
+    sim_put_head(call->out, '*', 2);
+    for (int i = 0; i < 2; i++) {
+        const char *at = sim_digits(text + sizeof text, (unsigned long long)(i ? us % 1000000 : us / 1000000));
+        sim_put_bulk(call->out, at, (size_t)(text + sizeof text - at));
+    }
+}
+
+static void do_ping(struct sim_call *call)
+{
+    if (call->client->channel_count > 0)
+        sim_put_words(call->out, (const char *const[]){"pong", "", NULL});
+    else
+        sim_put_line(call->out, "+PONG");
+}
+
+static void do_ok(struct sim_call *call)
+{
+    sim_put_line(call->out, "+OK");
+}
+
+static void do_wait(struct sim_call *call)
+{
+    int64_t replicas = 0, ms = 0;
+
+    read_number(&call->words[1], &replicas);
+    read_number(&call->words[2], &ms);
+    sim_server_wait(call->client, (int)replicas, ms);
+}
+
+static void do_eval(struct sim_call *call)
+{
+    sim_script_eval(call, false);
+}
+
+static void do_evalsha(struct sim_call *call)
+{
+    sim_script_eval(call, true);
+}
+
+/* ----------------------------------------------------------------- the table */
+
+enum {
+    READS = 1,
+    WRITES = 2,
+    ADDS = 4 /* not without memory */,
+    NO_SCRIPT = 8,
+    LISTENS = 16 /* also while subscribed */
+};
+
+static const struct command {
+    const char *name;
+    int words; /* at least, or, negative, exactly */
+    unsigned kind;
+    unsigned right; /* SIM_DENIES_... */
+    void (*run)(struct sim_call *call);
+} commands[] = {
+    {"GET", -2, READS, 0, do_get},
+    {"MGET", 2, READS, 0, do_mget},
+    {"SET", 3, WRITES | ADDS, 0, do_set},
+    {"INCRBY", -3, WRITES | ADDS, 0, do_incrby},
+    {"DEL", 2, WRITES, 0, do_del},
+    {"EXISTS", 2, READS, 0, do_exists},
+    {"PTTL", -2, READS, 0, do_pttl},
+    {"PEXPIRE", 3, WRITES, 0, do_pexpire},
+    {"SCAN", 2, 0, 0, do_scan},
+    {"HGET", -3, READS, 0, do_hget},
+    {"HMGET", 3, READS, 0, do_hmget},
+    {"HSET", 4, WRITES | ADDS, 0, do_hset},
+    {"HDEL", 3, WRITES, 0, do_hdel},
+    {"HLEN", -2, READS, 0, do_hlen},
+    {"HKEYS", -2, READS, 0, do_hkeys},
+    {"TIME", -1, 0, 0, do_time},
+    {"PUBLISH", -3, 0, SIM_DENIES_PUBLISH, do_publish},
+    {"PUBSUB", 2, 0, 0, do_pubsub},
+    {"SUBSCRIBE", 2, NO_SCRIPT | LISTENS, SIM_DENIES_SUBSCRIBE, do_subscribe},
+    {"UNSUBSCRIBE", 2, NO_SCRIPT | LISTENS, 0, do_unsubscribe},
+    {"CLIENT", 2, NO_SCRIPT, 0, do_client},
+    {"INFO", 1, 0, SIM_DENIES_INFO, do_info},
+    {"ROLE", -1, NO_SCRIPT, 0, do_role},
+    {"PING", 1, LISTENS, 0, do_ping},
+    {"SELECT", -2, 0, 0, do_ok},
+    {"WAIT", -3, NO_SCRIPT, 0, do_wait},
+    {"EVAL", 3, NO_SCRIPT, 0, do_eval},
+    {"EVALSHA", 3, NO_SCRIPT, 0, do_evalsha},
+    {"SCRIPT", 2, NO_SCRIPT, 0, sim_script_command},
+};
+
+/* -------------------------------------------------------------------- calling */
+
+static const struct command *command_of(const struct sim_text *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (sim_is(name, commands[i].name))
+            return &commands[i];
+    return NULL;
+}
+
+static bool is_denied(const struct sim_call *call, const struct command *command)
+{
+    unsigned right = command->right;
+
+    if (command->run == do_client)
+        right = sim_is(&call->words[1], "KILL")                                             ? SIM_DENIES_KILL
+                : sim_is(&call->words[1], "TRACKING") || sim_is(&call->words[1], "CACHING") ? SIM_DENIES_TRACKING
+                                                                                            : 0;
+    return (call->server->denied & right) != 0;
+}
+
+/* NULL: it may be run. */
+static const char *refusal(const struct sim_call *call, const struct command *command)
+{
+    if (call->count < (command->words < 0 ? -command->words : command->words) ||
+        (command->words < 0 && call->count > -command->words))
+        return call->scripted ? "-ERR Wrong number of args calling Redis command from script"
+                              : "-ERR wrong number of arguments";
+    if (call->scripted && (command->kind & NO_SCRIPT))
+        return "-ERR This Redis command is not allowed from script";
+    if (is_denied(call, command))
+        return "-NOPERM this user has no permissions to run this command";
+    if (!call->scripted && call->client->channel_count > 0 && !(command->kind & LISTENS))
+        return "-ERR Can't execute the command: only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
+               "allowed in this context";
+    if ((command->kind & WRITES) && call->server->master)
+        return "-READONLY You can't write against a read only replica.";
+    if ((command->kind & ADDS) && call->server->out_of_memory && !(call->scripted && sim_script_is_dirty()))
+        return "-OOM command not allowed when used memory > 'maxmemory'.";
+    return NULL;
+}
+
+void sim_server_call(struct sim_call *call)
+{
+    if (call->server->sentinel && sim_sentinel_call(call))
+        return;
+    call->server->busy_until += call->server->cost;
+    const struct command *command = command_of(&call->words[0]);
+    if (!command)
+        sim_fail_unknown(&call->words[0]);
+    const char *no = command ? refusal(call, command) : "-ERR unknown command";
+    if (no) {
+        sim_put_line(call->out, "%s", no);
+        return;
+    }
+    command->run(call);
+    if ((command->kind & READS) && !call->scripted && call->client->tracking)
+        for (int i = 1; i < (command->words < 0 || command->run == do_hmget ? 2 : call->count); i++)
+            sim_track(call->client, &call->words[i]);
+    if ((command->kind & READS) && call->scripted)
+        sim_script_read();
+}

@@ -1,0 +1,18 @@
+/* What the parts of a server tell one another. */
+#ifndef SIM_COMMANDS_H
+#define SIM_COMMANDS_H
+
+#include "keys.h"
+
+void sim_server_wait(struct sim_client *client, int replicas, int64_t ms);
+void sim_server_changed(struct sim_server *server, const struct sim_text *key); /* for replicas. NULL: all keys */
+void sim_server_expire(struct sim_server *server, struct sim_object *object);
+void sim_server_flush_clients(struct sim_server *server); /* sends what they have been answered and told */
+int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message);
+bool sim_is(const struct sim_text *word, const char *name);            /* whatever the case */
+void sim_track(struct sim_client *client, const struct sim_text *key); /* that the client has read */
+void sim_script_read(void);                                            /* the script that runs has read a key */
+
+void sim_fail_unknown(const struct sim_text *command); /* the server does not have it: see CONTRIBUTING.md */
+
+#endif

@@ -1,0 +1,269 @@
+"""Whether the simulation's server answers as redis-server does: the same commands are sent to both, one by one.
+
+    conformance.py SIM LIBRARY SHIM [--seed N] [--commands N]
+
+Prints TAP. The clocks of both are set to the same time before each command. What expires does so when the clocks are
+stepped, by far more or far less than a lease: so it does not matter how slow the machine is. Of an error the first word
+is compared, which is what dibs looks at; large numbers may differ by what a slow machine takes between the two.
+"""
+import argparse
+import hashlib
+import io
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(TOP, "test", "fault"))
+import servers  # noqa: E402
+
+CLIENTS = 3  # 0 and 1 ask, 2 is subscribed
+LIMIT_S = 150
+STEP_S = 50
+LEASES = ("20000", "60000", "120000")  # after whole steps none of them is within 10 s of its end
+SLACK = 5  # s
+NAMES = ("a", "b")
+SCRIPTS = ("acquire", "release", "requeue", "retract", "renew", "query", "force", "vote", "raise", "acquire_member")
+
+
+class Simulated:
+    def __init__(self, arguments):
+        self.process = subprocess.Popen([arguments.sim, arguments.library, "--commands"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
+
+    def ask(self, client, us, words):
+        line = "\t".join([str(client), str(us), *words]).replace("\n", "\x01") + "\n"
+        self.process.stdin.write(line.encode())
+        self.process.stdin.flush()
+        replies = self.process.stdout.readline().rstrip(b"\n").replace(b"\x01", b"\n")
+        reader = servers.Client.__new__(servers.Client)
+        reader.file = io.BytesIO(replies)
+        return [reader.receive() for _ in iter(lambda: reader.file.tell() < len(replies), False)]
+
+    def set_memory(self, is_short):
+        self.ask(0, 0, ["OOM", str(int(is_short))])
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Real:
+    """Each client is a connection. The server dies with this program."""
+
+    def __init__(self, arguments, folder):
+        self.clock = servers.Clock(os.path.join(folder, "clock"))
+        self.server = servers.Server(os.path.join(folder, "server"), arguments.shim, self.clock)
+        self.server.start()
+        self.clients = [servers.Client(self.server.path, 60) for _ in range(CLIENTS)]
+
+    def ask(self, client, _, words):
+        self.clients[client].send(*words)
+        replies = [self.clients[client].receive()]
+        while is_push(replies[-1]):
+            replies.append(self.clients[client].receive())
+        return replies
+
+    def set_memory(self, is_short):
+        self.server.call("CONFIG", "SET", "maxmemory", "1" if is_short else "0")
+
+    def end(self):
+        if self.server.process:
+            self.server.process.kill()
+            self.server.process.wait()
+
+
+def is_push(reply):
+    return isinstance(reply, list) and reply[:1] == [b"message"]
+
+
+def same(one, other, slack):
+    """slack: how much later the one was asked than the other, at most, in s."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same(a, b, slack) for a, b in zip(one, other))
+    if isinstance(one, servers.ServerError) and isinstance(other, servers.ServerError):
+        return str(one).split()[:1] == str(other).split()[:1]
+    if isinstance(one, int) and isinstance(other, int):
+        allowed = 0 if one <= 100 else slack * 1_000_000 if one > 1e12 else slack * 1000
+        return abs(one - other) <= allowed
+    if isinstance(one, bytes) and isinstance(other, bytes):
+        mine, others = re.split(rb"(\d+)", one), re.split(rb"(\d+)", other)
+        return len(mine) == len(others) and all(
+            a == b or (a.isdigit() and b.isdigit() and same(int(a), int(b), slack)) for a, b in zip(mine, others))
+    return one == other
+
+
+class Pair:
+    def __init__(self, arguments, folder):
+        self.stepped = self.asked = self.differing = 0
+        self.simulated = Simulated(arguments)
+        try:
+            self.real = Real(arguments, folder)
+        except BaseException:
+            self.simulated.end()
+            raise
+
+    def ask(self, client, *words):
+        """words: a list stands for words that differ: what the simulation is sent, and what redis-server."""
+        began = time.time()
+        theirs = self.real.ask(client, 0, [word[1] if isinstance(word, list) else word for word in words])
+        now = time.time()
+        ours = self.simulated.ask(client, int((now + self.stepped) * 1e6),
+                                  [word[0] if isinstance(word, list) else word for word in words])
+        self.asked += 1
+        slack = SLACK + 2 * (now - began)
+        pushes = [sorted(filter(is_push, replies), key=repr) for replies in (ours, theirs)]  # of keys that expire at once
+        if not same(*pushes, slack) or not same(ours[-1:], theirs[-1:], slack):
+            self.differing += 1
+            shown = [word[:60] for word in words]
+            print(f"# client {client}, {shown}:\n#   simulated {str(ours)[:400]}\n#   redis     {str(theirs)[:400]}")
+        return ours[-1], theirs[-1]
+
+    def step(self):
+        self.stepped += STEP_S
+        self.real.clock.set(self.stepped)
+        self.ask(0, "EXISTS", *(key for name in NAMES for key in keys_of(name)), "dibs:vote")
+
+    def run_without_memory(self, *commands):
+        for server in (self.simulated, self.real):
+            server.set_memory(True)
+        for command in commands:
+            command()
+        for server in (self.simulated, self.real):
+            server.set_memory(False)
+
+    def end(self):
+        self.simulated.end()
+        self.real.end()
+
+
+class Script:
+    def __init__(self, name):
+        self.text = "\n".join(self.lines_of(name)) + "\n"
+        self.sha = hashlib.sha1(self.text.encode()).hexdigest()
+
+    def lines_of(self, name):
+        """A script as the library sends it."""
+        with open(os.path.join(TOP, "src", "redis", "scripts", name + ".lua"), encoding="ascii") as file:
+            for line in map(str.strip, file):
+                if line.startswith("-- @insert "):
+                    yield from self.lines_of(line.split()[2])
+                elif line and not line.startswith("--"):
+                    yield line
+
+
+def greet(pair):
+    """The greeting of a connection. Client 2 hears of keys that change, too."""
+    for client in range(CLIENTS):
+        pair.ask(client, "CLIENT", "SETNAME", "dibs")
+    ids = [str(server.ask(2, 0, ["CLIENT", "ID"])[-1]) for server in (pair.simulated, pair.real)]
+    for id in ("9223372036854775807", "0", "x"):
+        pair.ask(0, "CLIENT", "KILL", "ID", id)
+    pair.ask(0, "SCRIPT", "EXISTS", "a" * 40)
+    pair.ask(0, "EVAL", "return 1", "0")
+    pair.ask(0, "ROLE")
+    pair.ask(0, "PING")
+    pair.ask(0, "CLIENT", "CACHING", "NO")
+    for channel in ("ear", "ear2", "__redis__:invalidate"):
+        pair.ask(2, "SUBSCRIBE", channel)
+    pair.ask(2, "GET", "k")
+    pair.ask(2, "PING")
+    pair.ask(1, "CLIENT", "TRACKING", "ON", "REDIRECT", ids, "OPTOUT", "NOLOOP")
+    pair.ask(1, "CLIENT", "TRACKING", "ON", "REDIRECT", "99999")
+
+
+def keys_of(name):
+    return [f"lock:{name}", f"dibs:fence:{{lock:{name}}}", f"dibs:queue:{{lock:{name}}}"]
+
+
+def writes(keys):
+    lock = keys[0]
+    return [["SET", lock, "x", "PX", "20000"], ["SET", lock, "x", "NX", "PX", "60000"], ["SET", lock, "y", "XX"],
+            ["SET", lock, "y", "PX", "0"], ["SET", lock, "y", "PX", "z"], ["SET", lock], ["DEL", lock], ["DEL", *keys],
+            ["SET", keys[1], "no fence"], ["HSET", lock, "f", "v"]]
+
+
+def reads(keys):
+    return [["GET", keys[0]], ["GET", keys[2]], ["MGET", *keys], ["EXISTS", *keys], ["PTTL", keys[1]],
+            ["PTTL", "nothing"], ["HLEN", keys[2]], ["HMGET", keys[2], "", "x"], ["HGET", keys[0], "f"], ["NOSUCH"],
+            ["GET"], ["EVALSHA", "f" * 40, "0"], ["EVAL", "return", "3", "a"],
+            ["EVAL", 'return {1,2,{3,"x"},false,true,1.7}', "0"], ["EVAL", 'return redis.call("NOSUCH")', "0"],
+            ["EVAL", 'return redis.pcall("GET")', "0"], ["EVAL", 'return redis.call("GET", KEYS[1])', "1", keys[2]],
+            ["EVAL", 'error("x")', "0"], ["EVAL", "syntax error here", "0"],
+            ["EVAL", 'return redis.error_reply("MINE x")', "0"],
+            ["SCAN", "0", "MATCH", "lock:a", "COUNT", "1000", "TYPE", "string"]]
+
+
+def random_commands(pair, draw, count):
+    scripts = {name: Script(name) for name in SCRIPTS}
+
+    def call(script, keys, *argv):
+        words = (str(len(keys)), *keys, *argv)
+        if isinstance(pair.ask(client, "EVALSHA", scripts[script].sha, *words)[1], servers.ServerError):
+            pair.ask(client, "EVAL", scripts[script].text, *words)
+
+    def talk():
+        pair.ask(client, "PUBLISH", channel or "none", "hello")
+        pair.ask(client, "PUBSUB", "NUMSUB", "ear", "nobody")
+        pair.ask(client, "PUBSUB", "SHARDNUMSUB", "ear")
+
+    for number in range(1, count + 1):
+        client, keys = draw.choice((0, 1)), keys_of(draw.choice(NAMES))
+        tokens = ("dibs:t1", "dibs:t2", "dibs:t3", "other")
+        token, lease, channel = draw.choice(tokens), draw.choice(LEASES), draw.choice(("", "ear", "ear2", "nobody"))
+        asks = (token, str(number), lease, channel)
+        actions = {
+            "acquire": (5, lambda: call("acquire", keys, *asks, "0")),
+            "acquire, too late": (1, lambda: call("acquire", keys, *asks, "1")),
+            "release": (2, lambda: call("release", keys, token, *draw.choice(([], ["quiet"], ["5"])))),
+            "retract": (1, lambda: call("retract", keys, token, draw.choice(("", "0")))),
+            "query": (1, lambda: call("query", keys)),
+            "force": (1, lambda: call("force", keys, "0", token)),
+            "requeue": (1, lambda: call("requeue", keys, *asks, "0", draw.choice(tokens))),
+            "raise": (1, lambda: call("raise", keys, token, "1999000000000000", lease)),
+            "vote": (1, lambda: call("vote", ["dibs:vote"], lease, "20000", "0")),
+            "acquire_member": (1, lambda: call("acquire_member", keys + ["dibs:vote"], *asks, "0")),
+            "renew": (2, lambda: call("renew", keys, token, lease, *draw.choice(([], ["1"])))),
+            "write": (1, lambda: pair.ask(client, *draw.choice(writes(keys)))),
+            "read": (2, lambda: pair.ask(client, *draw.choice(reads(keys)))),
+            "talk": (1, talk),
+            "step": (0.4, pair.step),
+            "no memory": (0.4, lambda: pair.run_without_memory(lambda: call("acquire", keys, *asks, "0"),
+                                                               lambda: call("release", keys, token),
+                                                               lambda: pair.ask(client, "SET", "x", "y"))),
+            "forget scripts": (0.2, lambda: pair.ask(client, "SCRIPT", "FLUSH")),
+        }
+        if client == 1 and draw.random() < 0.5:
+            pair.ask(1, "CLIENT", "CACHING", "NO")
+        draw.choices([run for _, run in actions.values()], [weight for weight, _ in actions.values()])[0]()
+        pair.ask(2, "PING")  # what was pushed comes before the answer
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("sim", "library", "shim"):
+        parser.add_argument(name)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--commands", type=int, default=1500)
+    arguments = parser.parse_args()
+    signal.alarm(LIMIT_S)  # ends this program, with which the servers end
+    print("1..1")
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(arguments, folder)
+        try:
+            greet(pair)
+            random_commands(pair, random.Random(arguments.seed), arguments.commands)
+        finally:
+            pair.end()
+    print(f'{"not " if pair.differing else ""}ok 1 - {pair.asked} commands are answered as redis-server does '
+          f"({pair.differing} are not)")
+    sys.exit(pair.differing > 0)
+
+
+if __name__ == "__main__":
+    main()

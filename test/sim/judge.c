@@ -1,0 +1,528 @@
+#include "commands.h"
+#include "work.h"
+
+#include <execinfo.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAMPLE (50 * SIM_MS)
+#define SIM_HANDED_OVER                                                                                                \
+    1024 /* so many fences belong to one grant of a server: one for each hold of the lease within a process */
+
+char sim_failure[256];
+struct sim_counts sim_counts;
+struct sim_worker *sim_workers;
+
+static const struct sim_plan *plan;
+static struct {
+    uint64_t fence;       /* the largest of those that were held */
+    uint64_t granted;     /* the largest that a single server gave, as the server writes it */
+    int64_t forced_at;    /* when the last forced unlock returned */
+    int64_t fence_at;     /* when that was */
+    int64_t free_since;   /* since then no server has a key of it, at each look; SIM_NEVER: one has */
+    int64_t nobody_since; /* since then the same token has the key, and no thread holds the lock; SIM_NEVER: one does */
+    int64_t two_since;    /* since then two threads believe that they hold it; SIM_NEVER: one does at most */
+    char token[160];      /* that had the key at the last look */
+} names[SIM_NAMES];
+
+void sim_fail(const char *format, ...)
+{
+    va_list args;
+
+    if (sim_failure[0])
+        return;
+    va_start(args, format);
+    vsnprintf(sim_failure, sizeof sim_failure, format, args);
+    va_end(args);
+    sim_tell("FAILURE: %s", sim_failure);
+    for (struct sim_server *server = sim_servers; server && sim_telling; server = server->next)
+        if (!server->sentinel)
+            sim_server_print(server);
+}
+
+void sim_fail_unknown(const struct sim_text *command)
+{
+    sim_fail("unknown command %.*s: test/sim/commands.c does not have it", (int)command->size, command->bytes);
+}
+
+const char *sim_name(int name)
+{
+    static const char *const texts[SIM_NAMES] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+
+    return texts[name];
+}
+
+/* --------------------------------------------------------------------- holders */
+
+struct sim_hold *sim_hold_of(struct sim_worker *worker, int name)
+{
+    for (int i = 0; i < worker->hold_count; i++)
+        if (worker->holds[i].name == name)
+            return &worker->holds[i];
+    return NULL;
+}
+
+/* What dibs_check would tell that thread now. */
+static dibs_status ask_for(struct sim_worker *worker, int name)
+{
+    struct sim_thread *before = sim_current;
+    long budget = sim_budget;
+
+    sim_current = worker->thread;
+    sim_budget = 1 << 30;
+    dibs_status status = worker->proc->api->dibs_check(worker->runtime, sim_name(name));
+    sim_current = before;
+    sim_budget = budget;
+    return status;
+}
+
+static void see_to_exclusion(struct sim_worker *worker, int name)
+{
+    for (struct sim_worker *other = sim_workers; other; other = other->next) {
+        struct sim_hold *hold = sim_hold_of(other, name);
+        if (other == worker || !hold || other->inside || !other->proc->alive || ask_for(other, name) != DIBS_OK ||
+            ask_for(worker, name) != DIBS_OK)
+            continue;
+        struct sim_hold *own = sim_hold_of(worker, name);
+        if (!plan->loses_data)
+            sim_fail("two holders of '%s': process %d, thread %d (fence %llu) and process %d, thread %d (fence %llu)",
+                     sim_name(name), other->proc->number, other->thread->number, (unsigned long long)hold->fence,
+                     worker->proc->number, worker->thread->number, (unsigned long long)own->fence);
+        else if (own->fence == hold->fence)
+            sim_fail("two holders of '%s' have the same fence", sim_name(name));
+    }
+}
+
+static bool has_fault(enum sim_fault_kind kind)
+{
+    for (int i = 0; i < plan->fault_count; i++)
+        if (plan->faults[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* Where data is lost, a hold may begin late, with an older fence; but not if it was asked for after the newer one
+ * began. */
+static bool must_rise(const struct sim_worker *worker, int name)
+{
+    if (!plan->loses_data)
+        return true;
+    return worker->began > names[name].fence_at && (worker->fair || plan->threads == 1) && plan->topology == SIM_ONE &&
+           plan->handoff_ms == DIBS_NO_HANDOFF && !has_fault(SIM_FAULT_clock_step);
+}
+
+/* With DIBS_FAIR who came first is first, if nothing goes wrong, and no lease is handed over within a process. */
+static void see_to_order(const struct sim_worker *worker, int name)
+{
+    if (!(plan->is_calm || plan->is_quiet) || plan->topology != SIM_ONE || plan->handoff_ms != DIBS_NO_HANDOFF ||
+        !worker->fair)
+        return;
+    for (const struct sim_worker *other = sim_workers; other; other = other->next)
+        if (other != worker && other->inside && other->wants == name && other->fair &&
+            other->began + 60 * SIM_MS < worker->began && other->limit > sim_now + 20 * SIM_MS)
+            sim_fail("process %d, thread %d was granted '%s', for which process %d, thread %d has waited since %.3f s",
+                     worker->proc->number, worker->thread->number, sim_name(name), other->proc->number,
+                     other->thread->number, (double)other->began / SIM_S);
+}
+
+void sim_judge_acquired(struct sim_worker *worker, int name, bool fixed, bool again)
+{
+    dibs_hold hold;
+    struct sim_hold *own = sim_hold_of(worker, name);
+
+    if (again != (own != NULL))
+        sim_fail("a first acquire of '%s' counts as %s", sim_name(name), again ? "another" : "the first");
+    if (own) {
+        own->count++;
+        return;
+    }
+    sim_counts.grants++;
+    dibs_status status = worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold);
+    if (status == DIBS_NOT_HELD)
+        sim_fail("'%s' was acquired, and is not held", sim_name(name));
+    worker->holds[worker->hold_count++] = (struct sim_hold){.name = name,
+                                                            .fence = hold.fence,
+                                                            .count = 1,
+                                                            .since = worker->began,
+                                                            .fixed = fixed,
+                                                            .sure_until = sim_now + hold.remaining_ms * SIM_MS};
+    sim_tell("has '%s', fence %llu%s", sim_name(name), (unsigned long long)hold.fence,
+             status == DIBS_LOST ? ", and has lost it" : "");
+    if (status != DIBS_OK)
+        return;
+    if (hold.fence <= names[name].fence && must_rise(worker, name))
+        sim_fail("the fence of '%s' is %llu, after %llu", sim_name(name), (unsigned long long)hold.fence,
+                 (unsigned long long)names[name].fence);
+    if (hold.fence > names[name].fence) {
+        names[name].fence = hold.fence;
+        names[name].fence_at = sim_now;
+    }
+    see_to_exclusion(worker, name);
+    see_to_order(worker, name);
+}
+
+static bool only_servers_fail(void)
+{
+    for (int i = 0; i < plan->fault_count; i++)
+        if (plan->faults[i].kind != SIM_FAULT_server_lose && plan->faults[i].kind != SIM_FAULT_server_kill &&
+            plan->faults[i].kind != SIM_FAULT_cut && plan->faults[i].kind != SIM_FAULT_no_script)
+            return false;
+    return plan->forces == 0 && plan->topology == SIM_ONE && plan->denied == 0;
+}
+
+/* It said that it holds the lock for so long. */
+void sim_judge_sure(struct sim_worker *worker, int name)
+{
+    struct sim_hold *own = sim_hold_of(worker, name);
+    dibs_hold hold;
+
+    if (worker->proc->api->dibs_hold_of(worker->runtime, sim_name(name), &hold) == DIBS_OK)
+        own->sure_until = sim_now + hold.remaining_ms * SIM_MS;
+}
+
+/* Seed 104783: a holder gives its lock up though the third member, which was free for a moment, could have had its key.
+ */
+static bool a_member_forgets(void)
+{
+    return plan->topology == SIM_QUORUM &&
+           (has_fault(SIM_FAULT_server_lose) || has_fault(SIM_FAULT_flushall) || has_fault(SIM_FAULT_clock_step));
+}
+
+/* A forced unlock may end the hold that it was meant for, until its call has returned, and no later one. */
+void sim_judge_forced(int name)
+{
+    names[name].forced_at = sim_now;
+}
+
+/* Nothing else can have taken a lock, and nobody forces one just now. */
+static bool only_forces(void)
+{
+    for (int i = 0; i < plan->fault_count; i++)
+        if (sim_takes_data(plan, plan->faults[i].kind))
+            return false;
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker->inside && strcmp(worker->call, "dibs_force_unlock") == 0)
+            return false;
+    return plan->forces > 0 && plan->topology == SIM_ONE && !has_fault(SIM_FAULT_proc_kill);
+}
+
+/* What the first server granted last, whether or not anybody was told. Called also before that server forgets. */
+void sim_judge_grants(void)
+{
+    char key[40];
+
+    for (int name = 0; name < plan->names; name++) {
+        snprintf(key, sizeof key, "dibs:fence:{lock:%s}", sim_name(name));
+        const struct sim_object *fence = sim_server_find(sim_servers, key);
+        uint64_t granted = fence ? strtoull(fence->value.bytes, NULL, 10) : 0;
+        names[name].granted = granted > names[name].granted ? granted : names[name].granted;
+    }
+}
+
+static bool others_had_it(const struct sim_hold *hold)
+{
+    sim_judge_grants();
+    return names[hold->name].granted > hold->fence / SIM_HANDED_OVER || names[hold->name].fence != hold->fence;
+}
+
+/* Nothing takes a lock before its time is over; what a restart forgot is restored, unless others have had it. A lease
+ * that was handed over within a process may have been taken by force before. */
+void sim_judge_lost(struct sim_worker *worker, int name)
+{
+    struct sim_hold *own = sim_hold_of(worker, name);
+
+    if (own->sure_until < sim_now || own->told)
+        return;
+    own->told = true;
+    if ((!plan->loses_data && !a_member_forgets()) ||
+        (only_forces() && names[name].forced_at < own->since && own->fence % SIM_HANDED_OVER == 0) ||
+        (only_servers_fail() && !others_had_it(own)))
+        sim_fail("'%s', fence %llu, is said to be lost %.3f s before its end", sim_name(name),
+                 (unsigned long long)own->fence, (double)(own->sure_until - sim_now) / SIM_S);
+}
+
+void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
+{
+    struct sim_hold *hold = sim_hold_of(worker, name);
+
+    if (status == DIBS_NOT_HELD) {
+        sim_fail("an unlock of '%s', which was held, says DIBS_NOT_HELD", sim_name(name));
+        return;
+    }
+    if (status == DIBS_LOST) {
+        sim_counts.losses++;
+        if (!plan->loses_data && plan->topology == SIM_ONE) /* else see "Known limits" in doc/ARCHITECTURE.md */
+            sim_judge_lost(worker, name);
+    }
+    if (--hold->count > 0)
+        return;
+    sim_counts.releases++;
+    *hold = worker->holds[--worker->hold_count];
+}
+
+/* ----------------------------------------------------------------------- calls */
+
+void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms)
+{
+    worker->inside = true;
+    worker->call = call;
+    worker->began = sim_now;
+    worker->limit = most_ms < 0 ? SIM_NEVER : sim_now + most_ms * SIM_MS;
+    sim_counts.calls++;
+}
+
+/* A fixed lease ends by itself. */
+static bool has_fixed(const struct sim_worker *worker)
+{
+    for (int i = 0; i < worker->hold_count; i++)
+        if (worker->holds[i].fixed)
+            return true;
+    return false;
+}
+
+static bool fits(const struct sim_worker *worker, dibs_status status)
+{
+    switch (status) {
+    case DIBS_OK:
+    case DIBS_BUSY:
+    case DIBS_TIMEOUT:
+    case DIBS_NOT_HELD:
+    case DIBS_CLOSED:
+        return true;
+    case DIBS_LOST:
+        return !plan->is_calm || has_fixed(worker);
+    case DIBS_UNAVAILABLE:
+        return !plan->is_calm;
+    case DIBS_DENIED:
+    case DIBS_STORE_ERROR:
+        if (plan->denied)
+            return true;
+        return has_fault(SIM_FAULT_no_right) || has_fault(SIM_FAULT_oom);
+    default:
+        return false;
+    }
+}
+
+void sim_judge_return(struct sim_worker *worker, dibs_status status)
+{
+    worker->inside = false;
+    worker->limit = SIM_NEVER;
+    sim_mix((uint64_t)status + 77);
+    if (!fits(worker, status))
+        sim_fail("%s returned %s: %s", worker->call, worker->proc->api->dibs_status_name(status),
+                 worker->proc->api->dibs_last_error());
+}
+
+void sim_judge_killed(struct sim_proc *proc)
+{
+    for (struct sim_worker **at = &sim_workers; *at;)
+        if ((*at)->proc == proc)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+}
+
+void sim_judge_closed(struct sim_proc *proc, int runtimes)
+{
+    if (proc->descriptors > 0)
+        sim_fail("process %d has %d descriptors left", proc->number, proc->descriptors);
+    if (sim_proc_blocks(proc) > 20 + 2 * (size_t)runtimes) /* handles are kept, and what a process has once */
+        sim_fail("process %d has %zu blocks of memory left", proc->number, sim_proc_blocks(proc));
+}
+
+/* ------------------------------------------------------------------ the sleepers */
+
+static bool is_free(int name)
+{
+    char key[16];
+
+    snprintf(key, sizeof key, "lock:%s", sim_name(name));
+    for (struct sim_server *server = sim_servers; server; server = server->next)
+        if (!server->sentinel && (!server->alive || sim_server_find(server, key)))
+            return false;
+    return true;
+}
+
+/* How long a waiter may sleep beside a free lock, once nothing goes wrong any more. */
+static int64_t patience(void)
+{
+    int64_t ms = plan->bursts > 0 ? 1500 : 400;
+
+    if (!plan->is_calm)
+        ms = 3000 + plan->lease_ms + 2 * (plan->command_timeout_ms + plan->connect_timeout_ms);
+    if (has_fault(SIM_FAULT_clock_step)) /* what was written before one lives longer */
+        ms += 600000;
+    return ms * SIM_MS + 4 * plan->schedule.stall_most;
+}
+
+static void look_at_sleepers(int64_t well_since)
+{
+    for (struct sim_worker *worker = sim_workers; worker; worker = worker->next) {
+        if (worker->proc->stopped || !worker->inside)
+            continue;
+        if (worker->wants >= 0) {
+            int64_t since = names[worker->wants].free_since;
+            since = worker->began > since && since != SIM_NEVER ? worker->began : since;
+            since = well_since > since ? well_since : since;
+            if (since != SIM_NEVER && sim_now - since > patience())
+                sim_fail("process %d, thread %d has waited for '%s' for %.3f s, which is free since %.3f",
+                         worker->proc->number, worker->thread->number, sim_name(worker->wants),
+                         (double)(sim_now - worker->began) / SIM_S, (double)names[worker->wants].free_since / SIM_S);
+        }
+        int64_t limit = worker->limit > well_since ? worker->limit : well_since;
+        if (worker->limit != SIM_NEVER && sim_now > limit + patience())
+            sim_fail("process %d, thread %d: %s does not return, since %.3f s", worker->proc->number,
+                     worker->thread->number, worker->call, (double)worker->began / SIM_S);
+    }
+}
+
+/* The server that decides; of a quorum, where the others agree. */
+static const char *token_of(int name)
+{
+    char key[16];
+
+    snprintf(key, sizeof key, "lock:%s", sim_name(name));
+    struct sim_server *server = plan->topology == SIM_REPLICAS ? sim_sentinel_master() : sim_servers;
+    const struct sim_object *object = server->alive ? sim_server_find(server, key) : NULL;
+    return object && !object->is_hash ? object->value.bytes : NULL;
+}
+
+static void count_holders(int name, int *known, int *sure)
+{
+    *known = *sure = 0;
+    for (struct sim_worker *worker = sim_workers; worker; worker = worker->next) {
+        const struct sim_hold *hold = sim_hold_of(worker, name);
+        *known += hold != NULL;
+    }
+    for (struct sim_worker *worker = *known > 1 ? sim_workers : NULL; worker; worker = worker->next) {
+        const struct sim_hold *hold = sim_hold_of(worker, name);
+        *sure += hold && !hold->fixed && !worker->inside && !worker->proc->stopped && ask_for(worker, name) == DIBS_OK;
+    }
+}
+
+/* Whether the runtime of that token may still be there, and take it back. One that was closed may not have reached the
+ * server. */
+static bool is_open(const char *token)
+{
+    const char *host = token ? strstr(token, "host-") : NULL;
+
+    for (const struct sim_proc *proc = sim_procs; proc && host; proc = proc->next)
+        if (proc->number == atoi(host + 5))
+            return proc->runtimes == 1;
+    return false;
+}
+
+/* A lock that is left to nobody keeps all others out. What an older state of a server brings back ends with its lease.
+ */
+static void look_for_nobodys(int name, int known)
+{
+    const char *token = token_of(name);
+    int64_t since = names[name].nobody_since;
+    int64_t most = plan->is_calm ? patience() : patience() - (int64_t)plan->lease_ms * SIM_MS;
+
+    if (known > 0 || !token || strncmp(token, "dibs:", 5) != 0 || strncmp(token, names[name].token, 159) != 0)
+        names[name].nobody_since = SIM_NEVER;
+    else if (since == SIM_NEVER)
+        names[name].nobody_since = sim_now;
+    snprintf(names[name].token, sizeof names[name].token, "%s", token ? token : "");
+    if (since != SIM_NEVER && since < plan->well_from)
+        since = plan->well_from;
+    if (plan->is_calm || plan->is_told)
+        most += 300 * SIM_MS;
+    else if ((plan->loses_data || !is_open(token)) && most < (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS)
+        most = (int64_t)(6 * plan->lease_ms + 1000) * SIM_MS;
+    if (names[name].nobody_since != SIM_NEVER && sim_now - since > most)
+        sim_fail("'%s' is left to nobody, since %.3f s: %s", sim_name(name), (double)names[name].nobody_since / SIM_S,
+                 token);
+}
+
+/* Who has lost a lock is told within a third of the lease, counted from when the server answers again. */
+static void look_for_two(int name, int sure)
+{
+    int64_t since = names[name].two_since;
+    int64_t most =
+        plan->is_told ? 1500 : 2 * plan->lease_ms / 3 + plan->command_timeout_ms + plan->connect_timeout_ms + 2500;
+
+    if (sure < 2)
+        names[name].two_since = SIM_NEVER;
+    else if (since == SIM_NEVER)
+        names[name].two_since = sim_now;
+    if (sure < 2 || since == SIM_NEVER)
+        return;
+    since = since < plan->well_from ? plan->well_from : since;
+    if (sim_now - since > most * SIM_MS)
+        sim_fail("two threads believe since %.3f s that they hold '%s'", (double)names[name].two_since / SIM_S,
+                 sim_name(name));
+}
+
+/* A thread that looks at the clock again and again, instead of sleeping, makes time pass. */
+static void look_for_spinning(void)
+{
+    sim_clock_reads = 0;
+}
+
+void sim_judge_spins(void)
+{
+    void *calls[20];
+
+    if (!plan || plan->spin_us != DIBS_NO_SPIN || plan->topology == SIM_QUORUM || sim_failure[0])
+        return;
+    sim_fail("process %d, %s looks at the clock again and again", sim_current->proc->number, sim_current->name);
+    if (!sim_telling)
+        return;
+    fflush(stdout);
+    backtrace_symbols_fd(calls, backtrace(calls, 20), 1);
+}
+
+static void on_sample(void *arg, uint64_t number)
+{
+    (void)arg;
+    (void)number;
+    look_for_spinning();
+    for (int name = 0; name < plan->names; name++)
+        if (!is_free(name))
+            names[name].free_since = SIM_NEVER;
+        else if (names[name].free_since == SIM_NEVER)
+            names[name].free_since = sim_now;
+    for (int name = 0; name < plan->names && sim_now > plan->well_from; name++) {
+        int known, sure;
+        count_holders(name, &known, &sure);
+        look_for_nobodys(name, known);
+        look_for_two(name, sure);
+    }
+    if (sim_now > plan->well_from)
+        look_at_sleepers(plan->well_from);
+    if (!sim_work_is_over())
+        sim_at(sim_now + SAMPLE, on_sample, NULL, 0);
+}
+
+void sim_judge_begin(const struct sim_plan *drawn)
+{
+    plan = drawn;
+    for (int name = 0; name < SIM_NAMES; name++)
+        names[name].free_since = names[name].nobody_since = names[name].two_since = SIM_NEVER;
+    sim_at(SAMPLE, on_sample, NULL, 0);
+}
+
+/* As long as the documents say, if all is well: stops of the process and of its threads come on top. */
+void sim_judge_close(int64_t began)
+{
+    int64_t most = plan->connect_timeout_ms + plan->command_timeout_ms + (plan->is_calm ? 50 : 200);
+
+    if (sim_now - began > most * SIM_MS && began >= plan->last_fault)
+        sim_fail("dibs_close took %.3f s", (double)(sim_now - began) / SIM_S);
+}
+
+void sim_judge_end(void)
+{
+    for (struct sim_server *server = sim_servers; server; server = server->next)
+        if (sim_server_eternal(server))
+            sim_fail("server %d has the key %s, which never expires", server->number, sim_server_eternal(server));
+    for (struct sim_server *server = sim_servers; server; server = server->next)
+        if (server->alive && !server->sentinel && !has_fault(SIM_FAULT_clock_step) && /* it lengthens lives */
+            (sim_server_keys(server, "lock:") || sim_server_keys(server, "dibs:queue")))
+            sim_fail("server %d has %zu keys of locks and %zu queues left", server->number,
+                     sim_server_keys(server, "lock:"), sim_server_keys(server, "dibs:queue"));
+}

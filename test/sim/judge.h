@@ -1,0 +1,66 @@
+/*
+ * What must hold in every run. The judge knows what the workload did, looks at
+ * servers, and asks the library, in the place of a thread, whether that thread
+ * holds a lock: dibs_check needs no I/O, so time stands still meanwhile.
+ */
+#ifndef SIM_JUDGE_H
+#define SIM_JUDGE_H
+
+#include "plan.h"
+
+#define SIM_HOLDS 8 /* of a thread at a time */
+
+struct sim_hold {
+    int name;
+    uint64_t fence;
+    uint32_t count;
+    bool fixed, told;
+    int64_t since;      /* the call that acquired it began */
+    int64_t sure_until; /* said dibs_hold_of */
+};
+
+/* One thread of the workload. */
+struct sim_worker {
+    struct sim_thread *thread;
+    struct sim_proc *proc;
+    dibs_runtime *runtime;
+    struct sim_hold holds[SIM_HOLDS];
+    int hold_count;
+    bool inside;      /* a call of dibs */
+    bool ends;        /* next, without an unlock */
+    bool fair;        /* what it waits for */
+    const char *call; /* which */
+    int wants;        /* a name it waits for; -1: none */
+    int64_t began;    /* the call */
+    int64_t limit;    /* when it must have ended, if nothing goes wrong from then on; SIM_NEVER: never */
+    struct sim_worker *next;
+};
+
+extern struct sim_worker *sim_workers;
+
+void sim_judge_begin(const struct sim_plan *plan);
+const char *sim_name(int name); /* of a lock */
+
+struct sim_hold *sim_hold_of(struct sim_worker *worker, int name); /* NULL: it holds none */
+void sim_judge_acquired(struct sim_worker *worker, int name, bool fixed, bool again);
+void sim_judge_forced(int name);
+void sim_judge_grants(void);
+void sim_judge_sure(struct sim_worker *worker, int name);
+void sim_judge_lost(struct sim_worker *worker, int name);
+void sim_judge_released(struct sim_worker *worker, int name, dibs_status status);
+void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms); /* begins */
+void sim_judge_return(struct sim_worker *worker, dibs_status status);
+void sim_judge_killed(struct sim_proc *proc);
+void sim_judge_closed(struct sim_proc *proc, int runtimes); /* all that it had is to be gone */
+void sim_judge_close(int64_t began);                        /* dibs_close, which returned */
+void sim_judge_end(void);
+
+/* From now on the run is a failure. */
+void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern char sim_failure[256]; /* "": none */
+
+extern struct sim_counts {
+    long grants, waited, losses, releases, calls, opened, restored;
+} sim_counts;
+
+#endif

@@ -1,0 +1,211 @@
+#include "keys.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------- texts */
+
+struct sim_text sim_copy_text(const char *bytes, size_t size)
+{
+    char *copy = malloc(size + 1);
+
+    memcpy(copy, bytes, size);
+    copy[size] = '\0';
+    return (struct sim_text){copy, size};
+}
+
+static void free_text(struct sim_text text)
+{
+    free((char *)(uintptr_t)text.bytes);
+}
+
+bool sim_same(const struct sim_text *a, const struct sim_text *b)
+{
+    return a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0;
+}
+
+void sim_put(struct sim_buffer *out, const void *bytes, size_t size)
+{
+    if (out->used + size + 1 > out->cap)
+        out->bytes = realloc(out->bytes, out->cap = 2 * (out->used + size) + 64);
+    memcpy(out->bytes + out->used, bytes, size);
+    out->used += size;
+    out->bytes[out->used] = '\0';
+}
+
+void sim_put_line(struct sim_buffer *out, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+
+    va_start(args, format);
+    int size = vsnprintf(line, sizeof line - 2, format, args);
+    va_end(args);
+    size = size > (int)sizeof line - 3 ? (int)sizeof line - 3 : size;
+    memcpy(line + size, "\r\n", 2);
+    sim_put(out, line, (size_t)size + 2);
+}
+
+char *sim_digits(char *end, unsigned long long number)
+{
+    do
+        *--end = (char)('0' + number % 10);
+    while (number /= 10);
+    return end;
+}
+
+void sim_put_head(struct sim_buffer *out, char kind, long long number)
+{
+    char line[32], *end = line + sizeof line - 2;
+    char *at = sim_digits(end, number < 0 ? 0 - (unsigned long long)number : (unsigned long long)number);
+
+    memcpy(end, "\r\n", 2);
+    if (number < 0)
+        *--at = '-';
+    *--at = kind;
+    sim_put(out, at, (size_t)(end + 2 - at));
+}
+
+void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size)
+{
+    sim_put_head(out, '$', (long long)size);
+    sim_put(out, bytes, size);
+    sim_put(out, "\r\n", 2);
+}
+
+void sim_put_words(struct sim_buffer *out, const char *const *words)
+{
+    size_t count = 0;
+
+    while (words[count])
+        count++;
+    sim_put_head(out, '*', (long long)count);
+    for (size_t i = 0; i < count; i++)
+        sim_put_bulk(out, words[i], strlen(words[i]));
+}
+
+/* -------------------------------------------------------------------- tables */
+
+static struct sim_object **place_of(struct sim_table *table, const struct sim_text *key)
+{
+    uint64_t hash = 14695981039346656037u;
+    struct sim_object **at;
+
+    for (size_t i = 0; i < key->size; i++)
+        hash = (hash ^ (unsigned char)key->bytes[i]) * 1099511628211u;
+    for (at = &table->buckets[(hash >> 20) % SIM_BUCKETS]; *at && !sim_same(&(*at)->key, key); at = &(*at)->next)
+        continue;
+    return at;
+}
+
+struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key)
+{
+    return *place_of(table, key);
+}
+
+struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash)
+{
+    struct sim_object *object = calloc(1, sizeof *object), **at = place_of(table, key);
+
+    object->key = sim_copy_text(key->bytes, key->size);
+    object->is_hash = is_hash;
+    *at = object;
+    return object;
+}
+
+static void free_object(struct sim_object *object)
+{
+    free_text(object->key);
+    free_text(object->value);
+    for (size_t i = 0; i < object->count; i++) {
+        free_text(object->fields[i].name);
+        free_text(object->fields[i].value);
+    }
+    free(object->fields);
+    free(object);
+}
+
+bool sim_remove(struct sim_table *table, const struct sim_text *key)
+{
+    struct sim_object **at = place_of(table, key), *object = *at;
+
+    if (!object)
+        return false;
+    *at = object->next;
+    free_object(object);
+    return true;
+}
+
+void sim_clear(struct sim_table *table)
+{
+    for (size_t i = 0; i < SIM_BUCKETS; i++)
+        while (table->buckets[i])
+            sim_remove(table, &table->buckets[i]->key);
+}
+
+void sim_copy_object(struct sim_table *table, const struct sim_text *key, const struct sim_object *object)
+{
+    sim_remove(table, key);
+    if (!object)
+        return;
+    struct sim_object *copy = sim_make(table, key, object->is_hash);
+    copy->expires = object->expires;
+    if (object->value.bytes)
+        copy->value = sim_copy_text(object->value.bytes, object->value.size);
+    for (size_t i = 0; i < object->count; i++)
+        sim_set_field(copy, &object->fields[i].name, &object->fields[i].value);
+}
+
+void sim_copy_table(struct sim_table *to, const struct sim_table *from)
+{
+    sim_clear(to);
+    for (size_t i = 0; i < SIM_BUCKETS; i++)
+        for (const struct sim_object *object = from->buckets[i]; object; object = object->next)
+            sim_copy_object(to, &object->key, object);
+}
+
+/* -------------------------------------------------------------------- values */
+
+void sim_set_value(struct sim_object *object, const char *bytes, size_t size)
+{
+    free_text(object->value);
+    object->value = sim_copy_text(bytes, size);
+}
+
+struct sim_field *sim_field(struct sim_object *object, const struct sim_text *name)
+{
+    for (size_t i = 0; i < object->count; i++)
+        if (sim_same(&object->fields[i].name, name))
+            return &object->fields[i];
+    return NULL;
+}
+
+bool sim_set_field(struct sim_object *object, const struct sim_text *name, const struct sim_text *value)
+{
+    struct sim_field *field = sim_field(object, name);
+    bool is_new = !field;
+
+    if (is_new) {
+        if (object->count == object->cap)
+            object->fields = realloc(object->fields, (object->cap = 2 * object->cap + 4) * sizeof *object->fields);
+        field = &object->fields[object->count++];
+        *field = (struct sim_field){.name = sim_copy_text(name->bytes, name->size)};
+    }
+    free_text(field->value);
+    field->value = sim_copy_text(value->bytes, value->size);
+    return is_new;
+}
+
+bool sim_drop_field(struct sim_object *object, const struct sim_text *name)
+{
+    struct sim_field *field = sim_field(object, name);
+
+    if (!field)
+        return false;
+    free_text(field->name);
+    free_text(field->value);
+    memmove(field, field + 1, (size_t)(object->fields + --object->count - field) * sizeof *field);
+    return true;
+}

@@ -1,0 +1,25 @@
+/* The data of a server: strings and hashes, by their keys. */
+#ifndef SIM_KEYS_H
+#define SIM_KEYS_H
+
+#include "server.h"
+
+struct sim_text sim_copy_text(const char *bytes, size_t size);
+char *sim_digits(char *end, unsigned long long number); /* writes them before the end; returns where they begin */
+bool sim_same(const struct sim_text *a, const struct sim_text *b);
+
+struct sim_object *sim_find(struct sim_table *table, const struct sim_text *key);
+struct sim_object *sim_make(struct sim_table *table, const struct sim_text *key, bool is_hash);
+bool sim_remove(struct sim_table *table, const struct sim_text *key);
+void sim_clear(struct sim_table *table);
+void sim_copy_object(struct sim_table *table, const struct sim_text *key,
+                     const struct sim_object *object); /* NULL: gone */
+void sim_copy_table(struct sim_table *to, const struct sim_table *from);
+
+void sim_set_value(struct sim_object *object, const char *bytes, size_t size);
+struct sim_field *sim_field(struct sim_object *object, const struct sim_text *name);
+bool sim_set_field(struct sim_object *object, const struct sim_text *name,
+                   const struct sim_text *value); /* true: new */
+bool sim_drop_field(struct sim_object *object, const struct sim_text *name);
+
+#endif

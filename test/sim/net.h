@@ -1,0 +1,56 @@
+/*
+ * Descriptors of the processes, and the network: connections between processes
+ * and servers, on which bytes take their time, and which faults cut, hold up
+ * or refuse.
+ */
+#ifndef SIM_NET_H
+#define SIM_NET_H
+
+#include "proc.h"
+
+struct sim_server;
+struct sim_client; /* a connection, as the server sees it */
+
+struct sim_conn {
+    struct sim_proc *proc;
+    int fd; /* -1: the process has closed it */
+    int number;
+    struct sim_server *server;
+    struct sim_client *client; /* NULL: the server does not have it, or has no more */
+    enum { SIM_FRESH, SIM_CONNECTING, SIM_OPEN, SIM_REFUSED, SIM_RESET, SIM_EOF } state;
+    char *in; /* what has come for the process */
+    size_t in_used, in_cap, in_taken;
+    struct sim_way {
+        struct sim_packet *first, *last; /* that are under way: they come in their order */
+        int64_t last_arrival;
+    } out, back;
+    bool blocking;
+    bool shut;
+};
+
+struct sim_network {
+    int64_t delay, jitter; /* ns, each way */
+    double slow_chance;    /* that a message takes long, */
+    int64_t slow_most;     /* up to so long */
+    double cut_chance;     /* that the connection ends within a message */
+    double silence_chance; /* that a direction says nothing any more for a while */
+    int64_t silence_most;
+    double stuck_chance; /* that the process sees the connection break, while what it sent is still on its way */
+    int64_t stuck_most;
+    double refuse_chance, lost_chance; /* of tries to connect: that they are refused, or that nothing answers */
+    double short_chance;               /* that send(2) or recv(2) takes fewer bytes than it could */
+    int64_t until;                     /* all of that; SIM_NEVER: as long as the run lasts */
+};
+extern struct sim_network sim_network;
+extern int sim_net_counts[4]; /* faults that happened: slow, cut, silence, no connection */
+
+/* By the server: sends bytes to the process, or ends the connection. */
+void sim_conn_reply(struct sim_conn *conn, const char *bytes, size_t size);
+void sim_conn_end(struct sim_conn *conn, bool reset);
+
+void sim_conn_cut(struct sim_conn *conn);                                              /* both sides see a reset */
+void sim_net_cut_all(struct sim_server *server, struct sim_proc *proc, double chance); /* NULL: of all */
+void sim_net_forget(struct sim_server *server, double chance); /* as a firewall does that forgets connections */
+void sim_net_close_all(struct sim_proc *proc);
+
+#endif

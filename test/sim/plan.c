@@ -1,0 +1,602 @@
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "work.h"
+
+static const struct sim_plan *plan;
+
+const char *sim_fault_name(enum sim_fault_kind kind)
+{
+    static const char *const names[] = {
+#define SIM_FAULT_NAME(name) #name,
+        SIM_FAULT_MAP(SIM_FAULT_NAME)
+#undef SIM_FAULT_NAME
+    };
+
+    return names[kind];
+}
+
+/* ---------------------------------------------------------------------- drawing */
+
+static double often(double chance, double low, double high)
+{
+    return sim_chance(SIM_FAULTS, chance)
+               ? (double)sim_between_log(SIM_FAULTS, (int64_t)(low * 1e9), (int64_t)(high * 1e9)) / 1e9
+               : 0;
+}
+
+static void draw_network(struct sim_network *network)
+{
+    network->delay = sim_between_log(SIM_FAULTS, 10000, 2 * SIM_MS);
+    network->jitter = sim_between_log(SIM_FAULTS, 1000, 2 * network->delay);
+    network->slow_most = sim_between_log(SIM_FAULTS, SIM_MS, 3 * SIM_S);
+    network->slow_chance = often(0.3, 0.0005, 0.1);
+    network->cut_chance = often(0.3, 0.0002, 0.03);
+    network->silence_chance = often(0.2, 0.0001, 0.005);
+    network->silence_most = 3 * SIM_S;
+    network->stuck_chance = often(0.15, 0.0005, 0.02);
+    network->stuck_most = sim_between_log(SIM_FAULTS, 2 * SIM_MS, 2 * SIM_S);
+    network->refuse_chance = often(0.15, 0.01, 0.3);
+    network->lost_chance = often(0.15, 0.01, 0.3);
+    network->short_chance = often(0.15, 0.001, 0.2);
+}
+
+static void draw_schedule(struct sim_schedule *schedule)
+{
+    schedule->point_mean = (double)sim_between_log(SIM_FAULTS, 20, 20000);
+    schedule->stall_chance = often(0.4, 0.001, 0.2);
+    schedule->stall_most = sim_between_log(SIM_FAULTS, 10000, 200 * SIM_MS);
+}
+
+bool sim_takes_data(const struct sim_plan *drawn, enum sim_fault_kind kind)
+{
+    switch (kind) {
+    case SIM_FAULT_server_lose:
+    case SIM_FAULT_server_recall:
+    case SIM_FAULT_flushall:
+    case SIM_FAULT_clock_step:
+    case SIM_FAULT_del:
+    case SIM_FAULT_fence_evicted:
+    case SIM_FAULT_foreign:
+        return drawn->topology != SIM_QUORUM; /* there it is a minority's */
+    case SIM_FAULT_failover:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
+{
+    if (kind == SIM_FAULT_failover)
+        return drawn->topology == SIM_REPLICAS;
+    /* Of a quorum's member a deleted lock, and older data, are not promised to do no harm. */
+    return drawn->topology != SIM_QUORUM || (kind != SIM_FAULT_del && kind != SIM_FAULT_server_recall);
+}
+
+/* A run in which some kinds of trouble come together, which alone seldom do. */
+enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, THEMES };
+static const char *const theme_names[] = {"any", "late", "turn", "restarts", "told", "stops", "crowd"};
+
+static bool favours(enum theme theme, enum sim_fault_kind kind)
+{
+    switch (theme) {
+    case RESTARTS:
+        return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_kill || kind == SIM_FAULT_failover;
+    case TOLD:
+        return kind == SIM_FAULT_del || kind == SIM_FAULT_flushall || kind == SIM_FAULT_foreign;
+    case IN_TURN:
+        return kind == SIM_FAULT_proc_kill || kind == SIM_FAULT_no_script;
+    case STOPS:
+        return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill;
+    case LATE:
+        return kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open;
+    default:
+        return false;
+    }
+}
+
+static void apply_theme(struct sim_plan *drawn, enum theme theme)
+{
+    if (theme == ANY)
+        return;
+    drawn->procs = (int)sim_between(SIM_FAULTS, 2, 4);
+    drawn->threads = (int)sim_between(SIM_FAULTS, 1, 3);
+    drawn->names = (int)sim_between(SIM_FAULTS, 1, 3);
+    drawn->bursts = 0;
+    switch (theme) {
+    case LATE:
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 150, sim_chance(SIM_FAULTS, 0.5) ? 800 : 15000);
+        drawn->hold_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 3 : 1000) * SIM_MS;
+        drawn->hold_least = 20 * SIM_MS;
+        drawn->extends = 0.3;
+        drawn->forces = sim_chance(SIM_FAULTS, 0.3) ? 0.1 : 0;
+        drawn->command_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 40, 150);
+        drawn->network.silence_chance = 0.003;
+        drawn->network.stuck_chance = 0.04;
+        drawn->network.stuck_most = drawn->command_timeout_ms * 2 * SIM_MS;
+        drawn->network.silence_most = (int64_t)(drawn->lease_ms < 1000 ? drawn->lease_ms * 2 : 2000) * SIM_MS;
+        if (sim_chance(SIM_FAULTS, 0.6))
+            drawn->denied = SIM_DENIES_KILL;
+        drawn->end = 6 * SIM_S;
+        break;
+    case IN_TURN:
+        drawn->is_calm = sim_chance(SIM_FAULTS, 0.5);
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 10000);
+        drawn->is_quiet = !drawn->is_calm;
+        drawn->denied = 0;
+        drawn->forces = drawn->extends = 0;
+        drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+        drawn->fair = drawn->topology == SIM_QUORUM ? 0 : 1;
+        drawn->fixed = 0;
+        drawn->handoff_ms = DIBS_NO_HANDOFF;
+        drawn->hold_most = 300 * SIM_MS;
+        drawn->hold_least = 5 * SIM_MS;
+        drawn->pause_most = 100 * SIM_MS;
+        drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.95 : 0.4;
+        drawn->end = 4 * SIM_S;
+        break;
+    case TOLD:
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 8000, 30000);
+        drawn->hold_least = 200 * SIM_MS;
+        drawn->hold_most = 6 * SIM_S;
+        drawn->denied = 0;
+        drawn->is_told = drawn->topology == SIM_ONE;
+        drawn->forces = 0.05;
+        drawn->fixed = drawn->extends = 0;
+        drawn->waits = 0.9;
+        drawn->end = 10 * SIM_S;
+        drawn->command_timeout_ms = drawn->connect_timeout_ms = 1000;
+        break;
+    case CROWD:
+        drawn->topology = SIM_ONE;
+        drawn->is_calm = true;
+        drawn->procs = 2;
+        drawn->threads = 3;
+        drawn->names = 3;
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 800);
+        drawn->server_cost = drawn->lease_ms * 200;
+        drawn->bursts = 0.3;
+        drawn->fixed = drawn->orphans = drawn->extends = 0;
+        drawn->hold_least = 500 * SIM_MS;
+        drawn->hold_most = 2 * SIM_S;
+        drawn->pause_most = 20 * SIM_MS;
+        drawn->end = 3 * SIM_S;
+        drawn->denied = 0;
+        break;
+    default:
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
+        drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
+        drawn->hold_least = SIM_MS;
+        drawn->denied = 0;
+        break;
+    }
+}
+
+static void draw_faults(struct sim_plan *drawn, enum theme theme)
+{
+    for (int kind = 0; kind < SIM_FAULT_KINDS; kind++) {
+        bool chosen = sim_chance(SIM_FAULTS, drawn->is_told || drawn->is_quiet ? 0
+                                             : theme == ANY                    ? 0.18
+                                                                               : 0.03) ||
+                      (favours(theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
+        int count = (int)sim_between_log(SIM_FAULTS, favours(theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
+        for (int i = 0; i < count; i++) {
+            struct sim_fault fault = {.time = sim_between(SIM_FAULTS, 20 * SIM_MS, drawn->last_fault),
+                                      .kind = (enum sim_fault_kind)kind,
+                                      .which = (int)sim_between(SIM_FAULTS, 0, 1000),
+                                      .length = sim_between_log(SIM_FAULTS, SIM_MS, 5 * SIM_S)};
+            if (!chosen || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
+                continue;
+            drawn->faults[drawn->fault_count++] = fault;
+            drawn->loses_data = drawn->loses_data || sim_takes_data(drawn, fault.kind);
+        }
+    }
+}
+
+static void draw_work(struct sim_plan *drawn)
+{
+    drawn->procs = (int)sim_between(SIM_FAULTS, 1, 4);
+    drawn->threads = (int)sim_between_log(SIM_FAULTS, 1, 6);
+    drawn->names = (int)sim_between_log(SIM_FAULTS, 1, SIM_NAMES);
+    drawn->lease_ms = (uint32_t)(sim_chance(SIM_FAULTS, 0.3) ? sim_between_log(SIM_FAULTS, 20, 30000)
+                                                             : sim_between_log(SIM_FAULTS, 100, 1500));
+    drawn->end = sim_between_log(SIM_FAULTS, 300 * SIM_MS, 8 * SIM_S);
+    drawn->calls_most = 3000;
+    drawn->command_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 50, 1000);
+    drawn->connect_timeout_ms = (uint32_t)sim_between_log(SIM_FAULTS, 50, 1000);
+    drawn->outage_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 5000);
+    drawn->handoff_ms = sim_chance(SIM_FAULTS, 0.4) ? DIBS_NO_HANDOFF : sim_chance(SIM_FAULTS, 0.3) ? 200 : 0;
+    drawn->spin_us = sim_chance(SIM_FAULTS, 0.1) ? 100 : DIBS_NO_SPIN;
+    int64_t cycle = drawn->end * drawn->procs * drawn->threads / sim_between_log(SIM_FAULTS, 60, 1200);
+    drawn->hold_least = 1000;
+    drawn->hold_most = SIM_MS / 2 + cycle * sim_between(SIM_FAULTS, 1, 9) / 2;
+    drawn->pause_most = SIM_MS / 10 + cycle * sim_between(SIM_FAULTS, 0, 6) / 2;
+    drawn->server_cost = sim_between_log(SIM_FAULTS, 200, 10000);
+    drawn->shuts_down = sim_chance(SIM_FAULTS, 0.1);
+    drawn->has_events = sim_chance(SIM_FAULTS, 0.3);
+    if (sim_chance(SIM_FAULTS, 0.3))
+        drawn->denied = (unsigned)(sim_draw(SIM_FAULTS) & sim_draw(SIM_FAULTS)) % 32;
+    drawn->fair = often(0.4, 0.05, 1);
+    drawn->fixed = often(0.2, 0.05, 0.5);
+    drawn->extends = often(0.3, 0.02, 0.3);
+    drawn->nests = often(0.3, 0.02, 0.3);
+    drawn->forces = often(0.15, 0.002, 0.05);
+    drawn->queries = often(0.3, 0.01, 0.3);
+    drawn->orphans = often(0.2, 0.01, 0.2);
+    drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.9 : 0.2;
+}
+
+static const struct sim_plan benchmark = {
+    .servers = 1,
+    .procs = 4,
+    .threads = 4,
+    .names = 4,
+    .end = 30 * SIM_S,
+    .calls_most = 1000000,
+    .lease_ms = 1000,
+    .command_timeout_ms = 1000,
+    .connect_timeout_ms = 1000,
+    .outage_ms = 5000,
+    .spin_us = DIBS_NO_SPIN,
+    .hold_least = 200 * SIM_MS,
+    .hold_most = 800 * SIM_MS,
+    .pause_most = SIM_MS,
+    .waits = 1,
+    .is_calm = true,
+    .server_rate = 1,
+    .network = {.delay = 100000, .jitter = 100000},
+    .schedule = {1000, 0, 0},
+};
+
+static bool is_named(const char *only, const char *name)
+{
+    return only && strcmp(only, name) == 0;
+}
+
+void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
+{
+    *out = (struct sim_plan){.seed = seed, .server_rate = 1};
+    if (is_named(only, "benchmark")) {
+        *out = benchmark;
+        out->seed = seed;
+        return;
+    }
+    int64_t draw = sim_between(SIM_FAULTS, 0, 99);
+    out->topology = is_named(only, "one")        ? SIM_ONE
+                    : is_named(only, "quorum")   ? SIM_QUORUM
+                    : is_named(only, "replicas") ? SIM_REPLICAS
+                    : draw < 60                  ? SIM_ONE
+                    : draw < 80                  ? SIM_QUORUM
+                                                 : SIM_REPLICAS;
+    out->sentinels = out->topology == SIM_REPLICAS ? 3 : 0;
+    out->replication_delay = sim_between_log(SIM_FAULTS, 100000, 100 * SIM_MS);
+    out->min_replicas = out->topology == SIM_REPLICAS && sim_chance(SIM_FAULTS, 0.3);
+    out->servers = out->topology == SIM_QUORUM     ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
+                   : out->topology == SIM_REPLICAS ? 3
+                                                   : 1;
+    enum theme theme = sim_chance(SIM_FAULTS, 0.5) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, THEMES - 1);
+    for (int i = 0; i < THEMES; i++)
+        theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
+    if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
+        theme = ANY;
+    out->is_calm = theme == ANY && sim_chance(SIM_FAULTS, 0.2);
+    draw_work(out);
+    draw_network(&out->network);
+    draw_schedule(&out->schedule);
+    apply_theme(out, theme);
+    if (theme == CROWD) {
+        out->servers = 1;
+        out->sentinels = 0;
+        out->min_replicas = 0;
+    }
+    out->last_fault = out->end * sim_between(SIM_FAULTS, 30, 90) / 100;
+    if (out->topology == SIM_QUORUM)
+        out->fair = 0;
+    if (out->is_told || out->is_quiet) {
+        out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
+        out->schedule.stall_chance = 0;
+    }
+    if (out->is_calm) {
+        out->network = (struct sim_network){
+            .delay = out->network.delay, .jitter = out->network.jitter / 2, .short_chance = out->network.short_chance};
+        out->schedule.stall_chance = 0;
+        out->min_replicas = 0;
+        out->last_fault = 0;
+        out->forces = 0;
+        out->denied = 0;
+        out->command_timeout_ms = out->connect_timeout_ms = 1000;
+        out->lease_ms = out->lease_ms < 100 ? 100 : out->lease_ms;
+        return;
+    }
+    if (!out->is_told && !out->is_quiet && sim_chance(SIM_FAULTS, theme == STOPS || theme == LATE ? 0.7 : 0.3))
+        out->server_rate = sim_chance(SIM_FAULTS, 0.5) ? 1.009 : 0.991;
+    draw_faults(out, theme);
+    out->well_from = out->is_told ? 0 : out->last_fault;
+    out->loses_data = out->loses_data || out->forces > 0;
+}
+
+void sim_plan_cut(struct sim_plan *cut, const struct sim_cut *by)
+{
+    int kept = 0;
+
+    for (int i = 0; i < cut->fault_count; i++)
+        if (!(by->without >> i & 1))
+            cut->faults[kept++] = cut->faults[i];
+    cut->fault_count = kept;
+    if (by->threads)
+        cut->threads = by->threads;
+    if (by->procs)
+        cut->procs = by->procs;
+    if (by->names)
+        cut->names = by->names;
+    if (by->end && by->end < cut->end)
+        cut->end = by->end;
+    if (by->quiet_network)
+        cut->network = (struct sim_network){.delay = cut->network.delay, .jitter = cut->network.jitter};
+    if (by->quiet_schedule)
+        cut->schedule.stall_chance = 0;
+}
+
+void sim_plan_print(const struct sim_plan *drawn)
+{
+    static const char *const topologies[] = {"one server", "replicas", "a quorum"};
+
+    printf("seed %llu: %s (%d), %d processes of %d threads, %d names, leases of %u ms, %.1f s; "
+           "timeouts %u and %u ms, outage %u ms, spin %u; delay %.2f ms; a change each %.0f points, stalls %.3f up to "
+           "%.1f ms%s\n",
+           (unsigned long long)drawn->seed, topologies[drawn->topology], drawn->servers, drawn->procs, drawn->threads,
+           drawn->names, drawn->lease_ms, (double)drawn->end / SIM_S, drawn->connect_timeout_ms,
+           drawn->command_timeout_ms, drawn->outage_ms, drawn->spin_us, (double)drawn->network.delay / SIM_MS,
+           drawn->schedule.point_mean, drawn->schedule.stall_chance, (double)drawn->schedule.stall_most / SIM_MS,
+           drawn->is_calm      ? "; calm"
+           : drawn->loses_data ? "; data is lost"
+                               : "");
+    printf("  network: slow %.4f (to %.0f ms), cut %.4f, silent %.4f, refused %.2f, lost %.2f, short %.3f; rate %.3f\n",
+           drawn->network.slow_chance, (double)drawn->network.slow_most / SIM_MS, drawn->network.cut_chance,
+           drawn->network.silence_chance, drawn->network.refuse_chance, drawn->network.lost_chance,
+           drawn->network.short_chance, drawn->server_rate);
+    printf(
+        "  work: holds %.1f ms, pauses %.1f ms, fair %.2f fixed %.2f extends %.2f nests %.2f forces %.3f queries %.2f "
+        "orphans %.2f waits %.1f handoff %u replicas %u denied %x bursts %.3f cost %.3f\n",
+        (double)drawn->hold_most / SIM_MS, (double)drawn->pause_most / SIM_MS, drawn->fair, drawn->fixed,
+        drawn->extends, drawn->nests, drawn->forces, drawn->queries, drawn->orphans, drawn->waits, drawn->handoff_ms,
+        drawn->min_replicas, drawn->denied, drawn->bursts, (double)drawn->server_cost / SIM_MS);
+    for (int i = 0; i < drawn->fault_count; i++)
+        printf("  fault %d: %.3f s %s %d, %.1f ms\n", i, (double)drawn->faults[i].time / SIM_S,
+               sim_fault_name(drawn->faults[i].kind), drawn->faults[i].which, (double)drawn->faults[i].length / SIM_MS);
+}
+
+/* ------------------------------------------------------------------- happening */
+
+/* A member of a quorum that has one of these may not count for a lease. */
+static bool harms_a_vote(enum sim_fault_kind kind)
+{
+    return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall ||
+           kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
+}
+
+static struct sim_server *server_of(const struct sim_fault *fault)
+{
+    struct sim_server *server = sim_servers;
+
+    bool concerns_all =
+        fault->kind <= SIM_FAULT_server_kill || fault->kind == SIM_FAULT_cut_off || fault->kind == SIM_FAULT_deaf;
+    int at = fault->which % (plan->servers + (concerns_all ? plan->sentinels : 0));
+
+    if (plan->topology == SIM_QUORUM && harms_a_vote(fault->kind)) /* a minority, the same all the time */
+        at = (int)(plan->seed + (uint64_t)(fault->which % ((plan->servers - 1) / 2))) % plan->servers;
+    while (at-- > 0)
+        server = server->next;
+    return server;
+}
+
+static void on_begin(void *arg, uint64_t number)
+{
+    struct sim_server *server = arg;
+
+    if (server->alive)
+        return;
+    sim_tell("server %d begins again", server->number);
+    sim_server_begin(server, (enum sim_data)number);
+}
+
+/* Of a quorum a majority stays. */
+static bool may_fall(const struct sim_server *server)
+{
+    int down = 0;
+
+    if (plan->topology != SIM_QUORUM)
+        return server->alive;
+    for (struct sim_server *other = sim_servers; other; other = other->next)
+        down += !other->alive;
+    return server->alive && 2 * (down + 1) < plan->servers;
+}
+
+static void kill_server(const struct sim_fault *fault, enum sim_data data)
+{
+    struct sim_server *server = server_of(fault);
+
+    if (!may_fall(server))
+        return;
+    sim_judge_grants();
+    sim_server_kill(server);
+    sim_at(sim_now + fault->length / 4, on_begin, server, data);
+}
+
+static void on_well(void *arg, uint64_t number)
+{
+    struct sim_server *server = arg;
+
+    if (number == SIM_FAULT_oom)
+        server->out_of_memory = false;
+    else
+        server->denied = plan->denied;
+}
+
+static void on_continue(void *arg, uint64_t number)
+{
+    ((struct sim_proc *)arg)->stopped = false;
+    (void)number;
+}
+
+static void foreign(const struct sim_fault *fault, struct sim_server *server)
+{
+    char ms[16], key[16];
+
+    if (!server->alive)
+        return;
+    snprintf(ms, sizeof ms, "%d", 20 + fault->which);
+    snprintf(key, sizeof key, "lock:%s", sim_name(fault->which % plan->names));
+    struct sim_text words[] = {{"SET", 3}, {key, strlen(key)}, {"somebody", 8}, {"PX", 2}, {ms, strlen(ms)}, {"NX", 2}};
+    struct sim_buffer out = {NULL, 0, 0};
+    struct sim_client nobody = {.server = server};
+    struct sim_call call = {server, &nobody, words, 6, &out, false};
+    sim_server_call(&call);
+}
+
+static void on_fault(void *arg, uint64_t number)
+{
+    const struct sim_fault *fault = arg;
+    struct sim_server *server = server_of(fault);
+    int64_t end = sim_now + fault->length < plan->last_fault ? sim_now + fault->length : plan->last_fault;
+    struct sim_proc *proc = sim_work_proc(fault->which);
+    char key[32];
+
+    (void)number;
+    sim_tell("FAULT %s %d, %.1f ms", sim_fault_name(fault->kind), fault->which, (double)fault->length / SIM_MS);
+    sim_mix((uint64_t)fault->kind);
+    switch (fault->kind) {
+    case SIM_FAULT_cut:
+        sim_net_cut_all(server, NULL, 0.1 * (1 + fault->which % 10));
+        break;
+    case SIM_FAULT_half_open:
+        sim_net_forget(server, 0.1 * (1 + fault->which % 10));
+        break;
+    case SIM_FAULT_server_stop:
+        if (server->stopped_until < sim_now)
+            server->stopped_until = end;
+        break;
+    case SIM_FAULT_server_kill:
+        kill_server(fault, SIM_KEEPS);
+        break;
+    case SIM_FAULT_server_lose:
+        kill_server(fault, SIM_FORGETS);
+        break;
+    case SIM_FAULT_server_recall:
+        if (fault->which % 2)
+            sim_server_save(server);
+        else
+            kill_server(fault, SIM_RECALLS);
+        break;
+    case SIM_FAULT_cut_off:
+        if (proc)
+            server->cut_off_until[proc->number % SIM_CUT_OFF] = end;
+        break;
+    case SIM_FAULT_deaf:
+        if (proc)
+            server->silent_until[proc->number % SIM_CUT_OFF] = end;
+        break;
+    case SIM_FAULT_proc_stop:
+        if (proc && !proc->stopped) {
+            proc->stopped = true;
+            sim_at(end, on_continue, proc, 0);
+        }
+        break;
+    case SIM_FAULT_proc_kill:
+        sim_work_kill(fault->which);
+        break;
+    case SIM_FAULT_flushall:
+        if (server->alive)
+            sim_server_flush(server);
+        break;
+    case SIM_FAULT_del:
+    case SIM_FAULT_fence_evicted:
+        snprintf(key, sizeof key, fault->kind == SIM_FAULT_del ? "lock:%s" : "dibs:fence:{lock:%s}",
+                 sim_name(fault->which % plan->names));
+        if (server->alive)
+            sim_server_delete(server, key);
+        break;
+    case SIM_FAULT_no_script:
+        server->scripts = 0;
+        break;
+    case SIM_FAULT_oom:
+        server->out_of_memory = true;
+        sim_at(end, on_well, server, SIM_FAULT_oom);
+        break;
+    case SIM_FAULT_no_right:
+        server->denied |= 1u << fault->which % 5;
+        sim_at(end, on_well, server, SIM_FAULT_no_right);
+        break;
+    case SIM_FAULT_clock_step:
+        server->offset += (fault->which % 2 ? 1 : -1) * fault->length * 10;
+        break;
+    case SIM_FAULT_foreign:
+        foreign(fault, server);
+        break;
+    case SIM_FAULT_failover:
+        if (fault->which % 3 == 0 && sim_sentinel_master()->alive) {
+            sim_server_kill(sim_sentinel_master());
+            sim_at(sim_now + fault->length, on_begin, sim_sentinel_master(), SIM_KEEPS);
+        }
+        sim_sentinel_fail_over(fault->which % 3 ? fault->length / 10 : fault->length + 300 * SIM_MS, 500 * SIM_MS);
+        break;
+    case SIM_FAULT_KINDS:
+        break;
+    }
+}
+
+/* After the last fault all is well: what lasts is ended. */
+static void on_last(void *arg, uint64_t number)
+{
+    (void)arg;
+    (void)number;
+    sim_tell("no more faults");
+    sim_network =
+        (struct sim_network){.delay = plan->network.delay, .jitter = plan->network.jitter, .until = SIM_NEVER};
+    sim_schedule.stall_chance = 0;
+    for (struct sim_server *server = sim_servers; server; server = server->next) {
+        if (server->stopped_until > sim_now)
+            server->stopped_until = sim_now;
+        memset(server->cut_off_until, 0, sizeof server->cut_off_until);
+        memset(server->silent_until, 0, sizeof server->silent_until);
+        server->out_of_memory = false;
+        server->denied = plan->denied;
+        if (!server->alive)
+            on_begin(server, SIM_KEEPS);
+    }
+    for (struct sim_proc *proc = sim_procs; proc; proc = proc->next)
+        proc->stopped = false;
+}
+
+static void begin_server(int number)
+{
+    struct sim_server *server = sim_server_new(number);
+
+    server->rate = plan->server_rate;
+    server->cost = plan->server_cost;
+    server->denied = plan->denied;
+    if (plan->topology != SIM_REPLICAS)
+        return;
+    server->replication_delay = plan->replication_delay;
+    if (server != sim_servers)
+        sim_server_follow(server, sim_servers);
+}
+
+void sim_plan_begin(const struct sim_plan *drawn)
+{
+    plan = drawn;
+    sim_network = plan->network;
+    sim_network.until = plan->last_fault ? plan->last_fault : SIM_NEVER;
+    sim_schedule = plan->schedule;
+    for (int i = 1; i <= plan->servers; i++)
+        begin_server(i);
+    for (int i = 1; i <= plan->sentinels; i++)
+        sim_sentinel_new(20 + i, "main", sim_servers);
+    for (int i = 0; i < plan->fault_count; i++)
+        sim_at(plan->faults[i].time, on_fault, (void *)(uintptr_t)&plan->faults[i], 0);
+    if (plan->last_fault > 0)
+        sim_at(plan->last_fault, on_last, NULL, 0);
+}

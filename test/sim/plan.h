@@ -1,0 +1,97 @@
+/*
+ * What happens in a run: drawn from its seed, all of it before the run begins.
+ * Each kind of fault is left out of most runs, and frequent in some.
+ */
+#ifndef SIM_PLAN_H
+#define SIM_PLAN_H
+
+#include "server.h"
+
+#define SIM_PROCS_MOST 5
+#define SIM_NAMES 12
+#define SIM_CROWD 1000 /* names of a burst */
+#define SIM_FAULTS_MOST 64
+
+enum sim_topology { SIM_ONE, SIM_REPLICAS, SIM_QUORUM };
+
+#define SIM_FAULT_MAP(XX)                                                                                              \
+    XX(cut)           /* connections are reset */                                                                      \
+    XX(half_open)     /* the server loses connections, and nobody tells the processes */                               \
+    XX(server_stop)   /* a server says nothing for a while */                                                          \
+    XX(server_kill)   /* killed, and begun again with all data */                                                      \
+    XX(server_lose)   /* killed, and begun again with none */                                                          \
+    XX(server_recall) /* killed, and begun again with older data */                                                    \
+    XX(cut_off)       /* a process and a server do not hear each other */                                              \
+    XX(deaf)          /* what a server sends to a process does not come */                                             \
+    XX(proc_stop)     /* a process stands still */                                                                     \
+    XX(proc_kill)     /* a process is killed, and begins again */                                                      \
+    XX(flushall)      /* somebody deletes all keys */                                                                  \
+    XX(del)           /* somebody deletes a lock */                                                                    \
+    XX(fence_evicted) /* the server drops a fence */                                                                   \
+    XX(no_script)     /* SCRIPT FLUSH */                                                                               \
+    XX(oom)           /* no memory for a while */                                                                      \
+    XX(no_right)      /* the account lacks a right for a while */                                                      \
+    XX(clock_step)    /* a server's clock is set */                                                                    \
+    XX(foreign)       /* a client without dibs takes a lock */                                                         \
+    XX(failover)      /* a replica becomes the master */
+
+enum sim_fault_kind {
+#define SIM_FAULT_ENUM(name) SIM_FAULT_##name,
+    SIM_FAULT_MAP(SIM_FAULT_ENUM)
+#undef SIM_FAULT_ENUM
+        SIM_FAULT_KINDS
+};
+const char *sim_fault_name(enum sim_fault_kind kind);
+
+struct sim_fault {
+    int64_t time;
+    enum sim_fault_kind kind;
+    int which;      /* server, process or name */
+    int64_t length; /* ns: for how long, or by how much a clock is set */
+};
+
+struct sim_plan {
+    uint64_t seed;
+    enum sim_topology topology;
+    int servers, sentinels, procs, threads, names;
+    int64_t end;        /* when threads begin nothing new, */
+    long calls_most;    /* as after so many calls */
+    int64_t last_fault; /* after that all is well */
+    int64_t replication_delay;
+    uint32_t lease_ms, renew_ms, command_timeout_ms, connect_timeout_ms, outage_ms, handoff_ms, min_replicas;
+    uint32_t spin_us;
+    int64_t hold_least, hold_most, pause_most;                                   /* ns */
+    double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
+    struct sim_network network;
+    struct sim_schedule schedule;
+    double server_rate;
+    int64_t server_cost;
+    bool shuts_down, has_events;
+    unsigned denied; /* rights that the account lacks all the time */
+    struct sim_fault faults[SIM_FAULTS_MOST];
+    int fault_count;
+    bool loses_data;   /* exclusion is not promised */
+    bool is_calm;      /* nothing goes wrong */
+    bool is_quiet;     /* nothing but that processes are killed */
+    bool is_told;      /* nothing but what others do to keys, of which the server tells */
+    int64_t well_from; /* from then on delays are short */
+};
+
+/* For a run to be made shorter: faults that are left out, and how much is left of other things. */
+struct sim_cut {
+    uint64_t without; /* a bit for each fault of the plan */
+    int threads, procs, names;
+    int64_t end;
+    bool quiet_network, quiet_schedule;
+};
+
+void sim_plan_draw(struct sim_plan *plan, uint64_t seed,
+                   const char *only); /* only: a topology, or a benchmark's name */
+bool sim_takes_data(const struct sim_plan *plan, enum sim_fault_kind kind);
+void sim_plan_cut(struct sim_plan *plan, const struct sim_cut *cut);
+void sim_plan_print(const struct sim_plan *plan);
+
+/* Begins what the plan says happens by itself. */
+void sim_plan_begin(const struct sim_plan *plan);
+
+#endif

@@ -1,0 +1,349 @@
+#include "proc.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "net.h"
+
+#define MEMORY ((size_t)256 << 20)         /* of one process */
+#define MEMORY_AT ((char *)0x200000000000) /* the same in each run, in case an order depends on addresses */
+#define CLASSES 88
+
+struct sim_proc *sim_procs;
+
+/* ------------------------------------------------------------------- copies */
+
+struct sim_copy {
+    struct sim_api api;
+    char *data; /* its variables, */
+    size_t data_size;
+    char *data_first; /* as they are when the process begins */
+    size_t tls_module, tls_size, tls_align;
+    const char *tls_first;
+    size_t tls_first_size;
+    bool used;
+    struct sim_memory *memory;
+};
+
+static struct sim_copy copies[SIM_PROCS];
+
+static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct sim_copy *copy = arg;
+    uintptr_t base = info->dlpi_addr, inside = (uintptr_t)copy->api.dibs_open;
+    bool found = false;
+
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        found = found || (part->p_type == PT_LOAD && inside - base - part->p_vaddr < part->p_memsz);
+    }
+    for (int i = 0; found && i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_W)) {
+            copy->data = (char *)(base + part->p_vaddr);
+            copy->data_size = part->p_memsz;
+        } else if (part->p_type == PT_TLS) {
+            copy->tls_module = info->dlpi_tls_modid;
+            copy->tls_size = part->p_memsz;
+            copy->tls_first = (const char *)(base + part->p_vaddr);
+            copy->tls_first_size = part->p_filesz;
+        }
+    }
+    return found;
+}
+
+/* Of each copy of the file the loader makes a library of its own, as long as no two have one name: so it stays open. */
+static void load(struct sim_copy *copy, const char *bytes, size_t size)
+{
+    char path[64];
+    int fd = memfd_create("dibs", 0);
+
+    if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
+        abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+#define SIM_API_FIND(name) *(void **)(void *)&copy->api.name = dlsym(library, #name);
+    SIM_API(SIM_API_FIND)
+#undef SIM_API_FIND
+    dl_iterate_phdr(look_at, copy);
+    copy->data_first = malloc(copy->data_size);
+    memcpy(copy->data_first, copy->data, copy->data_size);
+}
+
+/* ------------------------------------------------------------------- memory */
+
+/* Blocks of classes of sizes; what is freed is used again. Two words before each block tell its class and its owner. */
+struct block {
+    struct block *next;
+    size_t class;
+};
+
+struct sim_memory {
+    char *at, *end;
+    size_t blocks;
+    struct block *spare[CLASSES];
+};
+
+/* Four classes between two powers of two. */
+static size_t size_of(size_t class)
+{
+    return class < 4 ? 16 * (class + 1) : ((size_t)64 << (class / 4 - 1)) / 4 * (5 + class % 4);
+}
+
+static size_t class_of(size_t size)
+{
+    size_t class = 0;
+
+    while (size_of(class) < size)
+        class ++;
+    return class;
+}
+
+static struct sim_memory *new_memory(int number)
+{
+    char *begin = mmap(MEMORY_AT + (size_t)number * MEMORY, MEMORY, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+    if (begin == MAP_FAILED)
+        abort();
+    struct sim_memory *memory = (struct sim_memory *)(void *)begin;
+    memory->end = begin + MEMORY;
+    return memory;
+}
+
+static void reset_memory(struct sim_memory *memory)
+{
+    memory->blocks = 0;
+    memory->at = (char *)(memory + 1);
+    memset(memory->spare, 0, sizeof memory->spare);
+}
+
+static struct sim_memory *own_memory(void)
+{
+    return sim_current->proc->memory;
+}
+
+void *sim_malloc(size_t size)
+{
+    if (!sim_current)
+        return malloc(size);
+    struct sim_memory *memory = own_memory();
+    size_t class = class_of(size);
+    struct block *block = memory->spare[class];
+    if (block) {
+        memory->spare[class] = block->next;
+    } else {
+        block = (struct block *)(void *)memory->at;
+        memory->at += sizeof *block + (size_of(class) + 15) / 16 * 16;
+        if (class >= CLASSES || memory->at > memory->end)
+            return NULL;
+    }
+    block->class = class;
+    memory->blocks++;
+    memset(block + 1, 0xa5, size < 256 ? size : 256); /* what is not set is noticed, and always the same */
+    return block + 1;
+}
+
+static bool is_simulated(const void *bytes)
+{
+    return (const char *)bytes >= MEMORY_AT && (const char *)bytes < MEMORY_AT + SIM_PROCS * MEMORY;
+}
+
+static struct sim_memory *memory_of(const void *bytes)
+{
+    return (struct sim_memory *)(void *)(MEMORY_AT + (size_t)((const char *)bytes - MEMORY_AT) / MEMORY * MEMORY);
+}
+
+void sim_free(void *bytes)
+{
+    if (!is_simulated(bytes)) {
+        free(bytes);
+        return;
+    }
+    struct block *block = (struct block *)bytes - 1;
+    struct sim_memory *memory = memory_of(bytes);
+    memset(bytes, 0x5a, size_of(block->class) < 256 ? size_of(block->class) : 256);
+    block->next = memory->spare[block->class];
+    memory->spare[block->class] = block;
+    memory->blocks--;
+}
+
+void *sim_calloc(size_t count, size_t size)
+{
+    void *bytes = sim_malloc(count * size);
+
+    return bytes ? memset(bytes, 0, count * size) : NULL;
+}
+
+void *sim_realloc(void *bytes, size_t size)
+{
+    if (!bytes)
+        return sim_malloc(size);
+    if (!is_simulated(bytes))
+        return realloc(bytes, size);
+    size_t had = size_of(((struct block *)bytes - 1)->class);
+    if (size <= had)
+        return bytes;
+    void *grown = sim_malloc(size);
+    if (grown) {
+        memcpy(grown, bytes, had);
+        sim_free(bytes);
+    }
+    return grown;
+}
+
+char *sim_strndup(const char *text, size_t size)
+{
+    size_t length = strnlen(text, size);
+    char *copy = sim_malloc(length + 1);
+
+    if (copy) {
+        memcpy(copy, text, length);
+        copy[length] = '\0';
+    }
+    return copy;
+}
+
+char *sim_strdup(const char *text)
+{
+    return sim_strndup(text, SIZE_MAX);
+}
+
+size_t sim_proc_blocks(const struct sim_proc *proc)
+{
+    return proc->memory->blocks;
+}
+
+/* ------------------------------------------------------------ thread-local data */
+
+void *sim_proc_tls(struct sim_proc *proc)
+{
+    const struct sim_copy *copy = proc->copy;
+    char *tls = aligned_alloc(64, (copy->tls_size + 63) / 64 * 64);
+
+    memset(tls, 0, copy->tls_size);
+    memcpy(tls, copy->tls_first, copy->tls_first_size);
+    return tls;
+}
+
+struct tls_index {
+    unsigned long module, offset;
+};
+
+/* The library's code asks for the address of a thread-local variable. */
+void *sim_tls_get_addr(const struct tls_index *index)
+{
+    return (char *)sim_current->tls + index->offset;
+}
+
+int sim_key_create(unsigned *key, void (*destructor)(void *))
+{
+    struct sim_proc *proc = sim_current->proc;
+
+    if (proc->keys == SIM_KEYS)
+        return EAGAIN;
+    proc->destructors[proc->keys] = destructor;
+    *key = proc->keys++;
+    return 0;
+}
+
+void *sim_getspecific(unsigned key)
+{
+    return sim_current->specific[key];
+}
+
+int sim_setspecific(unsigned key, const void *value)
+{
+    sim_current->specific[key] = (void *)(uintptr_t)value;
+    return 0;
+}
+
+void sim_proc_thread_ends(struct sim_thread *thread)
+{
+    for (int round = 0; round < 4; round++)
+        for (unsigned key = 0; key < thread->proc->keys; key++) {
+            void *value = thread->specific[key];
+            thread->specific[key] = NULL;
+            if (value && thread->proc->destructors[key])
+                thread->proc->destructors[key](value);
+        }
+}
+
+/* ----------------------------------------------------------------- processes */
+
+void sim_proc_load(const char *library)
+{
+    struct stat status;
+    int fd = open(library, O_RDONLY);
+
+    if (fd < 0 || fstat(fd, &status) != 0) {
+        perror(library);
+        exit(2);
+    }
+    char *bytes = malloc((size_t)status.st_size);
+    if (read(fd, bytes, (size_t)status.st_size) != status.st_size)
+        abort();
+    close(fd);
+    for (int i = 0; i < SIM_PROCS; i++) {
+        load(&copies[i], bytes, (size_t)status.st_size);
+        copies[i].memory = new_memory(i);
+    }
+    free(bytes);
+}
+
+struct sim_proc *sim_proc_start(int number)
+{
+    struct sim_proc *proc = calloc(1, sizeof *proc), **last = &sim_procs;
+    int i = 0;
+
+    while (i < SIM_PROCS && copies[i].used)
+        i++;
+    if (i == SIM_PROCS || !proc)
+        abort();
+    copies[i].used = true;
+    memcpy(copies[i].data, copies[i].data_first, copies[i].data_size);
+    reset_memory(copies[i].memory);
+    *proc = (struct sim_proc){.number = number,
+                              .alive = true,
+                              .api = &copies[i].api,
+                              .copy = &copies[i],
+                              .memory = copies[i].memory,
+                              .rate = 1,
+                              .offset = 1000 * SIM_S + number * SIM_S};
+    while (*last)
+        last = &(*last)->next;
+    *last = proc;
+    return proc;
+}
+
+void sim_proc_kill(struct sim_proc *proc)
+{
+    struct sim_proc **at = &sim_procs;
+
+    for (struct sim_thread *thread = proc->threads; thread; thread = thread->next)
+        sim_end_thread(thread);
+    proc->alive = false;
+    proc->copy->used = false;
+    sim_net_close_all(proc);
+    while (*at != proc)
+        at = &(*at)->next;
+    *at = proc->next;
+}
+
+int64_t sim_proc_clock(const struct sim_proc *proc)
+{
+    return proc->offset + (int64_t)((double)sim_now * proc->rate);
+}

@@ -1,0 +1,76 @@
+/*
+ * The processes of the simulation. Each has a copy of the library, with
+ * variables of its own, memory of its own, and threads that stop when it is
+ * killed. A copy is used again, as it was when it was loaded, once its process
+ * is gone.
+ */
+#ifndef SIM_PROC_H
+#define SIM_PROC_H
+
+#include "dibs.h"
+#include "sched.h"
+
+#define SIM_PROCS 12 /* at a time */
+
+/* One line for each function of dibs.h that a workload calls. */
+#define SIM_API(XX)                                                                                                    \
+    XX(dibs_open)                                                                                                      \
+    XX(dibs_close)                                                                                                     \
+    XX(dibs_shutdown)                                                                                                  \
+    XX(dibs_lock_with)                                                                                                 \
+    XX(dibs_unlock)                                                                                                    \
+    XX(dibs_unlock_all)                                                                                                \
+    XX(dibs_extend)                                                                                                    \
+    XX(dibs_check)                                                                                                     \
+    XX(dibs_hold_of)                                                                                                   \
+    XX(dibs_query)                                                                                                     \
+    XX(dibs_force_unlock)                                                                                              \
+    XX(dibs_list)                                                                                                      \
+    XX(dibs_examine)                                                                                                   \
+    XX(dibs_stats_get)                                                                                                 \
+    XX(dibs_last_error)                                                                                                \
+    XX(dibs_status_name)
+
+struct sim_api {
+#define SIM_API_FIELD(name) __typeof__(name) *name;
+    SIM_API(SIM_API_FIELD)
+#undef SIM_API_FIELD
+};
+
+struct sim_copy; /* of the library */
+
+struct sim_proc {
+    struct sim_proc *next;
+    int number;
+    bool alive, stopped;
+    struct sim_thread *threads;
+    const struct sim_api *api;
+    struct sim_copy *copy;
+    struct sim_memory *memory;
+    double rate;     /* of its clock */
+    int64_t offset;  /* of its clock */
+    int descriptors; /* that are open */
+    unsigned keys;   /* of thread-specific data */
+    void (*destructors[SIM_KEYS])(void *);
+    int runtimes; /* that the workload has opened in it */
+    void *user;   /* of the workload */
+};
+
+extern struct sim_proc *sim_procs;
+
+/* Loads the copies of the library in this file. Once, before any run. */
+void sim_proc_load(const char *library);
+
+struct sim_proc *sim_proc_start(int number);
+void sim_proc_kill(struct sim_proc *proc);           /* also at its end: nothing of it is left */
+size_t sim_proc_blocks(const struct sim_proc *proc); /* of memory, that are allocated */
+
+void *sim_calloc(size_t count, size_t size); /* the running process's */
+void sim_free(void *bytes);
+
+/* Of the scheduler. */
+void *sim_proc_tls(struct sim_proc *proc);
+void sim_proc_thread_ends(struct sim_thread *thread);
+int64_t sim_proc_clock(const struct sim_proc *proc);
+
+#endif

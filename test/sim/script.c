@@ -1,0 +1,367 @@
+/* Scripts: the real texts, run by liblua 5.1 as Redis runs them. */
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "redis/scripts.h"
+
+#define SCRIPTS 64 /* different texts in a run: a server has a bit for each that it knows */
+
+static lua_State *lua;
+
+static struct {
+    char *text;
+    char sha[41];
+    int function; /* a reference */
+} scripts[SCRIPTS];
+static int script_count;
+
+static struct sim_call *running; /* the call of the script that runs */
+static bool wrote;
+static int running_keys;
+
+bool sim_script_is_dirty(void)
+{
+    return wrote;
+}
+
+void sim_script_wrote(void)
+{
+    wrote = true;
+}
+
+/* Then all keys of the script count as read, at that moment. */
+void sim_script_read(void)
+{
+    for (int i = 0; i < running_keys && running->client->tracking; i++)
+        sim_track(running->client, &running->words[3 + i]);
+}
+
+/* ----------------------------------------------------- replies, to Lua's values */
+
+static const char *push_reply(const char *at, const char *end)
+{
+    const char *line = memchr(at, '\r', (size_t)(end - at));
+    long number = at[0] == '+' || at[0] == '-' ? 0 : atol(at + 1);
+    const char *rest = line + 2;
+
+    switch (at[0]) {
+    case ':':
+        lua_pushnumber(lua, (lua_Number)atoll(at + 1));
+        return rest;
+    case '+':
+    case '-':
+        lua_createtable(lua, 0, 1);
+        lua_pushlstring(lua, at + 1, (size_t)(line - at - 1));
+        lua_setfield(lua, -2, at[0] == '+' ? "ok" : "err");
+        return rest;
+    case '$':
+        if (number < 0) {
+            lua_pushboolean(lua, 0);
+            return rest;
+        }
+        lua_pushlstring(lua, rest, (size_t)number);
+        return rest + number + 2;
+    default:
+        if (number < 0) {
+            lua_pushboolean(lua, 0);
+            return rest;
+        }
+        lua_createtable(lua, (int)number, 0);
+        for (int i = 1; i <= number; i++) {
+            rest = push_reply(rest, end);
+            lua_rawseti(lua, -2, i);
+        }
+        return rest;
+    }
+}
+
+/* --------------------------------------------------------------------- calling */
+
+/* "%.17g", of which most numbers are whole. */
+static void push_number(lua_State *state, double number)
+{
+    char text[40], *at;
+
+    if (number >= 0 && number < 1e15 && number == (double)(long long)number) {
+        at = sim_digits(text + sizeof text, (unsigned long long)number);
+        lua_pushlstring(state, at, (size_t)(text + sizeof text - at));
+    } else {
+        snprintf(text, sizeof text, "%.17g", number);
+        lua_pushstring(state, text);
+    }
+}
+
+static int call_redis(lua_State *state, bool raises)
+{
+    static struct sim_buffer out;
+    static struct sim_text words[8192]; /* unpack(3) has no more */
+    int count = lua_gettop(state);
+
+    out.used = 0;
+    if (count < 1 || count > 8000)
+        return luaL_error(state, "Please specify at least one argument for this redis.call()");
+    luaL_checkstack(state, 8, "too many values");
+    for (int i = 0; i < count; i++) {
+        if (lua_type(state, i + 1) == LUA_TNUMBER) { /* as Redis writes it */
+            push_number(state, lua_tonumber(state, i + 1));
+            lua_replace(state, i + 1);
+        } else if (lua_type(state, i + 1) != LUA_TSTRING) {
+            return luaL_error(state, "Lua redis lib command arguments must be strings or integers");
+        }
+        words[i].bytes = lua_tolstring(state, i + 1, &words[i].size);
+    }
+    struct sim_call call = {running->server, running->client, words, count, &out, true};
+    sim_server_call(&call);
+    push_reply(out.bytes, out.bytes + out.used);
+    if (raises && out.bytes[0] == '-')
+        return lua_error(state);
+    return 1;
+}
+
+static int redis_call(lua_State *state)
+{
+    return call_redis(state, true);
+}
+
+static int redis_pcall(lua_State *state)
+{
+    return call_redis(state, false);
+}
+
+static int redis_error_reply(lua_State *state)
+{
+    lua_createtable(state, 0, 1);
+    lua_pushvalue(state, 1);
+    lua_setfield(state, -2, "err");
+    return 1;
+}
+
+/* --------------------------------------------------------------------- replies */
+
+static void put_value(struct sim_buffer *out)
+{
+    size_t size;
+
+    switch (lua_type(lua, -1)) {
+    case LUA_TNUMBER:
+        sim_put_head(out, ':', (long long)lua_tonumber(lua, -1));
+        return;
+    case LUA_TSTRING: {
+        const char *text = lua_tolstring(lua, -1, &size);
+        sim_put_bulk(out, text, size);
+        return;
+    }
+    case LUA_TBOOLEAN:
+        sim_put_line(out, lua_toboolean(lua, -1) ? ":1" : "$-1");
+        return;
+    case LUA_TTABLE:
+        break;
+    default:
+        sim_put_line(out, "$-1");
+        return;
+    }
+    lua_getfield(lua, -1, "err");
+    if (lua_isstring(lua, -1)) {
+        sim_put_line(out, "-%s", lua_tostring(lua, -1) + (lua_tostring(lua, -1)[0] == '-'));
+        lua_pop(lua, 1);
+        return;
+    }
+    lua_pop(lua, 1);
+    lua_getfield(lua, -1, "ok");
+    if (lua_isstring(lua, -1)) {
+        sim_put_line(out, "+%s", lua_tostring(lua, -1));
+        lua_pop(lua, 1);
+        return;
+    }
+    lua_pop(lua, 1);
+    int count = 0;
+    for (;; count++) {
+        lua_rawgeti(lua, -1, count + 1);
+        bool ends = lua_isnil(lua, -1);
+        lua_pop(lua, 1);
+        if (ends)
+            break;
+    }
+    sim_put_head(out, '*', count);
+    for (int i = 1; i <= count; i++) {
+        lua_rawgeti(lua, -1, i);
+        put_value(out);
+        lua_pop(lua, 1);
+    }
+}
+
+static void set_array(const char *name, const struct sim_text *words, int count)
+{
+    lua_createtable(lua, count, 0);
+    for (int i = 0; i < count; i++) {
+        lua_pushlstring(lua, words[i].bytes, words[i].size);
+        lua_rawseti(lua, -2, i + 1);
+    }
+    lua_setglobal(lua, name);
+}
+
+static void run(struct sim_call *call, int script)
+{
+    int keys = atoi(call->words[2].bytes);
+
+    if (keys < 0 || keys > call->count - 3) {
+        sim_put_line(call->out, "-ERR Number of keys can't be greater than number of args");
+        return;
+    }
+    running = call;
+    running_keys = keys;
+    wrote = false;
+    set_array("KEYS", call->words + 3, keys);
+    set_array("ARGV", call->words + 3 + keys, call->count - 3 - keys);
+    lua_rawgeti(lua, LUA_REGISTRYINDEX, scripts[script].function);
+    if (lua_pcall(lua, 0, 1, 0) == 0) {
+        put_value(call->out);
+    } else if (lua_istable(lua, -1)) {
+        lua_getfield(lua, -1, "err");
+        sim_put_line(call->out, "-%s script: %s", lua_tostring(lua, -1), scripts[script].sha);
+        lua_pop(lua, 1);
+    } else {
+        sim_put_line(call->out, "-ERR %s script: %s", lua_tostring(lua, -1), scripts[script].sha);
+    }
+    lua_pop(lua, 1);
+    running = NULL;
+    wrote = false;
+}
+
+/* ------------------------------------------------------------------- the texts */
+
+static uint32_t rotate(uint32_t word, int bits)
+{
+    return word << bits | word >> (32 - bits);
+}
+
+static void digest(uint32_t hash[5], const unsigned char *block)
+{
+    uint32_t words[80], a = hash[0], b = hash[1], c = hash[2], d = hash[3], e = hash[4];
+
+    for (int i = 0; i < 16; i++)
+        words[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
+                   block[4 * i + 3];
+    for (int i = 16; i < 80; i++)
+        words[i] = rotate(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
+    for (int i = 0; i < 80; i++) {
+        uint32_t mixed = i < 20   ? (d ^ (b & (c ^ d))) + 0x5a827999
+                         : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1
+                         : i < 60 ? ((b & c) | (d & (b | c))) + 0x8f1bbcdc
+                                  : (b ^ c ^ d) + 0xca62c1d6;
+        mixed += rotate(a, 5) + e + words[i];
+        e = d;
+        d = c;
+        c = rotate(b, 30);
+        b = a;
+        a = mixed;
+    }
+    hash[0] += a;
+    hash[1] += b;
+    hash[2] += c;
+    hash[3] += d;
+    hash[4] += e;
+}
+
+/* SHA-1, by which servers name scripts. */
+static void name_text(char out[41], const char *text, size_t size)
+{
+    uint32_t hash[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
+    size_t padded = (size + 8) / 64 * 64 + 64;
+    unsigned char *bytes = calloc(1, padded);
+
+    memcpy(bytes, text, size);
+    bytes[size] = 0x80;
+    for (int i = 0; i < 8; i++)
+        bytes[padded - 1 - (size_t)i] = (unsigned char)((uint64_t)size * 8 >> 8 * i);
+    for (size_t at = 0; at < padded; at += 64)
+        digest(hash, bytes + at);
+    free(bytes);
+    snprintf(out, 41, "%08x%08x%08x%08x%08x", hash[0], hash[1], hash[2], hash[3], hash[4]);
+}
+
+/* Its number; -1: it can't be compiled. */
+static int learn(const char *text, size_t size)
+{
+    for (int i = 0; i < script_count; i++)
+        if (strlen(scripts[i].text) == size && memcmp(scripts[i].text, text, size) == 0)
+            return i;
+    if (script_count == SCRIPTS || luaL_loadbuffer(lua, text, size, "@user_script") != 0)
+        return -1;
+    scripts[script_count].function = luaL_ref(lua, LUA_REGISTRYINDEX);
+    scripts[script_count].text = (char *)(uintptr_t)sim_copy_text(text, size).bytes;
+    name_text(scripts[script_count].sha, text, size);
+    return script_count++;
+}
+
+void sim_script_init(void)
+{
+    static const luaL_Reg library[] = {
+        {"call", redis_call}, {"pcall", redis_pcall}, {"error_reply", redis_error_reply}, {NULL, NULL}};
+
+    lua = luaL_newstate();
+    luaL_openlibs(lua);
+    luaL_register(lua, "redis", library);
+    lua_pop(lua, 1);
+    for (int i = 0; i < DIBS__SCRIPT_COUNT; i++) {
+        const char *text = dibs__script_text((enum dibs__script)i);
+        if (learn(text, strlen(text)) != i || strcmp(scripts[i].sha, dibs__script_sha((enum dibs__script)i)) != 0)
+            abort();
+    }
+}
+
+void sim_script_eval(struct sim_call *call, bool by_sha)
+{
+    const struct sim_text *text = &call->words[1];
+    int script = -1;
+
+    for (int i = 0; by_sha && i < script_count; i++)
+        if ((call->server->scripts & UINT64_C(1) << i) && sim_is(text, scripts[i].sha))
+            script = i;
+    if (by_sha && script < 0) {
+        sim_put_line(call->out, "-NOSCRIPT No matching script. Please use EVAL.");
+        return;
+    }
+    if (!by_sha)
+        script = learn(text->bytes, text->size);
+    if (script < 0) {
+        sim_put_line(call->out, "-ERR Error compiling script: %s", lua_tostring(lua, -1));
+        lua_pop(lua, 1);
+        return;
+    }
+    call->server->scripts |= UINT64_C(1) << script;
+    run(call, script);
+}
+
+void sim_script_command(struct sim_call *call)
+{
+    const struct sim_text *what = &call->words[1];
+
+    if (sim_is(what, "LOAD") && call->count == 3) {
+        int script = learn(call->words[2].bytes, call->words[2].size);
+        if (script < 0) {
+            sim_put_line(call->out, "-ERR Error compiling script");
+            return;
+        }
+        call->server->scripts |= UINT64_C(1) << script;
+        sim_put_bulk(call->out, scripts[script].sha, 40);
+    } else if (sim_is(what, "EXISTS")) {
+        sim_put_line(call->out, "*%d", call->count - 2);
+        for (int k = 2; k < call->count; k++) {
+            int known = 0;
+            for (int i = 0; i < script_count; i++)
+                known |= (call->server->scripts >> i & 1) && sim_is(&call->words[k], scripts[i].sha);
+            sim_put_line(call->out, ":%d", known);
+        }
+    } else if (sim_is(what, "FLUSH")) {
+        call->server->scripts = 0;
+        sim_put_line(call->out, "+OK");
+    } else {
+        sim_put_line(call->out, "-ERR unknown subcommand");
+    }
+}

@@ -1,0 +1,159 @@
+/*
+ * Servers of the simulation: of Redis what dibs uses, with expiry by their own
+ * clocks, subscriptions, messages about keys that change, and replicas. The
+ * scripts are the real ones, run by liblua (script.c). A sentinel is a server
+ * with other commands (sentinel.c).
+ */
+#ifndef SIM_SERVER_H
+#define SIM_SERVER_H
+
+#include "net.h"
+
+#define SIM_CUT_OFF 32 /* processes are told apart by their number modulo this */
+#define SIM_SERVERS 12
+#define SIM_TRACKING "__redis__:invalidate"
+
+struct sim_text {
+    const char *bytes;
+    size_t size;
+};
+
+struct sim_buffer {
+    char *bytes;
+    size_t used, cap;
+};
+
+void sim_put(struct sim_buffer *out, const void *bytes, size_t size);
+void sim_put_line(struct sim_buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_put_head(struct sim_buffer *out, char kind, long long number); /* a line such as ":12" */
+void sim_put_bulk(struct sim_buffer *out, const char *bytes, size_t size);
+void sim_put_words(struct sim_buffer *out, const char *const *words); /* an array, up to NULL */
+
+struct sim_object {
+    struct sim_object *next;
+    struct sim_text key;
+    bool is_hash;
+    struct sim_text value;
+    struct sim_field {
+        struct sim_text name, value;
+    } * fields;
+    size_t count, cap;
+    int64_t expires; /* ms of the server's clock; 0: never */
+};
+
+#define SIM_BUCKETS 64
+struct sim_table {
+    struct sim_object *buckets[SIM_BUCKETS];
+};
+
+struct sim_client {
+    struct sim_client *next;
+    struct sim_conn *conn;
+    struct sim_server *server;
+    int64_t id;
+    struct sim_buffer in, out;
+    bool ended;
+    char **channels;
+    size_t channel_count;
+    bool tracking, optout, noloop, not_cached, asks_not_cached;
+    int64_t redirect;
+    char **tracked;
+    size_t tracked_count, tracked_cap;
+    int64_t written; /* the server's offset behind its last write */
+    int waits_for;   /* replicas, in WAIT; 0: it does not wait */
+    int64_t waits_until;
+};
+
+struct sim_server {
+    struct sim_server *next;
+    int number;
+    uint32_t address;
+    bool alive;
+    int64_t stopped_until;
+    int64_t cut_off_until[SIM_CUT_OFF]; /* no connection, and nothing on those that stand: from the process, */
+    int64_t silent_until[SIM_CUT_OFF];  /* and to it */
+    double rate;                        /* of its clock */
+    int64_t offset;                     /* of its clock, ns */
+    char run_id[41], replication_id[41];
+    const char *version;
+    struct sim_table keys, saved; /* and an older state */
+    struct sim_client *clients;
+    uint64_t scripts; /* that it has, a bit for each */
+    bool out_of_memory;
+    int64_t cost;                /* ns that a command takes it, */
+    int64_t busy_until;          /* and when it is done with those that have come */
+    unsigned denied;             /* rights that its account lacks: SIM_DENIES_... */
+    struct sim_server *master;   /* NULL: it is one */
+    bool linked;                 /* of a replica: it hears of its master's changes */
+    int64_t changes;             /* how many there were */
+    int64_t heard, acknowledged; /* of a replica: up to which change */
+    int64_t last_effect;         /* when the last one comes */
+    int64_t replication_delay;
+    int64_t lost_at;               /* when it lost data last, ns; the judge's */
+    struct sim_sentinel *sentinel; /* NULL: it is none */
+};
+
+enum {
+    SIM_DENIES_KILL = 1,
+    SIM_DENIES_INFO = 2,
+    SIM_DENIES_TRACKING = 4,
+    SIM_DENIES_PUBLISH = 8,
+    SIM_DENIES_SUBSCRIBE = 16
+};
+
+extern struct sim_server *sim_servers;
+
+struct sim_server *sim_server_new(int number);
+struct sim_server *sim_server_at(uint32_t address, unsigned port);
+const char *sim_server_name(const struct sim_server *server); /* its address as text */
+int64_t sim_server_us(const struct sim_server *server);       /* by its clock */
+
+/* Of the network. */
+struct sim_client *sim_server_accept(struct sim_server *server, struct sim_conn *conn);
+void sim_server_take(struct sim_client *client, const char *bytes, size_t size);
+void sim_server_gone(struct sim_client *client);
+
+/* Faults. */
+void sim_server_kill(struct sim_server *server);
+enum sim_data { SIM_KEEPS, SIM_FORGETS, SIM_RECALLS };
+void sim_server_begin(struct sim_server *server, enum sim_data data);
+void sim_server_save(struct sim_server *server);
+void sim_server_flush(struct sim_server *server); /* FLUSHALL of somebody */
+bool sim_server_delete(struct sim_server *server, const char *key);
+void sim_server_end_clients(struct sim_server *server);
+void sim_server_follow(struct sim_server *server, struct sim_server *master); /* NULL: becomes a master */
+
+/* The judge's. */
+struct sim_object *sim_server_find(struct sim_server *server, const char *key);
+size_t sim_server_keys(struct sim_server *server, const char *prefix);
+const char *sim_server_eternal(const struct sim_server *server); /* a key that never expires; NULL: none */
+void sim_server_print(struct sim_server *server);                /* into the story */
+
+/* ------------------------------------------------------ commands and scripts */
+
+struct sim_call {
+    struct sim_server *server;
+    struct sim_client *client;
+    const struct sim_text *words;
+    int count;
+    struct sim_buffer *out;
+    bool scripted; /* called by a script */
+};
+
+void sim_server_call(struct sim_call *call);
+
+/* Runs EVAL, EVALSHA and SCRIPT. */
+void sim_script_init(void);
+void sim_script_eval(struct sim_call *call, bool by_sha);
+void sim_script_command(struct sim_call *call);
+bool sim_script_is_dirty(void); /* the script that runs has written */
+void sim_script_wrote(void);
+
+/* ---------------------------------------------------------------- sentinels */
+
+struct sim_server *sim_sentinel_new(int number, const char *name, struct sim_server *master);
+bool sim_sentinel_call(struct sim_call *call);
+struct sim_server *sim_sentinel_master(void); /* that was elected last */
+void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within);
+
+#endif

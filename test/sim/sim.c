@@ -1,0 +1,412 @@
+/*
+ * Runs of the library under simulation.
+ *
+ *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]    M runs, from seed N on; of S s of a processor
+ *   sim LIBRARY --replay N [--only WHAT]                             tells the story of one
+ *   sim LIBRARY --shrink N [--only WHAT]                             leaves out of it what is not needed to fail
+ *   sim LIBRARY --commands                                           commands to a server, from standard input
+ *
+ * The library is the one that was linked for this: see seams.txt. Each run is
+ * a process of its own, so what one leaves behind concerns no other.
+ */
+#include <execinfo.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "work.h"
+
+#define LIMIT_S 60 /* of a processor, for a run: what else the machine does counts for nothing */
+
+struct result {
+    uint64_t hash;
+    int64_t time;
+    bool failed;
+    struct sim_counts counts;
+    int net[4];
+    uint64_t switches;
+    char failure[256];
+};
+
+static struct {
+    uint64_t seed, replay;
+    long runs;
+    double seconds;
+    const char *only;
+    bool is_replay, shrinks, commands, twice, quiet, stops, bytes;
+    struct sim_cut cut;
+} options = {.seed = 1, .runs = 100};
+
+static double real_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Of the runs that are over. What else the machine does counts for nothing. */
+static double processor_time(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_CHILDREN, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+/* ----------------------------------------------------------------------- a run */
+
+static struct sim_plan plan;
+static int result_fd = 1;
+static int64_t ended_at; /* the work; 0: not yet */
+
+static struct result result_now(void)
+{
+    struct result result = {.hash = sim_hash,
+                            .time = ended_at ? ended_at : sim_now,
+                            .failed = sim_failure[0],
+                            .counts = sim_counts,
+                            .switches = sim_switches};
+
+    memcpy(result.net, sim_net_counts, sizeof result.net);
+    memcpy(result.failure, sim_failure, sizeof result.failure);
+    return result;
+}
+
+static void on_signal(int number)
+{
+    snprintf(sim_failure, sizeof sim_failure, "%s at %.6f s",
+             number == SIGPROF ? "the run comes to no end" : strsignal(number), (double)sim_now / SIM_S);
+    if (sim_telling || options.is_replay) { /* "addr2line -fe build/sim/dibs.so" knows what lies there */
+        void *calls[24];
+        fflush(stdout);
+        backtrace_symbols_fd(calls, backtrace(calls, 24), 1);
+    }
+    struct result result = result_now();
+    if (write(result_fd, &result, sizeof result) < 0)
+        _exit(3);
+    fflush(stdout);
+    _exit(1);
+}
+
+static bool never(void)
+{
+    return false;
+}
+
+static void run(uint64_t seed)
+{
+    int64_t most;
+
+    sim_seed(seed);
+    sim_plan_draw(&plan, seed, options.only);
+    sim_plan_cut(&plan, &options.cut);
+    if (sim_telling)
+        sim_plan_print(&plan);
+    sim_plan_begin(&plan);
+    sim_judge_begin(&plan);
+    sim_work_begin(&plan);
+    most = 3 * plan.end + 20 * plan.lease_ms * SIM_MS + 120 * SIM_S;
+    if (!sim_run(sim_work_is_over, most))
+        sim_fail("nothing can happen any more");
+    else if (!sim_work_is_over())
+        sim_fail("the run did not come to its end in %.1f s", (double)most / SIM_S);
+    if (!sim_failure[0]) {
+        ended_at = sim_now;
+        bool is_clean = plan.is_calm && plan.orphans == 0;
+        sim_run(never, sim_now + (is_clean ? 100 * SIM_MS : 4 * SIM_S)); /* what is under way arrives */
+        sim_now += is_clean ? 0 : 8 * plan.lease_ms * SIM_MS + 60 * SIM_S;
+        sim_judge_end();
+    }
+}
+
+static struct result run_apart(uint64_t seed)
+{
+    struct result result = {.failed = true, .failure = "the process of the run ended early"};
+    int fds[2];
+
+    fflush(stdout);
+    if (pipe(fds) != 0)
+        exit(2);
+    pid_t child = fork();
+    if (child == 0) {
+        result_fd = fds[1];
+        setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = LIMIT_S}, NULL);
+        run(seed);
+        fflush(stdout);
+        struct result done = result_now();
+        _exit(write(fds[1], &done, sizeof done) < 0);
+    }
+    close(fds[1]);
+    if (read(fds[0], &result, sizeof result) < 0)
+        result.failed = true;
+    close(fds[0]);
+    waitpid(child, NULL, 0);
+    return result;
+}
+
+/* ------------------------------------------------------------------- shrinking */
+
+/* Whether the run still fails, in the same way as far as the first words tell. */
+static bool still_fails(const struct sim_cut *cut, const char *failure)
+{
+    options.cut = *cut;
+    return strncmp(run_apart(options.replay).failure, failure, 12) == 0;
+}
+
+static bool try_cut(struct sim_cut *best, struct sim_cut cut, const char *failure)
+{
+    if (!still_fails(&cut, failure))
+        return false;
+    *best = cut;
+    return true;
+}
+
+/* Leaves out of a failing run what can be left out, one thing after the other, until nothing more can. */
+static int shrink(void)
+{
+    struct sim_cut best = {0};
+    struct result whole = run_apart(options.replay);
+
+    if (!whole.failed) {
+        printf("seed %" PRIu64 " does not fail\n", options.replay);
+        return 1;
+    }
+    sim_seed(options.replay);
+    sim_plan_draw(&plan, options.replay, options.only);
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < plan.fault_count; i++) {
+            struct sim_cut cut = best;
+            cut.without |= UINT64_C(1) << i;
+            try_cut(&best, cut, whole.failure);
+        }
+        for (int n = 1; n < plan.procs; n++) {
+            struct sim_cut cut = best;
+            cut.procs = n;
+            if (try_cut(&best, cut, whole.failure))
+                break;
+        }
+        for (int n = 1; n < plan.threads; n++) {
+            struct sim_cut cut = best;
+            cut.threads = n;
+            if (try_cut(&best, cut, whole.failure))
+                break;
+        }
+        for (int n = 1; n < plan.names; n++) {
+            struct sim_cut cut = best;
+            cut.names = n;
+            if (try_cut(&best, cut, whole.failure))
+                break;
+        }
+        struct sim_cut quiet = best;
+        quiet.quiet_network = true;
+        try_cut(&best, quiet, whole.failure);
+        quiet = best;
+        quiet.quiet_schedule = true;
+        try_cut(&best, quiet, whole.failure);
+    }
+    printf("%s\n--replay %" PRIu64 "%s%s --without %" PRIx64 " --procs %d --threads %d --names %d%s%s\n", whole.failure,
+           options.replay, options.only ? " --only " : "", options.only ? options.only : "", best.without, best.procs,
+           best.threads, best.names, best.quiet_network ? " --quiet-network" : "",
+           best.quiet_schedule ? " --quiet-schedule" : "");
+    return 0;
+}
+
+/* -------------------------------------------------------------------- commands */
+
+#define CLIENTS 4
+
+/* One line of input is one command: which client sends it, the time of the server's clock in us, then its words, each
+ * behind a tab; 1 stands for a new line. OOM is for the simulation itself. */
+static void take_line(char *line, struct sim_conn *clients)
+{
+    struct sim_conn *conn = &clients[line[0] - '0'];
+    struct sim_buffer out = {NULL, 0, 0};
+    const char *words[256];
+    int count = 0;
+
+    for (char *at = line; *at; at++)
+        if (*at == 1)
+            *at = '\n';
+    for (char *at = line; (at = strchr(at, '\t')); count++) {
+        *at++ = '\0';
+        words[count] = at;
+    }
+    words[count] = NULL;
+    sim_servers->offset += atoll(words[0]) ? 1000 * (atoll(words[0]) - sim_server_us(sim_servers)) : 0;
+    if (strcmp(words[1], "OOM") == 0) {
+        sim_servers->out_of_memory = words[2][0] == '1';
+    } else if (conn->client) {
+        sim_put_words(&out, words + 1);
+        sim_server_take(conn->client, out.bytes, out.used);
+        sim_run(never, sim_now + SIM_MS / 5);
+    }
+    for (size_t i = conn->in_taken; i < conn->in_used; i++)
+        putchar(conn->in[i] == '\n' ? 1 : conn->in[i]);
+    putchar('\n');
+    conn->in_taken = conn->in_used;
+}
+
+static int run_commands(void)
+{
+    static struct sim_proc nobody = {.number = 1};
+    static struct sim_conn clients[CLIENTS];
+    static char line[1 << 16];
+
+    sim_seed(options.seed);
+    sim_server_new(1);
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = (struct sim_conn){.proc = &nobody, .server = sim_servers, .state = SIM_OPEN};
+        clients[i].client = sim_server_accept(sim_servers, &clients[i]);
+    }
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        take_line(line, clients);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* ----------------------------------------------------------------------- many */
+
+static void say(uint64_t seed, const struct result *result)
+{
+    printf("seed %" PRIu64 ": %s\n", seed, result->failure);
+    fflush(stdout);
+}
+
+static int run_many(void)
+{
+    struct result sum = {0};
+    long failures = 0, done = 0;
+    double began = real_now();
+
+    for (; done < options.runs && (options.seconds == 0 || processor_time() < options.seconds) &&
+           !(failures > 0 && options.stops);
+         done++) {
+        uint64_t seed = options.seed + (uint64_t)done;
+        struct result result = run_apart(seed);
+        if (options.twice && !result.failed && run_apart(seed).hash != result.hash) {
+            result.failed = true;
+            strcpy(result.failure, "the second run of this seed had another trace");
+        }
+        if (result.failed)
+            say(seed, &result);
+        failures += result.failed;
+        sum.time += result.time;
+        sum.switches += result.switches;
+        sum.hash = sum.hash * 31 + result.hash;
+        for (size_t i = 0; i < sizeof sum.counts / sizeof(long); i++)
+            ((long *)&sum.counts)[i] += ((const long *)&result.counts)[i];
+        for (int i = 0; i < 4; i++)
+            sum.net[i] += result.net[i];
+    }
+    double took = processor_time();
+    printf(
+        "%ld runs, %ld failures; %.1f s, of a processor %.1f s; simulated %.0f s (%.0f a second of that, %.1f runs)\n",
+        done, failures, real_now() - began, took, (double)sum.time / SIM_S, (double)sum.time / SIM_S / took,
+        (double)done / took);
+    printf("%ld grants, %ld losses, %ld calls, %" PRIu64
+           " switches; slow %d, cut %d, silent %d, unconnected %d; trace %016" PRIx64 "\n",
+           sum.counts.grants, sum.counts.losses, sum.counts.calls, sum.switches, sum.net[0], sum.net[1], sum.net[2],
+           sum.net[3], sum.hash);
+    return failures > 0;
+}
+
+static int replay(void)
+{
+    sim_telling = options.quiet ? 0 : 1 + options.bytes;
+    run(options.replay);
+    printf("seed %" PRIu64 ": %s; trace %016" PRIx64 "\n", options.replay, sim_failure[0] ? sim_failure : "no failure",
+           sim_hash);
+    fflush(stdout);
+    _exit(sim_failure[0] != 0);
+}
+
+static void read_options(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--twice") == 0)
+            options.twice = true;
+        else if (strcmp(argv[i], "--bytes") == 0)
+            options.bytes = true;
+        else if (strcmp(argv[i], "--commands") == 0)
+            options.commands = true;
+        else if (strcmp(argv[i], "--quiet-network") == 0)
+            options.cut.quiet_network = true;
+        else if (strcmp(argv[i], "--quiet-schedule") == 0)
+            options.cut.quiet_schedule = true;
+        else if (strcmp(argv[i], "--stop") == 0)
+            options.stops = true;
+        else if (strcmp(argv[i], "--quiet") == 0)
+            options.quiet = true;
+        else {
+            if (strcmp(argv[i], "--seed") == 0)
+                options.seed = strtoull(value, NULL, 10);
+            else if (strcmp(argv[i], "--runs") == 0)
+                options.runs = atol(value);
+            else if (strcmp(argv[i], "--seconds") == 0)
+                options.seconds = atof(value);
+            else if (strcmp(argv[i], "--only") == 0)
+                options.only = value;
+            else if (strcmp(argv[i], "--replay") == 0) {
+                options.replay = strtoull(value, NULL, 10);
+                options.is_replay = true;
+            } else if (strcmp(argv[i], "--shrink") == 0) {
+                options.replay = strtoull(value, NULL, 10);
+                options.shrinks = true;
+            } else if (strcmp(argv[i], "--without") == 0) {
+                options.cut.without = strtoull(value, NULL, 16);
+            } else if (strcmp(argv[i], "--procs") == 0) {
+                options.cut.procs = atoi(value);
+            } else if (strcmp(argv[i], "--threads") == 0) {
+                options.cut.threads = atoi(value);
+            } else if (strcmp(argv[i], "--names") == 0) {
+                options.cut.names = atoi(value);
+            } else {
+                fprintf(stderr, "unknown option %s\n", argv[i]);
+                exit(2);
+            }
+            i++;
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static char stack[65536];
+    const stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
+
+    if (argc < 2)
+        return 2;
+    int before = personality(0xffffffff); /* addresses are the same each time */
+    if (!(before & ADDR_NO_RANDOMIZE) && personality((unsigned long)before | ADDR_NO_RANDOMIZE) >= 0)
+        execv("/proc/self/exe", argv);
+    read_options(argc, argv);
+    sim_proc_load(argv[1]);
+    sim_script_init();
+    backtrace(&(void *){NULL}, 1); /* loads what it needs */
+    sigaltstack(&alternate, NULL);
+    sigaction(SIGPROF, &action, NULL);
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGABRT, &action, NULL);
+    sigaction(SIGFPE, &action, NULL);
+    int status = options.shrinks     ? shrink()
+                 : options.commands  ? run_commands()
+                 : options.is_replay ? replay()
+                                     : run_many();
+    fflush(stdout);
+    _exit(status); /* the libraries' own exits are not for this process */
+}

@@ -1,0 +1,42 @@
+# The simulation: the library's sources, compiled as they are but for the header of atomics, with what they call of the C
+# library renamed (test/sim/seams.txt), and a program that loads them (test/sim/sim.c).
+
+SIM_OBJECTS   := $(patsubst $(OBJ)/%.o,$(BUILD)/sim/obj/%.o,$(LIB_OBJECTS))
+SIM_LIBRARY   := $(BUILD)/sim/dibs.so
+SIM_SOURCES   := $(wildcard test/sim/*.c)
+SIM_PROGRAM   := $(BUILD)/sim/sim
+LUA_CFLAGS    := $(call query,--cflags lua5.1)
+LUA_LIBS      := $(call query,--libs lua5.1)
+SIM_PARTS     := $(patsubst test/sim/%.c,$(BUILD)/sim/%.o,$(SIM_SOURCES))
+SIM_COMPILE    = $(CC) -std=c11 -O2 -g $(WARNINGS) -pthread $(CPPFLAGS) $(PLATFORM) -Iinclude
+
+$(BUILD)/sim/obj/scripts_lua.o: $(BUILD)/scripts_lua.c
+	@mkdir -p $(@D)
+	$(SIM_COMPILE) -Isrc -fPIC -fvisibility=hidden -c -o $@ $<
+
+$(BUILD)/sim/obj/%.o: %.c test/sim/include/stdatomic.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(SIM_COMPILE) $(HIREDIS_CFLAGS) -isystem test/sim/include -Isrc -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(SIM_LIBRARY): $(SIM_OBJECTS) test/sim/seams.txt
+	$(LD) -r -o $(BUILD)/sim/all.o $(SIM_OBJECTS)
+	objcopy --redefine-syms=test/sim/seams.txt $(BUILD)/sim/all.o $(BUILD)/sim/seams.o
+	$(CC) -shared -Wl,-z,norelro -Wl,-z,now -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--version-script=src/package/dibs.map -o $@ $(BUILD)/sim/seams.o $(HIREDIS_LIBS)
+
+$(SIM_PARTS): $(BUILD)/sim/%.o: test/sim/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(SIM_COMPILE) $(LUA_CFLAGS) -Isrc -MMD -MP -c -o $@ $<
+
+$(SIM_PROGRAM): $(SIM_PARTS) $(BUILD)/sim/obj/src/redis/scripts.o $(BUILD)/sim/obj/scripts_lua.o
+	$(CC) -pthread -rdynamic -o $@ $^ $(LUA_LIBS) -lm -ldl
+
+-include $(patsubst %.o,%.d,$(SIM_OBJECTS) $(SIM_PARTS))
+
+.PHONY: sim sim-replay sim-build
+sim-build: $(SIM_PROGRAM) $(SIM_LIBRARY)
+
+sim: sim-build
+	$(SIM_PROGRAM) $(SIM_LIBRARY) --seed $(or $(SEED),1) --runs $(or $(RUNS),200) $(addprefix --only ,$(ONLY))
+
+sim-replay: sim-build
+	$(SIM_PROGRAM) $(SIM_LIBRARY) --replay $(or $(SEED),1) $(addprefix --only ,$(ONLY))
