@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/order.h"
 #include "core/done.h"
 #include "core/lock.h"
@@ -34,6 +35,7 @@ struct dibs__wanting {
     atomic_bool cancelled;          /* atomic */
     atomic_uint references;         /* atomic; the job's, that of dibs_task.wanting, and that of a thread that calls:
                                        each with a visit */
+    unsigned generation;            /* read-only; of the process that made it */
     dibs_task *task;                /* read-only; with a reference */
     struct dibs__done *done, *loss; /* of a begun call; of whoever ends it; NULL: a thread calls */
     struct caller caller;           /* has its own guards */
@@ -54,18 +56,26 @@ struct unlock {
 
 void dibs__loss_tell(struct dibs__lease *lease)
 {
-    struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
-
-    if (!loss)
+    if (!atomic_load(&lease->loss))
         return;
-    loss->fence = dibs__lease_fence(lease);
-    dibs__done_push(loss, NULL, NULL);
+    dibs__done_begin_telling();
+    struct dibs__done *loss = atomic_exchange(&lease->loss, NULL);
+    if (loss) {
+        loss->fence = dibs__lease_fence(lease);
+        dibs__done_push(loss, NULL, NULL);
+    }
+    dibs__done_end_telling();
 }
 
 void dibs__loss_unwatch(struct dibs__lease *lease)
 {
-    if (atomic_load_explicit(&lease->loss, memory_order_relaxed))
-        dibs__done_drop(atomic_exchange(&lease->loss, NULL));
+    struct dibs__done *loss = atomic_load(&lease->loss) ? atomic_exchange(&lease->loss, NULL) : NULL;
+
+    dibs__done_drop(loss);
+    if (!loss && atomic_load(&lease->loss_told)) { /* what is being told arrives before the holder goes on */
+        dibs__done_begin_telling();
+        dibs__done_end_telling();
+    }
 }
 
 /* ---------------------------------------------------------- the end of an acquire */
@@ -169,15 +179,11 @@ static void succeed(struct dibs__wanting *wanting)
     complete(done, loss, lease);
 }
 
-/* The lock was granted to a call that had been cancelled by then. */
+/* The lock was granted to a call that had been cancelled by then. Does not wait for the store: others are to go on. */
 static void give_back(struct dibs__wanting *wanting)
 {
-    struct dibs__unlocking unlocking;
-    struct dibs__error unused;
-    dibs_status status;
-
-    if (dibs__release_lease(&unlocking, wanting->acquire.core, wanting->acquire.lease, &status, &unused))
-        dibs__release_finish(&unlocking, &unused);
+    dibs__release_unwanted(wanting->acquire.core, wanting->acquire.lease);
+    dibs__lease_unref(wanting->acquire.lease);
 }
 
 /* The acquire has ended, with that error or with the lock. */
@@ -203,7 +209,7 @@ void dibs__wanting_cancel(dibs_task *task)
     char quoted[DIBS__QUOTED_MAX];
     struct dibs__error error;
 
-    if (!wanting)
+    if (!wanting || wanting->generation != dibs__fork_generation()) /* that of a parent is none of its child's */
         return;
     dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled",
                     dibs__quote(quoted, wanting->name));
@@ -337,6 +343,7 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     wanting->job.ops = &wanting_ops;
     wanting->job.due = DIBS__NEVER;
     wanting->waiter.tell = tell_waiter;
+    wanting->generation = dibs__fork_generation();
     wanting->task = task;
     dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->outage);
     wanting->acquire.ear.tell = tell_ear;
@@ -485,6 +492,8 @@ static dibs_status begin_acquire(dibs_task *task, struct dibs__visit *visit, con
     enum dibs__job_next next = start(wanting, &first);
     if (next == DIBS__JOB_GOES_ON && wanting->state != DIBS__ACQUIRE_ASKS)
         next = go_on(wanting, &first);
+    if (next == DIBS__JOB_FINISHES) /* its turn came meanwhile */
+        next = DIBS__JOB_GOES_ON;
     dibs__workers_settle(visit->core->workers, &wanting->job, next);
     return DIBS_OK;
 }
@@ -633,6 +642,7 @@ static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, str
     unlock->done = done;
     unlock->lease = dibs__holder_remove(&task->holder, hold);
     dibs__loss_unwatch(unlock->lease);
+    dibs__order_releases(unlock->lease->name, unlock->lease->name_size);
     dibs__workers_settle(visit->core->workers, &unlock->job, DIBS__JOB_GOES_ON);
     return DIBS_OK;
 }

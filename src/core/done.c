@@ -20,11 +20,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/once.h"
+#include "base/order.h"
 #include "base/wake.h"
 #include "core/runtime.h"
 #include "core/task.h"
 
 DIBS__MUTEX_CLASS(renewing_mutex);
+DIBS__MUTEX_CLASS(telling_mutex);
 
 struct dibs_queue {
     struct dibs__mutex mutex;
@@ -42,6 +44,7 @@ struct dibs_queue {
 };
 
 static struct dibs__mutex renewing = DIBS__MUTEX_INITIALIZER; /* held across forks */
+static struct dibs__mutex telling = DIBS__MUTEX_INITIALIZER;  /* held across forks, and while a loss is pushed */
 
 /* ------------------------------------------------------------------ completions */
 
@@ -110,10 +113,11 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
     out->arg = done->arg;
     out->fence = done->fence;
     if (done->kind != DIBS_DONE_LOST) {
-        memcpy(out->detail, done->text, sizeof out->detail);
+        strcpy(out->detail, done->text);
         return;
     }
-    out->name = done->text;
+    if (!dibs__task_is_gone(done->task)) /* else nothing could free the text later */
+        out->name = done->text;
     snprintf(out->detail, sizeof out->detail, "the lease of %s ended while the task held it",
              dibs__quote(quoted, done->text));
 }
@@ -122,17 +126,19 @@ static void write_completion(const struct dibs__done *done, dibs_completion *out
 
 static void before_fork(void) DIBS__UNANALYSED /* unlocked by after_fork */
 {
+    telling_mutex_lock(&telling);
     renewing_mutex_lock(&renewing);
 }
 
 static void after_fork(void) DIBS__UNANALYSED /* locked by before_fork */
 {
     renewing_mutex_unlock(&renewing);
+    telling_mutex_unlock(&telling);
 }
 
 static bool watch_forks(void)
 {
-    return pthread_atfork(before_fork, after_fork, after_fork) == 0;
+    return dibs__fd_watch_forks() && pthread_atfork(before_fork, after_fork, after_fork) == 0;
 }
 
 static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet */
@@ -141,6 +147,7 @@ static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet
     queue->end = &queue->first;
     queue->has_fd = queue->driving = false;
     dibs__ear_init(&queue->ear);
+    atomic_store(&queue->runtime, NULL);
     if (dibs__cond_init(&queue->arrived) != 0)
         return false;
     if (dibs__mutex_init(&queue->mutex) == 0)
@@ -193,6 +200,9 @@ dibs_queue *dibs__queue_new(void)
 
 int dibs__queue_fd(dibs_queue *queue)
 {
+    int cancel_state;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     lock(queue);
     if (!queue->has_fd && dibs__wake_init(&queue->wake)) {
         queue->has_fd = true;
@@ -201,6 +211,7 @@ int dibs__queue_fd(dibs_queue *queue)
     }
     int fd = queue->has_fd ? queue->wake.fds[0] : -1;
     dibs__queue_mutex_unlock(&queue->mutex);
+    pthread_setcancelstate(cancel_state, NULL);
     return fd;
 }
 
@@ -225,14 +236,28 @@ static bool append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(di
 void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context)
 {
     dibs_queue *queue = done->queue;
+    int cancel_state;
 
+    dibs__order_releases((const char *)&queue, sizeof(dibs_queue *));
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     lock(queue);
     bool kept = append(queue, done);
     if (first)
         first(context);
     dibs__queue_mutex_unlock(&queue->mutex);
+    pthread_setcancelstate(cancel_state, NULL);
     if (!kept)
         dibs__done_drop(done);
+}
+
+void dibs__done_begin_telling(void) DIBS__UNANALYSED /* unlocked by dibs__done_end_telling */
+{
+    telling_mutex_lock(&telling);
+}
+
+void dibs__done_end_telling(void) DIBS__UNANALYSED /* locked by dibs__done_begin_telling */
+{
+    telling_mutex_unlock(&telling);
 }
 
 /* Up to max of those that wait. */
@@ -347,6 +372,8 @@ size_t dibs__queue_take(dibs_queue *queue, dibs_completion *out, size_t max, int
     struct dibs__done *taken = take_some(queue, max);
     dibs__queue_mutex_unlock(&queue->mutex);
     size_t count = hand_out(taken, out);
+    if (count > 0)
+        dibs__order_acquired((const char *)&queue, sizeof(dibs_queue *));
     pthread_setcancelstate(cancel_state, NULL);
     return count;
 }
@@ -362,6 +389,9 @@ static void drop_all(struct dibs__done *left) DIBS__UNANALYSED
 
 void dibs__queue_close(dibs_queue *queue)
 {
+    int cancel_state;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     lock(queue);
     queue->freed = true;
     struct dibs__done *left = take_some(queue, SIZE_MAX);
@@ -371,4 +401,5 @@ void dibs__queue_close(dibs_queue *queue)
     dibs__queue_mutex_unlock(&queue->mutex);
     drop_all(left);
     unref(queue);
+    pthread_setcancelstate(cancel_state, NULL);
 }

@@ -47,6 +47,14 @@ void dibs__done_explain(struct dibs__done *done, const struct dibs__error *error
  */
 void dibs__done_push(struct dibs__done *done, void (*first)(void *context), void *context);
 
+/*
+ * A loss is taken out of its lease and pushed between these two calls, which
+ * exclude other threads: so who takes the completion out of the lease later, and
+ * finds none, can wait until it has arrived.
+ */
+void dibs__done_begin_telling(void);
+void dibs__done_end_telling(void);
+
 /* As the functions of dibs.h. */
 dibs_queue *dibs__queue_new(void);
 int dibs__queue_fd(dibs_queue *queue);

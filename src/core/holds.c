@@ -367,6 +367,11 @@ void dibs__holder_forget(struct dibs__holder *holder)
     forget_all(&holder->holds);
 }
 
+void dibs__holder_abandon(struct dibs__holder *holder)
+{
+    memset(&holder->holds, 0, sizeof holder->holds);
+}
+
 static void forget_in_child(void)
 {
     dibs__holds_last = NULL;

@@ -133,7 +133,11 @@ bool dibs__holds_on_end(const struct dibs__holds_hooks *hooks);
 /* Frees memory that is not needed for what is held. */
 void dibs__holder_shrink(struct dibs__holder *holder);
 
-/* In a forked child: forgets what a table holds that another thread of the parent was in. */
+/* In a forked child: forgets what a table holds that no thread of the parent used. */
 void dibs__holder_forget(struct dibs__holder *holder);
+
+/* The same for one that another thread of the parent was using, maybe in the midst of a change: nothing is looked at.
+ */
+void dibs__holder_abandon(struct dibs__holder *holder);
 
 #endif

@@ -82,6 +82,7 @@ dibs_status dibs__lock_forget(struct dibs__lease *lease, struct dibs__error *err
 
     dibs__error_set(error, DIBS_LOST, "the runtime was closed before %s was unlocked",
                     dibs__quote(quoted, lease->name));
+    dibs__loss_unwatch(lease);
     dibs__lease_unref(lease);
     return DIBS_LOST;
 }

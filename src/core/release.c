@@ -169,7 +169,6 @@ static bool release_in_background(struct dibs__core *core, struct dibs__lease *l
     bool lost = dibs__lease_is_lost(lease, dibs__core_now(core));
 
     DIBS__REQUIRE(lease->runtime == core->config.serial && !lease->asker);
-    dibs__count(&core->stats.ended_with_owner);
     dibs__renewals_remove(core->renewals, lease);
     if (lost) {
         dibs__core_lost(core, lease, false, "");
@@ -181,13 +180,20 @@ static bool release_in_background(struct dibs__core *core, struct dibs__lease *l
     return true;
 }
 
+void dibs__release_unwanted(struct dibs__core *core, struct dibs__lease *lease)
+{
+    release_in_background(core, lease);
+}
+
 void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease)
 {
+    dibs__count(&core->stats.ended_with_owner);
     release_in_background(core, lease);
 }
 
 void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease)
 {
+    dibs__count(&core->stats.ended_with_owner);
     if (!release_in_background(core, lease))
         return;
     dibs__count(&core->stats.orphaned);

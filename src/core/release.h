@@ -39,6 +39,9 @@ void dibs__release_orphaned(struct dibs__core *core, struct dibs__lease *lease);
 /* The same for a task that is freed: no event is told. */
 void dibs__release_quietly(struct dibs__core *core, struct dibs__lease *lease);
 
+/* The same for a lease that no hold was counted for, because its acquire was cancelled as it was granted. */
+void dibs__release_unwanted(struct dibs__core *core, struct dibs__lease *lease);
+
 /*
  * The process ends, and the calling thread, which holds the lease, called exit.
  * No other thread here gets the lock, which would take it into the grave, and

@@ -229,15 +229,16 @@ static void after_fork_in_child(void) DIBS__UNANALYSED /* locked by before_fork 
 /*
  * A fork locks last what was registered first. The registry comes first in the
  * order of locks, because revive holds its mutex while it makes a core, so it is
- * registered last. Where memory runs out, the next dibs_open goes on from there,
- * so the order is always the same.
+ * registered last. The descriptors come first: what the others do in a child
+ * looks at its generation. Where memory runs out, the next dibs_open goes on from
+ * there, so the order is always the same.
  */
 static bool set_up(void)
 {
     const struct dibs__holds_hooks hooks = {
         .orphaned = on_orphaned, .forgotten = dibs__lease_unref, .left = dibs__task_left, .kept = dibs__task_kept};
 
-    return dibs__holds_on_end(&hooks) && dibs__fd_watch_forks() && dibs__store_watch_forks() &&
+    return dibs__fd_watch_forks() && dibs__holds_on_end(&hooks) && dibs__store_watch_forks() &&
            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
@@ -266,6 +267,7 @@ static dibs_status revive(dibs_runtime *runtime) DIBS__REQUIRES(dibs__registry_m
     atomic_store(&runtime->visits, 0); /* those inside are the parent's threads */
     core->abandoned = runtime->core;   /* NOLINT(clang-analyzer-core.NullDereference): make_core made it */
     runtime->core = core;
+    atomic_store(&runtime->untaken, 0); /* what lies in queues is the parent's */
     atomic_store(&runtime->generation, generation);
     return DIBS_OK;
 }

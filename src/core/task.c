@@ -68,10 +68,13 @@ void dibs__task_keep(dibs_task *task, struct dibs__done *loss) DIBS__UNANALYSED 
 
 /* ----------------------------------------------------------------------- use */
 
-/* In a forked child: what the task held is the parent's, and so is the acquire that waits. */
-static void forget(dibs_task *task)
+/* In a forked child: what the task held is the parent's, and so is the acquire that waits. before: its old `use`. */
+static void forget(dibs_task *task, unsigned before)
 {
-    dibs__holder_forget(&task->holder);
+    if (before % USES == DIBS__TASK_FREE)
+        dibs__holder_forget(&task->holder);
+    else
+        dibs__holder_abandon(&task->holder);
     atomic_store(&task->wanting, NULL);
 }
 
@@ -86,7 +89,7 @@ static bool take(dibs_task *task, enum dibs__task_use use)
                                                  memory_order_relaxed))
         return false;
     if (is_old)
-        forget(task);
+        forget(task, before);
     return true;
 }
 
@@ -127,6 +130,11 @@ void dibs__task_kept(struct dibs__holder *holder)
 
     atomic_store(&task->wanting, NULL);
     atomic_store(&task->use, with_generation(DIBS__TASK_ENTERED));
+}
+
+bool dibs__task_is_gone(const dibs_task *task)
+{
+    return atomic_load(&task->use) % USES == DIBS__TASK_GONE;
 }
 
 dibs_task *dibs__task_inside(const dibs_runtime *runtime)
@@ -198,7 +206,7 @@ void dibs__task_free(dibs_task *task)
     dibs__holder_leave_anywhere(&task->holder);
     unsigned before = atomic_exchange(&task->use, gone);
     if (before / USES != gone / USES)
-        forget(task);
+        forget(task, before);
     else if (before % USES == DIBS__TASK_BEGUN) { /* whoever completes that call finds the task gone */
         dibs__task_unref(task);
         return;

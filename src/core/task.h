@@ -53,6 +53,7 @@ bool dibs__task_complete(dibs_task *task);
 /* The task was freed: gives up all that it holds, in the background. */
 void dibs__task_give_up(dibs_task *task);
 
+bool dibs__task_is_gone(const dibs_task *task); /* it was freed */
 void dibs__task_ref(dibs_task *task);
 void dibs__task_unref(dibs_task *task);
 atomic_uint_fast64_t *dibs__task_untaken(const dibs_task *task); /* of its runtime's handle, which is never freed */

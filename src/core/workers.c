@@ -6,6 +6,7 @@
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
  *     the workers are to end, and all jobs have ended.
+ * A thread that adds the first job sleeps on it while another starts a worker.
  *
  * One worker at a time begins jobs, in the order in which they became ready: so
  * what one thread began one after the other reaches the store in that order.
@@ -199,6 +200,8 @@ static bool start_another(struct dibs__workers *w)
         w->threads[w->count++] = thread;
     if (may)
         w->starting = false;
+    if (may && w->count <= 1) /* others wait for the first one */
+        pthread_cond_broadcast(&w->work);
     bool any = w->count > 0 || w->starting;
     dibs__workers_mutex_unlock(&w->mutex);
     return any;
@@ -207,6 +210,8 @@ static bool start_another(struct dibs__workers *w)
 bool dibs__workers_add(struct dibs__workers *w, struct dibs__job *job)
 {
     dibs__workers_mutex_lock(&w->mutex);
+    while (w->count == 0 && w->starting)
+        dibs__mutex_wait(&w->mutex, &w->work);
     bool has_room = make_room(w), has_thread = w->count > 0;
     if (has_room) {
         w->jobs++;
@@ -349,10 +354,10 @@ static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 static void wait_for_work(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_mutex)
 {
     int64_t until = w->resting > 0 && !w->beginning ? w->heap[0]->due : DIBS__NEVER;
-    bool watches = !w->watched && is_driven(w);
+    bool leaves = is_driven(w), watches = leaves && !w->driver && !w->watched;
 
-    if (is_driven(w))
-        until = w->driver || !watches ? DIBS__NEVER : w->driven_until;
+    if (leaves) /* dibs__workers_end_drive calls a worker that then watches */
+        until = watches ? w->driven_until : DIBS__NEVER;
     w->watched = w->watched || watches;
     w->idle++;
     w->clock->wait(w->clock, &w->work, &w->mutex, until);

@@ -1,0 +1,566 @@
+/* Tasks: who is in one, what each call concerns then, and what cancel and free do. With threads that wait. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/tasks.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE 30000
+#define FOREVER DIBS_WAIT_FOREVER
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR}, no_reentry = {.flags = DIBS_NO_REENTRY};
+
+/* --------------------------------------------------------------- whose the calls are */
+
+static void two_tasks_exclude_each_other_also_on_one_thread(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(one));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(one));
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_enter(two));
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
+    assert_non_null(strstr(dibs_last_error(), "task"));
+    assert_status(DIBS_OK, dibs_task_leave(two));
+    assert_status(DIBS_OK, dibs_task_enter(one));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(one));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    dibs_task_free(one);
+    dibs_task_free(two);
+}
+
+static void a_task_moves_from_thread_to_thread_with_its_holds(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+    dibs_hold hold;
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    uint64_t fence = fence_of(s->rt, "a");
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_NOT_HELD, actor_check(other, s->rt, "a"));
+    assert_status(DIBS_OK, actor_enter(other, task));
+    assert_status(DIBS_OK, actor_hold(other, s->rt, "a", &hold));
+    assert_int_equal(hold.count, 2);
+    assert_int_equal(hold.fence, fence);
+    assert_status(DIBS_OK, actor_extend(other, s->rt, "a", LEASE));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    assert_status(DIBS_OK, actor_unlock(other, s->rt, "a"));
+    assert_status(DIBS_OK, actor_leave(other, task));
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    actor_end(other);
+    dibs_task_free(task);
+}
+
+/* Each call of that runtime, while the thread holds the same name itself. */
+static void the_holds_of_the_thread_are_untouched(void **state)
+{
+    stage *s = *state;
+    dibs_hold hold;
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "own"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "own"));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "own"));
+    assert_status(DIBS_NOT_HELD, dibs_hold_of(s->rt, "own", &hold));
+    assert_status(DIBS_NOT_HELD, dibs_extend(s->rt, "own", LEASE));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "own"));
+    assert_status(DIBS_BUSY, dibs_trylock(s->rt, "own"));
+    for (int i = 0; i < 20; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        assert_status(DIBS_OK, dibs_lock_with(s->rt, name, 0, &no_reentry));
+        assert_status(DIBS_BUSY, dibs_lock_with(s->rt, name, 0, &no_reentry));
+    }
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "its"));
+    assert_int_equal(stats_of(s->rt).holds, 2);
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "its"));
+    assert_int_equal(hold_of(s->rt, "own").count, 2);
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, task_check(task, s->rt, "its"));
+    dibs_task_free(task);
+    assert_int_equal(stats_of(s->rt).holds, 0);
+}
+
+static void a_call_concerns_the_innermost_task_of_its_runtime(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:tasks";
+    stage_open(s, LEASE);
+    dibs_runtime *second = stage_open_another(s, LEASE);
+    dibs_task *outer = task_of_runtime(s->rt), *inner = task_of_runtime(s->rt), *foreign = task_of_runtime(second);
+    assert_status(DIBS_OK, dibs_task_enter(outer));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "outer"));
+    assert_status(DIBS_OK, dibs_task_enter(foreign));
+    assert_status(DIBS_OK, dibs_check(s->rt, "outer"));
+    assert_status(DIBS_OK, dibs_lock(second, "foreign"));
+    assert_status(DIBS_OK, dibs_task_enter(inner));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "outer"));
+    assert_status(DIBS_OK, dibs_check(second, "foreign"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "inner"));
+    assert_status(DIBS_OK, dibs_task_leave(inner));
+    assert_status(DIBS_NOT_HELD, dibs_check(s->rt, "inner"));
+    assert_status(DIBS_OK, dibs_task_leave(foreign));
+    assert_status(DIBS_NOT_HELD, dibs_check(second, "foreign"));
+    assert_status(DIBS_OK, dibs_check(s->rt, "outer"));
+    assert_status(DIBS_OK, dibs_task_leave(outer));
+    dibs_task_free(outer);
+    dibs_task_free(inner);
+    dibs_task_free(foreign);
+    dibs_close(second);
+}
+
+/* -------------------------------------------------------------------- entering */
+
+static void a_task_that_somebody_is_in_is_busy(void **state)
+{
+    stage *s = *state;
+    actor *other = actor_start();
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_BUSY, dibs_task_enter(task));
+    assert_status(DIBS_BUSY, actor_enter(other, task));
+    assert_status(DIBS_INVALID, actor_leave(other, task));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_INVALID, dibs_task_leave(task));
+    assert_status(DIBS_OK, actor_enter(other, task));
+    assert_status(DIBS_BUSY, dibs_task_enter(task));
+    assert_status(DIBS_INVALID, dibs_task_leave(task));
+    assert_status(DIBS_OK, actor_leave(other, task));
+    actor_end(other);
+    dibs_task_free(task);
+}
+
+static void tasks_are_left_in_the_opposite_order(void **state)
+{
+    enum { DEPTH = 5 };
+    stage *s = *state;
+    dibs_task *tasks[DEPTH];
+
+    stage_open(s, LEASE);
+    for (int i = 0; i < DEPTH; i++) {
+        tasks[i] = task_of_runtime(s->rt);
+        assert_status(DIBS_OK, dibs_task_enter(tasks[i]));
+        assert_status(DIBS_OK, dibs_lock(s->rt, (char[]){(char)('a' + i), '\0'}));
+    }
+    for (int i = DEPTH - 1; i >= 0; i--) {
+        for (int wrong = 0; wrong < DEPTH; wrong++)
+            if (wrong != i)
+                assert_status(DIBS_INVALID, dibs_task_leave(tasks[wrong]));
+        assert_status(DIBS_OK, dibs_check(s->rt, (char[]){(char)('a' + i), '\0'}));
+        assert_status(DIBS_OK, dibs_task_leave(tasks[i]));
+    }
+    for (int i = 0; i < DEPTH; i++)
+        dibs_task_free(tasks[i]);
+}
+
+static void a_thread_that_ends_leaves_its_tasks_whose_holds_stay(void **state)
+{
+    void (*const ends[])(actor *) = {actor_end, actor_exit, actor_cancel};
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_task *outer = task_of_runtime(s->rt), *inner = task_of_runtime(s->rt);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        actor *a = actor_start();
+        assert_status(DIBS_OK, actor_enter(a, outer));
+        assert_status(DIBS_OK, actor_lock(a, s->rt, "outer", 0));
+        assert_status(DIBS_OK, actor_enter(a, inner));
+        assert_status(DIBS_OK, actor_lock(a, s->rt, "inner", 0));
+        ends[i](a);
+        assert_status(DIBS_OK, task_check(outer, s->rt, "outer"));
+        assert_status(DIBS_OK, task_check(inner, s->rt, "inner"));
+    }
+    assert_int_equal(stats_of(s->rt).orphaned, 0);
+    assert_int_equal(stats_of(s->rt).holds, 2);
+    dibs_task_free(inner);
+    dibs_task_free(outer);
+    stage_settle(s);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_ORPHANED, NULL), 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+static void entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read(void **state)
+{
+    stage *s = *state;
+    dibs_task *none = (dibs_task *)s;
+    dibs_hold hold;
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    dibs_shutdown(s->rt);
+    assert_status(DIBS_CLOSED, dibs_task_new(s->rt, &none));
+    assert_null(none);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_status(DIBS_CLOSED, dibs_trylock(s->rt, "b"));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    dibs_close(s->rt);
+    assert_status(DIBS_CLOSED, dibs_task_new(s->rt, &none));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_BUSY, dibs_task_enter(task));
+    assert_status(DIBS_LOST, dibs_check(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_hold_of(s->rt, "a", &hold));
+    assert_int_equal(hold.count, 2);
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_CLOSED, dibs_lock(s->rt, "a"));
+    dibs_task_cancel(task);
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    dibs_task_free(task);
+    s->rt = NULL;
+}
+
+/* ---------------------------------------------------------------------- cancel */
+
+static void a_cancelled_task_keeps_what_it_holds_and_acquires_no_more(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    unsigned asks = faults_count(&s->faults, &s->faults.acquires);
+    dibs_task_cancel(task);
+    dibs_task_cancel(task);
+    for (int i = 0; i < 2; i++) {
+        assert_status(DIBS_CANCELLED, dibs_trylock(s->rt, "b"));
+        assert_status(DIBS_CANCELLED, dibs_lock(s->rt, "b"));
+        assert_status(DIBS_CANCELLED, dibs_timedlock(s->rt, "b", 1000));
+        assert_status(DIBS_CANCELLED, dibs_lock_with(s->rt, "b", FOREVER, &fair));
+        assert_non_null(strstr(dibs_last_error(), "b"));
+    }
+    assert_int_equal(stats_of(s->rt).cancelled, 8);
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_int_equal(hold_of(s->rt, "a").count, 2);
+    assert_status(DIBS_OK, dibs_extend(s->rt, "a", LEASE));
+    stage_advance(s, MS(LEASE) / 2);
+    assert_true(stats_of(s->rt).renewed > 0);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_CANCELLED, dibs_trylock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+    dibs_task_free(task);
+}
+
+static bool nobody_waits(void *arg)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(arg, "a", &owner));
+    return owner.waiters == 0;
+}
+
+static bool waits_in_store(void *arg)
+{
+    return !nobody_waits(arg);
+}
+
+static bool is_contended(void *arg)
+{
+    return stats_of(arg).contended > 0;
+}
+
+/* Behind a thread of this process, for its turn; behind another process, in the store's queue; fairly. */
+static void a_wait_ends_at_once(void **state)
+{
+    static const struct {
+        bool elsewhere;
+        const dibs_lock_options *options;
+    } cases[] = {{false, NULL}, {true, NULL}, {true, &fair}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stage *s = *state;
+        actor *waiter = actor_start();
+        s->url = "mem:tasks";
+        dibs_runtime *holder = stage_open_another(s, LEASE);
+        stage_open(s, LEASE);
+        dibs_task *task = task_of_runtime(s->rt);
+        dibs_runtime *at = cases[i].elsewhere ? holder : s->rt;
+        assert_status(DIBS_OK, dibs_lock(at, "a"));
+        actor_begin_task_lock(waiter, s->rt, task, "a", FOREVER, cases[i].options);
+        assert_true(wait_until(cases[i].elsewhere ? waits_in_store : is_contended, s->rt, LIMIT_MS));
+        assert_status(DIBS_BUSY, dibs_task_enter(task));
+        dibs_task_cancel(task);
+        assert_status(DIBS_CANCELLED, actor_task_result(waiter));
+        assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
+        assert_int_equal(stats_of(s->rt).cancelled, 1);
+        assert_status(DIBS_OK, dibs_unlock(at, "a"));
+        assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        actor_end(waiter);
+        dibs_task_free(task);
+        dibs_close(s->rt);
+        dibs_close(holder);
+        s->rt = NULL;
+    }
+}
+
+/* Who waits behind a cancelled one, here, gets the lock all the same. */
+static void the_others_go_on_waiting(void **state)
+{
+    enum { CROWD = 8 };
+    stage *s = *state;
+    actor *crowd[CROWD];
+    dibs_task *tasks[CROWD];
+
+    s->url = "mem:tasks";
+    stage_open(s, LEASE);
+    dibs_runtime *holder = stage_open_another(s, LEASE);
+    assert_status(DIBS_OK, dibs_lock(holder, "a"));
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = actor_start();
+        tasks[i] = task_of_runtime(s->rt);
+        actor_begin_task_lock(crowd[i], s->rt, tasks[i], "a", FOREVER, NULL);
+        while (stats_of(s->rt).contended < (uint64_t)i + 1)
+            pause_ms(1);
+    }
+    for (int i = 0; i < CROWD; i += 2)
+        dibs_task_cancel(tasks[i]);
+    for (int i = 0; i < CROWD; i += 2)
+        assert_status(DIBS_CANCELLED, actor_task_result(crowd[i]));
+    assert_status(DIBS_OK, dibs_unlock(holder, "a"));
+    for (int i = 1; i < CROWD; i += 2) {
+        assert_status(DIBS_OK, actor_task_result(crowd[i]));
+        dibs_task_free(tasks[i]);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        actor_end(crowd[i]);
+        if (i % 2 == 0)
+            dibs_task_free(tasks[i]);
+    }
+    dibs_close(holder);
+}
+
+/* ------------------------------------------------------------------------ free */
+
+static bool nothing_is_left(void *arg)
+{
+    dibs_stats stats = stats_of(arg);
+
+    return stats.holds == 0 && stats.leases == 0;
+}
+
+static void free_gives_up_every_hold(void **state)
+{
+    stage *s = *state;
+    char name[16];
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        for (int depth = 0; depth <= i % 3; depth++)
+            assert_status(DIBS_OK, dibs_lock(s->rt, name));
+    }
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    dibs_task_free(task);
+    assert_true(nothing_is_left(s->rt));
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        assert_status(DIBS_OK, dibs_timedlock(s->rt, name, LIMIT_MS));
+    }
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_int_equal(stats_of(s->rt).orphaned, 0);
+}
+
+static void free_leaves_the_task_wherever_it_is_nested(void **state)
+{
+    enum { DEPTH = 3 };
+
+    for (int freed = 0; freed < DEPTH; freed++) {
+        stage *s = *state;
+        dibs_task *tasks[DEPTH];
+        stage_open(s, LEASE);
+        assert_status(DIBS_OK, dibs_lock(s->rt, "own"));
+        for (int i = 0; i < DEPTH; i++) {
+            tasks[i] = task_of_runtime(s->rt);
+            assert_status(DIBS_OK, dibs_task_enter(tasks[i]));
+            assert_status(DIBS_OK, dibs_lock(s->rt, (char[]){(char)('a' + i), '\0'}));
+        }
+        dibs_task_free(tasks[freed]);
+        for (int i = DEPTH - 1; i >= 0; i--) {
+            if (i == freed)
+                continue;
+            assert_status(DIBS_OK, dibs_check(s->rt, (char[]){(char)('a' + i), '\0'}));
+            assert_status(DIBS_OK, dibs_task_leave(tasks[i]));
+            dibs_task_free(tasks[i]);
+        }
+        assert_status(DIBS_OK, dibs_check(s->rt, "own"));
+        dibs_close(s->rt);
+        s->rt = NULL;
+    }
+}
+
+static void free_after_close_is_fine(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_task *held = task_of_runtime(s->rt), *entered = task_of_runtime(s->rt), *idle = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(held));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(held));
+    assert_status(DIBS_OK, dibs_task_enter(entered));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
+    dibs_close(s->rt);
+    dibs_task_free(entered);
+    dibs_task_free(held);
+    dibs_task_free(idle);
+    s->rt = NULL;
+}
+
+/* The store does not answer; dibs_task_free does not wait for it, and the name is free in the end. */
+static void free_does_not_wait_for_the_store(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:tasks";
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    unsigned releases = faults_count(&s->faults, &s->faults.releases);
+    dibs_task_free(task);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), releases);
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    dibs_close(other);
+}
+
+/* --------------------------------------------------------------------- as threads */
+
+static void a_loss_is_told_as_an_event(void **state)
+{
+    stage *s = *state;
+    static const dibs_lock_options fixed = {.flags = DIBS_FIXED_LEASE};
+
+    stage_open(s, LEASE);
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    uint64_t fence = fence_of(s->rt, "a");
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    stage_advance(s, believed(LEASE));
+    assert_int_equal(events_await(&s->events, DIBS_EVENT_LOST, "a").fence, fence);
+    assert_status(DIBS_LOST, task_check(task, s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_LOST, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_true(fence_of(s->rt, "a") > fence);
+    dibs_task_free(task);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
+}
+
+static void a_lease_is_handed_from_task_to_task(void **state)
+{
+    stage *s = *state;
+    actor *waiter = actor_start();
+
+    s->settings.handoff_ms = 10;
+    stage_open(s, LEASE);
+    dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_task_enter(one));
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    uint64_t fence = fence_of(s->rt, "a");
+    actor_begin_task_lock(waiter, s->rt, two, "a", FOREVER, NULL);
+    assert_true(wait_until(is_contended, s->rt, LIMIT_MS));
+    unsigned asks = faults_count(&s->faults, &s->faults.acquires);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_status(DIBS_OK, actor_task_result(waiter));
+    assert_int_equal(stats_of(s->rt).handed_off, 1);
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
+    assert_status(DIBS_OK, dibs_task_leave(one));
+    assert_status(DIBS_OK, dibs_task_enter(two));
+    assert_int_equal(fence_of(s->rt, "a"), fence + 1);
+    dibs_task_free(two);
+    dibs_task_free(one);
+    actor_end(waiter);
+}
+
+static void null_is_refused_or_does_nothing(void **state)
+{
+    stage *s = *state;
+    dibs_task *task = (dibs_task *)s;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_INVALID, dibs_task_new(NULL, &task));
+    assert_null(task);
+    assert_status(DIBS_INVALID, dibs_task_new(s->rt, NULL));
+    assert_status(DIBS_INVALID, dibs_task_new(NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_task_enter(NULL));
+    assert_status(DIBS_INVALID, dibs_task_leave(NULL));
+    dibs_task_cancel(NULL);
+    dibs_task_free(NULL);
+}
+
+static void the_new_status_stands_at_the_end(void **state)
+{
+    (void)state;
+    assert_int_equal(DIBS_CANCELLED, DIBS_OVERFLOW + 1);
+    assert_string_equal(dibs_status_name(DIBS_CANCELLED), "DIBS_CANCELLED");
+    assert_non_null(strstr(dibs_status_text(DIBS_NOT_HELD), "thread or task"));
+    assert_non_null(strstr(dibs_status_text(DIBS_LOST), "thread or task"));
+}
+
+#define STAGE(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STAGE(two_tasks_exclude_each_other_also_on_one_thread),
+        STAGE(a_task_moves_from_thread_to_thread_with_its_holds),
+        STAGE(the_holds_of_the_thread_are_untouched),
+        STAGE(a_call_concerns_the_innermost_task_of_its_runtime),
+        STAGE(a_task_that_somebody_is_in_is_busy),
+        STAGE(tasks_are_left_in_the_opposite_order),
+        STAGE(a_thread_that_ends_leaves_its_tasks_whose_holds_stay),
+        STAGE(entering_works_after_shutdown_and_close_so_that_a_loss_can_be_read),
+        STAGE(a_cancelled_task_keeps_what_it_holds_and_acquires_no_more),
+        STAGE(a_wait_ends_at_once),
+        STAGE(the_others_go_on_waiting),
+        STAGE(free_gives_up_every_hold),
+        STAGE(free_leaves_the_task_wherever_it_is_nested),
+        STAGE(free_after_close_is_fine),
+        STAGE(free_does_not_wait_for_the_store),
+        STAGE(a_loss_is_told_as_an_event),
+        STAGE(a_lease_is_handed_from_task_to_task),
+        STAGE(null_is_refused_or_does_nothing),
+        cmocka_unit_test(the_new_status_stands_at_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
