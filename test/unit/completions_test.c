@@ -1,0 +1,955 @@
+/* Begun calls and their completions: exactly one for each call, and one for a loss. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/tasks.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define LEASE 30000
+#define FOREVER DIBS_WAIT_FOREVER
+
+static const dibs_lock_options fair = {.flags = DIBS_FAIR}, fixed = {.flags = DIBS_FIXED_LEASE},
+                               no_reentry = {.flags = DIBS_NO_REENTRY};
+
+static bool nobody_waits(void *arg)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(arg, "a", &owner));
+    return owner.waiters == 0;
+}
+
+static bool waits_in_store(void *arg)
+{
+    return !nobody_waits(arg);
+}
+
+static bool is_contended(void *arg)
+{
+    return stats_of(arg).contended > 0;
+}
+
+static bool no_lease(void *arg)
+{
+    return stats_of(arg).leases == 0;
+}
+
+/* ------------------------------------------------------------------ lock and unlock */
+
+static void a_begun_lock_is_held_once_its_completion_is_taken(void **state)
+{
+    stage *s = *state;
+    int mark;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, q, &mark));
+    dibs_completion c = expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
+    assert_ptr_equal(c.arg, &mark);
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_int_equal(fence_of(s->rt, "a"), c.fence);
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_OK, dibs_unlock_begin(task, "a", q, NULL));
+    dibs_completion u = expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task);
+    assert_null(u.arg);
+    assert_int_equal(u.fence, c.fence);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    assert_true(fence_of(s->rt, "a") > c.fence);
+    expect_none(q);
+    assert_int_equal(stats_of(s->rt).begun, 2);
+    assert_int_equal(stats_of(s->rt).acquired, 2);
+    assert_int_equal(stats_of(s->rt).released, 1);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+/* What a blocking call would have returned, in turn. */
+static void each_way_of_failing_is_told(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
+    begin_lock(task, "a", 1000, NULL, q);
+    assert_true(wait_until(waits_in_store, s->rt, LIMIT_MS));
+    expect_none(q);
+    moved_clock_advance(&s->clock, MS(1001));
+    dibs_completion c = expect_done(q, DIBS_DONE_LOCK, DIBS_TIMEOUT, task);
+    assert_non_null(strstr(c.detail, "1000 ms"));
+    assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
+    faults_acquire(&s->faults, DIBS_DENIED, 1);
+    assert_status(DIBS_DENIED, task_lock(task, "b", FOREVER, q));
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, task_lock(task, "b", 0, q));
+    assert_status(DIBS_OK, task_lock(task, "b", 0, q));
+    faults_release(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, task_unlock(task, "b", q));
+    faults_confirm(&s->faults);
+    assert_status(DIBS_NOT_HELD, task_unlock(task, "b", q));
+    assert_status(DIBS_OK, task_lock_with(task, "c", 0, &fixed, q));
+    moved_clock_advance(&s->clock, believed(LEASE));
+    begin_unlock(task, "c", q);
+    dibs_completion last;
+    do
+        last = next_done(q);
+    while (last.kind == DIBS_DONE_LOST);
+    assert_int_equal(last.status, DIBS_LOST);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(other);
+}
+
+static void what_needs_no_store_is_complete_at_once(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock(task, "a", 0, q));
+    unsigned asks = faults_count(&s->faults, &s->faults.acquires), releases = s->faults.releases;
+    dibs_completion c[8];
+    begin_lock(task, "a", FOREVER, NULL, q);
+    begin_lock(task, "a", FOREVER, &no_reentry, q);
+    begin_unlock(task, "a", q);
+    begin_unlock(task, "other", q);
+    dibs_task_cancel(task);
+    begin_lock(task, "b", FOREVER, NULL, q);
+    begin_lock(task, "a", FOREVER, NULL, q);
+    begin_unlock(task, "a", q);
+    assert_int_equal(stats_of(s->rt).untaken, 7);
+    assert_int_equal(dibs_queue_take(q, c, 8, 0), 7);
+    static const struct {
+        dibs_done_kind kind;
+        dibs_status status;
+        bool has_fence;
+    } want[] = {{DIBS_DONE_LOCK, DIBS_OK, true},         {DIBS_DONE_LOCK, DIBS_BUSY, true},
+                {DIBS_DONE_UNLOCK, DIBS_OK, true},       {DIBS_DONE_UNLOCK, DIBS_NOT_HELD, false},
+                {DIBS_DONE_LOCK, DIBS_CANCELLED, false}, {DIBS_DONE_LOCK, DIBS_OK, true},
+                {DIBS_DONE_UNLOCK, DIBS_OK, true}};
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(c[i].kind, want[i].kind);
+        assert_int_equal(c[i].status, want[i].status);
+        assert_int_equal(c[i].fence > 0, want[i].has_fence);
+        assert_int_equal(c[i].detail[0] == '\0', c[i].status == DIBS_OK);
+    }
+    assert_int_equal(faults_count(&s->faults, &s->faults.acquires), asks);
+    assert_int_equal(faults_count(&s->faults, &s->faults.releases), releases);
+    assert_int_equal(stats_of(s->rt).untaken, 0);
+    assert_int_equal(stats_of(s->rt).cancelled, 1);
+    assert_int_equal(stats_of(s->rt).not_held, 1);
+    assert_status(DIBS_OK, task_unlock(task, "a", q));
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+static void a_task_does_one_thing_at_a_time(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_BUSY, dibs_lock_begin(task, "a", FOREVER, NULL, q, NULL));
+    assert_status(DIBS_BUSY, dibs_unlock_begin(task, "a", q, NULL));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    begin_lock(task, "a", FOREVER, NULL, q);
+    assert_status(DIBS_BUSY, dibs_lock_begin(task, "b", FOREVER, NULL, q, NULL));
+    assert_status(DIBS_BUSY, dibs_unlock_begin(task, "a", q, NULL));
+    assert_status(DIBS_BUSY, dibs_task_enter(task));
+    expect_none(q);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
+    assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q));
+    begin_unlock(task, "a", q);
+    begin_unlock(task, "a", q); /* the one before is complete, though nobody took its completion */
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task);
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task);
+    expect_none(q);
+    assert_int_equal(stats_of(s->rt).begun, 4);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+static void wrong_arguments_begin_nothing(void **state)
+{
+    static const dibs_lock_options short_lease = {.lease_ms = 1}, unknown = {.flags = 1u << 31};
+    stage *s = *state;
+    char too_long[DIBS_NAME_MAX + 2];
+    dibs_completion c;
+
+    memset(too_long, 'x', sizeof too_long);
+    too_long[DIBS_NAME_MAX + 1] = '\0';
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_INVALID, dibs_lock_begin(NULL, "a", 0, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, NULL, 0, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, "a", 0, NULL, NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, "", 0, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, too_long, 0, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, "a", -2, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, "a", 0, &short_lease, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, "a", 0, &unknown, q, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(NULL, "a", q, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(task, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(task, "a", NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(task, too_long, q, NULL));
+    assert_status(DIBS_INVALID, dibs_queue_new(NULL));
+    assert_int_equal(dibs_queue_fd(NULL), -1);
+    assert_int_equal(dibs_queue_take(NULL, &c, 1, FOREVER), 0);
+    assert_int_equal(dibs_queue_take(q, NULL, 1, FOREVER), 0);
+    assert_int_equal(dibs_queue_take(q, &c, 0, FOREVER), 0);
+    assert_int_equal(dibs_queue_take(q, &c, 1, -2), 0);
+    dibs_queue_free(NULL);
+    expect_none(q);
+    assert_int_equal(stats_of(s->rt).begun, 0);
+    assert_status(DIBS_OK, task_lock(task, "a", 0, q)); /* the task is free, and its queue whole */
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+/* ------------------------------------------------------------------------ cancel */
+
+/* Waiting for the turn; resting in the store's queue; fairly. */
+static void a_cancelled_wait_completes_at_once_and_leaves_nothing(void **state)
+{
+    static const struct {
+        bool elsewhere;
+        const dibs_lock_options *options;
+    } cases[] = {{false, NULL}, {true, NULL}, {true, &fair}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stage *s = *state;
+        s->url = "mem:completions";
+        dibs_runtime *holder = stage_open_another(s, LEASE);
+        stage_open(s, LEASE);
+        dibs_queue *q = queue_new();
+        dibs_task *task = task_of_runtime(s->rt);
+        dibs_runtime *at = cases[i].elsewhere ? holder : s->rt;
+        assert_status(DIBS_OK, dibs_lock(at, "a"));
+        begin_lock(task, "a", FOREVER, cases[i].options, q);
+        assert_true(wait_until(cases[i].elsewhere ? waits_in_store : is_contended, s->rt, LIMIT_MS));
+        expect_none(q);
+        dibs_task_cancel(task);
+        dibs_completion c;
+        assert_int_equal(dibs_queue_take(q, &c, 1, 0), 1); /* it is there when dibs_task_cancel returns */
+        assert_int_equal(c.status, DIBS_CANCELLED);
+        assert_non_null(strstr(c.detail, "cancelled"));
+        assert_status(DIBS_CANCELLED, task_lock(task, "a", 0, q));
+        dibs_task_cancel(task);
+        assert_true(wait_until(nobody_waits, s->rt, LIMIT_MS));
+        assert_int_equal(stats_of(s->rt).cancelled, 2);
+        assert_status(DIBS_OK, dibs_unlock(at, "a"));
+        assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+        expect_none(q);
+        dibs_task_free(task);
+        dibs_queue_free(q);
+        dibs_close(s->rt);
+        dibs_close(holder);
+        s->rt = NULL;
+    }
+}
+
+/* The store grants what it was asked for, but too late. */
+static void what_was_asked_for_is_given_back(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    for (int is_fair = 0; is_fair < 2; is_fair++) {
+        dibs_task *next = task_of_runtime(s->rt);
+        faults_block_acquires(&s->faults);
+        begin_lock(next, "a", FOREVER, is_fair ? &fair : NULL, q);
+        faults_await_blocked(&s->faults);
+        dibs_task_cancel(next);
+        dibs_completion c;
+        assert_int_equal(dibs_queue_take(q, &c, 1, 0), 1);
+        assert_int_equal(c.status, DIBS_CANCELLED);
+        faults_unblock_acquires(&s->faults);
+        assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(other, "a"));
+        assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
+        expect_none(q);
+        assert_status(DIBS_OK, task_lock(task, "a", FOREVER, q)); /* nor is the name stuck here */
+        assert_status(DIBS_OK, task_unlock(task, "a", q));
+        dibs_task_free(next);
+    }
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(other);
+}
+
+/* A grant and a cancel at the same moment: one of both, and in either case the lock goes on. */
+static void a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded(void **state)
+{
+    enum { ROUNDS = 400 };
+    stage *s = *state;
+    unsigned granted = 0;
+
+    s->settings.handoff_ms = 10;
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    actor *holder = actor_start();
+    for (int i = 0; i < ROUNDS; i++) {
+        dibs_task *task = task_of_runtime(s->rt);
+        assert_status(DIBS_OK, actor_lock(holder, s->rt, "a", FOREVER));
+        begin_lock(task, "a", FOREVER, NULL, q);
+        actor_begin_unlock(holder, s->rt, "a");
+        for (volatile int spin = 0; spin < (i % 40) * 100; spin++)
+            continue;
+        dibs_task_cancel(task);
+        assert_status(DIBS_OK, actor_result(holder));
+        dibs_completion c = next_done(q);
+        assert_true(c.status == DIBS_OK || c.status == DIBS_CANCELLED);
+        if (c.status == DIBS_OK) {
+            granted++;
+            assert_status(DIBS_OK, task_unlock(task, "a", q));
+        }
+        expect_none(q);
+        dibs_task_free(task);
+    }
+    print_message("# %u of %d were granted\n", granted, ROUNDS);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    actor_end(holder);
+    dibs_queue_free(q);
+}
+
+static void releases_are_never_cancelled(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock(task, "a", 0, q));
+    dibs_task_cancel(task);
+    begin_unlock(task, "a", q);
+    dibs_task_cancel(task);
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task);
+    assert_status(DIBS_OK, dibs_trylock(s->rt, "a"));
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+/* -------------------------------------------------------------------------- free */
+
+static void the_completion_still_comes_after_the_task_was_freed(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *waiting = task_of_runtime(s->rt), *asking = task_of_runtime(s->rt), *holder = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
+    begin_lock(waiting, "a", FOREVER, NULL, q);
+    dibs_task_free(waiting);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, waiting);
+    faults_block_acquires(&s->faults);
+    begin_lock(asking, "b", FOREVER, NULL, q);
+    faults_await_blocked(&s->faults);
+    dibs_task_free(asking);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, asking);
+    faults_unblock_acquires(&s->faults);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, "b", FOREVER));
+    begin_unlock(holder, "a", q);
+    dibs_task_free(holder);
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, holder);
+    assert_status(DIBS_OK, dibs_timedlock(s->rt, "a", FOREVER));
+    expect_none(q);
+    assert_int_equal(stats_of(s->rt).holds, 2);
+    dibs_queue_free(q);
+}
+
+/* Freed at the moment in which the lock is granted: it is given up, whatever the completion says. */
+static void a_lock_for_a_freed_task_is_given_up(void **state)
+{
+    enum { ROUNDS = 300 };
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    for (int i = 0; i < ROUNDS; i++) {
+        dibs_task *task = task_of_runtime(s->rt);
+        begin_lock(task, "a", FOREVER, NULL, q);
+        for (volatile int spin = 0; spin < (i % 50) * 200; spin++)
+            continue;
+        dibs_task_free(task);
+        dibs_completion c = next_done(q);
+        assert_true(c.status == DIBS_OK || c.status == DIBS_CANCELLED);
+        expect_none(q);
+    }
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    assert_true(wait_until(no_lease, s->rt, LIMIT_MS));
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    dibs_queue_free(q);
+}
+
+static void begun_calls_go_on_without_their_queue(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *gone = queue_new(), *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt), *never = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
+    begin_lock(task, "a", FOREVER, NULL, gone);
+    begin_lock(never, "a", FOREVER, NULL, gone);
+    dibs_queue_free(gone);
+    dibs_task_cancel(never);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
+    while (dibs_task_enter(task) == DIBS_BUSY)
+        pause_ms(1);
+    assert_status(DIBS_OK, dibs_check(s->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_int_equal(stats_of(s->rt).untaken, 0);
+    stage_advance(s, MS(LEASE) / 2); /* it is renewed, and its loss has nowhere to be told */
+    faults_renewal_gone(&s->faults, "a");
+    stage_advance(s, MS(LEASE) / 2);
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
+    assert_status(DIBS_LOST, task_unlock(task, "a", q));
+    expect_none(q);
+    dibs_task_free(task);
+    dibs_task_free(never);
+    dibs_queue_free(q);
+}
+
+/* -------------------------------------------------------------------------- losses */
+
+static dibs_task *with_a_fixed_lock(stage *s, const char *name, dibs_queue *q)
+{
+    dibs_task *task = task_of_runtime(s->rt);
+
+    assert_status(DIBS_OK, task_lock_with(task, name, 0, &fixed, q));
+    return task;
+}
+
+static void a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new(), *other = queue_new();
+    dibs_task *task = with_a_fixed_lock(s, "a", q);
+    assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, other, NULL));
+    dibs_completion again = expect_done(other, DIBS_DONE_LOCK, DIBS_OK, task);
+    assert_false(is_readable(q));
+    stage_advance(s, believed(LEASE));
+    dibs_completion c = expect_done(q, DIBS_DONE_LOST, DIBS_LOST, task);
+    assert_ptr_equal(c.arg, task);
+    assert_string_equal(c.name, "a");
+    assert_int_equal(c.fence, again.fence);
+    stage_advance(s, MS(LEASE));
+    assert_string_equal(c.name, "a"); /* until the next begin */
+    assert_status(DIBS_LOST, task_check(task, s->rt, "a"));
+    assert_string_equal(c.name, "a");
+    assert_status(DIBS_LOST, task_unlock(task, "a", other));
+    assert_status(DIBS_LOST, task_unlock(task, "a", other));
+    assert_status(DIBS_NOT_HELD, task_unlock(task, "a", other));
+    stage_settle(s);
+    expect_none(q);
+    expect_none(other);
+    assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_queue_free(other);
+}
+
+/* Nested unlocks do not end the hold; the one that does may block, and may find the loss itself. */
+static void no_loss_is_told_once_the_last_unlock_has_begun(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *begun = with_a_fixed_lock(s, "a", q), *blocking = with_a_fixed_lock(s, "b", q),
+              *nested = with_a_fixed_lock(s, "c", q), *all = with_a_fixed_lock(s, "d", q);
+    assert_status(DIBS_OK, task_lock(nested, "c", 0, q));
+    assert_status(DIBS_OK, task_unlock(nested, "c", q));
+    faults_release(&s->faults, DIBS_NOT_HELD, FOR_EVER); /* the unlock finds the key gone */
+    assert_status(DIBS_LOST, task_unlock(begun, "a", q));
+    assert_status(DIBS_OK, dibs_task_enter(blocking));
+    assert_status(DIBS_LOST, dibs_unlock(s->rt, "b"));
+    assert_status(DIBS_OK, dibs_task_leave(blocking));
+    assert_status(DIBS_OK, dibs_task_enter(all));
+    assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_task_leave(all));
+    stage_advance(s, believed(LEASE));
+    dibs_completion c = expect_done(q, DIBS_DONE_LOST, DIBS_LOST, nested);
+    assert_string_equal(c.name, "c");
+    expect_none(q);
+    dibs_task_free(begun);
+    dibs_task_free(blocking);
+    dibs_task_free(nested);
+    dibs_task_free(all);
+    dibs_queue_free(q);
+}
+
+static void no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *blocking = task_of_runtime(s->rt), *freed = with_a_fixed_lock(s, "b", q);
+    assert_status(DIBS_OK, dibs_task_enter(blocking));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &fixed));
+    assert_status(DIBS_OK, dibs_task_leave(blocking));
+    assert_status(DIBS_OK, task_lock(blocking, "a", 0, q)); /* the first acquire was not begun */
+    dibs_task_free(freed);
+    stage_advance(s, believed(LEASE));
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
+    expect_none(q);
+    dibs_task_free(blocking);
+    dibs_queue_free(q);
+}
+
+/* A loss and the unlock at the same moment: never the loss behind the unlock, whatever became of both. */
+static void a_loss_never_comes_behind_its_unlock(void **state)
+{
+    enum { ROUNDS = 300 };
+    stage *s = *state;
+    unsigned told = 0;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    for (int i = 0; i < ROUNDS; i++) {
+        dibs_task *task = with_a_fixed_lock(s, "a", q);
+        stage_settle(s);
+        moved_clock_advance(&s->clock, believed(LEASE)); /* the scheduler begins to tell */
+        for (volatile int spin = 0; spin < (i % 100) * 200; spin++)
+            continue;
+        begin_unlock(task, "a", q);
+        dibs_completion c = next_done(q);
+        if (c.kind == DIBS_DONE_LOST) {
+            told++;
+            c = next_done(q);
+        }
+        assert_int_equal(c.kind, DIBS_DONE_UNLOCK);
+        assert_int_equal(c.status, DIBS_LOST);
+        dibs_task_free(task);
+        stage_settle(s);
+        expect_none(q);
+    }
+    print_message("# %u of %d were told\n", told, ROUNDS);
+    dibs_queue_free(q);
+}
+
+/* One loss lies in the queue when its task is freed, and one was taken before. */
+static void a_loss_may_outlive_its_task(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *one = with_a_fixed_lock(s, "a", q), *two = with_a_fixed_lock(s, "b", q);
+    stage_advance(s, believed(LEASE));
+    dibs_completion first = next_done(q);
+    assert_non_null(first.name);
+    dibs_task_free(first.task);
+    dibs_task *left = first.task == one ? two : one;
+    dibs_task_free(left);
+    dibs_completion second = expect_done(q, DIBS_DONE_LOST, DIBS_LOST, left);
+    assert_null(second.name);
+    assert_true(second.fence > 0);
+    expect_none(q);
+    dibs_queue_free(q);
+}
+
+/* -------------------------------------------------------------------------- queues */
+
+static void the_descriptor_is_readable_just_while_a_completion_waits(void **state)
+{
+    stage *s = *state;
+    dibs_completion c[4];
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    begin_unlock(task, "a", q); /* before there is a descriptor */
+    int fd = dibs_queue_fd(q);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 20; i++) {
+        assert_true(is_readable(q));
+        begin_unlock(task, "a", q);
+        begin_unlock(task, "a", q);
+        assert_true(is_readable(q));
+        assert_int_equal(dibs_queue_take(q, c, 2, 0), 2);
+        assert_true(is_readable(q));
+        assert_int_equal(dibs_queue_take(q, c, 4, 0), 1);
+        assert_false(is_readable(q));
+        assert_int_equal(dibs_queue_take(q, c, 4, 0), 0);
+        assert_false(is_readable(q));
+        begin_unlock(task, "a", q);
+    }
+    assert_int_equal(dibs_queue_fd(q), fd);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+struct taker {
+    dibs_queue *queue;
+    int64_t wait_ms;
+    size_t taken;
+    dibs_completion out[8];
+};
+
+static void take(void *arg)
+{
+    struct taker *t = arg;
+
+    t->taken = dibs_queue_take(t->queue, t->out, 8, t->wait_ms);
+}
+
+static void take_waits_for_one_completion_and_no_longer_than_its_time(void **state)
+{
+    stage *s = *state;
+    dibs_completion c;
+    actor *a = actor_start(), *b = actor_start();
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    struct taker first = {.queue = q, .wait_ms = FOREVER}, second = first;
+    int64_t began = now_ms();
+    assert_int_equal(dibs_queue_take(q, &c, 1, 30), 0);
+    assert_true(now_ms() - began >= 30 && now_ms() - began < 30 + SLACK_MS);
+    actor_begin(a, take, &first);
+    actor_begin(b, take, &second);
+    actor_await_asleep(a);
+    actor_await_asleep(b);
+    begin_unlock(task, "a", q);
+    while (actor_busy(a) && actor_busy(b))
+        pause_ms(1);
+    begin_unlock(task, "a", q);
+    actor_finish(a);
+    actor_finish(b);
+    assert_int_equal(first.taken, 1);
+    assert_int_equal(second.taken, 1);
+    actor_end(a);
+    actor_end(b);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+/* Neither does the thread end inside, nor is the queue locked for ever. */
+static void take_is_no_cancellation_point(void **state)
+{
+    stage *s = *state;
+    actor *a = actor_start();
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(s->rt);
+    struct taker taker = {.queue = q, .wait_ms = FOREVER};
+    actor_begin(a, take, &taker);
+    actor_await_asleep(a);
+    actor_cancel_begin(a);
+    pause_ms(20);
+    begin_unlock(task, "a", q);
+    actor_join(a);
+    assert_int_equal(taker.taken, 1);
+    expect_none(q);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+struct cancelled {
+    dibs_task *task, *waits;
+    dibs_queue *queue;
+    int done;
+};
+
+/* The thread is cancelled from the first line on, and ends at its next cancellation point. */
+static void call_all(void *arg)
+{
+    struct cancelled *c = arg;
+    dibs_completion out;
+
+    pthread_cancel(pthread_self());
+    dibs_queue_fd(c->queue);
+    if (dibs_unlock_begin(c->task, "a", c->queue, NULL) == DIBS_OK)
+        c->done++;
+    c->done += (int)dibs_queue_take(c->queue, &out, 1, DIBS_WAIT_FOREVER);
+    if (dibs_unlock_begin(c->task, "a", c->queue, NULL) == DIBS_OK)
+        c->done++;
+    dibs_task_cancel(c->waits);
+    dibs_queue_free(c->queue);
+    c->done++;
+}
+
+/* Those that write to the descriptor, empty and close it; also where the runtime is closed. */
+static void nor_are_the_other_calls(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    struct cancelled c = {.task = task_of_runtime(s->rt)};
+    assert_status(DIBS_OK, dibs_lock(s->rt, "b"));
+    for (int closed = 0; closed < 2; closed++) {
+        actor *a = actor_start();
+        c.queue = queue_new();
+        c.done = 0;
+        c.waits = closed ? NULL : task_of_runtime(s->rt);
+        if (closed)
+            dibs_close(s->rt);
+        else
+            begin_lock(c.waits, "b", FOREVER, NULL, c.queue);
+        actor_begin(a, call_all, &c);
+        actor_join(a);
+        assert_int_equal(c.done, 4);
+        dibs_task_free(c.waits);
+    }
+    dibs_task_free(c.task);
+    s->rt = NULL;
+}
+
+static void completions_of_a_task_come_in_order(void **state)
+{
+    enum { TASKS = 20, CALLS = 30 };
+    stage *s = *state;
+    dibs_task *tasks[TASKS];
+    dibs_completion c[64];
+    intptr_t last[TASKS] = {0}, begun[TASKS] = {0};
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    for (int t = 0; t < TASKS; t++)
+        tasks[t] = task_of_runtime(s->rt);
+    for (int left = TASKS * CALLS; left > 0;) {
+        for (int t = 0; t < TASKS; t++) {
+            dibs_status status = DIBS_OK;
+            while (begun[t] < CALLS && status == DIBS_OK) {
+                status = begun[t] % 2 ? dibs_unlock_begin(tasks[t], "a", q, (void *)(begun[t] + 1))
+                                      : dibs_lock_begin(tasks[t], "a", FOREVER, NULL, q, (void *)(begun[t] + 1));
+                begun[t] += status == DIBS_OK;
+            }
+            assert_true(status == DIBS_OK || status == DIBS_BUSY);
+        }
+        size_t count = dibs_queue_take(q, c, 64, 1);
+        for (size_t i = 0; i < count; i++) {
+            int t = 0;
+            while (tasks[t] != c[i].task)
+                t++;
+            assert_int_equal(c[i].status, DIBS_OK);
+            assert_int_equal((intptr_t)c[i].arg, ++last[t]);
+            left--;
+        }
+    }
+    for (int t = 0; t < TASKS; t++)
+        dibs_task_free(tasks[t]);
+    assert_int_equal(stats_of(s->rt).begun, TASKS * CALLS);
+    dibs_queue_free(q);
+}
+
+/* Fair acquires that one thread begins are granted in that order. */
+static void fair_acquires_reach_the_store_in_order(void **state)
+{
+    enum { TASKS = 200 };
+    stage *s = *state;
+    dibs_task *tasks[TASKS];
+
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_queue *q = queue_new();
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(s->rt);
+        begin_lock(tasks[i], "a", FOREVER, &fair, q);
+    }
+    dibs_owner owner = {.waiters = 0};
+    while (owner.waiters < TASKS)
+        assert_status(DIBS_OK, dibs_query(s->rt, "a", &owner));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    for (int i = 0; i < TASKS; i++) {
+        expect_done(q, DIBS_DONE_LOCK, DIBS_OK, tasks[i]);
+        assert_status(DIBS_OK, task_unlock(tasks[i], "a", q));
+        dibs_task_free(tasks[i]);
+    }
+    dibs_queue_free(q);
+    dibs_close(other);
+}
+
+static void one_queue_serves_several_runtimes_and_outlives_them(void **state)
+{
+    stage *s = *state;
+
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *one = task_of_runtime(s->rt), *two = task_of_runtime(other);
+    assert_status(DIBS_OK, task_lock(one, "a", 0, q));
+    assert_status(DIBS_BUSY, task_lock(two, "a", 0, q));
+    begin_lock(two, "a", FOREVER, NULL, q);
+    begin_unlock(one, "a", q);
+    dibs_completion c = next_done(q), d = next_done(q);
+    assert_true(c.task != d.task && c.status == DIBS_OK && d.status == DIBS_OK);
+    begin_unlock(one, "a", q);
+    dibs_task_free(one);
+    dibs_task_free(two);
+    dibs_close(other);
+    dibs_close(s->rt);
+    expect_done(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD, one);
+    expect_none(q);
+    dibs_queue_free(q);
+    s->rt = NULL;
+}
+
+/* ---------------------------------------------------------------- shutdown and close */
+
+static void all_is_complete_before_close_returns(void **state)
+{
+    enum { WAITING = 50 };
+    stage *s = *state;
+    dibs_task *tasks[WAITING];
+    dibs_completion c[WAITING + 4];
+
+    s->url = "mem:completions";
+    stage_open(s, LEASE);
+    dibs_runtime *other = stage_open_another(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *holder = task_of_runtime(s->rt), *unlocking = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    assert_status(DIBS_OK, task_lock(holder, "b", 0, q));
+    assert_status(DIBS_OK, task_lock(unlocking, "c", 0, q));
+    for (int i = 0; i < WAITING; i++) {
+        tasks[i] = task_of_runtime(s->rt);
+        begin_lock(tasks[i], i % 2 ? "a" : "b", FOREVER, i % 3 == 0 ? &fair : NULL, q);
+    }
+    begin_unlock(unlocking, "c", q);
+    dibs_close(s->rt);
+    assert_int_equal(dibs_queue_take(q, c, WAITING + 4, 0), WAITING + 1);
+    for (int i = 0; i <= WAITING; i++)
+        assert_int_equal(c[i].status, c[i].kind == DIBS_DONE_UNLOCK ? DIBS_OK : DIBS_CLOSED);
+    assert_status(DIBS_CLOSED, dibs_lock_begin(holder, "a", FOREVER, NULL, q, NULL));
+    assert_status(DIBS_CLOSED, dibs_lock_begin(holder, "b", FOREVER, NULL, q, NULL));
+    assert_status(DIBS_LOST, task_unlock(holder, "b", q));
+    assert_status(DIBS_NOT_HELD, task_unlock(holder, "b", q));
+    assert_int_equal(stats_of(s->rt).untaken, 0);
+    expect_none(q); /* no loss is told of what dibs_close releases */
+    assert_status(DIBS_OK, dibs_timedlock(other, "b", LIMIT_MS));
+    assert_true(wait_until(nobody_waits, other, LIMIT_MS));
+    for (int i = 0; i < WAITING; i++)
+        dibs_task_free(tasks[i]);
+    dibs_task_free(holder);
+    dibs_task_free(unlocking);
+    dibs_queue_free(q);
+    dibs_close(other);
+    s->rt = NULL;
+}
+
+static void shutdown_ends_acquires_alone(void **state)
+{
+    stage *s = *state;
+
+    stage_open(s, LEASE);
+    dibs_queue *q = queue_new();
+    dibs_task *holder = task_of_runtime(s->rt), *waiter = task_of_runtime(s->rt);
+    assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
+    assert_status(DIBS_OK, task_lock(holder, "a", 0, q));
+    begin_lock(waiter, "a", FOREVER, NULL, q);
+    dibs_shutdown(s->rt);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CLOSED, waiter);
+    assert_status(DIBS_CLOSED, dibs_lock_begin(waiter, "a", FOREVER, NULL, q, NULL));
+    assert_status(DIBS_OK, task_check(holder, s->rt, "a"));
+    assert_status(DIBS_OK, task_unlock(holder, "a", q));
+    assert_status(DIBS_OK, task_unlock(holder, "a", q));
+    expect_none(q);
+    dibs_task_free(holder);
+    dibs_task_free(waiter);
+    dibs_queue_free(q);
+}
+
+/* ------------------------------------------------------------------- from on_event */
+
+struct reaction {
+    dibs_queue *queue;
+    dibs_task *task;
+    atomic_int status;
+};
+
+static void begin_in_callback(const dibs_event *event, void *arg)
+{
+    struct reaction *r = arg;
+
+    if (event->kind == DIBS_EVENT_NOT_HELD)
+        atomic_store(&r->status, (int)dibs_lock_begin(r->task, event->name, FOREVER, NULL, r->queue, r->task));
+}
+
+static void on_event_may_begin_calls(void **state)
+{
+    stage *s = *state;
+    struct reaction r = {.queue = queue_new()};
+
+    atomic_init(&r.status, -1);
+    s->settings.on_event = begin_in_callback;
+    s->settings.on_event_arg = &r;
+    stage_open(s, LEASE);
+    r.task = task_of_runtime(s->rt);
+    assert_status(DIBS_NOT_HELD, dibs_unlock(s->rt, "a"));
+    expect_done(r.queue, DIBS_DONE_LOCK, DIBS_OK, r.task);
+    assert_int_equal(atomic_load(&r.status), DIBS_OK);
+    assert_status(DIBS_OK, task_unlock(r.task, "a", r.queue));
+    dibs_task_free(r.task);
+    dibs_queue_free(r.queue);
+}
+
+#define STAGE(name) cmocka_unit_test_setup_teardown(name, stage_setup, stage_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STAGE(a_begun_lock_is_held_once_its_completion_is_taken),
+        STAGE(each_way_of_failing_is_told),
+        STAGE(what_needs_no_store_is_complete_at_once),
+        STAGE(a_task_does_one_thing_at_a_time),
+        STAGE(wrong_arguments_begin_nothing),
+        STAGE(a_cancelled_wait_completes_at_once_and_leaves_nothing),
+        STAGE(what_was_asked_for_is_given_back),
+        STAGE(a_lock_that_is_handed_over_while_it_is_cancelled_is_not_stranded),
+        STAGE(releases_are_never_cancelled),
+        STAGE(the_completion_still_comes_after_the_task_was_freed),
+        STAGE(a_lock_for_a_freed_task_is_given_up),
+        STAGE(begun_calls_go_on_without_their_queue),
+        STAGE(a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire),
+        STAGE(no_loss_is_told_once_the_last_unlock_has_begun),
+        STAGE(no_loss_is_told_of_what_was_locked_by_a_thread_or_is_given_up_by_free),
+        STAGE(a_loss_never_comes_behind_its_unlock),
+        STAGE(a_loss_may_outlive_its_task),
+        STAGE(the_descriptor_is_readable_just_while_a_completion_waits),
+        STAGE(take_waits_for_one_completion_and_no_longer_than_its_time),
+        STAGE(take_is_no_cancellation_point),
+        STAGE(nor_are_the_other_calls),
+        STAGE(completions_of_a_task_come_in_order),
+        STAGE(fair_acquires_reach_the_store_in_order),
+        STAGE(one_queue_serves_several_runtimes_and_outlives_them),
+        STAGE(all_is_complete_before_close_returns),
+        STAGE(shutdown_ends_acquires_alone),
+        STAGE(on_event_may_begin_calls),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
