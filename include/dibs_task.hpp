@@ -6,6 +6,8 @@
  *
  * Calls that block, for a job that moves from thread to thread:
  *
+ *   dibs::runtime rt;
+ *   dibs::mutex stock(rt, "sku:25");
  *   dibs::task job(rt);
  *   {
  *       dibs::task_scope inside(job);            // this thread acts for the job
@@ -14,10 +16,13 @@
  *
  * Calls that do not block, with a function for the end of each:
  *
+ *   dibs::runtime rt;
  *   dibs::queue queue;                           // queue.fd() is for poll, epoll, libuv, Asio
  *   dibs::task request(rt);
  *   request.begin_lock(queue, "sku:25", [](const dibs_completion &done, dibs::task_guard lock) {
- *       if (done.status != DIBS_OK)
+ *       if (lock)
+ *           update_stock("UPDATE ... WHERE fence <= ?", lock.fence());
+ *       else
  *           std::fprintf(stderr, "%s\n", done.detail);
  *   });                                          // the end of lock begins the unlock
  *   queue.dispatch(dibs::forever);               // calls the function, on this thread

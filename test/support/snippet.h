@@ -14,6 +14,21 @@
 #include <dibs.hpp>
 
 using namespace std::chrono_literals;
+
+#ifdef __cpp_impl_coroutine
+#include <coroutine>
+
+/* What a program has of its own to run coroutines. */
+struct job_of_yours {
+    struct promise_type {
+        job_of_yours get_return_object();
+        std::suspend_never initial_suspend() noexcept;
+        std::suspend_never final_suspend() noexcept;
+        void return_void();
+        void unhandled_exception();
+    };
+};
+#endif
 #endif
 
 void anything(void);
