@@ -2,7 +2,7 @@
  * Lock discipline: `mutex` guards all fields that do not say otherwise, and is a
  * leaf that may be taken while a shard's mutex is held. A worker sleeps on `work`
  * until
- *     a job is slow, or
+ *     a job is slow, or jobs are held, or
  *     a job is ready, no other thread is beginning jobs, and none drives or did just now, or
  *     a resting job is due, with the same conditions, or
  *     the workers are to end, and all jobs have ended.
@@ -31,6 +31,8 @@ struct dibs__workers {
     struct dibs__job *first DIBS__GUARDED_BY(dibs__workers_mutex); /* that are ready */
     struct dibs__job **end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *slow DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker */
+    struct dibs__job *held DIBS__GUARDED_BY(dibs__workers_mutex); /* to be finished by a worker while `beginning`, so
+                                                                     that no later job begins before */
     struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
     struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
@@ -325,15 +327,38 @@ static void finish_all(struct dibs__workers *w, struct dibs__job *asked)
     }
 }
 
+/* None of them was sent, or not all: they are to be finished by a worker, before anything else begins. */
+static void leave_held(struct dibs__workers *w, struct dibs__job *asked)
+{
+    dibs__workers_mutex_lock(&w->mutex);
+    DIBS__REQUIRE(w->beginning && !w->held);
+    w->held = asked;
+    bool is_idle = w->idle > 0;
+    if (is_idle)
+        pthread_cond_signal(&w->work);
+    dibs__workers_mutex_unlock(&w->mutex);
+    if (!is_idle)
+        start_another(w);
+}
+
+static void finish_held(struct dibs__workers *w, struct dibs__job *held)
+{
+    finish_all(w, held);
+    end_beginning(w);
+}
+
 /* Begins all. Returns those whose replies are to be waited for, all of them sent. */
-static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch)
+static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch, bool may_wait)
 {
     bool hold_back;
     struct dibs__job *asked = begin_all(w, batch, &hold_back);
 
-    if (hold_back)
-        finish_all(w, asked);
-    end_beginning(w);
+    if (!hold_back)
+        end_beginning(w);
+    else if (may_wait)
+        finish_held(w, asked);
+    else
+        leave_held(w, asked);
     return hold_back ? NULL : asked;
 }
 
@@ -342,7 +367,7 @@ static void run_batch(struct dibs__workers *w, struct dibs__job *batch)
 {
     int64_t until = dibs__after_ms(dibs__now(w->clock), PATIENT_MS);
 
-    for (struct dibs__job *job = begin_batch(w, batch), *next; job; job = next) {
+    for (struct dibs__job *job = begin_batch(w, batch, true), *next; job; job = next) {
         next = next_of(job);
         if (job->ops->await(job, until))
             finish(w, job);
@@ -405,16 +430,20 @@ static void *run(void *arg)
     while (!w->ending || w->jobs > 0) {
         if (!is_driven(w))
             take_over(w);
-        struct dibs__job *batch = is_driven(w) ? NULL : take_ready(w, BATCH);
-        struct dibs__job *slow = !batch && w->slow ? take_slow(w) : NULL;
-        if (!slow && !batch) {
+        struct dibs__job *held = w->held;
+        w->held = NULL;
+        struct dibs__job *batch = held || is_driven(w) ? NULL : take_ready(w, BATCH);
+        struct dibs__job *slow = !held && !batch && w->slow ? take_slow(w) : NULL;
+        if (!held && !slow && !batch) {
             wait_for_work(w);
             continue;
         }
-        if (slow && w->idle > 0) /* that one sees to what comes meanwhile */
+        if (!batch && w->idle > 0) /* that one sees to what comes meanwhile */
             pthread_cond_signal(&w->work);
         dibs__workers_mutex_unlock(&w->mutex);
-        if (slow)
+        if (held)
+            finish_held(w, held);
+        else if (slow)
             finish_slow(w, slow);
         else
             run_batch(w, batch);
@@ -511,7 +540,7 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
     dibs__workers_mutex_unlock(&w->mutex);
     if (!batch)
         return finish_flying(w, until);
-    add_flying(w, begin_batch(w, batch));
+    add_flying(w, begin_batch(w, batch, false));
     return true;
 }
 

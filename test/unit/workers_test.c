@@ -1,0 +1,392 @@
+/* Workers: who runs a job when, and that nobody forgets one. */
+#include "core/workers.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+struct work {
+    struct dibs__job job; /* first */
+    struct dibs__workers *workers;
+    enum dibs__job_next begins, finishes; /* what the job says */
+    bool answered, held_back;             /* what await and holds_back say */
+    atomic_bool stuck;                    /* finish waits until this is false */
+    atomic_uint began, finished, ended;
+    atomic_uint *order; /* counts the begins of all */
+    unsigned place;     /* which of them the last begin of this one was */
+};
+
+static struct work *of(struct dibs__job *job)
+{
+    return (struct work *)job;
+}
+
+static enum dibs__job_next begin(struct dibs__job *job)
+{
+    struct work *w = of(job);
+
+    if (w->order)
+        w->place = atomic_fetch_add(w->order, 1);
+    atomic_fetch_add(&w->began, 1);
+    return w->begins;
+}
+
+static bool await(struct dibs__job *job, int64_t until)
+{
+    (void)until;
+    return of(job)->answered;
+}
+
+static bool holds_back(struct dibs__job *job)
+{
+    return of(job)->held_back;
+}
+
+static bool is_loose(void *arg)
+{
+    return !atomic_load(&((struct work *)arg)->stuck);
+}
+
+static enum dibs__job_next finish(struct dibs__job *job)
+{
+    wait_until(is_loose, of(job), LIMIT_MS);
+    atomic_fetch_add(&of(job)->finished, 1);
+    return of(job)->finishes;
+}
+
+static void ended(struct dibs__job *job)
+{
+    atomic_fetch_add(&of(job)->ended, 1);
+}
+
+static const struct dibs__job_ops ops = {begin, await, holds_back, finish, ended};
+
+static void setup_work(struct work *w, struct dibs__workers *workers, enum dibs__job_next begins)
+{
+    memset(w, 0, sizeof *w);
+    w->workers = workers;
+    w->job.ops = &ops;
+    w->job.due = DIBS__NEVER;
+    w->begins = begins;
+    w->finishes = DIBS__JOB_ENDS;
+    w->answered = true;
+    assert_true(dibs__workers_add(workers, &w->job));
+}
+
+static bool has_ended(void *arg)
+{
+    return atomic_load(&((struct work *)arg)->ended) > 0;
+}
+
+static bool has_begun(void *arg)
+{
+    return atomic_load(&((struct work *)arg)->began) > 0;
+}
+
+static void expect_ended(struct work *w)
+{
+    assert_that(wait_until(has_ended, w, LIMIT_MS), "the job does not end");
+    assert_int_equal(atomic_load(&w->ended), 1);
+}
+
+static void no_gathering(void *context, bool on)
+{
+    (void)context;
+    (void)on;
+}
+
+static int setup(void **state)
+{
+    *state = dibs__workers_new(&dibs__system_clock, no_gathering, NULL);
+    assert_true(*state != NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    dibs__workers_stop(*state);
+    dibs__workers_free(*state);
+    return 0;
+}
+
+static void a_job_rests_until_it_is_posted(void **state)
+{
+    struct work w;
+
+    setup_work(&w, *state, DIBS__JOB_ENDS);
+    dibs__workers_settle(*state, &w.job, DIBS__JOB_RESTS);
+    pause_ms(20);
+    assert_int_equal(atomic_load(&w.began), 0);
+    dibs__workers_post(*state, &w.job);
+    expect_ended(&w);
+    assert_int_equal(atomic_load(&w.began), 1);
+    dibs__workers_post(*state, &w.job); /* too late: nothing */
+    pause_ms(5);
+    assert_int_equal(atomic_load(&w.began), 1);
+}
+
+static void a_job_that_is_posted_while_it_runs_runs_again(void **state)
+{
+    struct work w;
+
+    setup_work(&w, *state, DIBS__JOB_ENDS);
+    dibs__workers_post(*state, &w.job);
+    dibs__workers_post(*state, &w.job);
+    dibs__workers_settle(*state, &w.job, DIBS__JOB_RESTS);
+    expect_ended(&w);
+    assert_int_equal(atomic_load(&w.began), 1);
+}
+
+static void jobs_that_are_due_run_whatever_their_order(void **state)
+{
+    enum { JOBS = 200 };
+    static struct work w[JOBS];
+
+    for (int i = 0; i < JOBS; i++) {
+        setup_work(&w[i], *state, DIBS__JOB_ENDS);
+        w[i].job.due = dibs__after_ms(dibs__now(&dibs__system_clock), (i * 37) % 50);
+        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_RESTS);
+        if (i % 5 == 0)
+            dibs__workers_post(*state, &w[i].job);
+    }
+    for (int i = 0; i < JOBS; i++)
+        expect_ended(&w[i]);
+}
+
+static void jobs_begin_in_the_order_in_which_they_became_ready(void **state)
+{
+    enum { JOBS = 1000 };
+    static struct work w[JOBS];
+    atomic_uint order;
+
+    atomic_init(&order, 0);
+    for (int i = 0; i < JOBS; i++) {
+        setup_work(&w[i], *state, i % 3 ? DIBS__JOB_ENDS : DIBS__JOB_FINISHES);
+        w[i].order = &order;
+        w[i].answered = i % 6;
+        w[i].held_back = i % 12 == 0;
+        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+    }
+    for (int i = 0; i < JOBS; i++)
+        expect_ended(&w[i]);
+    for (unsigned i = 0; i < JOBS; i++)
+        assert_int_equal(w[i].place, i);
+}
+
+/* As many as there can be without the last worker: the others go on. */
+static void jobs_that_are_held_up_do_not_hold_up_others(void **state)
+{
+    struct work stuck[DIBS__WORKERS_MAX - 1], w;
+
+    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
+        setup_work(&stuck[i], *state, DIBS__JOB_FINISHES);
+        stuck[i].answered = false;
+        atomic_store(&stuck[i].stuck, true);
+        dibs__workers_settle(*state, &stuck[i].job, DIBS__JOB_GOES_ON);
+        assert_true(wait_until(has_begun, &stuck[i], LIMIT_MS));
+    }
+    for (int i = 0; i < 50; i++) {
+        setup_work(&w, *state, DIBS__JOB_FINISHES);
+        dibs__workers_settle(*state, &w.job, DIBS__JOB_GOES_ON);
+        expect_ended(&w);
+    }
+    for (int i = 0; i < DIBS__WORKERS_MAX - 1; i++) {
+        assert_int_equal(atomic_load(&stuck[i].ended), 0);
+        atomic_store(&stuck[i].stuck, false);
+        expect_ended(&stuck[i]);
+    }
+}
+
+/* ---------------------------------------------------------- a thread that drives */
+
+static void a_thread_that_drives_runs_what_is_ready(void **state)
+{
+    struct dibs__ear ear;
+    struct work w;
+    int64_t due;
+
+    dibs__ear_init(&ear);
+    assert_false(dibs__workers_drive(*state, &ear)); /* there is no worker that could take over */
+    setup_work(&w, *state, DIBS__JOB_ENDS);
+    assert_true(dibs__workers_drive(*state, &ear));
+    struct dibs__ear another;
+    dibs__ear_init(&another);
+    assert_false(dibs__workers_drive(*state, &another));
+    assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_true(due == DIBS__NEVER);
+    dibs__workers_settle(*state, &w.job, DIBS__JOB_GOES_ON);
+    assert_true(dibs__ear_is_roused(&ear));
+    pause_ms(20);
+    assert_int_equal(atomic_load(&w.began), 0);
+    assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    assert_int_equal(atomic_load(&w.ended), 1);
+    dibs__workers_end_drive(*state, &ear);
+}
+
+/*
+ * A worker came back from a slow job while the thread drove. When that leaves,
+ * and never comes back, the workers see to what is ready and to what is due.
+ */
+static void workers_take_over_from_a_thread_that_leaves(void **state)
+{
+    for (int i = 0; i < 20; i++) {
+        struct dibs__ear ear;
+        struct work slow, ready, due_later, begun;
+        int64_t due;
+
+        dibs__ear_init(&ear);
+        setup_work(&slow, *state, DIBS__JOB_FINISHES);
+        slow.answered = false;
+        assert_true(dibs__workers_drive(*state, &ear));
+        dibs__workers_settle(*state, &slow.job, DIBS__JOB_GOES_ON);
+        assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due)); /* begins it, */
+        assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due)); /* and leaves it to a worker */
+        expect_ended(&slow);
+        pause_ms(i % 4);
+        bool leaves_work = i % 5 == 4;
+        if (leaves_work) {
+            setup_work(&begun, *state, DIBS__JOB_FINISHES);
+            dibs__workers_settle(*state, &begun.job, DIBS__JOB_GOES_ON);
+            assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+        }
+        dibs__workers_end_drive(*state, &ear);
+        setup_work(&ready, *state, DIBS__JOB_ENDS);
+        setup_work(&due_later, *state, DIBS__JOB_ENDS);
+        due_later.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 10);
+        dibs__workers_settle(*state, &due_later.job, DIBS__JOB_RESTS);
+        dibs__workers_settle(*state, &ready.job, DIBS__JOB_GOES_ON);
+        expect_ended(&ready);
+        expect_ended(&due_later);
+        if (leaves_work)
+            expect_ended(&begun);
+    }
+}
+
+/* A fair ask could not be sent, so no later job may begin; but the thread that drives has its own time. */
+static void a_thread_that_drives_does_not_wait_for_what_holds_back(void **state)
+{
+    struct dibs__ear ear;
+    struct work fair, later;
+    int64_t due;
+
+    dibs__ear_init(&ear);
+    setup_work(&fair, *state, DIBS__JOB_FINISHES);
+    fair.held_back = true;
+    atomic_store(&fair.stuck, true);
+    assert_true(dibs__workers_drive(*state, &ear));
+    dibs__workers_settle(*state, &fair.job, DIBS__JOB_GOES_ON);
+    assert_true(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due)); /* comes back */
+    setup_work(&later, *state, DIBS__JOB_ENDS);
+    dibs__workers_settle(*state, &later.job, DIBS__JOB_GOES_ON);
+    assert_false(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due));
+    pause_ms(10);
+    assert_int_equal(atomic_load(&later.began), 0);
+    dibs__ear_reset(&ear);
+    atomic_store(&fair.stuck, false);
+    expect_ended(&fair);
+    dibs__ear_wait(&ear, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS));
+    assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
+    expect_ended(&later);
+    dibs__workers_end_drive(*state, &ear);
+}
+
+/* ------------------------------------------------------------------- many threads */
+
+enum { ADDERS = 4, EACH = 300 };
+
+struct adder {
+    struct dibs__workers *workers;
+    struct work *work;
+};
+
+static void add_many(void *arg)
+{
+    struct adder *a = arg;
+
+    for (int i = 0; i < EACH; i++) {
+        struct work *w = &a->work[i];
+        memset(w, 0, sizeof *w);
+        w->job.ops = &ops;
+        w->job.due = i % 3 ? DIBS__NEVER : dibs__after_ms(dibs__now(&dibs__system_clock), i % 7);
+        w->begins = i % 2 ? DIBS__JOB_ENDS : DIBS__JOB_FINISHES;
+        w->finishes = DIBS__JOB_ENDS;
+        w->answered = i % 8;
+        if (!dibs__workers_add(a->workers, &w->job))
+            abort();
+        dibs__workers_settle(a->workers, &w->job, i % 2 ? DIBS__JOB_RESTS : DIBS__JOB_GOES_ON);
+        dibs__workers_post(a->workers, &w->job);
+    }
+}
+
+static void drive_for_a_while(void *arg)
+{
+    struct dibs__workers *workers = arg;
+    int64_t until = now_ms() + 200;
+
+    while (now_ms() < until) {
+        struct dibs__ear ear;
+        int64_t due;
+        dibs__ear_init(&ear);
+        if (!dibs__workers_drive(workers, &ear))
+            continue;
+        for (int i = 0; i < 10; i++)
+            if (!dibs__workers_run_some(workers, DIBS__NEVER, &due))
+                dibs__ear_wait(&ear, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), 1));
+        dibs__workers_end_drive(workers, &ear);
+    }
+}
+
+/* Also the first of all jobs come from several threads at once. */
+static void each_job_of_many_threads_ends_once(void **state)
+{
+    struct adder adders[ADDERS];
+    actor *actors[ADDERS], *drivers[2];
+
+    for (int i = 0; i < ADDERS; i++) {
+        adders[i] = (struct adder){*state, calloc(EACH, sizeof(struct work))};
+        assert_true(adders[i].work != NULL);
+        actors[i] = actor_start();
+    }
+    for (int i = 0; i < 2; i++) {
+        drivers[i] = actor_start();
+        actor_begin(drivers[i], drive_for_a_while, *state);
+    }
+    for (int i = 0; i < ADDERS; i++)
+        actor_begin(actors[i], add_many, &adders[i]);
+    for (int i = 0; i < ADDERS; i++)
+        actor_finish(actors[i]);
+    for (int i = 0; i < 2; i++)
+        actor_finish(drivers[i]);
+    for (int i = 0; i < ADDERS; i++)
+        for (int k = 0; k < EACH; k++)
+            expect_ended(&adders[i].work[k]);
+    for (int i = 0; i < ADDERS; i++) {
+        actor_end(actors[i]);
+        free(adders[i].work);
+    }
+    for (int i = 0; i < 2; i++)
+        actor_end(drivers[i]);
+}
+
+#define WORKERS(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORKERS(a_job_rests_until_it_is_posted),
+        WORKERS(a_job_that_is_posted_while_it_runs_runs_again),
+        WORKERS(jobs_that_are_due_run_whatever_their_order),
+        WORKERS(jobs_begin_in_the_order_in_which_they_became_ready),
+        WORKERS(jobs_that_are_held_up_do_not_hold_up_others),
+        WORKERS(a_thread_that_drives_runs_what_is_ready),
+        WORKERS(workers_take_over_from_a_thread_that_leaves),
+        WORKERS(a_thread_that_drives_does_not_wait_for_what_holds_back),
+        WORKERS(each_job_of_many_threads_ends_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
