@@ -470,6 +470,7 @@ static void a_loss_is_told_once_with_the_queue_and_arg_of_the_acquire(void **sta
     stage_settle(s);
     expect_none(q);
     expect_none(other);
+    events_await(&s->events, DIBS_EVENT_LOST, "a");
     assert_int_equal(events_count(&s->events, DIBS_EVENT_LOST, NULL), 1);
     dibs_task_free(task);
     dibs_queue_free(q);
