@@ -209,7 +209,7 @@ inline void inbox::remove(std::uintptr_t number) noexcept
 
     if (at == begun.end())
         return;
-    what = std::move(at->second);
+    what.swap(at->second);
     begun.erase(at);
 }
 

@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     }
     if (pthread_create(&thread, NULL, write_report, task) != 0)
         return 1;
-    usleep((useconds_t)(argc > 1 ? atoi(argv[1]) : 500) * 1000);
+    usleep((useconds_t)(argc > 1 ? strtol(argv[1], NULL, 10) : 500) * 1000);
     dibs_task_cancel(task); /* does not block; a lock that was granted before stays granted */
     pthread_join(thread, &failed);
     dibs_task_free(task);

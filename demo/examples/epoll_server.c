@@ -166,7 +166,7 @@ int main(int argc, char **argv)
 {
     struct epoll_event event;
 
-    start(argc > 1 ? atoi(argv[1]) : 0);
+    start(argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0);
     while (!stopped) {
         if (epoll_wait(epoll, &event, 1, -1) != 1) /* one at a time: what is served here may end a client */
             continue;

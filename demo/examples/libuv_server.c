@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 
     expect(dibs_open(&rt, NULL) == DIBS_OK, "dibs_open");
     expect(dibs_queue_new(&queue) == DIBS_OK, "dibs_queue_new");
-    uv_ip4_addr("127.0.0.1", argc > 1 ? atoi(argv[1]) : 0, &address);
+    uv_ip4_addr("127.0.0.1", argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0, &address);
     uv_tcp_init(loop, &server);
     uv_tcp_bind(&server, (struct sockaddr *)&address, 0);
     expect(uv_listen((uv_stream_t *)&server, 100, on_connection) == 0, "uv_listen");

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { THREADS = 4, JOBS = 20, TURNS = 5 };
+enum { THREADS = 4, JOBS = 20, TURNS = 5, STEPS = JOBS * TURNS };
 
 struct job {
     dibs_task *task; /* owns the lock, whichever thread works for the job */
@@ -94,8 +94,8 @@ int main(void)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < JOBS; i++)
         dibs_task_free(jobs[i].task);
-    printf("%ld of %d turns; a job went on with another thread %d times\n", stock, JOBS * TURNS, atomic_load(&moves));
+    printf("%ld of %d turns; a job went on with another thread %d times\n", stock, STEPS, atomic_load(&moves));
     dibs_close(rt);
     dibs_queue_free(queue);
-    return stock == JOBS * TURNS ? 0 : 1;
+    return stock == STEPS ? 0 : 1;
 }
