@@ -86,6 +86,7 @@ class Quorum:
         self.harmed = set()  # numbers of masters
         self.stepped = set()  # of those whose clock was stepped in this phase,
         self.ever_stepped = set()  # and in any: who connected meanwhile finds later that the clock was set
+        self.without_since = 0  # since when no majority of the masters may vote; 0: one may
 
     def url_of(self, index):
         if index % 2:
@@ -102,8 +103,26 @@ class Quorum:
                 raise RuntimeError(f"master {i} has ended by itself\n{master.log()}")
             if self.proxies[i].process.poll() is not None:
                 raise RuntimeError(f"the proxy of master {i} has ended")
-            if i not in self.harmed | self.ever_stepped and self.waits_for_its_vote(i):
-                self.fail(5, f"phase {self.phase_number}: master {i} may not vote, though nothing happened to it")
+        waiting = self.not_voting()
+        for i in waiting - self.ever_stepped:
+            self.fail(5, f"phase {self.phase_number}: master {i} may not vote, though nothing happened to it")
+        self.note_majority(len(self.harmed | waiting) <= MINORITY)
+
+    def not_voting(self):
+        """The masters that are well and may not vote: somebody believes that their clocks were set."""
+        return {i for i in range(plans.MASTERS) if i not in self.harmed and self.waits_for_its_vote(i)}
+
+    def note_majority(self, is_there):
+        """
+        A step of a clock may be found out when it is over, by who was stopped meanwhile: then a master waits beside a
+        minority that is harmed, and nobody has a lock.
+        """
+        if is_there and self.without_since:
+            begin, self.without_since = self.without_since - 100 * MS, 0
+            self.acts.append(Act("no majority may vote", begin, now(), True))
+            self.report.count("ms in which no majority might vote", (now() - begin) // MS)
+        elif not is_there and not self.without_since:
+            self.without_since = now()
 
     def close_servers(self):
         self.other.close()
@@ -129,11 +148,11 @@ class Quorum:
     # ------------------------------------------------------------------ faults
 
     def begin(self, fault):
-        """A fault of a master waits until fewer masters are harmed than a minority."""
+        """A fault of a master waits until fewer masters are harmed, or may not vote, than a minority."""
         if plans.KINDS[fault.kind].track != "master":
             return super().begin(fault)
         phase = self.phases[self.phase_number - 1]
-        if len(self.harmed) >= MINORITY:
+        if len(self.harmed | self.not_voting()) >= MINORITY:
             if now() - self.began < (phase.seconds - plans.CALM) * 1e9:
                 self.after(0.05, self.begin, fault)
             else:
@@ -188,7 +207,6 @@ class Quorum:
         return left is not None and left <= 0
 
     def waits_for_its_vote(self, index):
-        """Of a master that is well: somebody believes that its clock was set."""
         return (self.votes_in_us(index) or 0) > 0
 
     def describe_silence(self, index):
@@ -288,6 +306,7 @@ class Quorum:
 
     def drain(self, phase):
         super().drain(phase)
+        self.note_majority(True)
         for index in self.stepped:
             self.mend(phase, self.masters[index])
         self.harmed -= self.stepped

@@ -218,6 +218,58 @@ static void replicas_are_waited_for_besides(void **state)
     script_server_stop(net);
 }
 
+/* ---------------------------------------------------------------------- a quorum */
+
+#define MEMBERS 3
+#define INFO_OF(n)                                                                                                     \
+    "$80\r\n# Server\r\nredis_version:7.2.0\r\nrun_id:000000000000000000000000000000000000000" #n "\r\n\r\n"
+
+/* Each process has a number of its own. */
+static void answer_as_member(script_server *net, size_t i, const char *answer)
+{
+    static const char *const infos[MEMBERS] = {INFO_OF(1), INFO_OF(2), INFO_OF(3)};
+
+    script_server_clear(net);
+    script_server_add(
+        net, (script_rule){.match = "\r\nserver\r\n", .action = SCRIPT_REPLACE, .bytes = infos[i], .uncounted = true});
+    script_server_add(net, (script_rule){.match = "WAITAOF\r\n", .action = SCRIPT_REPLACE, .bytes = answer});
+}
+
+/* One whose disk does not keep up costs nothing but its vote; two of three are too many. */
+static void a_member_votes_only_for_what_is_on_its_disk(void **state)
+{
+    server *servers[MEMBERS];
+    script_server *nets[MEMBERS];
+    const char *urls[MEMBERS];
+    dibs_config config = durable;
+    dibs_runtime *rt;
+
+    (void)state;
+    for (size_t i = 0; i < MEMBERS; i++) {
+        servers[i] = server_start(NULL);
+        nets[i] = script_server_start(&(script_options){.backend = servers[i]->socket_path});
+        answer_as_member(nets[i], i, SAYS_YES);
+        urls[i] = script_server_url(nets[i]);
+    }
+    config.urls = urls;
+    config.url_count = MEMBERS;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    answer_as_member(nets[0], 0, SAYS_NO);
+    assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
+    assert_true(server_wait_gone(servers[0], "lock:x", LIMIT_MS));
+    assert_true(server_has(servers[1], "lock:x") && server_has(servers[2], "lock:x"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "x"));
+    answer_as_member(nets[1], 1, SAYS_NO);
+    assert_status(DIBS_UNAVAILABLE, dibs_trylock(rt, "x"));
+    assert_that(strstr(dibs_last_error(), "disk"), "%s", dibs_last_error());
+    dibs_close(rt);
+    for (size_t i = 0; i < MEMBERS; i++) {
+        assert_true(server_wait_gone(servers[i], "lock:x", LIMIT_MS));
+        script_server_stop(nets[i]);
+        server_stop(servers[i]);
+    }
+}
+
 /* ---------------------------------------------------------------- who refuses it, and when */
 
 static void expect_not_opened(const char *url, dibs_status status, const char *words)
@@ -374,6 +426,7 @@ int main(void)
         TEST(a_pushed_grant_waits_for_the_disk),
         TEST(a_fair_grant_waits_for_the_disk),
         TEST(replicas_are_waited_for_besides),
+        cmocka_unit_test(a_member_votes_only_for_what_is_on_its_disk),
         TEST(a_server_that_keeps_nothing),
         TEST(an_account_without_the_right),
         TEST(a_server_that_does_not_keep_it_any_more),

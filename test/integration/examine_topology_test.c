@@ -1,7 +1,13 @@
 /* dibs_examine on several servers: what concerns the sentinels, the nodes of a cluster, the masters of a quorum. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "support/child.h"
 #include "support/cluster.h"
 #include "support/findings.h"
 #include "support/fixture.h"
@@ -9,6 +15,9 @@
 #include "support/sentinels.h"
 #include "support/test.h"
 #include "support/wait.h"
+
+/* The lease that a clone does not know of: longer than it takes to open a quorum and look at it. */
+#define CLONED_MS 6000
 
 #define OK DIBS_VERDICT_OK
 #define WARN DIBS_VERDICT_WARN
@@ -267,27 +276,106 @@ static void a_master_of_another_quorum(void **state)
     findings_expect(findings_of(m->rt), "quorum", BAD, "Number 2 of the URLs is a master of another quorum");
 }
 
-/* What a copy of its disk, or REPLICAOF, takes along. The clone votes like a master that came back with older data. */
-static void a_clone_of_a_master(void **state)
+static bool has_vote(void *s)
 {
-    masters *m = *state;
-    server *clone = server_start(NULL);
-    const char *urls[] = {clone->url, m->urls[1], m->urls[2]};
-    dibs_runtime *rt;
-    char noted[256];
+    return server_has(s, "dibs:vote");
+}
 
-    masters_open_connected(m, LONG_LEASE_MS);
-    for (size_t i = 0; i < m->count; i++)
-        assert_true(wait_until(has_number, m->servers[i], LIMIT_MS));
-    assert_true(server_string(m->servers[0], noted, sizeof noted, "GET dibs:vote"));
-    server_do(clone, "SET dibs:vote %s PX 600000", noted);
-    assert_status(DIBS_OK, dibs_open(&rt, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LONG_LEASE_MS}));
+/* Another server with all that the master has, as after REPLICAOF. */
+static server *clone_by_replication(server *master)
+{
+    server *clone = server_start(NULL);
+
+    server_do(master, "CONFIG SET repl-diskless-sync-delay 0");
+    server_do(clone, "REPLICAOF 127.0.0.1 %d", master->port);
+    assert_true(wait_until(has_vote, clone, LIMIT_MS));
+    server_do(clone, "REPLICAOF NO ONE");
+    return clone;
+}
+
+/* The same by a copy of the master's disk. */
+static server *clone_by_copy(server *master)
+{
+    server *clone = server_start(NULL);
+    char command[200];
+
+    server_do(master, "SAVE");
+    server_kill(clone);
+    snprintf(command, sizeof command, "cp %s/dump.rdb %s/dump.rdb", master->folder, clone->folder);
+    assert_int_equal(system(command), 0);
+    server_restart(clone);
+    return clone;
+}
+
+/* In a process of its own, which is killed as soon as it holds the lock: its lease goes on. */
+static void hold_and_die(const dibs_config *config)
+{
+    dibs_runtime *rt;
+    int ends[2];
+    char told;
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork_child();
+    if (child == 0) {
+        told = dibs_open(&rt, config) == DIBS_OK && dibs_timedlock(rt, "a", LIMIT_MS) == DIBS_OK ? 'y' : 'n';
+        if (write(ends[1], &told, 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &told, 1), 1);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    assert_int_equal(told, 'y');
+}
+
+/*
+ * A lock is granted by the master and another one, behind the clone's back, while the third can't grant it. Then
+ * somebody uses the clone in place of the master: with the third it would be a majority. It votes like a master that
+ * came back with older data.
+ */
+static void expect_clone_to_wait(server *(*make)(server *master))
+{
+    server *s[] = {server_start(&(server_options){.tcp = true}), server_start(NULL), server_start(NULL)};
+    const char *urls[] = {s[0]->url, s[1]->url, s[2]->url};
+    dibs_config config = {.urls = urls, .url_count = 3, .lease_ms = CLONED_MS};
+    dibs_runtime *rt;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(wait_until(has_number, s[i], LIMIT_MS));
+    dibs_close(rt);
+    server *clone = make(s[0]);
+    assert_true(has_number(clone));
+    server_do(s[2], "SET lock:a foreign PX 600000");
+    int64_t granted = now_ms();
+    hold_and_die(&config);
+    server_do(s[2], "DEL lock:a");
+    server_kill(s[0]);
+    urls[0] = clone->url;
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
     findings_expect(findings_of(rt), "quorum", WARN, "Number 1 of the URLs");
     assert_status(DIBS_OK, dibs_timedlock(rt, "a", LIMIT_MS));
-    assert_false(server_has(clone, "lock:a"));
+    assert_true(now_ms() >= granted + CLONED_MS - CLONED_MS / 50 - 5);
     assert_status(DIBS_OK, dibs_unlock(rt, "a"));
     dibs_close(rt);
     server_stop(clone);
+    for (size_t i = 0; i < 3; i++)
+        server_stop(s[i]);
+}
+
+static void a_clone_by_replication_waits(void **state)
+{
+    (void)state;
+    expect_clone_to_wait(clone_by_replication);
+}
+
+static void a_clone_by_a_copy_of_the_disk_waits(void **state)
+{
+    (void)state;
+    expect_clone_to_wait(clone_by_copy);
 }
 
 int main(void)
@@ -305,7 +393,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(clocks_that_differ, masters_setup_5_with_clocks, masters_teardown),
         cmocka_unit_test(one_server_under_two_names),
         cmocka_unit_test_setup_teardown(a_master_of_another_quorum, masters_setup_3, masters_teardown),
-        cmocka_unit_test_setup_teardown(a_clone_of_a_master, masters_setup_3, masters_teardown),
+        cmocka_unit_test(a_clone_by_replication_waits),
+        cmocka_unit_test(a_clone_by_a_copy_of_the_disk_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, stop_shared);
