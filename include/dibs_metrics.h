@@ -19,8 +19,8 @@ extern "C" {
  * VictoriaMetrics), to be sent as the body of an answer to a scrape:
  *
  *   dibs_acquired_total ...              each counter of dibs_stats
- *   dibs_holds, dibs_leases, dibs_tracking   gauges
- *   dibs_waiting                         gauge: threads that wait for a lock now
+ *   dibs_holds, dibs_leases, dibs_tracking, dibs_untaken   gauges
+ *   dibs_waiting                         gauge: threads and tasks that wait for a lock now
  *   dibs_wait_seconds                    histogram: the time of each first acquire that succeeded
  *   dibs_hold_seconds                    histogram: from there to the last unlock
  *   dibs_group_waiting{group="sku"}      the last three once more, for each group of names

@@ -14,13 +14,13 @@
 /* The fields of dibs_stats that only grow, and what each counts. */
 #define COUNTERS(XX)                                                                                                   \
     XX(acquired, "First acquires that were granted.")                                                                  \
-    XX(reentered, "Acquires by a thread that already held the lock.")                                                  \
+    XX(reentered, "Acquires by a thread or task that already held the lock.")                                          \
     XX(released, "Final unlocks.")                                                                                     \
     XX(busy, "Single tries that found the lock taken.")                                                                \
     XX(timed_out, "Waits that ended without the lock.")                                                                \
     XX(contended, "Acquires that had to wait, whatever their outcome.")                                                \
     XX(granted, "Acquires that got the lock by a push from the store.")                                                \
-    XX(handed_off, "Acquires that got the lock from a thread of this process.")                                        \
+    XX(handed_off, "Acquires that got the lock from a thread or task of this process.")                                \
     XX(renewed, "Leases renewed.")                                                                                     \
     XX(renew_failed, "Renewals without an answer, or answered by an error.")                                           \
     XX(lost, "Leases that ended under their holder.")                                                                  \
@@ -30,12 +30,15 @@
     XX(reconnects, "Connections made in place of broken ones.")                                                        \
     XX(events_dropped, "Events that did not fit in the queue.")                                                        \
     XX(invalidations, "Times that the store told of changed locks.")                                                   \
-    XX(not_held, "Unlocks by threads that did not hold the lock.")
+    XX(not_held, "Unlocks by threads or tasks that did not hold the lock.")                                            \
+    XX(begun, "Calls that were begun, without blocking.")                                                              \
+    XX(cancelled, "Acquires that ended because their task was cancelled.")
 
 #define GAUGES(XX)                                                                                                     \
-    XX(holds, "Locks held by threads now, each counted once.")                                                         \
+    XX(holds, "Locks held by threads and tasks now, each counted once.")                                               \
     XX(leases, "Leases that are kept alive now.")                                                                      \
-    XX(tracking, "1: the store tells at once of locks that change.")
+    XX(tracking, "1: the store tells at once of locks that change.")                                                   \
+    XX(untaken, "Completions of begun calls that nobody has taken yet.")
 
 static void write_head(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -162,7 +165,7 @@ static void write_all_groups_together(dibs_runtime *rt, FILE *out)
 
     for (unsigned cursor = 0; dibs__stats_next_group(rt, &cursor, &group);)
         dibs__metrics_add(&sum, &group);
-    write_head(out, "waiting", "gauge", "Threads that wait for a lock now.");
+    write_head(out, "waiting", "gauge", "Threads and tasks that wait for a lock now.");
     fprintf(out, "dibs_waiting %" PRId64 "\n", sum.waiting);
     for (unsigned kind = 0; kind < DIBS__METRICS_KINDS; kind++) {
         write_head(out, families[kind].all, "histogram", families[kind].help);
@@ -175,7 +178,7 @@ static void write_each_group(dibs_runtime *rt, FILE *out)
 {
     struct dibs__metrics_view group;
 
-    write_head(out, "group_waiting", "gauge", "Threads that wait now for a lock of the group.");
+    write_head(out, "group_waiting", "gauge", "Threads and tasks that wait now for a lock of the group.");
     for (unsigned cursor = 0; dibs__stats_next_group(rt, &cursor, &group);) {
         fputs("dibs_group_waiting", out);
         write_labels(out, &group, NULL);

@@ -326,6 +326,33 @@ static void bad_arguments_and_a_closing_runtime(void **state)
     free(text);
 }
 
+/* An acquire of a cancelled task is complete when its begin returns. */
+static void begun_calls_are_counted(void **state)
+{
+    stage *s = *state;
+    dibs_queue *queue;
+    dibs_task *task;
+    dibs_completion done;
+
+    stage_open(s, LEASE);
+    assert_status(DIBS_OK, dibs_queue_new(&queue));
+    assert_status(DIBS_OK, dibs_task_new(s->rt, &task));
+    expect_line(s->rt, "dibs_begun_total 0");
+    dibs_task_cancel(task);
+    assert_status(DIBS_OK, dibs_lock_begin(task, "a", FOREVER, NULL, queue, NULL));
+    assert_status(DIBS_OK, dibs_unlock_begin(task, "a", queue, NULL));
+    expect_line(s->rt, "dibs_begun_total 2");
+    expect_line(s->rt, "dibs_cancelled_total 1");
+    expect_line(s->rt, "dibs_untaken 2");
+    assert_int_equal(dibs_queue_take(queue, &done, 1, 0), 1);
+    expect_line(s->rt, "dibs_untaken 1");
+    assert_int_equal(dibs_queue_take(queue, &done, 1, 0), 1);
+    expect_line(s->rt, "dibs_untaken 0");
+    expect_line(s->rt, "# TYPE dibs_untaken gauge");
+    dibs_task_free(task);
+    dibs_queue_free(queue);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, stage_teardown)
 
 int main(void)
@@ -335,6 +362,7 @@ int main(void)
         TEST(threads_that_wait_are_counted_while_they_wait),
         TEST(a_thread_that_waits_for_the_store_is_counted),
         TEST(the_hold_of_a_thread_that_ended_is_no_hold),
+        TEST(begun_calls_are_counted),
         TEST(odd_groups_are_written_as_text),
         TEST(what_is_no_character_is_written_as_bytes),
         TEST(each_group_has_a_label_of_its_own),
