@@ -71,7 +71,7 @@ names_what_is_there() {
 
 links_lead_somewhere() {
     for document in $documents; do
-        grep -oE '\]\([^)#:]+\)' "$document" | sed 's/^](//; s/)$//' | while read -r link; do
+        awk '/^```/ { inside = !inside; next } !inside' "$document" | grep -oE '\]\([^)#:]+\)' | sed 's/^](//; s/)$//' | while read -r link; do
             [ -e "$(dirname "$document")/$link" ] || echo "$document: $link"
         done
     done >"$tmp/broken"
