@@ -741,6 +741,32 @@ typedef struct dibs_owner {
  */
 DIBS_API dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out);
 
+/* One entry of a lock's queue. */
+typedef struct dibs_waiter {
+    char token[192];  /* as of dibs_owner: of the thread that asked first, where several of a process share an entry */
+    int64_t asked_ms; /* how long ago the entry asked last; -1: not known */
+    uint64_t reserved[3];
+} dibs_waiter;
+
+#define DIBS_WAITERS_MAX 1024
+
+/*
+ * Asks the store who waits for the lock of name, in one round trip of at most
+ * command_timeout_ms, or two of a quorum. Fills *out with the first entries of the queue, in
+ * their order, and *count with how many these are: at most max, which is from 1 to
+ * DIBS_WAITERS_MAX. What out has beyond *count is zero.
+ *
+ * All waiters of a process without DIBS_FAIR are one entry. An entry that asks no more, as
+ * that of a process that died, stays until it is passed over; a live one asks at least every
+ * third of its lease. Clients without dibs do not queue. Of a quorum: the queue of the master
+ * that has most entries.
+ *
+ * DIBS_OK, also if nobody waits. Otherwise *count is 0, with the statuses of dibs_query;
+ * DIBS_INVALID also where out or count is NULL, or max is out of range.
+ */
+DIBS_API dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs_waiter *out, size_t max,
+                                        size_t *count);
+
 /*
  * Takes the lock of name from the holder with that token, as dibs_query showed it, or from
  * any holder if token is NULL. The next waiter is granted the lock at once. The old holder

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/check.h"
+#include "store/store.h"
 
 dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out)
 {
@@ -13,7 +14,26 @@ dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out)
     memset(out, 0, sizeof *out);
     if (dibs__check_name(rt, name) == 0)
         return DIBS_INVALID;
-    return dibs__return(dibs__owner_query(rt, name, out, &error), &error);
+    return dibs__return(dibs__owner_query(rt, name, out, NULL, &error), &error);
+}
+
+dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs_waiter *out, size_t max, size_t *count)
+{
+    struct dibs__error error;
+    dibs_owner owner = {0};
+
+    if (!count)
+        return dibs__fail(DIBS_INVALID, "count is NULL");
+    *count = 0;
+    if (!out || max < 1 || max > DIBS_WAITERS_MAX)
+        return dibs__fail(DIBS_INVALID, "out is NULL, or max is not from 1 to %d", DIBS_WAITERS_MAX);
+    if (dibs__check_name(rt, name) == 0)
+        return DIBS_INVALID;
+    memset(out, 0, max * sizeof *out);
+    struct dibs__waiters waiters = {.items = out, .most = max};
+    dibs_status status = dibs__owner_query(rt, name, &owner, &waiters, &error);
+    *count = status == DIBS_OK ? waiters.count : 0;
+    return dibs__return(status, &error);
 }
 
 dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *token)

@@ -13,15 +13,39 @@ static void print_who(FILE *out, const char *token)
 
     cli_who_parse(&who, token);
     if (who.foreign) {
-        fputs("  owner    a client without dibs\n", out);
-    } else {
-        fprintf(out, "  owner    %s", cli_show(shown, sizeof shown, who.label));
-        fprintf(out, " on %s, process %s", cli_show(shown, sizeof shown, who.host), who.pid);
-        if (strcmp(who.thread, who.pid) != 0)
-            fprintf(out, ", thread %s", who.thread);
+        fputs("a client without dibs", out);
+        return;
+    }
+    fprintf(out, "%s", cli_show(shown, sizeof shown, who.label));
+    fprintf(out, " on %s, process %s", cli_show(shown, sizeof shown, who.host), who.pid);
+    if (strcmp(who.thread, who.pid) != 0)
+        fprintf(out, ", thread %s", who.thread);
+}
+
+static void print_owner(FILE *out, const char *token)
+{
+    char shown[CLI_WHO_MAX];
+
+    fputs("  owner    ", out);
+    print_who(out, token);
+    fprintf(out, "\n  token    %s\n", cli_show(shown, sizeof shown, token));
+}
+
+/* In the order of the queue. */
+static void print_queue(FILE *out, uint32_t entries, const struct cli_queue *queue)
+{
+    char length[CLI_TIME_MAX];
+
+    fprintf(out, "  entries  %" PRIu32 "\n", entries);
+    for (size_t i = 0; queue && i < queue->count; i++) {
+        fprintf(out, "%11zu. ", i + 1);
+        print_who(out, queue->waiters[i].token);
+        if (queue->waiters[i].asked_ms >= 0)
+            fprintf(out, ", asked %s ago", cli_duration(length, queue->waiters[i].asked_ms));
         fputc('\n', out);
     }
-    fprintf(out, "  token    %s\n", cli_show(shown, sizeof shown, token));
+    if (queue && queue->count > 0 && queue->count < entries)
+        fprintf(out, "             and %zu more\n", entries - queue->count);
 }
 
 static void print_times(FILE *out, const dibs_owner *owner)
@@ -38,17 +62,17 @@ static void print_times(FILE *out, const dibs_owner *owner)
         fputs("  left     no end: the key never expires\n", out);
 }
 
-void cli_block_print(FILE *out, const char *name, const dibs_owner *owner)
+void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
 {
     char shown[CLI_SHOWN_MAX];
 
     fprintf(out, "%s: %s\n", cli_show(shown, sizeof shown, name), owner->held ? "held" : "free");
     if (owner->held) {
-        print_who(out, owner->token);
+        print_owner(out, owner->token);
         print_times(out, owner);
     }
     if (owner->fence)
         fprintf(out, "  fence    %" PRIu64 "\n", owner->fence);
     if (owner->held || owner->waiters)
-        fprintf(out, "  waiters  %" PRIu32 "\n", owner->waiters);
+        print_queue(out, owner->waiters, queue);
 }

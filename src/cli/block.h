@@ -8,6 +8,9 @@
 
 #include <dibs.h>
 
-void cli_block_print(FILE *out, const char *name, const dibs_owner *owner);
+#include "cli/locks.h"
+
+/* queue NULL: how many wait is told, but not who. */
+void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

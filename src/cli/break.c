@@ -96,7 +96,7 @@ static int ask_and_take(const struct breaking *breaking)
         return cli_look_failed(status);
     if (!owner.held)
         return say(breaking, "free: there is no owner", CLI_OK);
-    cli_block_print(stdout, breaking->name, &owner);
+    cli_block_print(stdout, breaking->name, &owner, NULL);
     if (breaking->token && strcmp(breaking->token, owner.token) != 0)
         return say(breaking, "left alone: the owner has another token", CLI_FAILED);
     if (!breaking->yes && !agreed())

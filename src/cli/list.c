@@ -29,6 +29,7 @@ static const char help[] =
     "\n"
     "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but\n"
     "for --null. On a terminal names and owners are cut to its width, marked by a +.\n"
+    "WAITERS counts entries of the queue: those of a process are one, but for --fair.\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
     "can't be asked.\n";
@@ -54,7 +55,7 @@ static void print_json(const struct cli_locks *locks)
     cli_json_open(&json, "locks", '[');
     for (size_t i = 0; i < locks->count; i++) {
         cli_json_open(&json, NULL, '{');
-        cli_lock_json(&json, locks->items[i].name, &locks->items[i].owner);
+        cli_lock_json(&json, locks->items[i].name, &locks->items[i].owner, NULL);
         cli_json_close(&json, '}');
     }
     cli_json_close(&json, ']');

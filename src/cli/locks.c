@@ -239,17 +239,18 @@ void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struc
 
 /* --------------------------------------------------------------------- JSON */
 
-static void owner_json(struct cli_json *json, const dibs_owner *owner)
+/* "token", and who that is. NULL: nobody. */
+static void who_json(struct cli_json *json, const char *key, const char *token)
 {
     struct cli_who who = {0};
 
-    cli_who_parse(&who, owner->token);
-    cli_json_string(json, "token", owner->held ? owner->token : NULL);
-    if (!owner->held || who.foreign) {
-        cli_json_null(json, "owner");
+    cli_who_parse(&who, token ? token : "");
+    cli_json_string(json, "token", token);
+    if (who.foreign) {
+        cli_json_null(json, key);
         return;
     }
-    cli_json_open(json, "owner", '{');
+    cli_json_open(json, key, '{');
     cli_json_string(json, "label", who.label);
     cli_json_string(json, "host", who.host);
     cli_json_int(json, "pid", strtoll(who.pid, NULL, 10));
@@ -266,14 +267,27 @@ static void int_or_null(struct cli_json *json, const char *key, bool known, int6
         cli_json_null(json, key);
 }
 
-void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner)
+static void queue_json(struct cli_json *json, const struct cli_queue *queue)
+{
+    cli_json_open(json, "queue", '[');
+    for (size_t i = 0; i < queue->count; i++) {
+        const dibs_waiter *waiter = &queue->waiters[i];
+        cli_json_open(json, NULL, '{');
+        who_json(json, "waiter", waiter->token);
+        int_or_null(json, "asked_ms", waiter->asked_ms >= 0, waiter->asked_ms);
+        cli_json_close(json, '}');
+    }
+    cli_json_close(json, ']');
+}
+
+void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
 {
     bool since = owner->held && owner->held_ms >= 0;
     char text[CLI_TIME_MAX];
 
     cli_json_name(json, name);
     cli_json_bool(json, "held", owner->held);
-    owner_json(json, owner);
+    who_json(json, "owner", owner->held ? owner->token : NULL);
     cli_json_string(json, "since", since ? cli_utc_ago(text, owner->held_ms) : NULL);
     int_or_null(json, "held_ms", since, owner->held_ms);
     int_or_null(json, "left_ms", owner->held && owner->remaining_ms >= 0, owner->remaining_ms);
@@ -282,4 +296,6 @@ void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *ow
     else
         cli_json_null(json, "fence");
     cli_json_int(json, "waiters", owner->waiters);
+    if (queue)
+        queue_json(json, queue);
 }

@@ -53,7 +53,13 @@ void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size
 void cli_locks_print_head(FILE *out, const struct cli_widths *widths);
 void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row);
 
-/* The members of one lock's object. */
-void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner);
+/* The first entries of a lock's queue. */
+struct cli_queue {
+    dibs_waiter *waiters;
+    size_t count;
+};
+
+/* The members of one lock's object. queue NULL: without the one that tells who waits. */
+void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

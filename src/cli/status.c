@@ -14,8 +14,9 @@ static const char help[] =
     "Usage: dibs status [OPTION...] NAME...\n"
     "\n"
     "Tells of each lock who holds it, since when, for how long the lease lasts\n"
-    "without a renewal, the fence of the newest grant, and how many wait. With -q\n"
-    "nothing is printed: only the exit status tells.\n"
+    "without a renewal, the fence of the newest grant, and who waits: the first 100\n"
+    "entries of the queue. The waiters of a process are one entry, but for --fair.\n"
+    "With -q nothing is printed: only the exit status tells.\n"
     "\n"
     CLI_JSON_HELP
     CLI_COMMON_HELP
@@ -24,15 +25,23 @@ static const char help[] =
     "usage; 69 if the store can't be asked.\n";
 /* clang-format on */
 
-static void print_json(char **names, const dibs_owner *owners)
+#define ENTRIES_MOST 100
+
+/* What was found out about one lock. */
+struct found {
+    dibs_owner owner;
+    struct cli_queue queue;
+};
+
+static void print_json(char **names, const struct found *found)
 {
     struct cli_json json = {.out = stdout};
 
     cli_json_open(&json, NULL, '{');
     cli_json_open(&json, "locks", '[');
-    for (; *names; names++, owners++) {
+    for (; *names; names++, found++) {
         cli_json_open(&json, NULL, '{');
-        cli_lock_json(&json, *names, owners);
+        cli_lock_json(&json, *names, &found->owner, &found->queue);
         cli_json_close(&json, '}');
     }
     cli_json_close(&json, ']');
@@ -40,25 +49,38 @@ static void print_json(char **names, const dibs_owner *owners)
     putchar('\n');
 }
 
-static void print_blocks(char **names, const dibs_owner *owners)
+static void print_blocks(char **names, const struct found *found)
 {
     for (size_t i = 0; names[i]; i++) {
         if (i > 0)
             putchar('\n');
-        cli_block_print(stdout, names[i], &owners[i]);
+        cli_block_print(stdout, names[i], &found[i].owner, &found[i].queue);
     }
 }
 
+/* The queue changes all the time: it is as it was a moment after the owner was asked for. */
+static dibs_status ask_for_one(dibs_runtime *rt, const char *name, struct found *found)
+{
+    dibs_status status = dibs_query(rt, name, &found->owner);
+
+    if (status != DIBS_OK || found->owner.waiters == 0)
+        return status;
+    found->queue.waiters = calloc(ENTRIES_MOST, sizeof *found->queue.waiters);
+    if (!found->queue.waiters)
+        return DIBS_OK; /* how many wait is known */
+    return dibs_query_waiters(rt, name, found->queue.waiters, ENTRIES_MOST, &found->queue.count);
+}
+
 /* Asks about all locks before anything is printed, so that what is printed is whole. */
-static int ask(dibs_runtime *rt, char **names, dibs_owner *owners)
+static int ask(dibs_runtime *rt, char **names, struct found *found)
 {
     int result = CLI_OK;
 
     for (size_t i = 0; names[i]; i++) {
-        dibs_status status = dibs_query(rt, names[i], &owners[i]);
+        dibs_status status = ask_for_one(rt, names[i], &found[i]);
         if (status != DIBS_OK)
             return cli_look_failed(status);
-        if (!owners[i].held)
+        if (!found[i].owner.held)
             result = CLI_FAILED;
     }
     return result;
@@ -66,16 +88,18 @@ static int ask(dibs_runtime *rt, char **names, dibs_owner *owners)
 
 static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, size_t count)
 {
-    dibs_owner *owners = calloc(count + 1, sizeof *owners);
-    int result = owners ? ask(rt, names, owners) : CLI_SYSTEM;
+    struct found *found = calloc(count + 1, sizeof *found);
+    int result = found ? ask(rt, names, found) : CLI_SYSTEM;
 
-    if (!owners)
+    if (!found)
         cli_error("memory is exhausted");
     if (result <= CLI_FAILED && look->json)
-        print_json(names, owners);
+        print_json(names, found);
     else if (result <= CLI_FAILED && !look->quiet)
-        print_blocks(names, owners);
-    free(owners);
+        print_blocks(names, found);
+    for (size_t i = 0; found && i < count; i++)
+        free(found[i].queue.waiters);
+    free(found);
     return result;
 }
 

@@ -1,13 +1,14 @@
 #include "core/owner.h"
 
-dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__error *error)
+dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__waiters *waiters,
+                              struct dibs__error *error)
 {
     struct dibs__visit visit;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
 
     if (status != DIBS_OK)
         return status;
-    struct dibs__query query = {.name = name, .deadline = dibs__core_command_deadline(visit.core)};
+    struct dibs__query query = {.name = name, .deadline = dibs__core_command_deadline(visit.core), .waiters = waiters};
     status = dibs__store_query(visit.core->store, &query, out, error);
     dibs__visit_end(&visit);
     if (status == DIBS_OK)

@@ -4,8 +4,10 @@
 
 #include "core/runtime.h"
 
-/* As dibs_query; *out is all zero before, and on failure. */
-dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__error *error);
+/* As dibs_query; *out is all zero before, and on failure. waiters: filled as well, as dibs_query_waiters; or NULL. */
+struct dibs__waiters;
+dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__waiters *waiters,
+                              struct dibs__error *error);
 
 /* As dibs_force_unlock. */
 dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, const char *token,

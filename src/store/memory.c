@@ -266,8 +266,10 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
     dibs__space_mutex_lock(&memory->space->mutex);
     int64_t now = dibs__now(memory->clock);
     struct dibs__space_lock *lock = dibs__space_find(memory->space, query->name, now);
-    if (lock)
+    if (lock) {
         owner->waiters = dibs__space_count_waiters(lock);
+        dibs__space_show_waiters(lock, query->waiters);
+    }
     if (lock && dibs__space_is_held(lock)) {
         owner->held = true;
         owner->remaining_ms = dibs__ms_until(lock->expires, now);

@@ -308,6 +308,18 @@ uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock)
     return count;
 }
 
+/* When each asked last is not kept. */
+void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__waiters *waiters)
+{
+    const struct dibs__space_waiter *waiter = waiters ? lock->first : NULL;
+
+    for (; waiter && waiters->count < waiters->most; waiter = waiter->next) {
+        dibs_waiter *out = &waiters->items[waiters->count++];
+        snprintf(out->token, sizeof out->token, "%s", waiter->token);
+        out->asked_ms = -1;
+    }
+}
+
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
                                              int64_t now)
 {

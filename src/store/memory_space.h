@@ -115,6 +115,9 @@ bool dibs__space_walk(struct dibs__space *space, const struct dibs__walk *walk, 
     DIBS__REQUIRES(dibs__space_mutex);
 
 uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
+/* NULL: nobody wants to know. */
+void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__waiters *waiters)
+    DIBS__REQUIRES(dibs__space_mutex);
 
 /*
  * A free lock goes to the first in the queue; where that wants a hint, it stays

@@ -184,10 +184,17 @@ struct dibs__release {
     struct dibs__begun begun;
 };
 
+/* The first entries of a lock's queue. Not known of those that a query did not see. */
+struct dibs__waiters {
+    dibs_waiter *items;
+    size_t most, count; /* count: set, also where the query fails */
+};
+
 /* A look at a lock. */
 struct dibs__query {
     const char *name;
     int64_t deadline;
+    struct dibs__waiters *waiters; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of one master */
     bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
     struct dibs__begun begun;
 };

@@ -36,7 +36,7 @@ def status_of_a_lock_that_is_held():
     expect(fields["owner"] == "my:job on alpha, process 4711, thread 4712", fields)
     expect(fields["token"] == token(label="my:job", thread=4712), fields)
     expect(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(3m[12]\ds\)", fields["since"]), fields)
-    expect(10 < float(fields["left"].rstrip("s")) <= 30 and fields["waiters"] == "0", fields)
+    expect(10 < float(fields["left"].rstrip("s")) <= 30 and fields["entries"] == "0", fields)
     expect(int(fields["fence"]) > 2**53, fields)
 
 
@@ -246,9 +246,14 @@ def real_owners_and_waiters():
     holder = subprocess.Popen([looking.DIBS, "hold", "real"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=looking.environment(URL))
     holder.stdout.readline()
     waiter = subprocess.Popen([looking.DIBS, "run", "real", "--", "echo", "inside"], stdout=subprocess.PIPE, env=looking.environment(URL))
-    looking.topology.await_true(lambda: dibs(URL, "status", "real").text.endswith("waiters  1\n"), "a waiter")
+    looking.topology.await_true(lambda: "entries  1\n" in dibs(URL, "status", "real").text, "a waiter")
     lock = expect_status(dibs(URL, "status", "--json", "real"), OK).json["locks"][0]
     expect(lock["owner"]["label"] == "dibs" and lock["waiters"] == 1 and 0 <= lock["held_ms"] < 20000, lock)
+    expect(len(lock["queue"]) == 1 and lock["queue"][0]["waiter"]["label"] == "echo" and lock["queue"][0]["asked_ms"] >= 0, lock)
+    who = lock["queue"][0]["waiter"]
+    line = dibs(URL, "status", "real").text.splitlines()[-1]
+    expect(re.fullmatch(rf" +1\. echo on {re.escape(who['host'])}, process {who['pid']}, asked [0-9.]+s ago", line), line)
+    expect("queue" not in expect_status(dibs(URL, "list", "--json"), OK).json["locks"][0])
     expect(table(dibs(URL, "list"))[1][0][-1] == "1")
     began = time.monotonic()
     expect_status(dibs(URL, "break", "--yes", "real"), OK)
@@ -388,8 +393,25 @@ def status_and_list_on_each_topology():
         expect(result.text.split() == names, store.url, result)
         locks = expect_status(dibs(store.url, "status", "--json", *names), OK).json["locks"]
         expect([lock["owner"]["pid"] for lock in locks] == [4711] * 6, store.url, locks)
+        status_of_waiters(store.url)
         expect_status(dibs(store.url, "break", "-y", "c"), OK)
         expect("c" not in dibs(store.url, "list", "--names").text.split(), store.url)
+
+
+def status_of_waiters(url):
+    """Two processes wait: both are shown, the first one first."""
+    waiting = []
+    for label in ("true", "false"):
+        waiting.append(subprocess.Popen([looking.DIBS, "run", "d", label], env=looking.environment(url)))
+        looking.topology.await_true(lambda: status_of(url)["waiters"] == len(waiting), "a waiter")
+    queue = status_of(url)["queue"]
+    expect([entry["waiter"]["label"] for entry in queue] == ["true", "false"], url, queue)
+    expect_status(dibs(url, "break", "-y", "d"), OK)
+    expect([process.wait(20) for process in waiting] == [0, 1], url)
+
+
+def status_of(url):
+    return dibs(url, "status", "--json", "d").json["locks"][0]
 
 
 def has_slot(node, name):

@@ -144,6 +144,21 @@ static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query,
     return DIBS_OK;
 }
 
+/* A master that fails now tells nothing: the queue is no matter of a majority. */
+static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__query *query, const struct looking *looking)
+{
+    struct dibs__query its = {.name = query->name, .deadline = query->deadline, .waiters = query->waiters};
+    struct dibs__error unused;
+    dibs_owner owner = {0};
+    size_t most = 0;
+
+    for (size_t i = 1; i < q->count; i++)
+        if (looking->owners[i].waiters > looking->owners[most].waiters)
+            most = i;
+    if (looking->owners[most].waiters > 0)
+        (void)dibs__store_query(q->members[most].store, &its, &owner, &unused);
+}
+
 dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                       struct dibs__error *error)
 {
@@ -157,6 +172,8 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
     if (!looking)
         return dibs__quorum_no_memory(error);
     dibs_status status = look(q, query, looking, owner, error);
+    if (status == DIBS_OK && query->waiters)
+        ask_who_waits(q, query, looking);
     free(looking);
     dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
     return status;

@@ -221,13 +221,24 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
 
 /* ------------------------------------------------------- query.lua, force.lua */
 
-/* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time} */
+void dibs__codec_query(struct dibs__call *call, size_t most)
+{
+    if (most > 0)
+        dibs__call_add_number(call, (int64_t)most);
+}
+
+static bool is_query_reply(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && (reply->elements == 5 || reply->elements == 6);
+}
+
+/* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time}, and the entries where asked for */
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply)
 {
     int64_t remaining_ms, waiters;
 
     *out = (struct dibs__query_reply){.owner = NULL};
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 5 || !dibs__reply_integer(reply, 1, &remaining_ms) ||
+    if (!is_query_reply(reply) || !dibs__reply_integer(reply, 1, &remaining_ms) ||
         !dibs__reply_integer(reply, 3, &waiters) || !dibs__reply_integer(reply, 4, &out->server_us))
         return false;
     const redisReply *owner = reply->element[0], *fence = reply->element[2];
@@ -242,6 +253,16 @@ bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *rep
         out->fence = 0;
     out->waiters = (uint32_t)waiters;
     return true;
+}
+
+bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us)
+{
+    const redisReply *entries = reply->type == REDIS_REPLY_ARRAY && reply->elements == 6 ? reply->element[5] : NULL;
+
+    if (!entries || entries->type != REDIS_REPLY_ARRAY || 2 * i + 1 >= entries->elements)
+        return false;
+    *token = entries->element[2 * i];
+    return (*token)->type == REDIS_REPLY_STRING && dibs__reply_integer(entries, 2 * i + 1, asked_us);
 }
 
 void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size)

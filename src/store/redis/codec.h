@@ -151,7 +151,13 @@ struct dibs__query_reply {
     int64_t server_us; /* the server's clock */
 };
 
+/* most: how many entries of the queue are to be told; 0: none. */
+void dibs__codec_query(struct dibs__call *call, size_t most);
+
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);
+
+/* The entry i of the reply, which dibs__codec_read_query has read. False: there are no more. */
+bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us);
 
 /* token NULL: nobody held the lock when it was looked at. */
 void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size);

@@ -72,7 +72,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
     do {
         struct dibs__exchange exchange = {.deadline = deadline, .error = error};
         struct dibs__query_reply owner;
-        status = dibs__redis_look(store, call, name, false, &owner, &exchange);
+        status = dibs__redis_look(store, call, name, NULL, &owner, &exchange);
         if (status != DIBS_OK)
             return status;
         struct target target = {owner.owner, owner.owner_size};

@@ -37,12 +37,13 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
     return status;
 }
 
-/* A query takes no arguments. */
 static void write_query(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
 {
+    const struct dibs__query *query = context;
+
     (void)store;
-    (void)context;
     dibs__lock_call_write(call, DIBS__SCRIPT_query);
+    dibs__codec_query(&call->call, query && query->waiters ? query->waiters->most : 0);
 }
 
 /* In the error of a script the code may come late. */
@@ -52,13 +53,14 @@ static bool is_of_another_type(const redisReply *reply)
 }
 
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             bool any_type, struct dibs__query_reply *owner, struct dibs__exchange *exchange)
+                             const struct dibs__query *query, struct dibs__query_reply *owner,
+                             struct dibs__exchange *exchange)
 {
     bool unused;
-    dibs_status status = dibs__redis_run_shared(store, call, write_query, NULL, exchange, &unused);
+    dibs_status status = dibs__redis_run_shared(store, call, write_query, query, exchange, &unused);
 
     if (status == DIBS_OK && !dibs__codec_read_query(owner, exchange->reply) &&
-        !(any_type && is_of_another_type(exchange->reply))) {
+        !(query && query->any_type && is_of_another_type(exchange->reply))) {
         status = dibs__redis_reply_error(store, "looking at", name, exchange->reply, exchange->error);
         dibs__reply_free(exchange->reply);
     }
@@ -101,6 +103,21 @@ static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
     out->waiters = owner->waiters;
 }
 
+static void show_waiters(struct dibs__waiters *waiters, const redisReply *reply)
+{
+    const redisReply *token;
+    int64_t asked_us;
+
+    if (!waiters)
+        return;
+    waiters->count = 0;
+    while (waiters->count < waiters->most && dibs__codec_read_waiter(reply, waiters->count, &token, &asked_us)) {
+        dibs_waiter *out = &waiters->items[waiters->count++];
+        show_token(out->token, sizeof out->token, token->str, (size_t)token->len);
+        out->asked_ms = asked_us > 0 ? asked_us / 1000 : 0;
+    }
+}
+
 void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
@@ -116,7 +133,7 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
     call->channel = dibs__redis_pick(store);
     if (!dibs__lock_call_standing(store, call) || dibs__lock_call_check_slots(store, call, &unused) != DIBS_OK)
         return;
-    write_query(store, call, NULL);
+    write_query(store, call, query);
     dibs__lock_call_send(store, call, 0, NULL);
 }
 
@@ -133,9 +150,10 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__quer
         call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
     if (!call)
         return dibs__lock_call_no_memory(error);
-    dibs_status status = dibs__redis_look(store, call, query->name, query->any_type, &said, &exchange);
+    dibs_status status = dibs__redis_look(store, call, query->name, query, &said, &exchange);
     if (status == DIBS_OK) {
         show_owner(owner, &said);
+        show_waiters(query->waiters, exchange.reply);
         dibs__reply_free(exchange.reply);
     }
     dibs__lock_call_free(store, call);

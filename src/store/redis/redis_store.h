@@ -330,12 +330,13 @@ dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs_
                                    const void *context, struct dibs__exchange *exchange, bool *repeated);
 
 /*
- * query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. any_type: as
- * of the query.
+ * query.c: DIBS_OK: exchange->reply is what the server said of the owner, read into *owner; the caller's. query: whose
+ * any_type and waiters are wanted; NULL: neither.
  */
 struct dibs__query_reply;
 dibs_status dibs__redis_look(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
-                             bool any_type, struct dibs__query_reply *owner, struct dibs__exchange *exchange);
+                             const struct dibs__query *query, struct dibs__query_reply *owner,
+                             struct dibs__exchange *exchange);
 
 /* walk.c */
 dibs_status dibs__redis_walk(struct dibs__store *base, const struct dibs__walk *walk, struct dibs__error *error);

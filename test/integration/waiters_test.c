@@ -1,0 +1,143 @@
+/* Who waits for a lock: what dibs_query_waiters tells of its queue. */
+#include "integration/queue_setup.h"
+#include "support/actor.h"
+#include "support/queue.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { ROOM = 4 };
+
+static const dibs_waiter none;
+
+static size_t waiters_of(dibs_runtime *rt, const char *name, dibs_waiter *out, size_t max)
+{
+    size_t count = 99;
+
+    memset(out, 1, ROOM * sizeof *out);
+    assert_status(DIBS_OK, dibs_query_waiters(rt, name, out, max, &count));
+    for (size_t i = count; i < max; i++)
+        assert_memory_equal(&out[i], &none, sizeof none);
+    return count;
+}
+
+static void the_entries_are_told_in_their_order(void **state)
+{
+    fixture *f = *state;
+    scene c = set_scene(state);
+    dibs_waiter out[ROOM];
+
+    fixture_open(f, LONG_LEASE_MS);
+    expect_taken(ask(c.s, "dibs:c", "1", "dibs:2"));
+    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 3);
+    assert_string_equal(out[0].token, "dibs:a");
+    assert_string_equal(out[2].token, "dibs:c");
+    assert_in_range(out[0].asked_ms, 0, LIMIT_MS);
+    assert_int_equal(waiters_of(f->rt, "x", out, 2), 2);
+    assert_int_equal(release(c.s, "dibs:b"), -1); /* leaves a gap */
+    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 2);
+    assert_string_equal(out[1].token, "dibs:c");
+    assert_int_equal(waiters_of(f->rt, "nobody waits", out, ROOM), 0);
+    clear_scene(&c);
+}
+
+/* As one of a client that names itself so: it can't drive a terminal. */
+static void a_token_that_does_not_print_is_escaped(void **state)
+{
+    fixture *f = *state;
+    dibs_waiter out[ROOM];
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    expect_taken(ask(f->server, "a\x1b[31m", "1", "dibs:1"));
+    assert_int_equal(waiters_of(f->rt, "x", out, ROOM), 1);
+    assert_string_equal(out[0].token, "a\\x1b[31m");
+    server_do(f->server, "FLUSHALL");
+}
+
+static void more_than_a_script_goes_through_are_told_from_the_first_on(void **state)
+{
+    fixture *f = *state;
+    dibs_waiter *out = calloc(DIBS_WAITERS_MAX, sizeof *out);
+    char token[32];
+    size_t count;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
+    for (int i = 0; i < 1100; i++) {
+        snprintf(token, sizeof token, "dibs:%d", i);
+        expect_taken(ask(f->server, token, "1", "dibs:1"));
+    }
+    assert_status(DIBS_OK, dibs_query_waiters(f->rt, "x", out, DIBS_WAITERS_MAX, &count));
+    assert_int_equal(count, DIBS_WAITERS_MAX);
+    assert_string_equal(out[1023].token, "dibs:1023");
+    free(out);
+    server_do(f->server, "FLUSHALL");
+}
+
+static bool somebody_waits(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "mine", &owner) == DIBS_OK && owner.waiters > 0;
+}
+
+/* In memory it is not known when an entry asked last. */
+static void expect_own_waiter(const char *url, bool asked_known)
+{
+    dibs_runtime *rt = open_url(url, NULL);
+    actor *waits = actor_start();
+    dibs_waiter out[ROOM];
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_lock(rt, "mine"));
+    actor_begin_lock_with(waits, rt, "mine", LONG_LEASE_MS, &(dibs_lock_options){.flags = DIBS_FAIR});
+    assert_true(wait_until(somebody_waits, rt, LIMIT_MS));
+    assert_status(DIBS_OK, dibs_query(rt, "mine", &owner));
+    assert_int_equal(waiters_of(rt, "mine", out, ROOM), 1);
+    assert_memory_equal(out[0].token, owner.token, strlen("dibs:"));
+    assert_string_not_equal(out[0].token, owner.token);
+    assert_int_equal(out[0].asked_ms >= 0, asked_known);
+    assert_status(DIBS_OK, dibs_unlock(rt, "mine"));
+    assert_status(DIBS_OK, actor_result(waits));
+    assert_status(DIBS_OK, actor_unlock(waits, rt, "mine"));
+    actor_end(waits);
+    dibs_close(rt);
+}
+
+static void waiters_of_this_process_are_told(void **state)
+{
+    fixture *f = *state;
+
+    expect_own_waiter(f->server->url, true);
+    expect_own_waiter("mem:", false);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    fixture *f = *state;
+    dibs_waiter out[ROOM];
+    size_t count = 99;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_INVALID, dibs_query_waiters(f->rt, "x", out, ROOM, NULL));
+    assert_status(DIBS_INVALID, dibs_query_waiters(f->rt, "x", NULL, ROOM, &count));
+    assert_int_equal(count, 0);
+    assert_status(DIBS_INVALID, dibs_query_waiters(f->rt, "x", out, 0, &count));
+    assert_status(DIBS_INVALID, dibs_query_waiters(f->rt, "x", out, DIBS_WAITERS_MAX + 1, &count));
+    assert_status(DIBS_INVALID, dibs_query_waiters(f->rt, "", out, ROOM, &count));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_entries_are_told_in_their_order),
+        TEST(a_token_that_does_not_print_is_escaped),
+        TEST(more_than_a_script_goes_through_are_told_from_the_first_on),
+        TEST(waiters_of_this_process_are_told),
+        TEST(wrong_arguments_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("waiters", tests, NULL, NULL);
+}
