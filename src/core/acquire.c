@@ -572,10 +572,13 @@ enum dibs__acquire_state dibs__acquire_finish(struct dibs__acquire *acquire)
     int64_t until = 0;
     dibs_status status = finish_ask(acquire, &answer);
     enum dibs__acquire_state next = after_ask(acquire, status, &answer, &until);
+    struct dibs__store *store = acquire->core->store;
 
     if (next == DIBS__ACQUIRE_RESTS) {
         const struct dibs__sleep sleep = sleep_of(acquire, until);
         dibs__asker_rest(acquire->core->cells, acquire->cell, acquire->lease, &sleep);
+        if (store->ops->unheard)
+            store->ops->unheard(store, acquire->name);
     }
     return next;
 }

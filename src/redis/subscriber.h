@@ -122,6 +122,13 @@ bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t
  */
 void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until);
 
+/*
+ * Somebody waits for a message whom no thread in listen waits for. Where a
+ * thread has left listen, the scheduler's goes on reading a moment later, from
+ * now on; else it does so only after a while. Cheap from the second call on.
+ */
+void dibs__subscriber_unheard(struct dibs__subscriber *subscriber);
+
 /* As those of a channel (channel.h). */
 void dibs__subscriber_interest(struct dibs__subscriber *subscriber, struct pollfd *fd, int64_t *deadline);
 void dibs__subscriber_attend(struct dibs__subscriber *subscriber, short ready, int64_t now);

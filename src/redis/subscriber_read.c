@@ -3,7 +3,8 @@
 #include "redis/reply.h"
 #include "redis/subscriber_parts.h"
 
-#define IDLE_MS 50 /* for so long nobody reads, after the last thread that waited: the next may be about to wait */
+#define IDLE_MS 50   /* for so long nobody reads, after the last thread that waited: the next may be about to wait; */
+#define UNHEARD_MS 2 /* and for so long where somebody waits who does not listen */
 
 /* ------------------------------------------------------------ what is received */
 
@@ -140,10 +141,11 @@ static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscrib
 static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(dibs__reading_role)
     DIBS__EXCLUDES(subscriber_mutex) DIBS__UNANALYSED
 {
-    int64_t idle_until = dibs__after_ms(dibs__now(subscriber->clock), IDLE_MS);
+    int64_t now = dibs__now(subscriber->clock);
 
     subscriber_mutex_lock(&subscriber->mutex);
     DIBS__REQUIRE(subscriber->hearer == DIBS__HEARER_THREAD);
+    int64_t idle_until = dibs__after_ms(now, atomic_load(&subscriber->unheard) ? UNHEARD_MS : IDLE_MS);
     bool back = atomic_load(&subscriber->recalled) || atomic_load(&subscriber->broken);
     bool passed = !back && pass_on(subscriber);
     if (!passed)
@@ -178,6 +180,22 @@ DIBS__UNANALYSED void dibs__subscriber_end_reading(struct dibs__subscriber *subs
     if (subscriber->standing && !pass_on(subscriber))
         subscriber->hearer = DIBS__HEARER_POLL;
     subscriber_mutex_unlock(&subscriber->mutex);
+}
+
+/* Who leaves the role from now on sees `unheard`; who left it before meant that nobody reads for longer. */
+void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
+{
+    if (atomic_load_explicit(&subscriber->unheard, memory_order_relaxed))
+        return;
+    int64_t until = dibs__after_ms(dibs__now(subscriber->clock), UNHEARD_MS);
+    subscriber_mutex_lock(&subscriber->mutex);
+    atomic_store(&subscriber->unheard, true);
+    bool idle = subscriber->hearer == DIBS__HEARER_NOBODY && until < subscriber->idle_until;
+    if (idle)
+        subscriber->idle_until = until;
+    subscriber_mutex_unlock(&subscriber->mutex);
+    if (idle)
+        subscriber->hooks.wake_by(subscriber->hooks.context, until);
 }
 
 /* ------------------------------------------------------------------ listening */

@@ -395,6 +395,13 @@ struct dibs__store_ops {
     void (*listen)(struct dibs__store *store, const char *name, struct dibs__ear *ear, int64_t until);
 
     /*
+     * Somebody waits for what the listener is told where that name is kept, and
+     * no thread listens for that: the store is to receive it all the same, soon.
+     * Never blocks. NULL: that is always so.
+     */
+    void (*unheard)(struct dibs__store *store, const char *name);
+
+    /*
      * Releases in the background, until it is confirmed, or a lease of lease_ms
      * (the longest that the token may have) must be over at the server anyway.
      * fence: of the grant, 0 where none is known. Waiters that saw the token at

@@ -2,7 +2,7 @@
 #include "redis/subscriber_parts.h"
 #include "unit/subscriber_setup.h"
 
-enum { CROWD = 6, ROUNDS = 150, IDLE_MS = 50 };
+enum { CROWD = 6, ROUNDS = 150, IDLE_MS = 50, UNHEARD_MS = 2 };
 
 /* A thread that listens until it is told. The mutex guards what it is told, as a shard's does. */
 struct listener {
@@ -261,6 +261,37 @@ static void nobody_reads_for_a_while_and_then_the_scheduler(void **state)
     assert_true(polls_for_it(r));
 }
 
+static void expect_idle_for(struct rig *r, int64_t ms)
+{
+    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    assert_true(deadline_of(r) == after(r, ms));
+    moved_clock_advance(&r->clock, MS(ms) - 1);
+    attend(r);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    moved_clock_advance(&r->clock, 1);
+    attend(r);
+    assert_int_equal(hearer_of(r), DIBS__HEARER_POLL);
+}
+
+/* A begun acquire waits, which is told whoever reads: it must not wait until the next thread listens. */
+static void who_does_not_listen_is_heard_soon(void **state)
+{
+    struct rig *r = *state;
+
+    listen_in_thread(r, 0, DIBS__NEVER);
+    send_to(r, 0);
+    expect_told(0);
+    dibs__subscriber_unheard(r->subscriber);
+    assert_true(r->woken_by == after(r, UNHEARD_MS));
+    expect_idle_for(r, UNHEARD_MS);
+    listen_in_thread(r, 1, DIBS__NEVER);
+    dibs__subscriber_unheard(r->subscriber);
+    send_to(r, 1);
+    expect_told(1);
+    assert_true(r->woken_by == after(r, UNHEARD_MS));
+    expect_idle_for(r, UNHEARD_MS);
+}
+
 /* ------------------------------------------------------------------- the end of it */
 
 /* Moves the clock to when the scheduler has something to do, if that is not further away. */
@@ -421,6 +452,7 @@ int main(void)
         TEST(who_is_listed_leaves_at_its_time),
         TEST(who_is_roused_by_another_thread_comes_back),
         TEST(nobody_reads_for_a_while_and_then_the_scheduler),
+        TEST(who_does_not_listen_is_heard_soon),
         TEST(a_subscription_that_is_lost_while_a_thread_reads),
         TEST(one_that_is_distrusted_while_a_thread_reads),
         TEST(garbage_that_a_thread_reads),

@@ -187,6 +187,7 @@ dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__qu
                                        struct dibs__error *error);
 bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
 void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until);
+void dibs__cluster_unheard(struct dibs__store *base, const char *name);
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence);
 dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,

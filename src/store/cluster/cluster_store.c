@@ -197,6 +197,7 @@ static const struct dibs__store_ops cluster_ops = {
     .examine = dibs__cluster_examine,
     .await = dibs__cluster_await,
     .listen = dibs__cluster_listen,
+    .unheard = dibs__cluster_unheard,
     .retract = dibs__cluster_retract,
     .force_unlock = dibs__cluster_force_unlock,
     .renew = dibs__cluster_renew,

@@ -270,6 +270,17 @@ void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dib
     }
 }
 
+void dibs__cluster_unheard(struct dibs__store *base, const char *name)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
+
+    if (!node)
+        return;
+    node->member->ops->unheard(node->member, name);
+    dibs__node_unuse(node);
+}
+
 /* What it returns says which node told so: another one is to be told anew. */
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since)
 {

@@ -168,6 +168,12 @@ static void listen_redis(struct dibs__store *base, const char *name, struct dibs
     dibs__subscriber_listen(dibs__redis_of(base)->subscriber, ear, until);
 }
 
+static void unheard_redis(struct dibs__store *base, const char *name)
+{
+    (void)name;
+    dibs__subscriber_unheard(dibs__redis_of(base)->subscriber);
+}
+
 static size_t unconfirmed(struct dibs__store *base)
 {
     return dibs__retractions_count(dibs__redis_of(base)->retractions);
@@ -256,6 +262,7 @@ static const struct dibs__store_ops redis_ops = {
     .await = dibs__redis_await,
     .is_sent = dibs__redis_is_sent,
     .listen = listen_redis,
+    .unheard = unheard_redis,
     .retract = dibs__redis_retract,
     .force_unlock = dibs__redis_force_unlock,
     .renew = dibs__redis_renew,
