@@ -12,23 +12,13 @@
 #define NS_PER_S INT64_C(1000000000)
 #define SLICE_MS 1000 /* at most so late, after a suspension, a poll notices that its deadline has passed */
 
-static int64_t read_clock(clockid_t id)
+static int64_t system_now(const struct dibs__clock *clock)
 {
     struct timespec t;
 
-    clock_gettime(id, &t);
-    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-static int64_t system_now(const struct dibs__clock *clock)
-{
     (void)clock;
-    return read_clock(LEASE_CLOCK);
-}
-
-static struct timespec to_timespec(int64_t ns)
-{
-    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    clock_gettime(LEASE_CLOCK, &t);
+    return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
 static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex,
@@ -39,15 +29,8 @@ static void system_wait(const struct dibs__clock *clock, pthread_cond_t *cond, s
         return;
     }
     int64_t left = deadline - system_now(clock);
-    if (left <= 0)
-        return;
-#ifdef __APPLE__
-    struct timespec relative = to_timespec(left);
-    dibs__mutex_wait_until(mutex, cond, &relative);
-#else
-    struct timespec until = to_timespec(read_clock(CLOCK_MONOTONIC) + left);
-    dibs__mutex_wait_until(mutex, cond, &until);
-#endif
+    if (left > 0)
+        dibs__mutex_wait_for(mutex, cond, left);
 }
 
 /* The timeout of poll(2) stands still while the machine is suspended, so the clock is read after each slice. */
@@ -87,22 +70,4 @@ int64_t dibs__ms_until(int64_t deadline, int64_t now)
     if (deadline <= now)
         return 0;
     return (deadline - now) / DIBS__NS_PER_MS + ((deadline - now) % DIBS__NS_PER_MS != 0);
-}
-
-int dibs__cond_init(pthread_cond_t *cond)
-{
-#ifdef __APPLE__
-    return pthread_cond_init(cond, NULL);
-#else
-    pthread_condattr_t attributes;
-    int error = pthread_condattr_init(&attributes);
-
-    if (error)
-        return error;
-    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (!error)
-        error = pthread_cond_init(cond, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return error;
-#endif
 }

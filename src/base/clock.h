@@ -18,7 +18,7 @@ struct dibs__clock {
     /*
      * Lets go of the mutex and sleeps until the cond is signalled or now()
      * reaches the deadline; it may also return early, for no reason. The mutex
-     * is held again on return. The cond was made by dibs__cond_init().
+     * is held again on return. The cond was made by dibs__cond_init (mutex.h).
      */
     void (*wait)(const struct dibs__clock *clock, pthread_cond_t *cond, struct dibs__mutex *mutex, int64_t deadline);
 
@@ -48,8 +48,5 @@ int64_t dibs__after_ms(int64_t base, int64_t ms);
 
 /* How many milliseconds are left until the deadline, rounded up; 0 when it has passed. */
 int64_t dibs__ms_until(int64_t deadline, int64_t now);
-
-/* A cond for a clock's wait. Returns 0 or an error number, as pthread_cond_init does. */
-int dibs__cond_init(pthread_cond_t *cond);
 
 #endif

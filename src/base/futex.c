@@ -26,7 +26,7 @@ void dibs__futex_wake(const atomic_uint *word)
 
 #else
 
-#include "base/clock.h"
+#include "base/mutex.h"
 #include "base/once.h"
 
 /*
@@ -73,13 +73,13 @@ static struct room *room_of(const atomic_uint *word)
 
 void dibs__futex_wait(atomic_uint *word, unsigned value, int64_t ns)
 {
-    const struct dibs__clock *clock = &dibs__system_clock;
     struct room *room = room_of(word);
-    int64_t deadline = ns == DIBS__FUTEX_FOR_EVER ? DIBS__NEVER : dibs__now(clock) + ns;
 
     room_mutex_lock(&room->mutex);
-    if (atomic_load(word) == value)
-        clock->wait(clock, &room->cond, &room->mutex, deadline);
+    if (atomic_load(word) == value && ns == DIBS__FUTEX_FOR_EVER)
+        dibs__mutex_wait(&room->mutex, &room->cond);
+    else if (atomic_load(word) == value)
+        dibs__mutex_wait_for(&room->mutex, &room->cond, ns);
     room_mutex_unlock(&room->mutex);
 }
 

@@ -1,5 +1,9 @@
 #include "base/mutex.h"
 
+#include <time.h>
+
+#define NS_PER_S INT64_C(1000000000)
+
 #ifdef DIBS_CHECKED
 #include <stdatomic.h>
 #include <stdint.h>
@@ -73,14 +77,50 @@ int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond)
     return error;
 }
 
-int dibs__mutex_wait_until(struct dibs__mutex *mutex, pthread_cond_t *cond, const struct timespec *until)
+/* The cond's clock stands still while the machine is suspended; macOS has a wait of its own for a length of time. */
+#ifdef __APPLE__
+int dibs__cond_init(pthread_cond_t *cond)
+{
+    return pthread_cond_init(cond, NULL);
+}
+
+static int timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns)
+{
+    const struct timespec length = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+
+    return pthread_cond_timedwait_relative_np(cond, mutex, &length);
+}
+#else
+int dibs__cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+
+    if (error)
+        return error;
+    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (!error)
+        error = pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return error;
+}
+
+static int timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t ns)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t part = until.tv_nsec + ns % NS_PER_S;
+    until.tv_sec += (time_t)(ns / NS_PER_S + part / NS_PER_S);
+    until.tv_nsec = (long)(part % NS_PER_S);
+    return pthread_cond_timedwait(cond, mutex, &until);
+}
+#endif
+
+int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns)
 {
     let_go(mutex);
-#ifdef __APPLE__
-    int error = pthread_cond_timedwait_relative_np(cond, &mutex->native, until);
-#else
-    int error = pthread_cond_timedwait(cond, &mutex->native, until);
-#endif
+    int error = timed_wait(cond, &mutex->native, ns);
     take_again(mutex);
     return error;
 }

@@ -27,7 +27,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
+#include <stdint.h>
 
 #include "base/require.h"
 
@@ -69,9 +69,12 @@ int dibs__mutex_init(struct dibs__mutex *mutex);
 
 void dibs__mutex_destroy(struct dibs__mutex *mutex);
 
-/* As pthread_cond_wait and pthread_cond_timedwait; the caller has locked the mutex. */
+/* A cond for the waits below. Returns 0 or an error number, as pthread_cond_init does. */
+int dibs__cond_init(pthread_cond_t *cond);
+
+/* As pthread_cond_wait, and as pthread_cond_timedwait for that many ns, above 0; the caller has locked the mutex. */
 int dibs__mutex_wait(struct dibs__mutex *mutex, pthread_cond_t *cond);
-int dibs__mutex_wait_until(struct dibs__mutex *mutex, pthread_cond_t *cond, const struct timespec *until);
+int dibs__mutex_wait_for(struct dibs__mutex *mutex, pthread_cond_t *cond, int64_t ns);
 
 #ifdef DIBS_CHECKED
 void dibs__mutex_lock(struct dibs__mutex *mutex);
