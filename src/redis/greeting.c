@@ -1,10 +1,15 @@
-#include "redis/greeting.h"
+/*
+ * What is said on a new link before it can be used: the account and the
+ * database, and what the link needs to know of the server. All of that goes out
+ * at once. Where the answers call for it, more follows: the end of the link that
+ * this one replaces, and the scripts.
+ */
+#include "redis/link.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "redis/link.h"
 #include "redis/reply.h"
 #include "redis/scripts.h"
 

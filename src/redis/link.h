@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "redis/buffer.h"
 #include "redis/endpoint.h"
-#include "redis/greeting.h"
 #include "redis/transport.h"
 
 #define DIBS__RUN_ID 40 /* digits of the id of a server's process, and of that of its data */
@@ -40,6 +39,21 @@ enum dibs__link_state {
     DIBS__LINK_GREETING,   /* the greeting was sent, and is being answered */
     DIBS__LINK_FOLLOWING,  /* what the answers called for was sent, and is being answered */
     DIBS__LINK_READY,      /* the link can be used */
+};
+
+/* What is known of the part that a server plays in its replication. */
+enum dibs__role {
+    DIBS__ROLE_UNKNOWN, /* the account may not ask */
+    DIBS__ROLE_MASTER,
+    DIBS__ROLE_REPLICA, /* or any other that takes no writes */
+};
+
+/* The connecting thread's. Which answer comes next; all zero: the first. */
+struct dibs__greeting {
+    size_t command;       /* its place in the table of greeting.c */
+    int round;            /* of a command that is said once for each script: which script */
+    bool no_eval;         /* the account may not use EVAL, so the server must be given the scripts */
+    enum dibs__role role; /* only of a server that sentinels named */
 };
 
 /* Fields are the connecting thread's until the link is ready; then read-only, unless they say otherwise. */
@@ -148,5 +162,17 @@ bool dibs__link_may_receive(struct dibs__link *link, short revents);
  * DIBS_NO_MEMORY.
  */
 dibs_status dibs__link_next_reply(struct dibs__link *link, redisReply **reply, struct dibs__error *error);
+
+/* ---------------------------------------------------------------- greeting.c */
+
+/* Writes the greeting to the link's `out`. Requires a link that has just connected. */
+dibs_status dibs__greeting_begin(struct dibs__link *link, int64_t now, struct dibs__error *error);
+
+/*
+ * Takes the answers that are complete. When the last is there, the link is
+ * ready, or it is DIBS__LINK_FOLLOWING and what follows is in `out`. Any status
+ * but DIBS_OK: the link is of no use.
+ */
+dibs_status dibs__greeting_take(struct dibs__link *link, struct dibs__error *error);
 
 #endif
