@@ -667,7 +667,8 @@ class task {
      *
      * Throws what dibs_lock_begin returns, but for DIBS_BUSY because of another begun call of
      * this task: the acquire then waits for that one's completion to be dispatched, and if it
-     * can't be begun then, the function is told of that. errc::busy: a thread is in the task.
+     * can't be begun then, the function is told of that, by the next dispatch of q: so use one
+     * queue for all that waits in one task. errc::busy: a thread is in the task.
      */
     template <class Function>
     void begin_lock(queue &q, std::string_view name, Function function, detail::real_ms wait = forever,
