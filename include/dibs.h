@@ -783,6 +783,20 @@ DIBS_API dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs
 DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *token);
 
 /*
+ * Deletes what the store remembers of the lock of name while nobody holds it: the fence of
+ * its newest grant, which otherwise stays for an hour or more. Meant for names that are not
+ * used again, as that of a job with its number. The fence of a later grant is the time of the
+ * server's clock, so it is larger all the same, unless that clock is set back meanwhile.
+ * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master.
+ *
+ * DIBS_OK: nothing is left of the lock. DIBS_BUSY: somebody holds the lock, or waits for it:
+ * nothing was done, on a quorum at the masters where that is so. DIBS_UNAVAILABLE: the store,
+ * or a master of a quorum, did not answer. DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
+ * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
+ */
+DIBS_API dibs_status dibs_forget(dibs_runtime *rt, const char *name);
+
+/*
  * Called for one held lock. Both pointers are valid until the callback returns. The callback
  * runs on the thread that called dibs_list, with nothing of dibs locked, so it may call any
  * function; it must return. false ends the list.

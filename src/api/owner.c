@@ -44,3 +44,12 @@ dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const char *to
         return DIBS_INVALID;
     return dibs__return(dibs__owner_force_unlock(rt, name, token, &error), &error);
 }
+
+dibs_status dibs_forget(dibs_runtime *rt, const char *name)
+{
+    struct dibs__error error;
+
+    if (dibs__check_name(rt, name) == 0)
+        return DIBS_INVALID;
+    return dibs__return(dibs__owner_forget(rt, name, &error), &error);
+}

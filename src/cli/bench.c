@@ -272,6 +272,8 @@ int cli_bench(int argc, char **argv)
     if (result != CLI_GO_ON)
         return cli_end(result);
     result = measure(&bench);
+    if (*bench.name)
+        (void)dibs_forget(bench.sides[0].rt, bench.name); /* what it leaves ends by itself */
     dibs_close(bench.sides[0].rt);
     dibs_close(bench.sides[1].rt);
     if (result == CLI_OK)

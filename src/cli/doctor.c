@@ -18,8 +18,8 @@ static const char help[] =
     "       dibs doctor --admit TIME [OPTION...]\n"
     "\n"
     "Looks for what in the store endangers locks, and acquires and releases a lock of\n"
-    "a random name. Each line says ok, warn or bad; behind an arrow stands what to\n"
-    "do.\n"
+    "a random name, of which nothing is left. Each line says ok, warn or bad; behind\n"
+    "an arrow stands what to do.\n"
     "\n"
     "With --admit, instead: masters of a quorum that lost their data vote again,\n"
     "where another one that knows better is away for good, or every program was\n"
@@ -191,6 +191,7 @@ static int examine_use(struct doctor *doctor, dibs_runtime *rt)
     snprintf(trial.name, sizeof trial.name, "dibs-doctor-%016" PRIx64, cli_random());
     dibs_status status = try_out(&trial);
     if (status == DIBS_OK) {
+        (void)dibs_forget(rt, trial.name); /* what it leaves ends by itself */
         snprintf(text, sizeof text, "A lock was acquired in %.1f ms, looked at, and released in %.1f ms.",
                  trial.acquire_ms, trial.release_ms);
         tell_own(doctor, "lock", DIBS_VERDICT_OK, text, "");

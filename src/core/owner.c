@@ -32,3 +32,19 @@ dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, co
         return dibs__error_set(error, status, "another token holds %s", dibs__quote(quoted, name));
     return status;
 }
+
+dibs_status dibs__owner_forget(dibs_runtime *runtime, const char *name, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+    char quoted[DIBS__QUOTED_MAX];
+
+    if (status != DIBS_OK)
+        return status;
+    struct dibs__store *store = visit.core->store;
+    status = store->ops->forget(store, name, dibs__core_command_deadline(visit.core), error);
+    dibs__visit_end(&visit);
+    if (status == DIBS_BUSY)
+        return dibs__error_set(error, status, "somebody holds %s, or waits for it", dibs__quote(quoted, name));
+    return status;
+}

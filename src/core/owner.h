@@ -13,4 +13,7 @@ dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owne
 dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, const char *token,
                                      struct dibs__error *error);
 
+/* As dibs_forget. */
+dibs_status dibs__owner_forget(dibs_runtime *runtime, const char *name, struct dibs__error *error);
+
 #endif

@@ -3,7 +3,8 @@
 #define DIBS_REDIS_SCRIPTS_H
 
 #define DIBS__SCRIPT_MAP(XX)                                                                                           \
-    XX(acquire) XX(release) XX(requeue) XX(retract) XX(renew) XX(query) XX(force) XX(vote) XX(raise) XX(acquire_member)
+    XX(acquire)                                                                                                        \
+    XX(release) XX(requeue) XX(retract) XX(renew) XX(query) XX(force) XX(forget) XX(vote) XX(raise) XX(acquire_member)
 
 enum dibs__script {
 #define DIBS__SCRIPT_ENUM(name) DIBS__SCRIPT_##name,

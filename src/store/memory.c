@@ -256,6 +256,20 @@ static dibs_status force_unlock(struct dibs__store *store, const char *name, con
     return status;
 }
 
+/* A lock that nobody holds or waits for is not kept, and fences are counted for all locks together. */
+static dibs_status forget(struct dibs__store *store, const char *name, int64_t deadline, struct dibs__error *error)
+{
+    struct memory *memory = of(store);
+
+    (void)deadline;
+    (void)error;
+    count_command(memory);
+    dibs__space_mutex_lock(&memory->space->mutex);
+    bool in_use = dibs__space_find(memory->space, name, dibs__now(memory->clock)) != NULL;
+    dibs__space_mutex_unlock(&memory->space->mutex);
+    return in_use ? DIBS_BUSY : DIBS_OK;
+}
+
 static dibs_status query_finish(struct dibs__store *store, struct dibs__query *query, dibs_owner *owner,
                                 struct dibs__error *error)
 {
@@ -430,6 +444,7 @@ static const struct dibs__store_ops memory_ops = {
     .await = await,
     .retract = retract,
     .force_unlock = force_unlock,
+    .forget = forget,
     .renew = renew,
     .is_unproven = is_unproven,
     .interest = interest,

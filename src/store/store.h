@@ -414,6 +414,9 @@ struct dibs__store_ops {
     dibs_status (*force_unlock)(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
                                 struct dibs__error *error);
 
+    /* As dibs_forget. */
+    dibs_status (*forget)(struct dibs__store *store, const char *name, int64_t deadline, struct dibs__error *error);
+
     /*
      * The scheduler's: renews the leases that are still their tokens', in the
      * order of the calls. The store alone decides whether a lease that it may

@@ -223,6 +223,25 @@ static void a_lock_can_be_taken_away(struct world *w)
     assert_false(look(seat, "x").held);
 }
 
+/* Not while somebody holds it. The next fence is larger all the same. */
+static void a_free_lock_is_forgotten(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__error error;
+    struct dibs__bid bid = bid_for(w, "x", false), next = bid_for(w, "x", false);
+    uint64_t fence = get(seat, &bid);
+    const struct dibs__store_ops *ops = seat->store->ops;
+
+    assert_status(DIBS_BUSY, ops->forget(seat->store, "x", seat_deadline(), &error));
+    assert_true(look(seat, "x").fence > 0);
+    assert_status(DIBS_OK, release(seat, "x", bid.token));
+    assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
+    assert_status(DIBS_OK, ops->forget(seat->store, "x", seat_deadline(), &error));
+    assert_true(look(seat, "x").fence == 0);
+    assert_true(get(seat, &next) > fence);
+    assert_status(DIBS_OK, release(seat, "x", next.token));
+}
+
 static struct dibs__renewal renewal_of(const struct dibs__bid *bid, uint64_t fence, uint32_t lease_ms)
 {
     return (struct dibs__renewal){
@@ -469,6 +488,7 @@ int main(void)
         CASE(a_walk_tells_the_names_of_what_is_held),
         CASE(an_examination_tells_of_each_server),
         CASE(a_lock_can_be_taken_away),
+        CASE(a_free_lock_is_forgotten),
         CASE(a_lease_is_renewed_extended_and_gone),
         CASE(what_is_retracted_is_gone_when_it_is_confirmed),
         CASE(a_release_grants_to_the_first_in_the_queue),

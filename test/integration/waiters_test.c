@@ -74,6 +74,23 @@ static void more_than_a_script_goes_through_are_told_from_the_first_on(void **st
     server_do(f->server, "FLUSHALL");
 }
 
+/* Its fence stays: the next one has to be larger. */
+static void a_lock_that_somebody_waits_for_is_not_forgotten(void **state)
+{
+    fixture *f = *state;
+    scene c = set_scene(state);
+
+    fixture_open(f, LONG_LEASE_MS);
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_BUSY, dibs_forget(f->rt, "x"));
+    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 1);
+    server_do(f->server, "DEL dibs:queue:{lock:x}");
+    assert_status(DIBS_OK, dibs_forget(f->rt, "x"));
+    assert_int_equal(server_integer(f->server, "EXISTS dibs:fence:{lock:x}"), 0);
+    assert_status(DIBS_INVALID, dibs_forget(f->rt, ""));
+    clear_scene(&c);
+}
+
 static bool somebody_waits(void *arg)
 {
     dibs_owner owner;
@@ -136,6 +153,7 @@ int main(void)
         TEST(a_token_that_does_not_print_is_escaped),
         TEST(more_than_a_script_goes_through_are_told_from_the_first_on),
         TEST(waiters_of_this_process_are_told),
+        TEST(a_lock_that_somebody_waits_for_is_not_forgotten),
         TEST(wrong_arguments_are_refused),
     };
 

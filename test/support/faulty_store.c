@@ -247,6 +247,11 @@ static dibs_status force_unlock(struct dibs__store *base, const char *name, cons
     return of(base)->inner->ops->force_unlock(of(base)->inner, name, token, deadline, error);
 }
 
+static dibs_status forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
+{
+    return of(base)->inner->ops->forget(of(base)->inner, name, deadline, error);
+}
+
 /* ------------------------------------------------------------- the listener */
 
 static void on_wake(void *context)
@@ -534,6 +539,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         .await = await,
         .retract = retract,
         .force_unlock = force_unlock,
+        .forget = forget,
         .renew = renew,
         .is_unproven = is_unproven,
         .interest = interest,

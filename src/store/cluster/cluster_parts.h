@@ -192,6 +192,8 @@ void dibs__cluster_retract(struct dibs__store *base, const char *name, const cha
                            uint64_t fence);
 dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                        struct dibs__error *error);
+dibs_status dibs__cluster_forget(struct dibs__store *base, const char *name, int64_t deadline,
+                                 struct dibs__error *error);
 uint64_t dibs__cluster_tell_when_free(struct dibs__store *base, const char *name, uint64_t since);
 
 /* --------------------------------------------------------------------- walk.c */

@@ -200,6 +200,7 @@ static const struct dibs__store_ops cluster_ops = {
     .unheard = dibs__cluster_unheard,
     .retract = dibs__cluster_retract,
     .force_unlock = dibs__cluster_force_unlock,
+    .forget = dibs__cluster_forget,
     .renew = dibs__cluster_renew,
     .watch = dibs__cluster_watch,
     .tell_when_free = dibs__cluster_tell_when_free,

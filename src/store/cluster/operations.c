@@ -247,6 +247,23 @@ dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *nam
     return status;
 }
 
+dibs_status dibs__cluster_forget(struct dibs__store *base, const char *name, int64_t deadline,
+                                 struct dibs__error *error)
+{
+    struct dibs__cluster *cluster = dibs__cluster_of(base);
+    struct dibs__begun begun = {.state = NULL};
+    struct dibs__trip here, *trip;
+    dibs_status status = dibs__trip_take(cluster, &begun, &here, name, deadline, &trip, error);
+
+    if (!trip)
+        return status;
+    do
+        status = dibs__redis_forget_at(trip->node->member, name, deadline, &trip->detour, error);
+    while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, deadline, true));
+    dibs__trip_end(cluster, trip, &here, status);
+    return status;
+}
+
 bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
 {
     const struct dibs__trip *trip = (const struct dibs__trip *)begun->detour;

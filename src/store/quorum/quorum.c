@@ -289,6 +289,7 @@ static const struct dibs__store_ops quorum_ops = {
     .listen = listen_quorum,
     .retract = dibs__quorum_retract,
     .force_unlock = dibs__quorum_force_unlock,
+    .forget = dibs__quorum_forget,
     .renew = dibs__quorum_renew,
     .watch = dibs__quorum_watch,
     .is_unproven = is_unproven,

@@ -309,6 +309,8 @@ dibs_status dibs__quorum_admit(struct dibs__store *base, uint32_t longest_ms, st
                                struct dibs__error *error);
 dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                       struct dibs__error *error);
+dibs_status dibs__quorum_forget(struct dibs__store *base, const char *name, int64_t deadline,
+                                struct dibs__error *error);
 
 void dibs__quorum_renew(struct dibs__store *base, struct dibs__batch *batch);
 void dibs__quorum_watch(struct dibs__store *base, struct dibs__batch *batch);

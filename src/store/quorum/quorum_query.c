@@ -249,3 +249,25 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
         return DIBS_NOT_HELD;
     return dibs__quorum_no_majority(q, dibs__set_count(done | not_held), error);
 }
+
+/* A master that does not answer keeps its fence until that ends by itself: the others forget theirs all the same. */
+dibs_status dibs__quorum_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
+{
+    struct dibs__quorum *q = dibs__quorum_of(base);
+    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
+    bool in_use = false;
+
+    error->status = DIBS_OK;
+    put_in_order(q, order);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__store *store = order[i]->store;
+        struct dibs__error its = {DIBS_OK, ""};
+        int64_t now = dibs__quorum_now(q), left = deadline - now;
+        int64_t share = deadline == DIBS__NEVER ? left : left / (int64_t)(q->count - i);
+        dibs_status status = store->ops->forget(store, name, now + share, &its);
+        in_use = in_use || status == DIBS_BUSY;
+        if (status != DIBS_BUSY)
+            dibs__error_keep_worst(error, &its);
+    }
+    return in_use ? DIBS_BUSY : error->status;
+}

@@ -151,6 +151,8 @@ struct dibs__query_reply {
     int64_t server_us; /* the server's clock */
 };
 
+enum dibs__forget_code { DIBS__FORGET_IN_USE, DIBS__FORGET_DONE };
+
 /* most: how many entries of the queue are to be told; 0: none. */
 void dibs__codec_query(struct dibs__call *call, size_t most);
 

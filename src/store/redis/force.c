@@ -1,4 +1,4 @@
-/* Takes a lock from its holder. */
+/* Takes a lock from its holder, and forgets one that nobody holds. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,4 +111,39 @@ dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name,
                                      struct dibs__error *error)
 {
     return dibs__redis_force_at(base, name, token, deadline, NULL, error);
+}
+
+static void write_forget(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
+{
+    (void)store;
+    (void)context;
+    dibs__lock_call_write(call, DIBS__SCRIPT_forget);
+}
+
+dibs_status dibs__redis_forget_at(struct dibs__store *base, const char *name, int64_t deadline,
+                                  struct dibs__detour *detour, struct dibs__error *error)
+{
+    struct dibs__redis_store *store = dibs__redis_of(base);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, detour);
+    struct dibs__exchange exchange = {.deadline = deadline, .error = error};
+    bool repeated;
+
+    if (!call)
+        return dibs__lock_call_no_memory(error);
+    dibs_status status = dibs__redis_run_shared(store, call, write_forget, NULL, &exchange, &repeated);
+    if (status == DIBS_OK) {
+        if (exchange.reply->type != REDIS_REPLY_INTEGER)
+            status = dibs__redis_reply_error(store, "forgetting", name, exchange.reply, error);
+        else if (exchange.reply->integer != DIBS__FORGET_DONE)
+            status = DIBS_BUSY;
+        dibs__reply_free(exchange.reply);
+    }
+    dibs__lock_call_free(store, call);
+    dibs__redis_heard(store, status);
+    return status;
+}
+
+dibs_status dibs__redis_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
+{
+    return dibs__redis_forget_at(base, name, deadline, NULL, error);
 }

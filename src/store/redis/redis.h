@@ -60,6 +60,10 @@ struct dibs__node_hooks {
 dibs_status dibs__redis_force_at(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
                                  struct dibs__detour *detour, struct dibs__error *error);
 
+/* As forget of store.h. */
+dibs_status dibs__redis_forget_at(struct dibs__store *store, const char *name, int64_t deadline,
+                                  struct dibs__detour *detour, struct dibs__error *error);
+
 /* Slots from first to last, which a master has. host "": that of the server which said so. */
 struct dibs__slot_range {
     unsigned first, last;

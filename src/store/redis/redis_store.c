@@ -265,6 +265,7 @@ static const struct dibs__store_ops redis_ops = {
     .unheard = unheard_redis,
     .retract = dibs__redis_retract,
     .force_unlock = dibs__redis_force_unlock,
+    .forget = dibs__redis_forget,
     .renew = dibs__redis_renew,
     .watch = dibs__redis_watch,
     .tell_when_free = dibs__redis_tell_when_free,

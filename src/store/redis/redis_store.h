@@ -307,6 +307,7 @@ dibs_status dibs__redis_raise_finish(struct dibs__store *base, struct dibs__rais
 
 dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                      struct dibs__error *error);
+dibs_status dibs__redis_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error);
 
 /*
  * node.c: whether a node of a cluster turned a command away, with that reply. Notes so in the detour, if there is one,

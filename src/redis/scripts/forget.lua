@@ -1,0 +1,11 @@
+-- Deletes the last fence of a lock that nobody holds, and for which nobody waits.
+-- In C (store/redis/codec.h): DIBS__FORGET_*
+-- KEYS: see keys.lua
+-- Reply: 1: nothing is left of the lock; 0: somebody holds it, or waits
+-- @insert keys
+
+if call('GET', K) or call('HLEN', Q) > 0 then
+  return 0
+end
+call('DEL', F)
+return 1
