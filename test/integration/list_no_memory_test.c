@@ -94,8 +94,7 @@ static void on_a_quorum(void **state)
     masters *m = *state;
 
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     fail_each_allocation(m->rt, list);
     assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
 }

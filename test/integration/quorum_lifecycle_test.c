@@ -122,8 +122,7 @@ static void an_extension_reaches_a_majority(void **state)
     masters *m = *state;
 
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     server_pause(m->servers[0]);
     struct extending shorter = {m, 15000, 1}, longer = {m, 2 * LONG_LEASE_MS, LONG_LEASE_MS};
     assert_true(wait_until(is_extended, &shorter, LIMIT_MS));
@@ -228,8 +227,7 @@ static void a_forked_child_holds_nothing_and_can_lock(void **state)
     int code;
 
     masters_open_connected(m, LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     pid_t child = fork();
     if (child == 0) {
         bool good = dibs_check(m->rt, "a") == DIBS_NOT_HELD && dibs_trylock(m->rt, "a") == DIBS_BUSY &&

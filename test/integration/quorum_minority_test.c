@@ -122,8 +122,7 @@ static void who_loses_its_connections(void **state)
 
     m->config.command_timeout_ms = 4 * LIMIT_MS; /* longer than this test waits */
     masters_open_connected(m, 10 * LONG_LEASE_MS);
-    assert_status(DIBS_OK, dibs_lock(m->rt, "a"));
-    masters_await_keys(m, "a", m->count);
+    masters_lock_at_all(m, "a");
     for (size_t i = 0; i < minority(m); i++) {
         server_do(m->servers[i], "CONFIG SET maxclients 1");
         server_do(m->servers[i], "CLIENT KILL TYPE normal SKIPME yes");

@@ -115,14 +115,22 @@ int masters_teardown_expiring(void **state)
     return tear_down(state, server_assert_clean);
 }
 
+struct wanted {
+    masters *m;
+    const char *name;
+    size_t count;
+};
+
+/* True: it is held, and all have it. */
 static bool is_had_at_all(void *arg)
 {
-    masters *m = arg;
+    const struct wanted *wanted = arg;
 
-    assert_status(DIBS_OK, dibs_lock(m->rt, "first"));
-    size_t count = masters_with_key(m, "first");
-    assert_status(DIBS_OK, dibs_unlock(m->rt, "first"));
-    return count == m->count;
+    assert_status(DIBS_OK, dibs_lock(wanted->m->rt, wanted->name));
+    if (masters_with_key(wanted->m, wanted->name) == wanted->count)
+        return true;
+    assert_status(DIBS_OK, dibs_unlock(wanted->m->rt, wanted->name));
+    return false;
 }
 
 /* A busy machine may take longer than connect_timeout_ms, which is short because tests rely on that. */
@@ -152,7 +160,14 @@ void masters_open_connected(masters *m, uint32_t lease_ms)
 
 void masters_await_all(masters *m)
 {
-    assert_that(wait_until(is_had_at_all, m, LIMIT_MS), "not all masters are connected");
+    masters_lock_at_all(m, "first");
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "first"));
+}
+
+void masters_lock_at_all(masters *m, const char *name)
+{
+    assert_that(wait_until(is_had_at_all, &(struct wanted){m, name, m->count}, LIMIT_MS), "not all masters grant %s",
+                name);
 }
 
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms)
@@ -180,12 +195,6 @@ size_t masters_with_key(const masters *m, const char *name)
 {
     return masters_with_value(m, name, NULL);
 }
-
-struct wanted {
-    masters *m;
-    const char *name;
-    size_t count;
-};
 
 static bool are_there(void *arg)
 {

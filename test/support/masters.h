@@ -46,6 +46,12 @@ void masters_open_connected(masters *m, uint32_t lease_ms);
 /* Waits until m->rt is connected to all masters, and none rests. */
 void masters_await_all(masters *m);
 
+/*
+ * Locks it by m->rt, again until all masters have granted it: one that was slow a moment ago is not asked, and gets its
+ * key with the next renewal.
+ */
+void masters_lock_at_all(masters *m, const char *name);
+
 /* Another runtime on the same masters, without events; the caller closes it. */
 dibs_runtime *masters_open_another(const masters *m, uint32_t lease_ms);
 
