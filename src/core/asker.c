@@ -120,9 +120,9 @@ static void show_asleep(struct dibs__cells *cells, struct dibs__cell *cell, stru
     int64_t now = dibs__now(cells->clock);
 
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
-    dibs__turn_note_outage(cell, sleep->outage, now);
+    dibs__waiters_note_outage(cell, sleep->outage, now);
     cell->said_taken = !sleep->outage;
-    dibs__turn_answer_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
+    dibs__waiters_fail_tries(cell, sleep->outage ? &sleep->outage->error : NULL);
     cell->lease = lease;
     lease->asker->ask_by = ask_by(cell, sleep->deadline, now);
 }
@@ -312,7 +312,7 @@ size_t dibs__cells_changed(struct dibs__cells *cells, const char *name, struct d
 static void wake_waiters(struct dibs__shard *shard, const struct dibs__queue *queue) DIBS__REQUIRES(dibs__shard_mutex)
 {
     for (struct dibs__waiter *at = queue->first; at; at = at->next)
-        dibs__turn_nudge(shard, at);
+        dibs__waiters_wake(shard, at);
 }
 
 /* Why all that wait are woken. */
@@ -349,7 +349,7 @@ static void wake(struct dibs__cells *cells, enum reason reason)
         for (size_t b = 0; b < shard->bucket_count; b++)
             for (struct dibs__cell *cell = shard->buckets[b]; cell; cell = cell->next)
                 wake_cell(cell, reason);
-        dibs__turn_unlock(shard);
+        dibs__waiters_unlock(shard);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/backoff.h"
 #include "core/cells.h"
-#include "core/turn.h"
+#include "core/waiters.h"
 
 /* A grant that the store made by itself, as it was pushed to this process. */
 struct dibs__push {

@@ -33,7 +33,7 @@ struct dibs__cells;
 struct dibs__cells *dibs__cells_new(const struct dibs__clock *clock, const atomic_bool *closing, uint32_t handoff_ms);
 void dibs__cells_free(struct dibs__cells *cells); /* no thread is inside; NULL is fine */
 
-/* ------------------------------------- for the files that work on cells: turn.c, asker.c, handover.c */
+/* ------------------------------------- for the files that work on cells: waiters.c, turn.c, asker.c, handover.c */
 
 /* What the threads of this process do with a name, but for those that ask for a fair lock. */
 enum dibs__cell_state {
@@ -77,8 +77,9 @@ struct dibs__shard {
         spare DIBS__GUARDED_BY(dibs__shard_mutex);           /* that was removed: memory for the next; NULL: none */
     size_t bucket_count DIBS__GUARDED_BY(dibs__shard_mutex); /* a power of two, at least DIBS__CELLS_FEW, or 0 */
     size_t count DIBS__GUARDED_BY(dibs__shard_mutex);        /* of cells */
-    const atomic_uint *to_wake DIBS__GUARDED_BY(dibs__shard_mutex); /* on which a thread sleeps that is to be woken as
-                                                                       soon as the mutex is free (turn.h); NULL: none */
+    const atomic_uint *
+        to_wake DIBS__GUARDED_BY(dibs__shard_mutex);                /* on which a thread sleeps that is to be woken as
+                                                                       soon as the mutex is free (waiters.h); NULL: none */
     struct dibs__tokens tokens DIBS__GUARDED_BY(dibs__shard_mutex); /* of the leases in its cells that have an asker */
 };
 

@@ -2,7 +2,7 @@
 #include "core/handover.h"
 
 #include "core/asker.h"
-#include "core/turn.h"
+#include "core/waiters.h"
 
 #define LONG_WAIT (1 * DIBS__NS_PER_MS) /* a thread that has waited so long gets a lease before any running thread */
 
@@ -24,11 +24,11 @@ static void hand_over(struct dibs__cell *cell, int64_t now) DIBS__REQUIRES(dibs_
 
     DIBS__REQUIRE(first && cell->state == DIBS__CELL_HELD);
     if (first->tell || now - first->since > LONG_WAIT) { /* no thread need wake for a begun acquire to have it */
-        dibs__turn_take_over(cell, first->turn);
-        dibs__turn_call(cell, first);
+        dibs__waiters_take_over(cell, first->turn);
+        dibs__waiters_complete(cell, first);
     } else {
         cell->state = DIBS__CELL_PARKED;
-        dibs__turn_nudge(cell->shard, first);
+        dibs__waiters_wake(cell->shard, first);
     }
 }
 
@@ -44,12 +44,12 @@ enum dibs__parting dibs__handover_part(struct dibs__cells *cells, struct dibs__l
         int64_t now = dibs__now(cells->clock);
         *next = (struct dibs__wanted){turn->lease_ms, turn->fixed};
         parting = DIBS__PART_REQUEUE;
-        if (may_be_handed(cells, lease, now) && dibs__turn_fits(lease, turn)) {
+        if (may_be_handed(cells, lease, now) && dibs__waiters_fit(lease, turn)) {
             hand_over(cell, now);
             parting = DIBS__PART_HANDED;
         }
     }
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     return parting;
 }
 
@@ -58,9 +58,9 @@ static bool pass_on_after(struct dibs__cell *cell, struct dibs__lease *next) DIB
 {
     bool answered = next && next->asker->answered;
 
-    dibs__turn_let_go(cell);
+    dibs__waiters_mark_free(cell);
     cell->said_taken = answered && next->asker->status == DIBS_BUSY;
-    return answered && dibs__turn_pass_on_with(cell, next);
+    return answered && dibs__waiters_pass_on_with(cell, next);
 }
 
 bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, struct dibs__lease *next)
@@ -77,10 +77,10 @@ bool dibs__handover_end(struct dibs__cells *cells, struct dibs__lease *lease, st
         if (next && !passed)
             dibs__cell_unlist(cell, next);
         if (was_held && !passed)
-            dibs__turn_pass_on(cell);
+            dibs__waiters_pass_on(cell);
         else
             dibs__cell_drop_if_unused(cell);
     }
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     return passed;
 }

@@ -12,10 +12,10 @@ struct dibs__turn;
  * thread itself goes from AWAKE to ASLEEP without.
  */
 enum dibs__waiter_state {
-    DIBS__WAITER_AWAKE,  /* it looks at the cell, or goes to sleep */
-    DIBS__WAITER_ASLEEP, /* or about to wake by itself */
-    DIBS__WAITER_NUDGED, /* it is to look at the cell again */
-    DIBS__WAITER_SETTLED /* it was called or answered, and leaves without a look at the cell: it may be gone at once */
+    DIBS__WAITER_AWAKE,   /* it looks at the cell, or goes to sleep */
+    DIBS__WAITER_ASLEEP,  /* or about to wake by itself */
+    DIBS__WAITER_WOKEN,   /* it is to look at the cell again */
+    DIBS__WAITER_COMPLETE /* it leaves without a look at the cell: it may be gone at once */
 };
 
 /* A thread that waits for a name, on its stack; or a begun acquire, which no thread waits for (begun.h). */
@@ -25,13 +25,13 @@ struct dibs__waiter {
     struct dibs__queue *queue DIBS__GUARDED_BY(dibs__shard_mutex);     /* in which the thread waits; NULL: in none */
     atomic_uint state;         /* atomic; a dibs__waiter_state. The thread sleeps on this word */
     dibs_status answer;        /* what the thread is to return, DIBS_OK: what its turn says. Written under the shard's
-                                  mutex before SETTLED, then the thread's */
+                                  mutex before COMPLETE, then the thread's */
     struct dibs__shard *shard; /* read-only; of the cell */
     void (*tell)(struct dibs__waiter *waiter); /* read-only; of a begun acquire: called under the shard's mutex instead
                                                   of waking a thread, may lock the workers' mutex; else NULL */
     int64_t since;                             /* read-only; when the thread began to wait */
     struct dibs__turn *turn; /* read-only; its content is guarded by the shard's mutex while the thread waits, and the
-                                thread's once it is SETTLED */
+                                thread's once it is COMPLETE */
 };
 
 struct dibs__queue {

@@ -1,16 +1,14 @@
 /*
  * Lock discipline: that of cells.h. A waiter sleeps on its own word until
- *     it is called (it has what turn->kind says) or has its `answer`: SETTLED, or
+ *     it is COMPLETE: it has what turn->kind says, or its `answer`; or
  *     the cell is PARKED, the waiter is the first, and the lease fits, or
  *     the runtime is closing, or its deadline passes.
- * The word is changed under the mutex. A waiter that is SETTLED leaves without
- * the mutex, so nothing of it is touched afterwards: its thread is woken by the
- * address of the word alone, once the mutex is free (dibs__turn_unlock).
+ * How it is woken stands in waiters.c.
  *
  * Something is known of a name that is held here, or `said_taken`, or that has
  * an `outage`. Threads with one try wait in `tries` only while nothing is known:
  * then a thread has the turn, and what the store tells that thread answers all
- * of them at once. One of them is called only where that thread leaves without
+ * of them at once. One of them gets the turn only where that thread leaves without
  * having been told anything, and no thread waits for the name.
  */
 #include "core/turn.h"
@@ -19,158 +17,6 @@
 
 #include "core/asker.h"
 
-/* ------------------------------------------------------ one waiter, and the next */
-
-static bool is_settled(const struct dibs__waiter *waiter)
-{
-    return atomic_load_explicit(&waiter->state, memory_order_acquire) == DIBS__WAITER_SETTLED;
-}
-
-/*
- * Whether the thread sleeps and must be woken, by the address of its word. It
- * may be gone. A begun acquire is told here, and looks at the cell under the
- * mutex alone: it is not gone before that is unlocked.
- */
-static bool rouse(struct dibs__waiter *waiter, unsigned state) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    DIBS__REQUIRE(!is_settled(waiter));
-    if (!waiter->tell)
-        return atomic_exchange(&waiter->state, state) == DIBS__WAITER_ASLEEP;
-    atomic_store(&waiter->state, state);
-    waiter->tell(waiter);
-    return false;
-}
-
-static void wake_when_unlocked(struct dibs__shard *shard, const atomic_uint *word) DIBS__REQUIRES(dibs__shard_mutex)
-{
-    if (shard->to_wake)
-        dibs__futex_wake(shard->to_wake);
-    shard->to_wake = word;
-}
-
-void dibs__turn_unlock(struct dibs__shard *shard)
-{
-    const atomic_uint *word = shard->to_wake;
-
-    shard->to_wake = NULL;
-    dibs__shard_mutex_unlock(&shard->mutex);
-    if (word)
-        dibs__futex_wake(word);
-}
-
-void dibs__turn_nudge(struct dibs__shard *shard, struct dibs__waiter *waiter)
-{
-    dibs__shard_mutex_held(&shard->mutex);
-    if (rouse(waiter, DIBS__WAITER_NUDGED))
-        wake_when_unlocked(shard, &waiter->state);
-}
-
-void dibs__turn_call(struct dibs__cell *cell, struct dibs__waiter *waiter)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    dibs__queue_remove(waiter);
-    waiter->turn->outage_since = cell->outage ? cell->outage->since : 0;
-    if (cell->outage)
-        *waiter->turn->outage = cell->outage->last;
-    if (rouse(waiter, DIBS__WAITER_SETTLED))
-        wake_when_unlocked(cell->shard, &waiter->state);
-}
-
-/*
- * The waiter leaves with that status; error: its sentence, NULL: the waiter has
- * its own. Where many are answered, each is woken at once.
- */
-static void answer(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
-    DIBS__REQUIRES(dibs__shard_mutex)
-{
-    DIBS__REQUIRE(status != DIBS_OK);
-    dibs__queue_remove(waiter);
-    if (error)
-        waiter->turn->outage->error = *error;
-    waiter->answer = status;
-    if (rouse(waiter, DIBS__WAITER_SETTLED))
-        dibs__futex_wake(&waiter->state);
-}
-
-void dibs__turn_answer_tries(struct dibs__cell *cell, const struct dibs__error *error)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    while (cell->tries.first)
-        answer(cell->tries.first, error ? error->status : DIBS_BUSY, error);
-}
-
-void dibs__turn_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    if (outage && !cell->outage) {
-        cell->outage = malloc(sizeof *cell->outage);
-        if (cell->outage)
-            cell->outage->since = now;
-    }
-    if (outage && cell->outage)
-        cell->outage->last = *outage;
-    if (!outage) {
-        free(cell->outage);
-        cell->outage = NULL;
-    }
-}
-
-bool dibs__turn_fits(const struct dibs__lease *lease, const struct dibs__turn *turn)
-{
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is PARKED has a lease */
-    return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
-}
-
-void dibs__turn_take_over(struct dibs__cell *cell, struct dibs__turn *turn)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->fair && dibs__turn_fits(cell->lease, turn));
-    cell->state = DIBS__CELL_HELD;
-    atomic_fetch_add_explicit(&cell->lease->step, 1, memory_order_relaxed);
-    dibs__lease_ref(cell->lease);
-    turn->kind = DIBS__TURN_HANDED;
-    turn->lease = cell->lease;
-}
-
-void dibs__turn_let_go(struct dibs__cell *cell)
-{
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(dibs__cell_is_held(cell));
-    cell->state = DIBS__CELL_FREE;
-    cell->lease = NULL;
-}
-
-void dibs__turn_pass_on(struct dibs__cell *cell)
-{
-    struct dibs__waiter *next = cell->waiters.first ? cell->waiters.first : cell->tries.first;
-
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!dibs__cell_is_held(cell) && !cell->lease);
-    cell->state = next ? DIBS__CELL_ASKED : DIBS__CELL_FREE;
-    if (next) {
-        dibs__turn_call(cell, next);
-        return;
-    }
-    cell->said_taken = false;
-    dibs__turn_note_outage(cell, NULL, 0);
-    dibs__cell_drop_if_unused(cell);
-}
-
-bool dibs__turn_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
-{
-    struct dibs__waiter *first = cell->waiters.first;
-
-    dibs__shard_mutex_held(&cell->shard->mutex);
-    DIBS__REQUIRE(!dibs__cell_is_held(cell) && lease->asker);
-    if (!first || !dibs__turn_fits(lease, first->turn))
-        return false;
-    dibs__lease_ref(lease);
-    first->turn->lease = lease;
-    cell->state = DIBS__CELL_ASKED;
-    dibs__turn_call(cell, first);
-    return true;
-}
-
 /* ------------------------------------------------------------------- waiting */
 
 /* A lost lease keeps no thread waiting, nor does a parked lease that fits. True: the caller has its turn or a lease. */
@@ -178,12 +24,12 @@ static bool take_at_once(struct dibs__cells *cells, struct dibs__cell *cell, str
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     if (dibs__cell_is_held(cell) && dibs__lease_is_lost(cell->lease, dibs__now(cells->clock))) {
-        dibs__turn_let_go(cell);
+        dibs__waiters_mark_free(cell);
         if (cell->waiters.first)
-            dibs__turn_pass_on(cell);
+            dibs__waiters_pass_on(cell);
     }
-    if (cell->state == DIBS__CELL_PARKED && dibs__turn_fits(cell->lease, turn)) {
-        dibs__turn_take_over(cell, turn);
+    if (cell->state == DIBS__CELL_PARKED && dibs__waiters_fit(cell->lease, turn)) {
+        dibs__waiters_take_over(cell, turn);
         return true;
     }
     if (cell->state != DIBS__CELL_FREE)
@@ -196,13 +42,13 @@ static bool is_first_at_parked(const struct dibs__cell *cell, const struct dibs_
     DIBS__REQUIRES(dibs__shard_mutex)
 {
     return cell->state == DIBS__CELL_PARKED && cell->waiters.first == waiter &&
-           dibs__turn_fits(cell->lease, waiter->turn);
+           dibs__waiters_fit(cell->lease, waiter->turn);
 }
 
 static bool is_over(const struct dibs__cells *cells, const struct dibs__cell *cell, const struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    return is_settled(waiter) || is_first_at_parked(cell, waiter) || atomic_load(cells->closing) ||
+    return dibs__waiter_is_complete(waiter) || is_first_at_parked(cell, waiter) || atomic_load(cells->closing) ||
            dibs__now(cells->clock) >= waiter->turn->deadline;
 }
 
@@ -253,13 +99,13 @@ static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__RE
 static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__waiter *waiter)
     DIBS__REQUIRES(dibs__shard_mutex)
 {
-    if (is_settled(waiter))
+    if (dibs__waiter_is_complete(waiter))
         return waiter->answer;
     /* Also where the time of this thread is over: no other thread was woken to take the lease. */
     bool takes_parked = is_first_at_parked(cell, waiter);
     dibs__queue_remove(waiter);
     if (takes_parked) {
-        dibs__turn_take_over(cell, waiter->turn);
+        dibs__waiters_take_over(cell, waiter->turn);
         return DIBS_OK;
     }
     return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter->turn);
@@ -272,13 +118,13 @@ static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waite
 
     if (atomic_compare_exchange_strong(&waiter->state, &state, DIBS__WAITER_ASLEEP))
         clock->sleep(clock, &waiter->state, DIBS__WAITER_ASLEEP, waiter->turn->deadline);
-    return is_settled(waiter);
+    return dibs__waiter_is_complete(waiter);
 }
 
 /* The waiter is to look at the cell: no nudge before this is needed any more. */
 static void be_awake(struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    if (!is_settled(waiter))
+    if (!dibs__waiter_is_complete(waiter))
         atomic_store(&waiter->state, DIBS__WAITER_AWAKE);
 }
 
@@ -290,14 +136,14 @@ static dibs_status wait_for_turn(struct dibs__cells *cells, struct dibs__cell *c
 
     enter(cell, &waiter);
     while (!is_over(cells, cell, &waiter)) {
-        dibs__turn_unlock(shard);
+        dibs__waiters_unlock(shard);
         if (sleep_as(cells->clock, &waiter))
             return waiter.answer;
         dibs__shard_mutex_lock(&shard->mutex);
         be_awake(&waiter);
     }
     dibs_status status = end_wait(cells, cell, &waiter);
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     return status;
 }
 
@@ -333,7 +179,7 @@ dibs_status dibs__turn_take(struct dibs__cells *cells, struct dibs__turn *turn)
 
     if (!take_or_fail(cells, turn, &shard, &status))
         return wait_for_turn(cells, turn->cell, turn);
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     return status;
 }
 
@@ -352,7 +198,7 @@ bool dibs__turn_begin(struct dibs__cells *cells, struct dibs__turn *turn, struct
         atomic_init(&waiter->state, DIBS__WAITER_ASLEEP);
         enter(turn->cell, waiter);
     }
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     return ended;
 }
 
@@ -362,14 +208,14 @@ bool dibs__turn_goes_on(struct dibs__cells *cells, struct dibs__waiter *waiter, 
     bool goes_on;
 
     dibs__shard_mutex_lock(&shard->mutex);
-    goes_on = !is_settled(waiter) && !leave && !is_over(cells, waiter->turn->cell, waiter);
+    goes_on = !dibs__waiter_is_complete(waiter) && !leave && !is_over(cells, waiter->turn->cell, waiter);
     if (!goes_on) {
-        bool left = leave && !is_settled(waiter);
+        bool left = leave && !dibs__waiter_is_complete(waiter);
         *status = end_wait(cells, waiter->turn->cell, waiter);
         if (left && *status != DIBS_OK)
             *status = DIBS_CANCELLED;
     }
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     return goes_on;
 }
 
@@ -382,17 +228,17 @@ void dibs__turn_granted(struct dibs__cell *cell, struct dibs__lease *lease)
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease && !lease->fair);
     struct dibs__asker *asker = dibs__asker_detach(shard, lease);
-    dibs__turn_note_outage(cell, NULL, 0);
+    dibs__waiters_note_outage(cell, NULL, 0);
     cell->said_taken = false;
-    dibs__turn_answer_tries(cell, NULL);
+    dibs__waiters_fail_tries(cell, NULL);
     if (atomic_load(&lease->loss_told)) { /* the lease was lost meanwhile, and dibs__handover_end came before this */
         dibs__cell_unlist(cell, lease);
-        dibs__turn_pass_on(cell);
+        dibs__waiters_pass_on(cell);
     } else {
         cell->state = DIBS__CELL_HELD;
         cell->lease = lease;
     }
-    dibs__turn_unlock(shard);
+    dibs__waiters_unlock(shard);
     dibs__asker_free(asker);
 }
 
@@ -403,7 +249,7 @@ static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *er
     for (struct dibs__waiter *at = cell->waiters.first, *next; at; at = next) {
         next = at->next;
         if (now >= at->turn->patience)
-            answer(at, error->status, error);
+            dibs__waiters_fail(at, error->status, error);
     }
 }
 
@@ -415,11 +261,11 @@ static void learn(struct dibs__cell *cell, const struct dibs__leaving *leaving, 
 
     cell->said_taken = leaving->learned == DIBS__LEARNED_TAKEN;
     if (cell->said_taken || (failed && leaving->error->status != DIBS_UNAVAILABLE)) /* the store was heard */
-        dibs__turn_note_outage(cell, NULL, 0);
+        dibs__waiters_note_outage(cell, NULL, 0);
     if (leaving->learned == DIBS__LEARNED_OUTAGE)
         fail_impatient(cell, leaving->error, now);
     if (failed || cell->said_taken)
-        dibs__turn_answer_tries(cell, failed ? leaving->error : NULL);
+        dibs__waiters_fail_tries(cell, failed ? leaving->error : NULL);
 }
 
 bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
@@ -430,11 +276,11 @@ bool dibs__turn_give_up(struct dibs__cells *cells, struct dibs__cell *cell, stru
     dibs__shard_mutex_lock(&shard->mutex);
     DIBS__REQUIRE(cell->state == DIBS__CELL_ASKED && !cell->lease);
     learn(cell, leaving, dibs__now(cells->clock));
-    bool passed = leaving->pass_on && dibs__turn_pass_on_with(cell, lease);
+    bool passed = leaving->pass_on && dibs__waiters_pass_on_with(cell, lease);
     if (lease && !passed)
         dibs__cell_unlist(cell, lease);
     if (!passed)
-        dibs__turn_pass_on(cell);
-    dibs__turn_unlock(shard);
+        dibs__waiters_pass_on(cell);
+    dibs__waiters_unlock(shard);
     return passed;
 }

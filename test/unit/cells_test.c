@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/asker.h"
+#include "core/turn.h"
 #include "core/handover.h"
 #include "support/test.h"
 #include "support/wait.h"

@@ -14,6 +14,7 @@
 
 #include "core/asker.h"
 #include "core/renewal.h"
+#include "core/turn.h"
 #include "support/actor.h"
 #include "support/failing_malloc.h"
 #include "support/fixture.h"

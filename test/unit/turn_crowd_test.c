@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/asker.h"
+#include "core/turn.h"
 #include "support/common/timing.h"
 #include "support/test.h"
 

@@ -1,0 +1,149 @@
+/*
+ * Lock discipline: that of cells.h. The word of a waiter is changed under the
+ * mutex. A waiter that is COMPLETE leaves without the mutex, so nothing of it is
+ * touched afterwards: its thread is woken by the address of the word alone, once
+ * the mutex is free (dibs__waiters_unlock).
+ */
+#include "core/waiters.h"
+
+#include <stdlib.h>
+
+/*
+ * Whether the thread sleeps and must be woken, by the address of its word. It
+ * may be gone. A begun acquire is told here, and looks at the cell under the
+ * mutex alone: it is not gone before that is unlocked.
+ */
+static bool set_state(struct dibs__waiter *waiter, unsigned state) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    DIBS__REQUIRE(!dibs__waiter_is_complete(waiter));
+    if (!waiter->tell)
+        return atomic_exchange(&waiter->state, state) == DIBS__WAITER_ASLEEP;
+    atomic_store(&waiter->state, state);
+    waiter->tell(waiter);
+    return false;
+}
+
+static void wake_when_unlocked(struct dibs__shard *shard, const atomic_uint *word) DIBS__REQUIRES(dibs__shard_mutex)
+{
+    if (shard->to_wake)
+        dibs__futex_wake(shard->to_wake);
+    shard->to_wake = word;
+}
+
+void dibs__waiters_unlock(struct dibs__shard *shard)
+{
+    const atomic_uint *word = shard->to_wake;
+
+    shard->to_wake = NULL;
+    dibs__shard_mutex_unlock(&shard->mutex);
+    if (word)
+        dibs__futex_wake(word);
+}
+
+void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter)
+{
+    dibs__shard_mutex_held(&shard->mutex);
+    if (set_state(waiter, DIBS__WAITER_WOKEN))
+        wake_when_unlocked(shard, &waiter->state);
+}
+
+void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    dibs__queue_remove(waiter);
+    waiter->turn->outage_since = cell->outage ? cell->outage->since : 0;
+    if (cell->outage)
+        *waiter->turn->outage = cell->outage->last;
+    if (set_state(waiter, DIBS__WAITER_COMPLETE))
+        wake_when_unlocked(cell->shard, &waiter->state);
+}
+
+void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
+{
+    DIBS__REQUIRE(status != DIBS_OK);
+    dibs__queue_remove(waiter);
+    if (error)
+        waiter->turn->outage->error = *error;
+    waiter->answer = status;
+    if (set_state(waiter, DIBS__WAITER_COMPLETE))
+        dibs__futex_wake(&waiter->state);
+}
+
+void dibs__waiters_fail_tries(struct dibs__cell *cell, const struct dibs__error *error)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    while (cell->tries.first)
+        dibs__waiters_fail(cell->tries.first, error ? error->status : DIBS_BUSY, error);
+}
+
+void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    if (outage && !cell->outage) {
+        cell->outage = malloc(sizeof *cell->outage);
+        if (cell->outage)
+            cell->outage->since = now;
+    }
+    if (outage && cell->outage)
+        cell->outage->last = *outage;
+    if (!outage) {
+        free(cell->outage);
+        cell->outage = NULL;
+    }
+}
+
+bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__turn *turn)
+{
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is PARKED has a lease */
+    return lease->asked_ms == turn->lease_ms && lease->fixed == turn->fixed;
+}
+
+void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__turn *turn)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(dibs__cell_is_held(cell) && !cell->lease->fair && dibs__waiters_fit(cell->lease, turn));
+    cell->state = DIBS__CELL_HELD;
+    atomic_fetch_add_explicit(&cell->lease->step, 1, memory_order_relaxed);
+    dibs__lease_ref(cell->lease);
+    turn->kind = DIBS__TURN_HANDED;
+    turn->lease = cell->lease;
+}
+
+void dibs__waiters_mark_free(struct dibs__cell *cell)
+{
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(dibs__cell_is_held(cell));
+    cell->state = DIBS__CELL_FREE;
+    cell->lease = NULL;
+}
+
+void dibs__waiters_pass_on(struct dibs__cell *cell)
+{
+    struct dibs__waiter *next = cell->waiters.first ? cell->waiters.first : cell->tries.first;
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!dibs__cell_is_held(cell) && !cell->lease);
+    cell->state = next ? DIBS__CELL_ASKED : DIBS__CELL_FREE;
+    if (next) {
+        dibs__waiters_complete(cell, next);
+        return;
+    }
+    cell->said_taken = false;
+    dibs__waiters_note_outage(cell, NULL, 0);
+    dibs__cell_drop_if_unused(cell);
+}
+
+bool dibs__waiters_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease)
+{
+    struct dibs__waiter *first = cell->waiters.first;
+
+    dibs__shard_mutex_held(&cell->shard->mutex);
+    DIBS__REQUIRE(!dibs__cell_is_held(cell) && lease->asker);
+    if (!first || !dibs__waiters_fit(lease, first->turn))
+        return false;
+    dibs__lease_ref(lease);
+    first->turn->lease = lease;
+    cell->state = DIBS__CELL_ASKED;
+    dibs__waiters_complete(cell, first);
+    return true;
+}

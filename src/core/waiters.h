@@ -1,0 +1,104 @@
+/*
+ * Who waits for a name in this process: what each wants and gets, how it is
+ * woken, and how the turn or a lease goes to the next. For turn.c, asker.c and
+ * handover.c.
+ */
+#ifndef DIBS_CORE_WAITERS_H
+#define DIBS_CORE_WAITERS_H
+
+#include "core/cells.h"
+
+/* What a thread that wanted a name got. */
+enum dibs__turn_kind {
+    DIBS__TURN_TO_ASK, /* the turn: the thread is to ask the store, and goes on with the bid of `lease` if it is set */
+    DIBS__TURN_HANDED  /* `lease`, which another thread held before */
+};
+
+/* Why the store grants the name to no thread here, though the name may be free. */
+struct dibs__outage {
+    struct dibs__error error;
+    bool unmet; /* the store grants the name and takes it back, because too few replicas acknowledge */
+};
+
+/* An outage that the threads with the turn ride out, one after the other. */
+struct dibs__long_outage {
+    struct dibs__outage last; /* as it was met last */
+    int64_t since;            /* when the first of these threads met it */
+};
+
+/* What a call wants of a name, and what it gets. */
+struct dibs__turn {
+    /* What the caller wants. */
+    const char *name;
+    size_t name_size;
+    uint32_t lease_ms; /* a lease that another thread asked for is taken only if its length and `fixed` are the same */
+    bool fixed;
+    bool one_try;                    /* waits only while nothing is known of the name */
+    int64_t deadline;                /* when the wait ends */
+    int64_t patience;                /* until when the caller rides out an outage */
+    atomic_uint_fast64_t *contended; /* counts this wait, once the caller begins to wait for the name */
+    atomic_int_fast64_t *waiting;    /* then counts the caller among the threads that wait, who must take that back */
+
+    /* What the caller gets. */
+    struct dibs__outage *outage; /* what another thread was told: filled where the status is that outage's, and with
+                                    the turn where outage_since is set */
+    bool waited;                 /* set: the caller waited for the name */
+    int64_t outage_since;      /* set: since when the threads that had the turn before met an outage; 0: they did not */
+    enum dibs__turn_kind kind; /* set */
+    struct dibs__lease *lease; /* set: one reference, the caller's; NULL: there is none */
+    struct dibs__cell *cell;   /* set */
+};
+
+/*
+ * Unlocks the shard's mutex, and then wakes the thread whose waiter was
+ * woken or completed under it: a woken thread must not run into a mutex that is
+ * still held.
+ * Where dibs__waiters_complete, dibs__waiters_wake, dibs__waiters_pass_on or
+ * dibs__waiters_pass_on_with was called, the mutex must be unlocked by this.
+ */
+void dibs__waiters_unlock(struct dibs__shard *shard) DIBS__RELEASES(dibs__shard_mutex);
+
+/* Its thread leaves: it has what its turn says, or its `answer`. */
+static inline bool dibs__waiter_is_complete(const struct dibs__waiter *waiter)
+{
+    return atomic_load_explicit(&waiter->state, memory_order_acquire) == DIBS__WAITER_COMPLETE;
+}
+
+/* The thread of the waiter wakes, and looks at the cell again. */
+void dibs__waiters_wake(struct dibs__shard *shard, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The waiter leaves the queue, and its thread wakes and has what its turn says. */
+void dibs__waiters_complete(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex);
+
+/*
+ * The waiter leaves the queue, and its thread wakes and returns that status, not
+ * DIBS_OK; error: its sentence, NULL: the waiter has its own. Where many fail,
+ * each is woken at once.
+ */
+void dibs__waiters_fail(struct dibs__waiter *waiter, dibs_status status, const struct dibs__error *error)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Whether a thread with those wishes may have the lease. */
+bool dibs__waiters_fit(const struct dibs__lease *lease, const struct dibs__turn *turn);
+
+/* The thread takes over the lease that the cell holds, with the next fence. */
+void dibs__waiters_take_over(struct dibs__cell *cell, struct dibs__turn *turn) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The name is not held here any more. */
+void dibs__waiters_mark_free(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The next thread gets the turn. No thread may have it, or the name. Without a waiter the cell may be removed. */
+void dibs__waiters_pass_on(struct dibs__cell *cell) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The first waiter gets the turn and goes on with the bid of `lease`. False: it wants another lease, or none waits. */
+bool dibs__waiters_pass_on_with(struct dibs__cell *cell, struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard_mutex);
+
+/* Ends the wait of all threads with one try: with that error, or, where it is NULL, because the name is taken. */
+void dibs__waiters_fail_tries(struct dibs__cell *cell, const struct dibs__error *error)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+/* The thread with the turn met that outage; NULL: it met none. Without memory nothing is known of the name. */
+void dibs__waiters_note_outage(struct dibs__cell *cell, const struct dibs__outage *outage, int64_t now)
+    DIBS__REQUIRES(dibs__shard_mutex);
+
+#endif
