@@ -10,6 +10,8 @@
 #                 TABLES="pair..." for some of them (bench/run says which there are)
 # make peers      compares with the locks of other libraries, which it installs into build/peers; takes 8 minutes;
 #                 INTO=doc/PERFORMANCE.md puts the table there
+# make compare-run   what happens in twenty situations with dibs run, and with flock(1) and etcdctl lock where these are
+#                 installed; takes 6 minutes; INTO=doc/SERVICES.md puts the table there
 # make fuzz       the parsers under libFuzzer, each for FUZZ_SECONDS=60; needs clang
 # make coverage   the lines that the tests reach, by file and folder; fails where a folder has less than 90 %
 # make analysis   clang-tidy, cppcheck, clang-format, and clang's thread-safety analysis
@@ -354,6 +356,10 @@ bench: benches
 
 peers: $(PEER)
 	@python3 -B bench/peers/run --build $(BUILD) $(addprefix --into ,$(INTO))
+
+.PHONY: compare-run
+compare-run: cli
+	@python3 -B bench/commands/run --build $(BUILD) $(addprefix --into ,$(INTO))
 
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
