@@ -339,7 +339,8 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 /* ------------------------------------------------------------------ locking */
 
 #define DIBS_WAIT_FOREVER (-1)
-#define DIBS_NAME_MAX 512 /* bytes; a name has 1..512 bytes of any value but NUL */
+#define DIBS_NAME_MAX 512   /* bytes; a name has 1..512 bytes of any value but NUL */
+#define DIBS_NAMES_MAX 1024 /* names of one call */
 
 enum {
     DIBS_FAIR = 1u,        /* first come, first served among all processes and threads: see dibs_lock_with */
@@ -470,6 +471,62 @@ DIBS_API dibs_status dibs_unlock_all(dibs_runtime *rt);
  * DIBS_STORE_ERROR; DIBS_INVALID; DIBS_NO_MEMORY.
  */
 DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t lease_ms);
+
+/* --------------------------------------------------------- several locks at once */
+
+/*
+ * Acquires the locks of all names for the calling thread, or none of them.
+ *
+ *   const char *const accounts[] = {"account:alice", "account:bob"};
+ *
+ *   if (dibs_lock_names(rt, accounts, 2, 5000, NULL) == DIBS_OK) {
+ *       ...                                                       // move the money
+ *       if (dibs_unlock_names(rt, accounts, 2) == DIBS_LOST)
+ *           ...                                                   // somebody else may have been inside
+ *   }
+ *
+ * names has count entries, at most DIBS_NAMES_MAX, in any order; none is DIBS_OK. A name
+ * that is given twice is locked once. wait_ms is the time of the whole call, options are
+ * those of each lock: see dibs_lock_with. Each name is an ordinary hold afterwards, with a
+ * lease, a count and a fence of its own: dibs_check, dibs_hold_of, dibs_extend and
+ * dibs_unlock concern one of them.
+ *
+ * The names are taken in the order of their bytes, whatever order they are given in: while
+ * the call waits for a name it holds only those before it, renewed. So callers that hold
+ * nothing else can't deadlock, and each gets its turn. What is free is had in one round trip
+ * to each server (with min_replicas or durable, one name after the other): the call asks for
+ * all names, and if one of them is taken, gives back those behind it before it waits. For
+ * moments it therefore holds names that it does not get, which one try elsewhere may meet.
+ * DIBS_FAIR: a place in the queue of one name at a time, that which is waited for.
+ *
+ * A name that the thread holds already is entered again, which costs no I/O. If that can't
+ * be (DIBS_NO_REENTRY: DIBS_BUSY; a hold that is lost: DIBS_LOST; DIBS_OVERFLOW), the call
+ * fails before anything is asked. The leases of the other names run while the last one is
+ * waited for: with DIBS_FIXED_LEASE they may end. A name that is known to be lost before the
+ * call returns, also one that was held before, makes it DIBS_LOST.
+ *
+ * After a failure nothing of this call is held, what was held before is held as often as
+ * before, and dibs_last_error() names the lock that was the reason. What was granted has
+ * been given back, or is given back in the background where the store does not confirm that
+ * within the time of the call.
+ *
+ * The statuses of dibs_lock_with. DIBS_INVALID: also where names is NULL and count is not 0,
+ * where a name is not valid, or where there are too many.
+ */
+DIBS_API_CHECKED dibs_status dibs_lock_names(dibs_runtime *rt, const char *const *names, size_t count, int64_t wait_ms,
+                                             const dibs_lock_options *options);
+
+/*
+ * Takes one off the calling thread's hold count of each name, as dibs_unlock does, in one
+ * round trip to each server, of at most command_timeout_ms. A name that is given twice is
+ * given up once.
+ *
+ * DIBS_OK. Otherwise the first status, in the order in which the names are given, that
+ * dibs_unlock would not have returned as DIBS_OK; dibs_last_error() names that lock, and the
+ * others were given up all the same. DIBS_INVALID: an argument is wrong, and nothing was
+ * given up.
+ */
+DIBS_API dibs_status dibs_unlock_names(dibs_runtime *rt, const char *const *names, size_t count);
 
 /* ----------------------------------- a lock for a scope (GNU C: gcc and clang) */
 
@@ -641,9 +698,9 @@ DIBS_API void dibs_task_free(dibs_task *task);
 typedef struct dibs_queue dibs_queue;
 
 typedef enum dibs_done_kind {
-    DIBS_DONE_LOCK,   /* of dibs_lock_begin */
+    DIBS_DONE_LOCK,   /* of dibs_lock_begin and dibs_lock_names_begin */
     DIBS_DONE_UNLOCK, /* of dibs_unlock_begin */
-    DIBS_DONE_LOST    /* a hold that dibs_lock_begin acquired lost its lease: see dibs_lock_begin */
+    DIBS_DONE_LOST    /* a hold that one of these acquired lost its lease: see dibs_lock_begin */
 } dibs_done_kind;
 
 typedef struct dibs_completion {
@@ -651,7 +708,7 @@ typedef struct dibs_completion {
     dibs_status status; /* what the blocking call would have returned; of DIBS_DONE_LOST: DIBS_LOST */
     dibs_task *task;    /* whose call it was; the task may have been freed meanwhile */
     void *arg;          /* given when the call was begun; of DIBS_DONE_LOST: when the lock was */
-    uint64_t fence;     /* of the hold; of an unlock: of the hold that was given up; 0: there is none */
+    uint64_t fence;     /* of the hold; of an unlock: of the hold that was given up; 0: there is none, or several */
     const char *name;   /* of DIBS_DONE_LOST: which lock; valid until the task's next begin or its end; else NULL */
     char detail[256];   /* as dibs_last_error() would tell it; "" with DIBS_OK */
     uint64_t reserved[3];
@@ -710,6 +767,17 @@ DIBS_API_CHECKED dibs_status dibs_lock_begin(dibs_task *task, const char *name, 
  * dibs_lock_begin; with DIBS_NO_MEMORY the hold stays.
  */
 DIBS_API_CHECKED dibs_status dibs_unlock_begin(dibs_task *task, const char *name, dibs_queue *queue, void *arg);
+
+/*
+ * Begins what dibs_lock_names does, for the task: one completion (DIBS_DONE_LOCK) for all
+ * names, whose fence is 0. Each hold that it acquires and that is lost brings a
+ * DIBS_DONE_LOST of its own, which says the name and the fence. Where all names are held
+ * already, or a hold can't be entered again, the call is complete when this one returns. All
+ * else, and what is returned, as dibs_lock_begin.
+ */
+DIBS_API_CHECKED dibs_status dibs_lock_names_begin(dibs_task *task, const char *const *names, size_t count,
+                                                   int64_t wait_ms, const dibs_lock_options *options, dibs_queue *queue,
+                                                   void *arg);
 
 /* ---------------------------------------- everybody's view (asks the store) */
 

@@ -23,6 +23,24 @@ size_t dibs__check_name(const dibs_runtime *rt, const char *name)
     return 0;
 }
 
+bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t count)
+{
+    size_t i = 0;
+
+    if (rt && count > DIBS_NAMES_MAX)
+        dibs__fail(DIBS_INVALID, "there are %zu names, more than %d", count, DIBS_NAMES_MAX);
+    else if (rt && count > 0 && !names)
+        dibs__fail(DIBS_INVALID, "names is NULL");
+    else if (!rt)
+        dibs__fail(DIBS_INVALID, "the runtime is NULL");
+    else {
+        while (i < count && dibs__check_name(rt, names[i]) > 0)
+            i++;
+        return i == count;
+    }
+    return false;
+}
+
 bool dibs__check_lease(const char *field, uint32_t lease_ms)
 {
     if (lease_ms >= DIBS__LEASE_MIN_MS && lease_ms <= DIBS__LEASE_MAX_MS)

@@ -11,6 +11,9 @@
 /* The size of the name; 0: it is not valid, or the runtime is NULL. */
 size_t dibs__check_name(const dibs_runtime *rt, const char *name);
 
+/* The same of the names of a call: false: one is not valid, or there are too many. */
+bool dibs__check_names(const dibs_runtime *rt, const char *const *names, size_t count);
+
 /* field: what the sentence calls the value. */
 bool dibs__check_lease(const char *field, uint32_t lease_ms);
 

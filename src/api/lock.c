@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "api/check.h"
-#include "core/lock.h"
+#include "core/lock_names.h"
 
 static dibs_status lock(dibs_runtime *rt, const char *name, int64_t wait_ms, const dibs_lock_options *options)
 {
@@ -46,6 +46,25 @@ static dibs_status unlock(dibs_runtime *rt, const char *name)
 dibs_status dibs_unlock(dibs_runtime *rt, const char *name)
 {
     return rt && name && dibs__unlock_last_used(rt, name) ? DIBS_OK : unlock(rt, name);
+}
+
+dibs_status dibs_lock_names(dibs_runtime *rt, const char *const *names, size_t count, int64_t wait_ms,
+                            const dibs_lock_options *options)
+{
+    struct dibs__error error;
+
+    if (!dibs__check_names(rt, names, count) || dibs__check_options(rt, wait_ms, options) != DIBS_OK)
+        return DIBS_INVALID;
+    return dibs__return(dibs__lock_names(rt, names, count, wait_ms, options, &error), &error);
+}
+
+dibs_status dibs_unlock_names(dibs_runtime *rt, const char *const *names, size_t count)
+{
+    struct dibs__error error;
+
+    if (!dibs__check_names(rt, names, count))
+        return DIBS_INVALID;
+    return dibs__return(dibs__unlock_names(rt, names, count, &error), &error);
 }
 
 dibs_status dibs_unlock_all(dibs_runtime *rt)

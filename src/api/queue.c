@@ -1,5 +1,5 @@
 #include "api/check.h"
-#include "core/begun.h"
+#include "core/begin.h"
 #include "core/done.h"
 
 dibs_status dibs_queue_new(dibs_queue **out)
@@ -57,4 +57,17 @@ dibs_status dibs_unlock_begin(dibs_task *task, const char *name, dibs_queue *que
     if (size == 0)
         return DIBS_INVALID;
     return dibs__return(dibs__unlock_begin(task, name, size, queue, arg, &error), &error);
+}
+
+dibs_status dibs_lock_names_begin(dibs_task *task, const char *const *names, size_t count, int64_t wait_ms,
+                                  const dibs_lock_options *options, dibs_queue *queue, void *arg)
+{
+    struct dibs__error error;
+
+    if (!task || !queue)
+        return dibs__fail(DIBS_INVALID, "the %s is NULL", task ? "queue" : "task");
+    if (!dibs__check_names(task->runtime, names, count) ||
+        dibs__check_options(task->runtime, wait_ms, options) != DIBS_OK)
+        return DIBS_INVALID;
+    return dibs__return(dibs__lock_names_begin(task, names, count, wait_ms, options, queue, arg, &error), &error);
 }

@@ -360,7 +360,7 @@ static void count_outcome(const struct dibs__acquire *acquire)
 
     if (acquire->waited)
         change_waiting(acquire, -1);
-    if (acquire->status == DIBS_BUSY)
+    if (acquire->status == DIBS_BUSY && !acquire->probes)
         dibs__count(&core->stats.busy);
     else if (acquire->status == DIBS_TIMEOUT)
         dibs__count(&core->stats.timed_out);
@@ -618,6 +618,14 @@ static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
     return after_rest(acquire, &push);
 }
 
+void dibs__acquire_run(struct dibs__acquire *acquire)
+{
+    enum dibs__acquire_state next = acquire->wish.flags & DIBS_FAIR ? start_fair(acquire) : wait_for_turn(acquire);
+
+    while (next == DIBS__ACQUIRE_ASKS)
+        next = ask_and_sleep(acquire);
+}
+
 dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name_size, const struct dibs__wish *wish,
                           struct dibs__error *error)
 {
@@ -625,11 +633,9 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
     struct dibs__acquire acquire = {.error = error};
 
     dibs__acquire_init(&acquire, core, name, name_size, wish, &outage);
-    if (!dibs__holds_reserve(core->config.serial))
+    if (!dibs__holds_reserve(core->config.serial, 1))
         return no_memory(&acquire);
-    enum dibs__acquire_state next = wish->flags & DIBS_FAIR ? start_fair(&acquire) : wait_for_turn(&acquire);
-    while (next == DIBS__ACQUIRE_ASKS)
-        next = ask_and_sleep(&acquire);
+    dibs__acquire_run(&acquire);
     if (acquire.status == DIBS_OK) {
         dibs__acquire_count(&acquire);
         dibs__holds_add(acquire.lease, acquire.acquired_at);

@@ -63,9 +63,10 @@ struct dibs__acquire {
     uint16_t group;              /* of the name (metrics.h) */
     bool waited;                 /* it is counted as contended, and among those that wait now */
     bool cancelled;              /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
-    enum dibs__learned learned;  /* why the acquire fails */
-    dibs_status status;          /* ENDED */
-    struct dibs__error *error;   /* the caller's, who may change it between two steps; filled where it fails */
+    bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
+    enum dibs__learned learned; /* why the acquire fails */
+    dibs_status status;         /* ENDED */
+    struct dibs__error *error;  /* the caller's, who may change it between two steps; filled where it fails */
 };
 
 /* As dibs_lock_with, for a name that the owner does not hold; within a visit. The error is filled on failure alone. */
@@ -74,6 +75,9 @@ dibs_status dibs__acquire(struct dibs__core *core, const char *name, size_t name
 
 /* ENDED: the lock is the owner's: counted as acquired. */
 void dibs__acquire_count(const struct dibs__acquire *acquire);
+
+/* After dibs__acquire_init: the calling thread drives the acquire until it has ended. */
+void dibs__acquire_run(struct dibs__acquire *acquire);
 
 /* ------------------------------------------------------------------- in steps */
 

@@ -11,8 +11,7 @@
 #include "base/fd.h"
 #include "base/order.h"
 #include "core/done.h"
-#include "core/lock.h"
-#include "core/release.h"
+#include "core/lock_names.h"
 
 #define SLICE_MS 5 /* a cancel ends the wait for the reply to a blocking call's first ask within this time */
 
@@ -31,25 +30,20 @@ struct dibs__wanting {
     struct dibs__waiter waiter;     /* as turn.h */
     struct dibs__outage outage;     /* the running thread's, and that of whoever answers the waiter */
     enum dibs__acquire_state state; /* the running thread's */
-    bool asked;                     /* the running thread's; the ask was begun */
+    bool asked;                     /* the running thread's; the ask was begun, or those of several names were */
+    bool waits;                     /* the running thread's; of several names, `acquire` is for one of them */
+    struct dibs__several *several;  /* the running thread's, then of whoever ends the call; NULL: `acquire` is for the
+                                       only name */
+    struct dibs__done **losses;     /* of a begun call for several names: one for each; of whoever ends it */
     atomic_bool cancelled;          /* atomic */
     atomic_uint references;         /* atomic; the job's, that of dibs_task.wanting, and that of a thread that calls:
                                        each with a visit */
     unsigned generation;            /* read-only; of the process that made it */
+    struct dibs__core *core;        /* read-only */
     dibs_task *task;                /* read-only; with a reference */
     struct dibs__done *done, *loss; /* of a begun call; of whoever ends it; NULL: a thread calls */
     struct caller caller;           /* has its own guards */
     char name[];                    /* read-only */
-};
-
-struct unlock {
-    struct dibs__job job;
-    struct dibs__unlocking unlocking; /* the running thread's */
-    struct dibs__core *core;          /* read-only */
-    dibs_runtime *runtime;            /* read-only; with a visit */
-    struct dibs__lease *lease;        /* the running thread's */
-    struct dibs__done *done;          /* the running thread's */
-    bool begun;                       /* the running thread's; the release was begun */
 };
 
 /* --------------------------------------------------------------------- losses */
@@ -80,6 +74,14 @@ void dibs__loss_unwatch(struct dibs__lease *lease)
 
 /* ---------------------------------------------------------- the end of an acquire */
 
+static void drop_losses(struct dibs__wanting *wanting)
+{
+    for (size_t i = 0; wanting->losses && i < wanting->several->count; i++)
+        dibs__done_drop(wanting->losses[i]);
+    free(wanting->losses);
+    wanting->losses = NULL;
+}
+
 static void unref(struct dibs__wanting *wanting)
 {
     dibs_runtime *runtime = wanting->task->runtime;
@@ -87,6 +89,8 @@ static void unref(struct dibs__wanting *wanting)
     if (atomic_fetch_sub(&wanting->references, 1) == 1) {
         dibs__done_drop(wanting->done);
         dibs__done_drop(wanting->loss);
+        drop_losses(wanting);
+        dibs__several_free(wanting->several);
         dibs__task_unref(wanting->task);
         free(wanting);
     }
@@ -104,9 +108,10 @@ static bool take_out(struct dibs__wanting *wanting)
 /* What is done in the moment in which a completion arrives. */
 struct arrival {
     dibs_task *task;
-    struct dibs__lease *lease; /* NULL: the lock was not acquired */
+    struct dibs__lease *lease; /* NULL: the lock was not acquired, or the call is for several */
     struct dibs__done *loss;
-    bool gone; /* set: the task was freed */
+    struct dibs__wanting *several; /* whose locks were acquired; NULL: none were */
+    bool gone;                     /* set: the task was freed */
 };
 
 static void on_arrival(void *context)
@@ -115,25 +120,50 @@ static void on_arrival(void *context)
 
     if (arrival->lease)
         atomic_store(&arrival->lease->loss, arrival->loss);
+    for (size_t i = 0; arrival->several && i < arrival->several->several->count; i++) {
+        struct dibs__lease *lease = arrival->several->several->names[i].lease;
+        if (!lease)
+            continue;
+        atomic_store(&lease->loss, arrival->several->losses[i]);
+        arrival->several->losses[i] = NULL;
+    }
     arrival->gone = dibs__task_complete(arrival->task);
+}
+
+/* The lease, if it was lost, was told so before there was anybody to be told. */
+static void tell_late(struct dibs__lease *lease)
+{
+    if (lease && atomic_load(&lease->loss_told))
+        dibs__loss_tell(lease);
+}
+
+/* The leases were acquired, and are in the task's table. There is a reference for each of them. */
+static void arrive(struct dibs__done *done, struct arrival *arrival)
+{
+    dibs_task *task = arrival->task;
+
+    dibs__task_ref(task);
+    dibs__done_push(done, on_arrival, arrival);
+    tell_late(arrival->lease);
+    for (size_t i = 0; arrival->several && i < arrival->several->several->count; i++)
+        tell_late(arrival->several->several->names[i].lease);
+    if (arrival->gone)
+        dibs__task_give_up(task);
+    dibs__task_unref(task);
 }
 
 /* The call is complete. lease: that was acquired, and is in the task's table; NULL: none was. */
 static void complete(struct dibs__done *done, struct dibs__done *loss, struct dibs__lease *lease)
 {
-    dibs_task *task = done->task;
-    struct arrival arrival = {.task = task, .lease = lease, .loss = loss};
-
-    dibs__task_ref(task);
     if (lease)
         dibs__lease_ref(lease);
-    dibs__done_push(done, on_arrival, &arrival);
-    if (lease && atomic_load(&lease->loss_told)) /* it was told before there was anybody to be told */
-        dibs__loss_tell(lease);
-    if (arrival.gone)
-        dibs__task_give_up(task);
+    arrive(done, &(struct arrival){.task = done->task, .lease = lease, .loss = loss});
     dibs__lease_unref(lease);
-    dibs__task_unref(task);
+}
+
+void dibs__begun_complete(struct dibs__done *done)
+{
+    complete(done, NULL, NULL);
 }
 
 static void tell_caller(struct caller *caller, dibs_status status, struct dibs__lease *lease)
@@ -150,7 +180,7 @@ static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *e
     struct dibs__done *done = wanting->done;
 
     if (error->status == DIBS_CANCELLED)
-        dibs__count(&wanting->acquire.core->stats.cancelled);
+        dibs__count(&wanting->core->stats.cancelled);
     if (wanting->caller.error) {
         *wanting->caller.error = *error;
         tell_caller(&wanting->caller, error->status, NULL);
@@ -159,6 +189,20 @@ static void fail_call(struct dibs__wanting *wanting, const struct dibs__error *e
     wanting->done = NULL;
     dibs__done_explain(done, error);
     complete(done, NULL, NULL);
+}
+
+static void succeed_with_several(struct dibs__wanting *wanting)
+{
+    struct dibs__done *done = wanting->done;
+
+    dibs__several_count(wanting->several);
+    if (wanting->caller.error) {
+        tell_caller(&wanting->caller, DIBS_OK, NULL);
+        return;
+    }
+    wanting->done = NULL;
+    dibs__lock_names_hold(wanting->several, &wanting->task->holder);
+    arrive(done, &(struct arrival){.task = wanting->task, .several = wanting});
 }
 
 static void succeed(struct dibs__wanting *wanting)
@@ -182,8 +226,27 @@ static void succeed(struct dibs__wanting *wanting)
 /* The lock was granted to a call that had been cancelled by then. Does not wait for the store: others are to go on. */
 static void give_back(struct dibs__wanting *wanting)
 {
-    dibs__release_unwanted(wanting->acquire.core, wanting->acquire.lease);
+    dibs__release_unwanted(wanting->core, wanting->acquire.lease);
     dibs__lease_unref(wanting->acquire.lease);
+}
+
+/* The call for several names has ended. False: all is given back, which takes further steps. */
+static bool conclude_several(struct dibs__wanting *wanting)
+{
+    struct dibs__several *several = wanting->several;
+    bool ok = several->error.status == DIBS_OK;
+
+    if (!take_out(wanting)) {
+        if (ok)
+            dibs__several_undo(several);
+        return !ok;
+    }
+    if (ok)
+        succeed_with_several(wanting);
+    else
+        fail_call(wanting, &several->error);
+    unref(wanting);
+    return true;
 }
 
 /* The acquire has ended, with that error or with the lock. */
@@ -215,7 +278,7 @@ void dibs__wanting_cancel(dibs_task *task)
                     dibs__quote(quoted, wanting->name));
     atomic_store(&wanting->cancelled, true);
     fail_call(wanting, &error);
-    dibs__workers_post(wanting->acquire.core->workers, &wanting->job);
+    dibs__workers_post(wanting->core->workers, &wanting->job);
     unref(wanting);
 }
 
@@ -228,7 +291,7 @@ static struct dibs__wanting *wanting_of(struct dibs__job *job)
 
 static void post(struct dibs__wanting *wanting)
 {
-    dibs__workers_post(wanting->acquire.core->workers, &wanting->job);
+    dibs__workers_post(wanting->core->workers, &wanting->job);
 }
 
 static void tell_waiter(struct dibs__waiter *waiter)
@@ -241,10 +304,59 @@ static void tell_ear(struct dibs__ear *ear)
     post((struct dibs__wanting *)((char *)ear - offsetof(struct dibs__wanting, acquire.ear)));
 }
 
+static void use_error(struct dibs__wanting *wanting, struct dibs__error *error)
+{
+    wanting->acquire.error = error;
+    wanting->acquire.cancelled = atomic_load(&wanting->cancelled);
+}
+
+static void tell_several(struct dibs__several *several)
+{
+    post(several->context);
+}
+
+/* The call for several names waits for one of them. */
+static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error)
+{
+    memset(&wanting->acquire, 0, sizeof wanting->acquire);
+    memset(&wanting->waiter, 0, sizeof wanting->waiter);
+    wanting->waiter.tell = tell_waiter;
+    dibs__several_acquire(wanting->several, &wanting->acquire, &wanting->outage, error);
+    wanting->acquire.ear.tell = tell_ear;
+    wanting->waits = true;
+    use_error(wanting, error);
+    wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
+}
+
+/* GOES_ON: with the acquire of one name. */
+static enum dibs__job_next go_on_with_several(struct dibs__wanting *wanting, struct dibs__error *error)
+{
+    struct dibs__several *several = wanting->several;
+    enum dibs__several_next next;
+
+    if (wanting->waits)
+        dibs__several_acquired(several, &wanting->acquire);
+    wanting->waits = false;
+    several->cancelled = atomic_load(&wanting->cancelled);
+    do
+        next = dibs__several_go_on(several, &wanting->job.due);
+    while (next == DIBS__SEVERAL_ENDS && !conclude_several(wanting));
+    if (next == DIBS__SEVERAL_ENDS)
+        return DIBS__JOB_ENDS;
+    if (next == DIBS__SEVERAL_RESTS)
+        return DIBS__JOB_RESTS;
+    wanting->asked = next == DIBS__SEVERAL_FINISHES;
+    if (wanting->asked)
+        return DIBS__JOB_FINISHES;
+    acquire_one(wanting, error);
+    return DIBS__JOB_GOES_ON;
+}
+
 /* Goes on until the acquire waits, rests, has an ask under way or has ended; error: the acquire's. */
-static enum dibs__job_next go_on(struct dibs__wanting *wanting, const struct dibs__error *error)
+static enum dibs__job_next go_on(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     struct dibs__acquire *acquire = &wanting->acquire;
+    enum dibs__job_next next;
 
     wanting->job.due = DIBS__NEVER;
     for (;;) {
@@ -268,16 +380,16 @@ static enum dibs__job_next go_on(struct dibs__wanting *wanting, const struct dib
                 return DIBS__JOB_FINISHES;
             break;
         case DIBS__ACQUIRE_ENDED:
-            conclude(wanting, error);
-            return DIBS__JOB_ENDS;
+            if (!wanting->several) {
+                conclude(wanting, error);
+                return DIBS__JOB_ENDS;
+            }
+            next = go_on_with_several(wanting, error);
+            if (next != DIBS__JOB_GOES_ON)
+                return next;
+            break;
         }
     }
-}
-
-static void use_error(struct dibs__wanting *wanting, struct dibs__error *error)
-{
-    wanting->acquire.error = error;
-    wanting->acquire.cancelled = atomic_load(&wanting->cancelled);
 }
 
 static enum dibs__job_next begin_wanting(struct dibs__job *job)
@@ -291,20 +403,30 @@ static enum dibs__job_next begin_wanting(struct dibs__job *job)
     return go_on(wanting, &error);
 }
 
+/* What is under way is that of several names at once. */
+static bool runs_several(const struct dibs__wanting *wanting)
+{
+    return wanting->several && !wanting->waits;
+}
+
 /* Where replicas or the disk are waited for, that is done behind the reply. */
 static bool await_wanting(struct dibs__job *job, int64_t until)
 {
     struct dibs__wanting *wanting = wanting_of(job);
-    const struct dibs__settings *settings = wanting->acquire.core->config.settings;
+    const struct dibs__settings *settings = wanting->core->config.settings;
 
-    return settings->min_replicas == 0 && !settings->durable && dibs__acquire_await(&wanting->acquire, until);
+    if (settings->min_replicas > 0 || settings->durable)
+        return false;
+    return runs_several(wanting) ? dibs__several_await(wanting->several, until)
+                                 : dibs__acquire_await(&wanting->acquire, until);
 }
 
 static bool holds_back(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
 
-    return wanting->acquire.wish.flags & DIBS_FAIR && !dibs__acquire_is_sent(&wanting->acquire);
+    return !runs_several(wanting) && wanting->acquire.wish.flags & DIBS_FAIR &&
+           !dibs__acquire_is_sent(&wanting->acquire);
 }
 
 static enum dibs__job_next finish_wanting(struct dibs__job *job)
@@ -314,7 +436,10 @@ static enum dibs__job_next finish_wanting(struct dibs__job *job)
 
     use_error(wanting, &error);
     wanting->asked = false;
-    wanting->state = dibs__acquire_finish(&wanting->acquire);
+    if (runs_several(wanting))
+        dibs__several_finish(wanting->several);
+    else
+        wanting->state = dibs__acquire_finish(&wanting->acquire);
     enum dibs__job_next next = go_on(wanting, &error);
     return next == DIBS__JOB_FINISHES ? DIBS__JOB_GOES_ON : next;
 }
@@ -332,6 +457,7 @@ static const struct dibs__job_ops wanting_ops = {.begin = begin_wanting,
 
 /* ----------------------------------------------------------------- a new acquire */
 
+/* wish NULL: the call is for several names, of which this is one. */
 static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
                                          const struct dibs__wish *wish)
 {
@@ -345,8 +471,12 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     wanting->waiter.tell = tell_waiter;
     wanting->generation = dibs__fork_generation();
     wanting->task = task;
-    dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->outage);
-    wanting->acquire.ear.tell = tell_ear;
+    wanting->core = visit->core;
+    wanting->state = DIBS__ACQUIRE_ENDED;
+    if (wish) {
+        dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->outage);
+        wanting->acquire.ear.tell = tell_ear;
+    }
     atomic_init(&wanting->references, 2);
     if (!dibs__workers_add(visit->core->workers, &wanting->job)) {
         free(wanting);
@@ -377,6 +507,8 @@ static enum dibs__job_next start(struct dibs__wanting *wanting, struct dibs__err
         wanting->acquire.status = DIBS_CANCELLED;
         return DIBS__JOB_ENDS;
     }
+    if (wanting->several)
+        return DIBS__JOB_GOES_ON;
     wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
     return DIBS__JOB_GOES_ON;
 }
@@ -388,25 +520,29 @@ static dibs_status no_memory(struct dibs__error *error)
 
 /* ---------------------------------------------------------- by a thread that waits */
 
+static int64_t reply_deadline(const struct dibs__wanting *wanting)
+{
+    return runs_several(wanting) ? wanting->several->deadline : wanting->acquire.lease->asker->bid.deadline;
+}
+
 /* The reply to the ask came. False: the call was cancelled, or there is more to do than to wait: that is a worker's. */
 static bool await_first_reply(struct dibs__wanting *wanting)
 {
-    const struct dibs__core *core = wanting->acquire.core;
+    const struct dibs__core *core = wanting->core;
     int64_t until;
 
     do {
         until = dibs__after_ms(dibs__core_now(core), SLICE_MS);
         if (await_wanting(&wanting->job, until))
             return true;
-    } while (!atomic_load(&wanting->cancelled) && dibs__core_now(core) >= until &&
-             until < wanting->acquire.lease->asker->bid.deadline);
+    } while (!atomic_load(&wanting->cancelled) && dibs__core_now(core) >= until && until < reply_deadline(wanting));
     return false;
 }
 
 /* The calling thread drives the acquire as far as the reply to its first ask. */
 static void drive(struct dibs__wanting *wanting, struct dibs__error *error)
 {
-    struct dibs__workers *workers = wanting->acquire.core->workers;
+    struct dibs__workers *workers = wanting->core->workers;
     enum dibs__job_next next = start(wanting, error);
 
     if (next == DIBS__JOB_GOES_ON)
@@ -420,12 +556,14 @@ static void drive(struct dibs__wanting *wanting, struct dibs__error *error)
 static dibs_status await_end(struct dibs__wanting *wanting)
 {
     struct caller *caller = &wanting->caller;
-    const struct dibs__clock *clock = wanting->acquire.core->config.clock;
+    const struct dibs__clock *clock = wanting->core->config.clock;
 
     while (!atomic_load(&caller->ended))
         dibs__sleeper_sleep(&caller->sleeper, clock, DIBS__NEVER);
     dibs_status status = caller->status;
-    if (status == DIBS_OK) {
+    if (status == DIBS_OK && wanting->several) {
+        dibs__lock_names_hold(wanting->several, NULL);
+    } else if (status == DIBS_OK) {
         dibs__holds_add(caller->lease, wanting->acquire.acquired_at);
         dibs__order_acquired(wanting->name, wanting->acquire.name_size);
     }
@@ -433,274 +571,119 @@ static dibs_status await_end(struct dibs__wanting *wanting)
     return status;
 }
 
-dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                               const struct dibs__wish *wish, struct dibs__error *error)
+/* By the thread that is in the task. */
+static dibs_status call(struct dibs__wanting *wanting, struct dibs__error *error)
 {
     struct dibs__error first;
-    struct dibs__wanting *wanting =
-        dibs__holds_reserve(task->runtime->serial) ? new_wanting(task, visit, name, name_size, wish) : NULL;
 
-    if (!wanting)
-        return no_memory(error);
     wanting->caller.error = error;
     dibs__sleeper_init(&wanting->caller.sleeper);
     atomic_fetch_add(&wanting->references, 1);
-    dibs__visit_keep(task->runtime);
+    dibs__visit_keep(wanting->task->runtime);
     publish(wanting);
     drive(wanting, &first);
     return await_end(wanting);
 }
 
-/* ------------------------------------------------------------- begun calls: locks */
-
-/* The call ends without the store, if it can. */
-static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *name, const dibs_lock_options *options,
-                         struct dibs__done *done)
+dibs_status dibs__task_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                               const struct dibs__wish *wish, struct dibs__error *error)
 {
-    dibs_runtime *runtime = task->runtime;
-    char quoted[DIBS__QUOTED_MAX];
-    struct dibs__error error = {.status = DIBS_OK};
+    struct dibs__wanting *wanting =
+        dibs__holds_reserve(task->runtime->serial, 1) ? new_wanting(task, visit, name, name_size, wish) : NULL;
 
-    if (!hold && !atomic_load(&task->cancelled))
-        return false;
-    if (!hold)
-        dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled", dibs__quote(quoted, name));
-    else if (!dibs__lock_may_reenter(options) || !dibs__lock_reenter(runtime, hold))
-        dibs__lock_refuse(runtime, "task", hold, options, &error);
-    if (hold)
-        done->fence = dibs__lease_fence(hold->lease);
-    if (error.status != DIBS_OK)
-        dibs__done_explain(done, &error);
-    return true;
+    return wanting ? call(wanting, error) : no_memory(error);
 }
 
-static dibs_status begin_acquire(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                                 const struct dibs__wish *wish, struct dibs__done *done, struct dibs__error *error)
+/* The call for several names, which the wanting has from now on. NULL: no memory. */
+static struct dibs__wanting *want_several(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several)
 {
-    struct dibs__done *loss = dibs__done_new(DIBS_DONE_LOST, done->queue, task, done->arg, name);
-    struct dibs__wanting *wanting =
-        loss && dibs__holder_reserve(&task->holder) ? new_wanting(task, visit, name, name_size, wish) : NULL;
-    struct dibs__error first;
+    const struct dibs__several_name *first = &several->names[0];
+    struct dibs__wanting *wanting = new_wanting(task, visit, first->name, first->size, NULL);
 
     if (!wanting) {
-        dibs__done_drop(loss);
-        return no_memory(error);
+        dibs__several_free(several);
+        return NULL;
     }
-    wanting->done = done;
-    wanting->loss = loss;
+    several->tell = tell_several;
+    several->context = wanting;
+    wanting->several = several;
+    return wanting;
+}
+
+dibs_status dibs__task_lock_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
+                                  struct dibs__error *error)
+{
+    struct dibs__wanting *wanting = want_several(task, visit, several);
+
+    return wanting ? call(wanting, error) : no_memory(error);
+}
+
+/* ----------------------------------------------------------------- by a begun call */
+
+/* The begun call runs as far as that takes no time. */
+static void start_begun(struct dibs__wanting *wanting)
+{
+    struct dibs__error first;
+
     publish(wanting);
     enum dibs__job_next next = start(wanting, &first);
-    if (next == DIBS__JOB_GOES_ON && wanting->state != DIBS__ACQUIRE_ASKS)
+    if (next == DIBS__JOB_GOES_ON && !wanting->several && wanting->state != DIBS__ACQUIRE_ASKS)
         next = go_on(wanting, &first);
     if (next == DIBS__JOB_FINISHES) /* its turn came meanwhile */
         next = DIBS__JOB_GOES_ON;
-    dibs__workers_settle(visit->core->workers, &wanting->job, next);
-    return DIBS_OK;
+    dibs__workers_settle(wanting->core->workers, &wanting->job, next);
 }
 
-/* The task is the call's. */
-static dibs_status begin_lock(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
-                              int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
-                              struct dibs__error *error)
+bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                         const struct dibs__wish *wish, struct dibs__done *done)
 {
-    dibs_runtime *runtime = task->runtime;
-    struct dibs__hold *hold = dibs__holder_find(&task->holder, name, name_size);
+    struct dibs__done *loss = dibs__done_new(DIBS_DONE_LOST, done->queue, task, done->arg, name);
+    struct dibs__wanting *wanting =
+        loss && dibs__holder_reserve(&task->holder, 1) ? new_wanting(task, visit, name, name_size, wish) : NULL;
 
-    if (lock_at_once(task, hold, name, options, done)) {
-        if (done->status == DIBS_CANCELLED)
-            dibs__count(&visit->core->stats.cancelled);
-        complete(done, NULL, NULL);
-        return DIBS_OK;
+    if (!wanting) {
+        dibs__done_drop(loss);
+        return false;
     }
-    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
-    return begin_acquire(task, visit, name, name_size, &wish, done, error);
+    wanting->done = done;
+    wanting->loss = loss;
+    start_begun(wanting);
+    return true;
 }
 
-/* The begin failed: nothing was begun. */
-static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_status status)
+/* A completion for the loss of each lock that is to be acquired. False: no memory. */
+static bool make_losses(struct dibs__wanting *wanting)
 {
-    if (status == DIBS_OK)
-        return status;
-    dibs__done_drop(done);
-    if (dibs__task_complete(task))
-        dibs__task_give_up(task);
-    return status;
-}
+    const struct dibs__several *several = wanting->several;
+    const struct dibs__done *done = wanting->done;
+    bool all = true;
 
-dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
-                             const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error)
-{
-    dibs_runtime *runtime = task->runtime;
-    struct dibs__visit visit;
-
-    if (atomic_load(&runtime->closing))
-        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
-    dibs_status status = dibs__task_begin(task, error);
-    if (status != DIBS_OK)
-        return status;
-    struct dibs__done *done = dibs__done_new(DIBS_DONE_LOCK, queue, task, arg, NULL);
-    if (!done)
-        return take_back(task, done, no_memory(error));
-    status = dibs__visit_begin(&visit, runtime, error);
-    if (status != DIBS_OK)
-        return take_back(task, done, status);
-    dibs__count(&visit.core->stats.begun);
-    dibs__queue_serves(queue, runtime);
-    status = take_back(task, done, begin_lock(task, &visit, name, name_size, wait_ms, options, done, error));
-    dibs__visit_end(&visit);
-    return status;
-}
-
-/* ----------------------------------------------------------- begun calls: unlocks */
-
-static struct unlock *unlock_of(struct dibs__job *job)
-{
-    return (struct unlock *)job; /* its first member */
-}
-
-static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status, const struct dibs__error *error)
-{
-    struct dibs__done *done = unlock->done;
-
-    if (status != DIBS_OK)
-        dibs__done_explain(done, error);
-    complete(done, NULL, NULL);
-    return DIBS__JOB_ENDS;
-}
-
-static enum dibs__job_next begin_unlock(struct dibs__job *job)
-{
-    struct unlock *unlock = unlock_of(job);
-    struct dibs__store *store = unlock->core->store;
-    struct dibs__error error;
-    dibs_status status;
-
-    if (unlock->begun)
-        return DIBS__JOB_FINISHES;
-    if (!dibs__release_lease(&unlock->unlocking, unlock->core, unlock->lease, &status, &error))
-        return end_unlock(unlock, status, &error);
-    unlock->begun = true;
-    store->ops->release_begin(store, &unlock->unlocking.release);
-    return DIBS__JOB_FINISHES;
-}
-
-static bool await_unlock(struct dibs__job *job, int64_t until)
-{
-    const struct unlock *unlock = unlock_of(job);
-    struct dibs__store *store = unlock->core->store;
-
-    return store->ops->await(store, &unlock->unlocking.release.begun, until);
-}
-
-static bool holds_nothing_back(struct dibs__job *job)
-{
-    (void)job;
-    return false;
-}
-
-static enum dibs__job_next finish_unlock(struct dibs__job *job)
-{
-    struct unlock *unlock = unlock_of(job);
-    struct dibs__error error;
-
-    return end_unlock(unlock, dibs__release_finish(&unlock->unlocking, &error), &error);
-}
-
-static void unlock_ended(struct dibs__job *job)
-{
-    struct unlock *unlock = unlock_of(job);
-    dibs_runtime *runtime = unlock->runtime;
-
-    free(unlock);
-    dibs__visit_drop(runtime);
-}
-
-static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock,
-                                                .await = await_unlock,
-                                                .holds_back = holds_nothing_back,
-                                                .finish = finish_unlock,
-                                                .ended = unlock_ended};
-
-/* The last unlock of a hold. */
-static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, struct dibs__hold *hold,
-                                 struct dibs__done *done, struct dibs__error *error)
-{
-    struct unlock *unlock = calloc(1, sizeof *unlock);
-
-    if (!unlock)
-        return no_memory(error);
-    unlock->job.ops = &unlock_ops;
-    unlock->job.due = DIBS__NEVER;
-    if (!dibs__workers_add(visit->core->workers, &unlock->job)) {
-        free(unlock);
-        return no_memory(error);
+    wanting->losses = calloc(several->count, sizeof(struct dibs__done *));
+    if (!wanting->losses)
+        return false;
+    for (size_t i = 0; i < several->count && all; i++) {
+        if (several->names[i].held)
+            continue;
+        wanting->losses[i] = dibs__done_new(DIBS_DONE_LOST, done->queue, done->task, done->arg, several->names[i].name);
+        all = wanting->losses[i] != NULL;
     }
-    dibs__visit_keep(task->runtime);
-    dibs__release_count(visit->core, hold);
-    unlock->core = visit->core;
-    unlock->runtime = task->runtime;
-    unlock->done = done;
-    unlock->lease = dibs__holder_remove(&task->holder, hold);
-    dibs__loss_unwatch(unlock->lease);
-    dibs__order_releases(unlock->lease->name, unlock->lease->name_size);
-    dibs__workers_settle(visit->core->workers, &unlock->job, DIBS__JOB_GOES_ON);
-    return DIBS_OK;
+    return all;
 }
 
-/* The runtime was closed: all that is left of the lock is the hold. */
-static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *done)
+bool dibs__wanting_begin_names(dibs_task *task, struct dibs__visit *visit, struct dibs__several *several,
+                               struct dibs__done *done)
 {
-    struct dibs__error error;
+    struct dibs__wanting *wanting = want_several(task, visit, several);
 
-    dibs__lock_forget(dibs__holder_remove(&task->holder, hold), &error);
-    dibs__done_explain(done, &error);
-}
-
-/* The task is the call's. *visit is begun where `inside`; else the runtime is closed. */
-static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
-                                    size_t name_size, struct dibs__done *done, struct dibs__error *error)
-{
-    struct dibs__hold *hold = dibs__holder_find(&task->holder, name, name_size);
-    struct dibs__error why = {.status = DIBS_OK};
-
-    if (hold)
-        done->fence = dibs__lease_fence(hold->lease);
-    if (hold && hold->count == 1 && inside)
-        return begin_release(task, visit, hold, done, error);
-    if (!hold) {
-        dibs__unlock_not_held(task->runtime, "task", name, &why);
-    } else if (hold->count > 1) {
-        hold->count--;
-        if (dibs__lock_is_lost(task->runtime, hold))
-            dibs__lock_lost("task", name, &why);
-    } else {
-        forget(task, hold, done);
+    if (!wanting)
+        return false;
+    wanting->done = done;
+    if (!make_losses(wanting)) {
+        wanting->done = NULL;
+        dibs__workers_settle(visit->core->workers, &wanting->job, DIBS__JOB_ENDS);
+        unref(wanting);
+        return false;
     }
-    if (why.status != DIBS_OK)
-        dibs__done_explain(done, &why);
-    complete(done, NULL, NULL);
-    return DIBS_OK;
-}
-
-dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
-                               struct dibs__error *error)
-{
-    struct dibs__visit visit;
-    dibs_status status = dibs__task_begin(task, error);
-
-    if (status != DIBS_OK)
-        return status;
-    struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, queue, task, arg, NULL);
-    if (!done)
-        return take_back(task, done, no_memory(error));
-    status = dibs__visit_begin(&visit, task->runtime, error);
-    if (status != DIBS_OK && status != DIBS_CLOSED)
-        return take_back(task, done, status);
-    bool inside = status == DIBS_OK;
-    if (inside)
-        dibs__count(&visit.core->stats.begun);
-    status = take_back(task, done, begin_the_unlock(task, &visit, inside, name, name_size, done, error));
-    if (inside)
-        dibs__visit_end(&visit);
-    return status;
+    start_begun(wanting);
+    return true;
 }

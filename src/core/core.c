@@ -141,10 +141,7 @@ static size_t store_pending(void *context)
 /* For the workers. */
 static void gather(void *context, bool on)
 {
-    struct dibs__store *store = ((struct dibs__core *)context)->store;
-
-    if (store->ops->gather)
-        store->ops->gather(store, on);
+    dibs__core_gather(context, on);
 }
 
 /* --------------------------------------------------- what the renewals tell */

@@ -65,6 +65,13 @@ void dibs__core_retract(struct dibs__core *core, struct dibs__lease *lease);
 /* Does what follows from the loss of the lease, once however often it is called. gone: the store said so. */
 void dibs__core_lost(struct dibs__core *core, struct dibs__lease *lease, bool gone, const char *why);
 
+/* What the calling thread begins between on and off goes out together: as gather of the store. */
+static inline void dibs__core_gather(struct dibs__core *core, bool on)
+{
+    if (core->store->ops->gather)
+        core->store->ops->gather(core->store, on);
+}
+
 static inline int64_t dibs__core_now(const struct dibs__core *core)
 {
     return dibs__now(core->config.clock);

@@ -141,9 +141,13 @@ static bool resize(struct dibs__holds *t, uint32_t cap)
     return true;
 }
 
-static bool reserve(struct dibs__holds *t)
+static bool reserve(struct dibs__holds *t, uint32_t count)
 {
-    return t->count < t->cap || resize(t, t->cap ? t->cap * 2 : FEW);
+    uint32_t cap = t->cap ? t->cap : FEW;
+
+    while (cap - t->count < count)
+        cap *= 2;
+    return cap == t->cap || resize(t, cap);
 }
 
 static struct dibs__hold *add(struct dibs__holds *t, struct dibs__lease *lease, int64_t since)
@@ -232,10 +236,10 @@ struct dibs__hold *dibs__holds_find(uint64_t runtime, const char *name, size_t n
     return hold;
 }
 
-bool dibs__holds_reserve(uint64_t runtime)
+bool dibs__holds_reserve(uint64_t runtime, uint32_t count)
 {
     dibs__holds_last = NULL; /* it may have another place */
-    return watch_end() && reserve(table_for(runtime));
+    return watch_end() && reserve(table_for(runtime), count);
 }
 
 struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since)
@@ -314,9 +318,9 @@ struct dibs__hold *dibs__holder_find(struct dibs__holder *holder, const char *na
     return find(&holder->holds, holder->runtime, name, name_size);
 }
 
-bool dibs__holder_reserve(struct dibs__holder *holder)
+bool dibs__holder_reserve(struct dibs__holder *holder, uint32_t count)
 {
-    return reserve(&holder->holds);
+    return reserve(&holder->holds, count);
 }
 
 struct dibs__hold *dibs__holder_add(struct dibs__holder *holder, struct dibs__lease *lease, int64_t since)

@@ -58,7 +58,7 @@ bool dibs__holder_leave_anywhere(struct dibs__holder *holder);
 
 /* As the functions below, of a table that no thread is in. */
 struct dibs__hold *dibs__holder_find(struct dibs__holder *holder, const char *name, size_t name_size);
-bool dibs__holder_reserve(struct dibs__holder *holder);
+bool dibs__holder_reserve(struct dibs__holder *holder, uint32_t count);
 struct dibs__hold *dibs__holder_add(struct dibs__holder *holder, struct dibs__lease *lease, int64_t since);
 struct dibs__lease *dibs__holder_remove(struct dibs__holder *holder, struct dibs__hold *hold);
 struct dibs__hold *dibs__holder_first(struct dibs__holder *holder); /* NULL: nothing is held */
@@ -92,8 +92,8 @@ static inline struct dibs__hold *dibs__holds_find_last(uint64_t runtime, const c
     return last && dibs__holds_is_it(last, runtime, name, strnlen(name, DIBS_NAME_MAX + 1)) ? last : NULL;
 }
 
-/* Makes room for one more hold of that runtime. False: no memory. */
-bool dibs__holds_reserve(uint64_t runtime);
+/* Makes room for so many more holds of that runtime. False: no memory. */
+bool dibs__holds_reserve(uint64_t runtime, uint32_t count);
 
 /* A new hold of count 1, which takes over the caller's reference. There must be room for it (dibs__holds_reserve). */
 struct dibs__hold *dibs__holds_add(struct dibs__lease *lease, int64_t since);

@@ -80,6 +80,7 @@ struct dibs__lease {
     bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
                                  read-only */
     bool fixed, fair;         /* read-only */
+    bool given_up;            /* the holder's: a call that gives up several names has met it */
     uint16_t name_size;       /* read-only; without the NUL */
     uint16_t group;           /* read-only; of the name (metrics.h) */
     uint32_t asked_ms;        /* read-only; the length that was asked for */

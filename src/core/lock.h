@@ -60,17 +60,29 @@ static inline bool dibs__lock_may_reenter(const dibs_lock_options *options)
     return !options || !(options->flags & DIBS_NO_REENTRY);
 }
 
-/* Counts the hold up. False: the runtime is closing, the lease is lost, or the count is at its maximum. */
-static inline bool dibs__lock_reenter(const dibs_runtime *runtime, struct dibs__hold *hold)
+/* False: the runtime is closing, the lease is lost, or the count is at its maximum. */
+static inline bool dibs__lock_can_count(const dibs_runtime *runtime, const struct dibs__hold *hold)
 {
     DIBS__REQUIRE(hold->count > 0 && !hold->lease->asker);
-    if (atomic_load_explicit(&runtime->closing, memory_order_relaxed) || hold->count == UINT32_MAX ||
-        dibs__lock_is_lost(runtime, hold))
-        return false;
+    return !atomic_load_explicit(&runtime->closing, memory_order_relaxed) && hold->count < UINT32_MAX &&
+           !dibs__lock_is_lost(runtime, hold);
+}
+
+static inline void dibs__lock_count_up(struct dibs__hold *hold)
+{
     hold->count++;
     uint64_t reentered = atomic_load_explicit(&hold->lease->reentered, memory_order_relaxed);
     atomic_store_explicit(&hold->lease->reentered, reentered + 1, memory_order_relaxed); /* no other thread writes it */
-    return true;
+}
+
+/* Counts the hold up. False: as dibs__lock_can_count. */
+static inline bool dibs__lock_reenter(const dibs_runtime *runtime, struct dibs__hold *hold)
+{
+    bool can = dibs__lock_can_count(runtime, hold);
+
+    if (can)
+        dibs__lock_count_up(hold);
+    return can;
 }
 
 /* As dibs_lock_with. */

@@ -138,14 +138,14 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
 
 #define GATHERED_MAX 16 /* from more channels than that a thread does not gather at a time */
 
-static _Thread_local bool gathers; /* the calling thread's, as are those from which it gathers */
+static _Thread_local unsigned gathers; /* the calling thread's, as are those from which it gathers; how deep it is */
 static _Thread_local size_t gathered_count;
 static _Thread_local struct dibs__channel *gathered[GATHERED_MAX];
 
 bool dibs__channel_is_gathered(struct dibs__channel *channel)
 {
     channel_mutex_held(&channel->mutex);
-    if (!gathers)
+    if (gathers == 0)
         return false;
     for (size_t i = 0; i < gathered_count; i++)
         if (gathered[i] == channel)
@@ -158,9 +158,8 @@ bool dibs__channel_is_gathered(struct dibs__channel *channel)
 
 void dibs__channel_gather(void)
 {
-    DIBS__REQUIRE(!gathers);
-    gathers = true;
-    gathered_count = 0;
+    if (gathers++ == 0)
+        gathered_count = 0;
 }
 
 /* Whether nobody sends what the socket did not take. True: the scheduler is to be told to. */
@@ -171,7 +170,9 @@ static bool leaves_unsent(struct dibs__channel *channel) DIBS__REQUIRES(channel_
 
 void dibs__channel_send_gathered(void)
 {
-    gathers = false;
+    DIBS__REQUIRE(gathers > 0);
+    if (--gathers > 0)
+        return;
     for (size_t i = 0; i < gathered_count; i++) {
         struct dibs__channel *channel = gathered[i];
         channel_mutex_lock(&channel->mutex);

@@ -205,7 +205,7 @@ void dibs__channel_attend(struct dibs__channel *channel, bool keep_open, short r
 /*
  * From gather to send_gathered, what the calling thread sends without waiting is
  * only appended, on any channel, and then goes out together: one write for many
- * commands. No channel may be freed in between.
+ * commands. No channel may be freed in between. Both may be nested.
  */
 void dibs__channel_gather(void);
 void dibs__channel_send_gathered(void);

@@ -451,7 +451,7 @@ struct dibs__store_ops {
     /*
      * What the calling thread begins from here (`on`) to there goes out together,
      * at the end: one write for many requests. It must wait for none in between.
-     * NULL: nothing is gained.
+     * Can be nested. NULL: nothing is gained.
      */
     void (*gather)(struct dibs__store *store, bool on);
 

@@ -5,7 +5,7 @@ set -u
 . "$DIBS_TOP/test/support/tap.sh"
 cd "$DIBS_TOP" || exit 1
 out=$tmp/out
-tables='pair threads polling handover handoff nested leases losses start calls tasks tasks-enter tasks-waiting tasks-grants load topologies minority'
+tables='pair threads polling handover handoff nested leases losses start calls tasks tasks-enter tasks-waiting tasks-grants load topologies names minority'
 
 all_run() {
     sh bench/run --quick --rounds 1 --out "$out"
@@ -39,7 +39,7 @@ csv_is_valid() {
 
 # Both transports, and all that is compared.
 csv_is_complete() {
-    for table in pair threads polling handoff start calls tasks tasks-enter tasks-waiting tasks-grants load; do
+    for table in pair threads polling handoff start calls tasks tasks-enter tasks-waiting tasks-grants load names; do
         for transport in 'Unix socket' TCP; do
             grep -q "^$transport,.*,dibs,.*,[0-9]" "$out/$table.csv" || { echo "$table: no $transport" && return 1; }
         done

@@ -34,6 +34,7 @@ struct job_of_yours {
 void anything(void);
 void die(const char *why);
 void write_report(void);
+void move_money(void);
 int update_stock(const char *statement, uint64_t fence);
 
 #endif

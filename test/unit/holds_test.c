@@ -53,7 +53,7 @@ static int setup(void **state)
 
 static struct dibs__hold *add(uint64_t runtime, const char *name)
 {
-    assert_true(dibs__holds_reserve(1));
+    assert_true(dibs__holds_reserve(1, 1));
     return dibs__holds_add(dibs__lease_new(runtime, name, strlen(name), DIBS__TOKEN_MAX), 0);
 }
 
@@ -140,7 +140,7 @@ static void the_last_hold_is_right_while_the_table_grows_and_shrinks(void **stat
     for (unsigned i = 1; i < 100; i++) {
         snprintf(name, sizeof name, "%u", i);
         expect_last(1, "0"); /* the table may move when the next one is added */
-        assert_true(dibs__holds_reserve(1));
+        assert_true(dibs__holds_reserve(1, 1));
         struct dibs__hold *last = find_last(1, "0");
         assert_true(!last || last == find(1, "0"));
         expect_last(1, "0");
@@ -357,7 +357,7 @@ static void a_thread_that_holds_nothing_orphans_nothing(void **state)
 static void reserve_only(void *arg)
 {
     (void)arg;
-    assert_true(dibs__holds_reserve(1));
+    assert_true(dibs__holds_reserve(1, 1));
 }
 
 /*

@@ -1,0 +1,332 @@
+/* A begun call of which nothing is to be asked completes here; all else is that of a job. */
+#include "core/begin.h"
+
+#include <stdlib.h>
+
+#include "base/order.h"
+#include "core/begun.h"
+#include "core/done.h"
+#include "core/lock_names.h"
+
+static dibs_status no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or thread for a lock");
+}
+
+/* ---------------------------------------------------------------------- locks */
+
+/* The call ends without the store, if it can. */
+static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *name, const dibs_lock_options *options,
+                         struct dibs__done *done)
+{
+    dibs_runtime *runtime = task->runtime;
+    char quoted[DIBS__QUOTED_MAX];
+    struct dibs__error error = {.status = DIBS_OK};
+
+    if (!hold && !atomic_load(&task->cancelled))
+        return false;
+    if (!hold)
+        dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled", dibs__quote(quoted, name));
+    else if (!dibs__lock_may_reenter(options) || !dibs__lock_reenter(runtime, hold))
+        dibs__lock_refuse(runtime, "task", hold, options, &error);
+    if (hold)
+        done->fence = dibs__lease_fence(hold->lease);
+    if (error.status != DIBS_OK)
+        dibs__done_explain(done, &error);
+    return true;
+}
+
+/* The task is the call's. */
+static dibs_status begin_lock(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,
+                              int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
+                              struct dibs__error *error)
+{
+    dibs_runtime *runtime = task->runtime;
+    struct dibs__hold *hold = dibs__holder_find(&task->holder, name, name_size);
+
+    if (lock_at_once(task, hold, name, options, done)) {
+        if (done->status == DIBS_CANCELLED)
+            dibs__count(&visit->core->stats.cancelled);
+        dibs__begun_complete(done);
+        return DIBS_OK;
+    }
+    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
+    return dibs__wanting_begin(task, visit, name, name_size, &wish, done) ? DIBS_OK : no_memory(error);
+}
+
+/* The begin failed: nothing was begun. */
+static dibs_status take_back(dibs_task *task, struct dibs__done *done, dibs_status status)
+{
+    if (status == DIBS_OK)
+        return status;
+    dibs__done_drop(done);
+    if (dibs__task_complete(task))
+        dibs__task_give_up(task);
+    return status;
+}
+
+/* The task becomes the call's, and *visit is begun. Its completion, to be filled in; NULL: the error says why not. */
+static struct dibs__done *begin_call(dibs_task *task, struct dibs__visit *visit, dibs_queue *queue, void *arg,
+                                     struct dibs__error *error)
+{
+    dibs_runtime *runtime = task->runtime;
+
+    if (atomic_load(&runtime->closing)) {
+        dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+        return NULL;
+    }
+    if (dibs__task_begin(task, error) != DIBS_OK)
+        return NULL;
+    struct dibs__done *done = dibs__done_new(DIBS_DONE_LOCK, queue, task, arg, NULL);
+    if (!done)
+        no_memory(error);
+    if (!done || dibs__visit_begin(visit, runtime, error) != DIBS_OK) {
+        take_back(task, done, error->status);
+        return NULL;
+    }
+    dibs__count(&visit->core->stats.begun);
+    dibs__queue_serves(queue, runtime);
+    return done;
+}
+
+dibs_status dibs__lock_begin(dibs_task *task, const char *name, size_t name_size, int64_t wait_ms,
+                             const dibs_lock_options *options, dibs_queue *queue, void *arg, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+    struct dibs__done *done = begin_call(task, &visit, queue, arg, error);
+
+    if (!done)
+        return error->status;
+    dibs_status status =
+        take_back(task, done, begin_lock(task, &visit, name, name_size, wait_ms, options, done, error));
+    dibs__visit_end(&visit);
+    return status;
+}
+
+/* -------------------------------------------------------------- several locks */
+
+/* The call ends without the store: with that error, or with all locks, which were held already. */
+static void end_at_once(dibs_task *task, struct dibs__several *several, struct dibs__done *done,
+                        const struct dibs__error *error)
+{
+    if (error->status != DIBS_OK)
+        dibs__done_explain(done, error);
+    else if (several)
+        dibs__lock_names_hold(several, &task->holder);
+    dibs__several_free(several);
+    dibs__begun_complete(done);
+}
+
+static bool all_are_held(const struct dibs__several *several)
+{
+    size_t i = 0;
+
+    while (i < several->count && several->names[i].held)
+        i++;
+    return i == several->count;
+}
+
+/* The task is the call's. */
+static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const char *const *names, size_t count,
+                               int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
+                               struct dibs__error *error)
+{
+    struct dibs__error why = {.status = DIBS_OK};
+    struct dibs__several *several = NULL;
+    char quoted[DIBS__QUOTED_MAX];
+
+    if (count > 0)
+        several = dibs__lock_names_prepare(task->runtime, visit, &task->holder, names, count, wait_ms, options, &why);
+    if (why.status == DIBS_NO_MEMORY)
+        return no_memory(error);
+    bool at_once = !several || all_are_held(several);
+    if (!at_once && atomic_load(&task->cancelled)) {
+        dibs__error_set(&why, DIBS_CANCELLED, "the task that wanted %s was cancelled",
+                        dibs__quote(quoted, several->names[0].name));
+        dibs__count(&visit->core->stats.cancelled);
+        at_once = true;
+    }
+    if (at_once) {
+        end_at_once(task, several, done, &why);
+        return DIBS_OK;
+    }
+    return dibs__wanting_begin_names(task, visit, several, done) ? DIBS_OK : no_memory(error);
+}
+
+dibs_status dibs__lock_names_begin(dibs_task *task, const char *const *names, size_t count, int64_t wait_ms,
+                                   const dibs_lock_options *options, dibs_queue *queue, void *arg,
+                                   struct dibs__error *error)
+{
+    struct dibs__visit visit;
+    struct dibs__done *done = begin_call(task, &visit, queue, arg, error);
+
+    if (!done)
+        return error->status;
+    dibs_status status = take_back(task, done, begin_names(task, &visit, names, count, wait_ms, options, done, error));
+    dibs__visit_end(&visit);
+    return status;
+}
+
+/* -------------------------------------------------------------------- unlocks */
+
+struct unlock {
+    struct dibs__job job;
+    struct dibs__unlocking unlocking; /* the running thread's */
+    struct dibs__core *core;          /* read-only */
+    dibs_runtime *runtime;            /* read-only; with a visit */
+    struct dibs__lease *lease;        /* the running thread's */
+    struct dibs__done *done;          /* the running thread's */
+    bool begun;                       /* the running thread's; the release was begun */
+};
+
+static struct unlock *unlock_of(struct dibs__job *job)
+{
+    return (struct unlock *)job; /* its first member */
+}
+
+static enum dibs__job_next end_unlock(struct unlock *unlock, dibs_status status, const struct dibs__error *error)
+{
+    struct dibs__done *done = unlock->done;
+
+    if (status != DIBS_OK)
+        dibs__done_explain(done, error);
+    dibs__begun_complete(done);
+    return DIBS__JOB_ENDS;
+}
+
+static enum dibs__job_next begin_unlock(struct dibs__job *job)
+{
+    struct unlock *unlock = unlock_of(job);
+    struct dibs__store *store = unlock->core->store;
+    struct dibs__error error;
+    dibs_status status;
+
+    if (unlock->begun)
+        return DIBS__JOB_FINISHES;
+    if (!dibs__release_lease(&unlock->unlocking, unlock->core, unlock->lease, &status, &error))
+        return end_unlock(unlock, status, &error);
+    unlock->begun = true;
+    store->ops->release_begin(store, &unlock->unlocking.release);
+    return DIBS__JOB_FINISHES;
+}
+
+static bool await_unlock(struct dibs__job *job, int64_t until)
+{
+    const struct unlock *unlock = unlock_of(job);
+    struct dibs__store *store = unlock->core->store;
+
+    return store->ops->await(store, &unlock->unlocking.release.begun, until);
+}
+
+static bool holds_nothing_back(struct dibs__job *job)
+{
+    (void)job;
+    return false;
+}
+
+static enum dibs__job_next finish_unlock(struct dibs__job *job)
+{
+    struct unlock *unlock = unlock_of(job);
+    struct dibs__error error;
+
+    return end_unlock(unlock, dibs__release_finish(&unlock->unlocking, &error), &error);
+}
+
+static void unlock_ended(struct dibs__job *job)
+{
+    struct unlock *unlock = unlock_of(job);
+    dibs_runtime *runtime = unlock->runtime;
+
+    free(unlock);
+    dibs__visit_drop(runtime);
+}
+
+static const struct dibs__job_ops unlock_ops = {.begin = begin_unlock,
+                                                .await = await_unlock,
+                                                .holds_back = holds_nothing_back,
+                                                .finish = finish_unlock,
+                                                .ended = unlock_ended};
+
+/* The last unlock of a hold. */
+static dibs_status begin_release(dibs_task *task, struct dibs__visit *visit, struct dibs__hold *hold,
+                                 struct dibs__done *done, struct dibs__error *error)
+{
+    struct unlock *unlock = calloc(1, sizeof *unlock);
+
+    if (!unlock)
+        return no_memory(error);
+    unlock->job.ops = &unlock_ops;
+    unlock->job.due = DIBS__NEVER;
+    if (!dibs__workers_add(visit->core->workers, &unlock->job)) {
+        free(unlock);
+        return no_memory(error);
+    }
+    dibs__visit_keep(task->runtime);
+    dibs__release_count(visit->core, hold);
+    unlock->core = visit->core;
+    unlock->runtime = task->runtime;
+    unlock->done = done;
+    unlock->lease = dibs__holder_remove(&task->holder, hold);
+    dibs__loss_unwatch(unlock->lease);
+    dibs__order_releases(unlock->lease->name, unlock->lease->name_size);
+    dibs__workers_settle(visit->core->workers, &unlock->job, DIBS__JOB_GOES_ON);
+    return DIBS_OK;
+}
+
+/* The runtime was closed: all that is left of the lock is the hold. */
+static void forget(dibs_task *task, struct dibs__hold *hold, struct dibs__done *done)
+{
+    struct dibs__error error;
+
+    dibs__lock_forget(dibs__holder_remove(&task->holder, hold), &error);
+    dibs__done_explain(done, &error);
+}
+
+/* The task is the call's. *visit is begun where `inside`; else the runtime is closed. */
+static dibs_status begin_the_unlock(dibs_task *task, struct dibs__visit *visit, bool inside, const char *name,
+                                    size_t name_size, struct dibs__done *done, struct dibs__error *error)
+{
+    struct dibs__hold *hold = dibs__holder_find(&task->holder, name, name_size);
+    struct dibs__error why = {.status = DIBS_OK};
+
+    if (hold)
+        done->fence = dibs__lease_fence(hold->lease);
+    if (hold && hold->count == 1 && inside)
+        return begin_release(task, visit, hold, done, error);
+    if (!hold) {
+        dibs__unlock_not_held(task->runtime, "task", name, &why);
+    } else if (hold->count > 1) {
+        hold->count--;
+        if (dibs__lock_is_lost(task->runtime, hold))
+            dibs__lock_lost("task", name, &why);
+    } else {
+        forget(task, hold, done);
+    }
+    if (why.status != DIBS_OK)
+        dibs__done_explain(done, &why);
+    dibs__begun_complete(done);
+    return DIBS_OK;
+}
+
+dibs_status dibs__unlock_begin(dibs_task *task, const char *name, size_t name_size, dibs_queue *queue, void *arg,
+                               struct dibs__error *error)
+{
+    struct dibs__visit visit;
+    dibs_status status = dibs__task_begin(task, error);
+
+    if (status != DIBS_OK)
+        return status;
+    struct dibs__done *done = dibs__done_new(DIBS_DONE_UNLOCK, queue, task, arg, NULL);
+    if (!done)
+        return take_back(task, done, no_memory(error));
+    status = dibs__visit_begin(&visit, task->runtime, error);
+    if (status != DIBS_OK && status != DIBS_CLOSED)
+        return take_back(task, done, status);
+    bool inside = status == DIBS_OK;
+    if (inside)
+        dibs__count(&visit.core->stats.begun);
+    status = take_back(task, done, begin_the_unlock(task, &visit, inside, name, name_size, done, error));
+    if (inside)
+        dibs__visit_end(&visit);
+    return status;
+}

@@ -1,0 +1,297 @@
+#include "core/lock_names.h"
+
+#include <stdlib.h>
+
+#include "core/begun.h"
+
+static dibs_status no_memory(struct dibs__error *error)
+{
+    return dibs__error_set(error, DIBS_NO_MEMORY, "no memory for several locks");
+}
+
+/* ------------------------------------------------------------------------ lock */
+
+static struct dibs__hold *find(const dibs_runtime *runtime, struct dibs__holder *holder,
+                               const struct dibs__several_name *name)
+{
+    return holder ? dibs__holder_find(holder, name->name, name->size)
+                  : dibs__holds_find(runtime->serial, name->name, name->size);
+}
+
+/* What the owner holds already is entered again when the call has got the rest. */
+static dibs_status find_held(dibs_runtime *runtime, struct dibs__holder *holder, struct dibs__several *several,
+                             const dibs_lock_options *options, struct dibs__error *error)
+{
+    const char *owner = holder ? "task" : dibs__lock_owner(runtime);
+
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        struct dibs__hold *hold = find(runtime, holder, name);
+        if (!hold)
+            continue;
+        if (!dibs__lock_may_reenter(options) || !dibs__lock_can_count(runtime, hold)) {
+            dibs_status status = dibs__lock_refuse(runtime, owner, hold, options, error);
+            dibs__several_explain(error, name->name);
+            return status;
+        }
+        dibs__lease_ref(hold->lease);
+        name->held = hold->lease;
+    }
+    return DIBS_OK;
+}
+
+struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
+                                               struct dibs__holder *holder, const char *const *names, size_t count,
+                                               int64_t wait_ms, const dibs_lock_options *options,
+                                               struct dibs__error *error)
+{
+    const struct dibs__wish wish = dibs__lock_wish(runtime, wait_ms, options);
+    struct dibs__several *several = dibs__several_new(visit->core, names, count, &wish);
+
+    if (!several) {
+        no_memory(error);
+        return NULL;
+    }
+    uint32_t room = (uint32_t)several->count;
+    dibs_status status = find_held(runtime, holder, several, options, error);
+    if (status == DIBS_OK &&
+        !(holder ? dibs__holder_reserve(holder, room) : dibs__holds_reserve(runtime->serial, room)))
+        status = no_memory(error);
+    if (status == DIBS_OK)
+        return several;
+    dibs__several_free(several);
+    return NULL;
+}
+
+void dibs__lock_names_hold(struct dibs__several *several, struct dibs__holder *holder)
+{
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        struct dibs__lease *lease = name->lease;
+        uint64_t runtime = several->core->config.serial;
+        if (lease)
+            dibs__lease_ref(lease);
+        if (lease && holder)
+            dibs__holder_add(holder, lease, name->acquired_at);
+        else if (lease)
+            dibs__holds_add(lease, name->acquired_at);
+        else
+            dibs__lock_count_up(holder ? dibs__holder_find(holder, name->name, name->size)
+                                       : dibs__holds_find(runtime, name->name, name->size));
+    }
+}
+
+static void wake(struct dibs__several *several)
+{
+    dibs__sleeper_wake(several->context);
+}
+
+static void wait_for_one(struct dibs__several *several)
+{
+    struct dibs__outage outage;
+    struct dibs__error error;
+    struct dibs__acquire acquire = {.error = NULL};
+
+    dibs__several_acquire(several, &acquire, &outage, &error);
+    dibs__acquire_run(&acquire);
+    dibs__several_acquired(several, &acquire);
+}
+
+/* The calling thread drives the call to its end. */
+static void drive(struct dibs__several *several)
+{
+    struct dibs__sleeper sleeper;
+    enum dibs__several_next next;
+    int64_t until;
+
+    dibs__sleeper_init(&sleeper);
+    several->tell = wake;
+    several->context = &sleeper; // cppcheck-suppress autoVariables ; nothing is told once the call has ended
+    while ((next = dibs__several_go_on(several, &until)) != DIBS__SEVERAL_ENDS) {
+        if (next == DIBS__SEVERAL_FINISHES)
+            dibs__several_finish(several);
+        else if (next == DIBS__SEVERAL_RESTS)
+            dibs__sleeper_sleep(&sleeper, several->core->config.clock, until);
+        else
+            wait_for_one(several);
+    }
+}
+
+static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, const char *const *names, size_t count,
+                           int64_t wait_ms, const dibs_lock_options *options, struct dibs__error *error)
+{
+    dibs_task *task = dibs__task_inside(runtime);
+    struct dibs__several *several =
+        dibs__lock_names_prepare(runtime, visit, NULL, names, count, wait_ms, options, error);
+
+    if (!several)
+        return error->status;
+    if (task)
+        return dibs__task_lock_names(task, visit, several, error);
+    drive(several);
+    dibs_status status = several->error.status;
+    if (status == DIBS_OK) {
+        dibs__several_count(several);
+        dibs__lock_names_hold(several, NULL);
+    } else {
+        *error = several->error;
+    }
+    dibs__several_free(several);
+    return status;
+}
+
+dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, size_t count, int64_t wait_ms,
+                             const dibs_lock_options *options, struct dibs__error *error)
+{
+    struct dibs__visit visit;
+
+    if (count == 0)
+        return DIBS_OK;
+    if (atomic_load(&runtime->closing))
+        return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
+    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+    if (status != DIBS_OK)
+        return status;
+    status = lock_in(&visit, runtime, names, count, wait_ms, options, error);
+    dibs__visit_end(&visit);
+    return status;
+}
+
+/* ---------------------------------------------------------------------- unlock */
+
+/* A release that was begun, of the name with that number. */
+struct giving {
+    struct dibs__unlocking unlocking;
+    size_t number;
+};
+
+/* A call that gives up several names. */
+struct unlocking {
+    dibs_runtime *runtime;
+    struct dibs__core *core; /* NULL: the runtime is closed */
+    const char *const *names;
+    struct giving *begun; /* room for `room` */
+    struct giving one;    /* where there is no memory for more */
+    bool begun_all;       /* there is room for all */
+    size_t count, room;   /* of those */
+    size_t failed;        /* the first name that failed, whose error is kept; SIZE_MAX: none did */
+    struct dibs__error *error;
+};
+
+static void note(struct unlocking *call, size_t number, dibs_status status, const struct dibs__error *error)
+{
+    if (status == DIBS_OK || number >= call->failed)
+        return;
+    call->failed = number;
+    *call->error = *error;
+    dibs__several_explain(call->error, call->names[number]);
+}
+
+static void finish_begun(struct unlocking *call)
+{
+    struct dibs__error error;
+
+    for (size_t i = 0; i < call->count; i++) {
+        struct giving *giving = &call->begun[i];
+        dibs_status status = dibs__release_finish(&giving->unlocking, &error);
+        note(call, giving->number, status, &error);
+    }
+    call->count = 0;
+}
+
+/* The last unlock of a hold: begins its release. */
+static dibs_status begin_release(struct unlocking *call, size_t number, struct dibs__hold *hold,
+                                 struct dibs__error *error)
+{
+    struct dibs__store *store = call->core->store;
+    dibs_status status;
+
+    if (call->count == call->room)
+        finish_begun(call);
+    struct giving *giving = &call->begun[call->count];
+    giving->number = number;
+    dibs__release_count(call->core, hold);
+    if (!dibs__release_lease(&giving->unlocking, call->core, dibs__holds_remove(hold), &status, error))
+        return status;
+    call->count++;
+    store->ops->release_begin(store, &giving->unlocking.release);
+    return DIBS_OK;
+}
+
+static dibs_status give_up(struct unlocking *call, size_t number, struct dibs__error *error)
+{
+    dibs_runtime *runtime = call->runtime;
+    const char *name = call->names[number];
+    size_t size = strlen(name);
+    struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, size);
+
+    if (!hold || hold->count > 1)
+        return dibs__unlock(runtime, name, size, error);
+    if (!call->core)
+        return dibs__lock_forget(dibs__holds_remove(hold), error);
+    return begin_release(call, number, hold, error);
+}
+
+/* Which entries name a hold again that an earlier one names. */
+static void find_repeated(const dibs_runtime *runtime, const char *const *names, size_t count, bool *repeated)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct dibs__hold *hold = dibs__holds_find(runtime->serial, names[i], strlen(names[i]));
+        repeated[i] = hold && hold->lease->given_up;
+        if (hold)
+            hold->lease->given_up = true;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct dibs__hold *hold = dibs__holds_find(runtime->serial, names[i], strlen(names[i]));
+        if (hold)
+            hold->lease->given_up = false;
+    }
+}
+
+/* Where there is room for all, they go out together. */
+static void gather(const struct unlocking *call, bool on)
+{
+    if (call->core && call->begun_all)
+        dibs__core_gather(call->core, on);
+}
+
+/* Without memory for more than one release they are made one after the other. */
+static void unlock_in(struct unlocking *call, size_t count)
+{
+    struct giving *all = call->core ? malloc(count * sizeof *all) : NULL;
+    bool repeated[DIBS_NAMES_MAX];
+    struct dibs__error error;
+
+    call->begun = all ? all : &call->one;
+    call->room = all ? count : 1;
+    call->begun_all = all != NULL;
+    find_repeated(call->runtime, call->names, count, repeated);
+    gather(call, true);
+    for (size_t i = 0; i < count; i++) {
+        if (repeated[i])
+            continue;
+        dibs_status status = give_up(call, i, &error);
+        note(call, i, status, &error);
+    }
+    gather(call, false);
+    finish_begun(call);
+    free(all);
+}
+
+dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, size_t count, struct dibs__error *error)
+{
+    struct unlocking call = {.runtime = runtime, .names = names, .failed = SIZE_MAX, .error = error};
+    struct dibs__visit visit;
+    dibs_status status;
+
+    if (count == 0)
+        return DIBS_OK;
+    status = dibs__visit_begin(&visit, runtime, error);
+    if (status != DIBS_OK && status != DIBS_CLOSED)
+        return status;
+    call.core = status == DIBS_OK ? visit.core : NULL;
+    unlock_in(&call, count);
+    if (call.core)
+        dibs__visit_end(&visit);
+    return call.failed == SIZE_MAX ? DIBS_OK : error->status;
+}

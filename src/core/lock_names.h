@@ -1,0 +1,27 @@
+/* The calls on several names at once: what they do to the holds of the calling thread, or of a task. */
+#ifndef DIBS_CORE_LOCK_NAMES_H
+#define DIBS_CORE_LOCK_NAMES_H
+
+#include "core/lock.h"
+#include "core/several.h"
+
+/* As dibs_lock_names and dibs_unlock_names. The names are checked. */
+dibs_status dibs__lock_names(dibs_runtime *runtime, const char *const *names, size_t count, int64_t wait_ms,
+                             const dibs_lock_options *options, struct dibs__error *error);
+dibs_status dibs__unlock_names(dibs_runtime *runtime, const char *const *names, size_t count,
+                               struct dibs__error *error);
+
+/*
+ * A call for those names, for the owner of that table (NULL: the calling
+ * thread), which gets room for them. NULL: nothing is to be asked, as the error says: a
+ * hold can't be entered again, or DIBS_NO_MEMORY.
+ */
+struct dibs__several *dibs__lock_names_prepare(dibs_runtime *runtime, struct dibs__visit *visit,
+                                               struct dibs__holder *holder, const char *const *names, size_t count,
+                                               int64_t wait_ms, const dibs_lock_options *options,
+                                               struct dibs__error *error);
+
+/* The call has ended with DIBS_OK: its owner, as above, holds the names. */
+void dibs__lock_names_hold(struct dibs__several *several, struct dibs__holder *holder);
+
+#endif

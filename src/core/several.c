@@ -1,0 +1,480 @@
+/* No mutex of its own: a call is driven by one thread at a time. `tell` alone is called by others. */
+#include "core/several.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/order.h"
+
+#define WHOLE_ROUNDS 4 /* so many rounds that meet a taken name ask for all names */
+#define LEAST_WINDOW 8
+#define LEAVE_MS 3 /* so long a failing call waits for the end of what it gives back, where its time is over */
+
+/* ------------------------------------------------------------------ the names */
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The distinct names in the order of their bytes, in memory of the caller's. *bytes: what copies of all need. */
+static const char **sort(const char *const *names, size_t *count, size_t *bytes)
+{
+    const char **sorted = malloc(*count * sizeof *sorted);
+    size_t kept = 0;
+
+    if (!sorted)
+        return NULL;
+    memcpy(sorted, names, *count * sizeof *sorted);
+    qsort(sorted, *count, sizeof *sorted, compare);
+    *bytes = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if (kept > 0 && strcmp(sorted[kept - 1], sorted[i]) == 0)
+            continue;
+        sorted[kept++] = sorted[i];
+        *bytes += strlen(sorted[i]) + 1;
+    }
+    *count = kept;
+    return sorted;
+}
+
+static void copy_names(struct dibs__several *several, const char *const *sorted)
+{
+    char *to = (char *)&several->names[several->count];
+
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        size_t size = strlen(sorted[i]);
+        memcpy(to, sorted[i], size + 1);
+        name->name = to;
+        name->size = size;
+        name->is_asked = name->is_waiting = false;
+        name->held = name->lease = NULL;
+        name->several = several;
+        to += size + 1;
+    }
+}
+
+/* Grants have to reach replicas or the disk, which is waited for one by one: so the names are asked for one by one. */
+static bool confirms(const struct dibs__core *core)
+{
+    return core->config.settings->min_replicas > 0 || core->config.settings->durable;
+}
+
+struct dibs__several *dibs__several_new(struct dibs__core *core, const char *const *names, size_t count,
+                                        const struct dibs__wish *wish)
+{
+    int64_t now = dibs__core_now(core);
+    size_t bytes;
+    const char **sorted = sort(names, &count, &bytes);
+    struct dibs__several *several = sorted ? malloc(sizeof *several + count * sizeof several->names[0] + bytes) : NULL;
+
+    if (several) {
+        *several = (struct dibs__several){.core = core, .wish = *wish, .began = now, .count = count};
+        several->window = confirms(core) ? 1 : count;
+        several->limit = wish->wait_ms < 0 ? DIBS__NEVER : wish->wait_ms == 0 ? 0 : dibs__after_ms(now, wish->wait_ms);
+        copy_names(several, sorted);
+    }
+    free(sorted);
+    return several;
+}
+
+void dibs__several_free(struct dibs__several *several)
+{
+    if (!several)
+        return;
+    for (size_t i = 0; i < several->count; i++) {
+        DIBS__REQUIRE(!several->names[i].is_asked && !several->names[i].is_waiting);
+        dibs__lease_unref(several->names[i].held);
+        dibs__lease_unref(several->names[i].lease);
+    }
+    free(several);
+}
+
+/* ------------------------------------------------------------------ how it fails */
+
+void dibs__several_explain(struct dibs__error *error, const char *name)
+{
+    char quoted[DIBS__QUOTED_MAX];
+    struct dibs__error plain = *error;
+
+    dibs__quote(quoted, name);
+    if (error->status != DIBS_CLOSED && error->status != DIBS_OK && !strstr(error->detail, quoted))
+        dibs__error_set(error, plain.status, "%s: %s", quoted, plain.detail);
+}
+
+/* All that was granted to the call is to be given back, then it ends. */
+static void fail(struct dibs__several *several)
+{
+    DIBS__REQUIRE(several->error.status != DIBS_OK);
+    several->has_failed = true;
+    several->missing = 0;
+    several->is_back = false;
+    several->state = DIBS__SEVERAL_BACK;
+}
+
+static void fail_lost(struct dibs__several *several, const struct dibs__several_name *name)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    dibs__error_set(&several->error, DIBS_LOST, "the lease of %s ended before all of the locks were acquired",
+                    dibs__quote(quoted, name->name));
+    fail(several);
+}
+
+static void fail_cancelled(struct dibs__several *several)
+{
+    char quoted[DIBS__QUOTED_MAX];
+
+    dibs__error_set(&several->error, DIBS_CANCELLED, "the task that wanted %s was cancelled",
+                    dibs__quote(quoted, several->names[several->got].name));
+    fail(several);
+}
+
+/* False: a lease that the call has, or relies on, is known to be lost. The call fails. */
+static bool none_is_lost(struct dibs__several *several)
+{
+    int64_t now = dibs__core_now(several->core);
+
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        struct dibs__lease *lease = name->held ? name->held : name->lease;
+        if (!lease || !dibs__lease_is_lost(lease, now))
+            continue;
+        fail_lost(several, name);
+        return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------ tries */
+
+static void tell_waiter(struct dibs__waiter *waiter)
+{
+    struct dibs__several_name *name =
+        (struct dibs__several_name *)((char *)waiter - offsetof(struct dibs__several_name, waiter));
+
+    name->several->tell(name->several);
+}
+
+static bool waiting_may_help(dibs_status status)
+{
+    return status == DIBS_BUSY || status == DIBS_UNAVAILABLE || status == DIBS_TIMEOUT;
+}
+
+/* The try of that name was in vain. The sentence of the first such name is kept, or of one for which waiting is no use.
+ */
+static void miss(struct dibs__several *several, struct dibs__several_name *name, dibs_status status)
+{
+    size_t number = (size_t)(name - several->names);
+    bool was_left = name->acquire.cancelled, is_final = !was_left && !waiting_may_help(status);
+
+    if (!was_left && !several->is_final && (is_final || number < several->missing)) {
+        several->error = several->scratch;
+        several->is_final = is_final;
+        dibs__several_explain(&several->error, name->name);
+    }
+    if (number < several->missing)
+        several->missing = number;
+}
+
+/* What has become of a try. */
+static void note(struct dibs__several *several, struct dibs__several_name *name, enum dibs__acquire_state state)
+{
+    name->is_waiting = state == DIBS__ACQUIRE_WAITS;
+    if (state == DIBS__ACQUIRE_ASKS)
+        state = dibs__acquire_ask(&name->acquire);
+    name->is_asked = state == DIBS__ACQUIRE_ASKS;
+    if (state != DIBS__ACQUIRE_ENDED)
+        return;
+    if (name->acquire.status != DIBS_OK) {
+        miss(several, name, name->acquire.status);
+        return;
+    }
+    name->lease = name->acquire.lease;
+    name->acquired_at = name->acquire.acquired_at;
+}
+
+/* When a try ends, whose answer is of no use after the time of the call. */
+static int64_t try_until(const struct dibs__several *several)
+{
+    int64_t now = dibs__core_now(several->core);
+    int64_t until = dibs__core_command_deadline(several->core), limit = several->limit;
+
+    if (limit == 0)
+        return until;
+    limit = limit == DIBS__NEVER ? limit : dibs__after_ms(limit > now ? limit : now, LEAVE_MS);
+    return limit < until ? limit : until;
+}
+
+static void start_try(struct dibs__several *several, struct dibs__several_name *name)
+{
+    struct dibs__wish wish = several->wish;
+
+    wish.wait_ms = 0;
+    memset(&name->acquire, 0, sizeof name->acquire);
+    memset(&name->waiter, 0, sizeof name->waiter);
+    name->waiter.tell = tell_waiter;
+    dibs__acquire_init(&name->acquire, several->core, name->name, name->size, &wish, &name->outage);
+    name->acquire.error = &several->scratch;
+    name->acquire.try_until = several->deadline;
+    name->acquire.probes = several->wish.wait_ms != 0;
+    note(several, name, dibs__acquire_start(&name->acquire, &name->waiter));
+}
+
+static void start_tries(struct dibs__several *several)
+{
+    several->deadline = try_until(several);
+    dibs__core_gather(several->core, true);
+    for (size_t i = several->got; i < several->end; i++)
+        if (!several->names[i].held)
+            start_try(several, &several->names[i]);
+    dibs__core_gather(several->core, false);
+}
+
+static bool any_is_asked(const struct dibs__several *several)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < several->count && !any; i++)
+        any = several->names[i].is_asked;
+    return any;
+}
+
+/* How many names of the next round are not held; at most 2, who wants to know no more. */
+static unsigned to_ask_for(const struct dibs__several *several)
+{
+    unsigned count = 0;
+
+    for (size_t i = several->got; i < several->end && count < 2; i++)
+        count += !several->names[i].held;
+    return count;
+}
+
+static void begin_round(struct dibs__several *several)
+{
+    size_t left;
+
+    while (several->got < several->count && several->names[several->got].held)
+        several->got++;
+    left = several->count - several->got;
+    several->end = several->missing = several->got + (left < several->window ? left : several->window);
+    several->is_final = false;
+    if (several->got == several->count) {
+        several->error.status = DIBS_OK;
+        if (none_is_lost(several))
+            several->state = DIBS__SEVERAL_ENDED;
+    } else if (several->cancelled) {
+        fail_cancelled(several);
+    } else if (to_ask_for(several) == 1) {
+        several->missing = several->got;
+        several->state = DIBS__SEVERAL_WAITS;
+    } else {
+        start_tries(several);
+        several->state = DIBS__SEVERAL_TRIES;
+    }
+}
+
+/*
+ * Tries that wait for what another owner here is told. Nobody is waited for
+ * where another name is missing, or the call is going to wait for that one
+ * anyway. True: some go on waiting, at most until *until.
+ */
+static bool look_at_waiting(struct dibs__several *several, int64_t *until)
+{
+    bool any = false;
+
+    for (size_t i = several->got; i < several->end; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        if (!name->is_waiting)
+            continue;
+        name->acquire.cancelled = several->cancelled || several->limit != 0 || several->missing < several->end;
+        note(several, name, dibs__acquire_look(&name->acquire, &name->waiter));
+        any = any || name->is_waiting;
+        *until = name->is_waiting && name->acquire.turn.deadline < *until ? name->acquire.turn.deadline : *until;
+    }
+    return any;
+}
+
+/* After a round that met a taken name: so that what is given back stays in proportion to what is got. */
+static void narrow(struct dibs__several *several)
+{
+    size_t most = 2 * (several->missing - several->got);
+
+    if (++several->misses > WHOLE_ROUNDS)
+        several->window = most > LEAST_WINDOW ? most : LEAST_WINDOW;
+}
+
+static void end_round(struct dibs__several *several)
+{
+    if (several->cancelled) {
+        fail_cancelled(several);
+    } else if (several->missing == several->end) {
+        several->got = several->end;
+        several->window = several->window < several->count ? several->window * 2 : several->window;
+        several->state = DIBS__SEVERAL_ROUND;
+    } else if (several->is_final || several->limit == 0) {
+        fail(several);
+    } else {
+        narrow(several);
+        several->got = several->missing;
+        several->is_back = false;
+        several->state = DIBS__SEVERAL_BACK;
+    }
+}
+
+/* ----------------------------------------------------------------- what is given back */
+
+static void begin_release(struct dibs__several *several, struct dibs__several_name *name)
+{
+    struct dibs__store *store = several->core->store;
+    struct dibs__lease *lease = name->lease;
+    struct dibs__error unused;
+    dibs_status status;
+
+    name->lease = NULL;
+    name->is_asked = dibs__release_lease(&name->unlocking, several->core, lease, &status, &unused);
+    if (!name->is_asked)
+        return;
+    name->unlocking.release.deadline = several->deadline;
+    store->ops->release_begin(store, &name->unlocking.release);
+}
+
+/*
+ * Gives back what was granted from the missing name on. A call that has failed
+ * waits for the end of that no longer than its own time allows, and one that was
+ * cancelled not at all; the store then goes on by itself.
+ */
+static void begin_back(struct dibs__several *several)
+{
+    several->is_back = true;
+    several->deadline = several->has_failed ? try_until(several) : dibs__core_command_deadline(several->core);
+    dibs__core_gather(several->core, true);
+    for (size_t i = several->missing; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        if (name->lease && several->error.status == DIBS_CANCELLED && several->has_failed) {
+            dibs__release_unwanted(several->core, name->lease);
+            dibs__lease_unref(name->lease);
+            name->lease = NULL;
+        } else if (name->lease) {
+            begin_release(several, name);
+        }
+    }
+    dibs__core_gather(several->core, false);
+}
+
+/* ------------------------------------------------------------------------ steps */
+
+enum dibs__several_next dibs__several_go_on(struct dibs__several *several, int64_t *until)
+{
+    for (;;) {
+        *until = DIBS__NEVER;
+        switch (several->state) {
+        case DIBS__SEVERAL_ROUND:
+            begin_round(several);
+            break;
+        case DIBS__SEVERAL_TRIES:
+            if (any_is_asked(several))
+                return DIBS__SEVERAL_FINISHES;
+            if (look_at_waiting(several, until))
+                return any_is_asked(several) ? DIBS__SEVERAL_FINISHES : DIBS__SEVERAL_RESTS;
+            if (!any_is_asked(several))
+                end_round(several);
+            break;
+        case DIBS__SEVERAL_BACK:
+            if (!several->is_back)
+                begin_back(several);
+            if (any_is_asked(several))
+                return DIBS__SEVERAL_FINISHES;
+            several->state = several->has_failed ? DIBS__SEVERAL_ENDED : DIBS__SEVERAL_WAITS;
+            break;
+        case DIBS__SEVERAL_WAITS:
+            return DIBS__SEVERAL_ACQUIRES;
+        case DIBS__SEVERAL_ENDED:
+            return DIBS__SEVERAL_ENDS;
+        }
+    }
+}
+
+bool dibs__several_await(struct dibs__several *several, int64_t until)
+{
+    struct dibs__store *store = several->core->store;
+    bool all = true;
+
+    for (size_t i = 0; i < several->count && all; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        if (name->is_asked && several->state == DIBS__SEVERAL_TRIES)
+            all = dibs__acquire_await(&name->acquire, until);
+        else if (name->is_asked)
+            all = store->ops->await(store, &name->unlocking.release.begun, until);
+    }
+    return all;
+}
+
+void dibs__several_finish(struct dibs__several *several)
+{
+    for (size_t i = 0; i < several->count; i++) {
+        struct dibs__several_name *name = &several->names[i];
+        if (!name->is_asked)
+            continue;
+        name->is_asked = false;
+        if (several->state == DIBS__SEVERAL_TRIES)
+            note(several, name, dibs__acquire_finish(&name->acquire));
+        else
+            dibs__release_finish(&name->unlocking, &several->scratch);
+    }
+}
+
+void dibs__several_acquire(struct dibs__several *several, struct dibs__acquire *acquire, struct dibs__outage *outage,
+                           struct dibs__error *error)
+{
+    const struct dibs__several_name *name = &several->names[several->missing];
+    struct dibs__wish wish = several->wish;
+
+    DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
+    if (wish.wait_ms > 0) {
+        int64_t left = dibs__ms_until(several->limit, dibs__core_now(several->core));
+        wish.wait_ms = left > 0 ? left : 1;
+    }
+    dibs__acquire_init(acquire, several->core, name->name, name->size, &wish, outage);
+    acquire->error = error;
+    acquire->limit = several->limit;
+}
+
+void dibs__several_acquired(struct dibs__several *several, const struct dibs__acquire *acquire)
+{
+    struct dibs__several_name *name = &several->names[several->missing];
+
+    DIBS__REQUIRE(several->state == DIBS__SEVERAL_WAITS);
+    if (acquire->status != DIBS_OK) {
+        several->error = *acquire->error;
+        dibs__several_explain(&several->error, name->name);
+        fail(several);
+        return;
+    }
+    name->lease = acquire->lease;
+    name->acquired_at = acquire->acquired_at;
+    several->got = several->missing + 1;
+    several->state = DIBS__SEVERAL_ROUND;
+    none_is_lost(several);
+}
+
+void dibs__several_undo(struct dibs__several *several)
+{
+    DIBS__REQUIRE(several->state == DIBS__SEVERAL_ENDED && several->error.status == DIBS_OK);
+    several->got = 0;
+    fail_cancelled(several);
+}
+
+void dibs__several_count(const struct dibs__several *several)
+{
+    for (size_t i = 0; i < several->count; i++) {
+        const struct dibs__several_name *name = &several->names[i];
+        if (!name->lease)
+            continue;
+        dibs__metrics_count(several->core->metrics, name->lease->group, DIBS__METRICS_WAIT,
+                            name->acquired_at - several->began);
+        dibs__order_acquired(name->name, name->size);
+    }
+}

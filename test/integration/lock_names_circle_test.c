@@ -1,0 +1,127 @@
+/*
+ * Two processes, as far as the store knows, lock 8 of 16 names in random order,
+ * again and again: each comes to its end, and nobody else is ever inside. With an
+ * argument: that many times each.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { NAMES = 16, WANTED = 8, OWNERS = 4, TIMES = 250 };
+
+static char texts[NAMES][8];
+static atomic_int inside[NAMES];
+static unsigned times = TIMES;
+
+struct owner {
+    dibs_runtime *rt;
+    unsigned seed;
+    dibs_status status;  /* the first that is not DIBS_OK */
+    unsigned intrusions; /* how often another was inside as well */
+    int64_t longest_ms;
+};
+
+static void choose(struct owner *owner, size_t chosen[WANTED])
+{
+    size_t all[NAMES];
+
+    for (size_t i = 0; i < NAMES; i++)
+        all[i] = i;
+    for (size_t i = 0; i < WANTED; i++) {
+        size_t other = i + (size_t)rand_r(&owner->seed) % (NAMES - i), kept = all[i];
+        all[i] = all[other];
+        all[other] = kept;
+        chosen[i] = all[i];
+    }
+}
+
+static void be_inside(struct owner *owner, const size_t chosen[WANTED])
+{
+    for (size_t i = 0; i < WANTED; i++)
+        owner->intrusions += atomic_exchange(&inside[chosen[i]], 1) != 0;
+    for (size_t i = 0; i < WANTED; i++)
+        atomic_store(&inside[chosen[i]], 0);
+}
+
+static void run_owner(void *arg)
+{
+    struct owner *owner = arg;
+
+    for (unsigned i = 0; i < times && owner->status == DIBS_OK; i++) {
+        size_t chosen[WANTED];
+        const char *names[WANTED];
+        choose(owner, chosen);
+        for (size_t n = 0; n < WANTED; n++)
+            names[n] = texts[chosen[n]];
+        int64_t began = now_ms();
+        owner->status = dibs_lock_names(owner->rt, names, WANTED, LIMIT_MS, NULL);
+        if (owner->status != DIBS_OK)
+            break;
+        int64_t took = now_ms() - began;
+        owner->longest_ms = took > owner->longest_ms ? took : owner->longest_ms;
+        be_inside(owner, chosen);
+        owner->status = dibs_unlock_names(owner->rt, names, WANTED);
+    }
+}
+
+/* Runs owners, of which each has one of the runtimes in turn. */
+static void run_all(dibs_runtime *const *runtimes, size_t count, size_t owners)
+{
+    struct owner all[OWNERS];
+    actor *actors[OWNERS];
+
+    for (size_t i = 0; i < NAMES; i++)
+        snprintf(texts[i], sizeof texts[i], "n%02zu", i);
+    for (size_t i = 0; i < owners; i++) {
+        all[i] = (struct owner){.rt = runtimes[i % count], .seed = (unsigned)i + 1};
+        actors[i] = actor_start();
+        actor_begin(actors[i], run_owner, &all[i]);
+    }
+    for (size_t i = 0; i < owners; i++) {
+        actor_finish(actors[i]);
+        actor_end(actors[i]);
+        assert_that(all[i].status == DIBS_OK, "%s", dibs_status_name(all[i].status));
+        assert_int_equal(all[i].intrusions, 0);
+        print_message("%u calls, the longest %lld ms\n", times, (long long)all[i].longest_ms);
+    }
+}
+
+static void two_processes(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *runtimes[2] = {f->rt, open_runtime(f->server, LONG_LEASE_MS)};
+    run_all(runtimes, 2, 2);
+    assert_int_equal(stats_of(runtimes[0]).leases + stats_of(runtimes[1]).leases, 0);
+    dibs_close(runtimes[1]);
+}
+
+static void two_processes_of_two_threads(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *runtimes[2] = {f->rt, open_runtime(f->server, LONG_LEASE_MS)};
+    run_all(runtimes, 2, OWNERS);
+    assert_int_equal(stats_of(runtimes[0]).leases + stats_of(runtimes[1]).leases, 0);
+    dibs_close(runtimes[1]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(two_processes, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(two_processes_of_two_threads, fixture_setup, fixture_teardown),
+    };
+
+    if (argc > 1)
+        times = (unsigned)atoi(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* Several names at once, on every kind of store: a server, a cluster with names on several nodes, a quorum, sentinels.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/cluster.h"
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/sentinels.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { NAMES = 40 };
+
+static char texts[NAMES][16];
+static const char *names[NAMES]; /* not in their order */
+
+/* What only some of the tests need. */
+struct waiting {
+    dibs_runtime *rt;
+    dibs_status status;
+};
+
+static void lock_all(void *arg)
+{
+    struct waiting *waiting = arg;
+
+    waiting->status = dibs_lock_names(waiting->rt, names, NAMES, LIMIT_MS, NULL);
+}
+
+static void unlock_all(void *arg)
+{
+    struct waiting *waiting = arg;
+
+    waiting->status = dibs_unlock_names(waiting->rt, names, NAMES);
+}
+
+static bool waits(void *arg)
+{
+    return stats_of(arg).contended > 0;
+}
+
+static void make_names(void)
+{
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(texts[i], sizeof texts[i], "name:%02d", i * 7 % NAMES);
+        names[i] = texts[i];
+    }
+}
+
+/* first and second are two processes, as far as the store knows. */
+static void expect_all_or_none(dibs_runtime *first, dibs_runtime *second)
+{
+    struct waiting waiting = {.rt = second};
+    actor *a = actor_start();
+
+    make_names();
+    assert_status(DIBS_OK, dibs_lock_names(first, names, NAMES, LIMIT_MS, NULL));
+    for (int i = 0; i < NAMES; i++)
+        assert_int_equal(hold_of(first, names[i]).count, 1);
+    assert_status(DIBS_BUSY, dibs_lock_names(second, names, NAMES, 0, NULL));
+    assert_that(strstr(dibs_last_error(), "\"name:"), "%s", dibs_last_error());
+    assert_status(DIBS_OK, dibs_unlock_names(first, names, NAMES));
+    assert_status(DIBS_OK, dibs_timedlock(first, "name:20", LIMIT_MS));
+    actor_begin(a, lock_all, &waiting);
+    assert_true(wait_until(waits, second, LIMIT_MS));
+    assert_status(DIBS_BUSY, dibs_trylock(first, "name:00"));
+    assert_status(DIBS_OK, dibs_timedlock(first, "name:39", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(first, "name:39"));
+    assert_status(DIBS_OK, dibs_unlock(first, "name:20"));
+    actor_finish(a);
+    assert_int_equal(waiting.status, DIBS_OK);
+    assert_status(DIBS_BUSY, dibs_trylock(first, "name:39"));
+    actor_begin(a, unlock_all, &waiting);
+    actor_finish(a);
+    assert_int_equal(waiting.status, DIBS_OK);
+    actor_end(a);
+}
+
+/* ------------------------------------------------------------------ the stores */
+
+static void on_one_server(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    expect_all_or_none(f->rt, other);
+    dibs_close(other);
+}
+
+/* With replicas that have to acknowledge, each name by itself: the rest holds as well. */
+static void where_grants_are_confirmed(void **state)
+{
+    fixture *f = *state;
+
+    f->config.min_replicas = 1;
+    fixture_open(f, LONG_LEASE_MS);
+    make_names();
+    assert_status(DIBS_UNAVAILABLE, dibs_lock_names(f->rt, names, NAMES, 0, NULL));
+    assert_status(DIBS_NOT_HELD, dibs_check(f->rt, names[0]));
+}
+
+static void on_a_cluster(void **state)
+{
+    (void)state;
+    cluster *c = cluster_start(NULL);
+    const char *urls[] = {c->url};
+    const dibs_config config = {.urls = urls, .url_count = 1, .lease_ms = LONG_LEASE_MS};
+    dibs_runtime *rt, *other;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    assert_status(DIBS_OK, dibs_open(&other, &config));
+    expect_all_or_none(rt, other);
+    dibs_close(rt);
+    dibs_close(other);
+    cluster_assert_no_locks(c);
+    cluster_stop(c);
+}
+
+static void on_a_quorum(void **state)
+{
+    masters *m = *state;
+
+    masters_open_connected(m, LONG_LEASE_MS);
+    dibs_runtime *other = masters_open_another(m, LONG_LEASE_MS);
+    expect_all_or_none(m->rt, other);
+    dibs_close(other);
+}
+
+static void with_sentinels(void **state)
+{
+    (void)state;
+    sentinels *s = sentinels_start(NULL);
+    dibs_runtime *rt = open_url(s->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    dibs_runtime *other = open_url(s->url, &(dibs_config){.lease_ms = LONG_LEASE_MS});
+
+    expect_all_or_none(rt, other);
+    dibs_close(rt);
+    dibs_close(other);
+    sentinels_stop(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(on_one_server, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(where_grants_are_confirmed, fixture_setup, fixture_teardown),
+        cmocka_unit_test(on_a_cluster),
+        cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
+        cmocka_unit_test(with_sentinels),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

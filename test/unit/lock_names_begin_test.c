@@ -1,0 +1,284 @@
+/* dibs_lock_names_begin: one completion for all names, and one for each that is lost. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/events.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FOREVER DIBS_WAIT_FOREVER
+
+enum { NAMES = 3 };
+static const char *const names[NAMES] = {"c", "a", "b"};
+
+struct scene {
+    dibs_runtime *rt, *other;
+    dibs_task *task;
+    dibs_queue *queue;
+    int arg;
+};
+
+static int setup(void **state)
+{
+    static struct scene scene;
+    const dibs_config config = {.lease_ms = LONG_LEASE_MS};
+
+    memset(&scene, 0, sizeof scene);
+    scene.rt = open_url("mem:names", &config);
+    scene.other = open_url("mem:names", &config);
+    assert_status(DIBS_OK, dibs_task_new(scene.rt, &scene.task));
+    assert_status(DIBS_OK, dibs_queue_new(&scene.queue));
+    *state = &scene;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct scene *s = *state;
+
+    dibs_task_free(s->task);
+    dibs_queue_free(s->queue);
+    dibs_close(s->rt);
+    dibs_close(s->other);
+    return 0;
+}
+
+static dibs_status begin(struct scene *s, int64_t wait_ms, const dibs_lock_options *options)
+{
+    return dibs_lock_names_begin(s->task, names, NAMES, wait_ms, options, s->queue, &s->arg);
+}
+
+static dibs_completion take(struct scene *s)
+{
+    dibs_completion done;
+
+    assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);
+    assert_ptr_equal(done.arg, &s->arg);
+    assert_ptr_equal(done.task, s->task);
+    return done;
+}
+
+static void expect_end(struct scene *s, dibs_status status)
+{
+    const dibs_completion done = take(s);
+
+    assert_that(done.status == status, "%s, not %s: %s", dibs_status_name(done.status), dibs_status_name(status),
+                done.detail);
+    assert_int_equal(done.kind, DIBS_DONE_LOCK);
+    assert_int_equal(done.fence, 0);
+    assert_null(done.name);
+    assert_int_equal(done.detail[0] == '\0', status == DIBS_OK);
+}
+
+static void expect_no_more(struct scene *s)
+{
+    dibs_completion done;
+
+    assert_int_equal(dibs_queue_take(s->queue, &done, 1, 0), 0);
+}
+
+static bool is_free(void *arg)
+{
+    void **what = arg;
+
+    return dibs_trylock(what[0], what[1]) == DIBS_OK && dibs_unlock(what[0], what[1]) == DIBS_OK;
+}
+
+static void await_free(struct scene *s, const char *name)
+{
+    assert_true(wait_until(is_free, (void *[]){s->other, (void *)name}, LIMIT_MS));
+}
+
+static bool has_waiter(void *arg)
+{
+    void **what = arg;
+    dibs_owner owner;
+
+    return dibs_query(what[0], what[1], &owner) == DIBS_OK && owner.waiters > 0;
+}
+
+static void await_waiter(struct scene *s, const char *name)
+{
+    assert_true(wait_until(has_waiter, (void *[]){s->other, (void *)name}, LIMIT_MS));
+}
+
+static void unlock_all(struct scene *s)
+{
+    assert_status(DIBS_OK, dibs_task_enter(s->task));
+    assert_status(DIBS_OK, dibs_unlock_names(s->rt, names, NAMES));
+    assert_status(DIBS_OK, dibs_task_leave(s->task));
+}
+
+static void one_completion_for_all(void **state)
+{
+    struct scene *s = *state;
+
+    assert_status(DIBS_OK, begin(s, 0, NULL));
+    expect_end(s, DIBS_OK);
+    expect_no_more(s);
+    assert_status(DIBS_OK, dibs_task_enter(s->task));
+    for (size_t i = 0; i < NAMES; i++) {
+        assert_int_equal(hold_of(s->rt, names[i]).count, 1);
+        assert_status(DIBS_BUSY, dibs_trylock(s->other, names[i]));
+    }
+    assert_status(DIBS_OK, dibs_task_leave(s->task));
+    assert_status(DIBS_OK, begin(s, 0, NULL)); /* held already */
+    expect_end(s, DIBS_OK);
+    unlock_all(s);
+    assert_status(DIBS_OK, dibs_unlock_begin(s->task, "a", s->queue, &s->arg));
+    assert_int_equal(take(s).status, DIBS_OK);
+    assert_status(DIBS_OK, dibs_task_enter(s->task));
+    assert_status(DIBS_OK, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_task_leave(s->task));
+    assert_int_equal(stats_of(s->rt).acquired, NAMES);
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+static void arguments_and_use(void **state)
+{
+    static const char *const null[] = {NULL};
+    struct scene *s = *state;
+
+    assert_status(DIBS_INVALID, dibs_lock_names_begin(NULL, names, NAMES, 0, NULL, s->queue, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names_begin(s->task, names, NAMES, 0, NULL, NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names_begin(s->task, null, 1, 0, NULL, s->queue, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names_begin(s->task, names, NAMES, -2, NULL, s->queue, NULL));
+    assert_status(DIBS_OK, dibs_lock_names_begin(s->task, NULL, 0, 0, NULL, s->queue, &s->arg));
+    expect_end(s, DIBS_OK);
+    assert_status(DIBS_OK, dibs_task_enter(s->task));
+    assert_status(DIBS_BUSY, begin(s, 0, NULL));
+    assert_status(DIBS_OK, dibs_task_leave(s->task));
+    expect_no_more(s);
+}
+
+static void a_taken_name_leaves_none(void **state)
+{
+    struct scene *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock(s->other, "b"));
+    assert_status(DIBS_OK, begin(s, 0, NULL));
+    dibs_completion done = take(s);
+    assert_int_equal(done.status, DIBS_BUSY);
+    assert_that(strstr(done.detail, "\"b\""), "%s", done.detail);
+    await_free(s, "a");
+    assert_status(DIBS_OK, begin(s, 20, NULL));
+    expect_end(s, DIBS_TIMEOUT);
+    assert_status(DIBS_OK, dibs_trylock(s->other, "a"));
+    assert_status(DIBS_OK, dibs_unlock(s->other, "a"));
+    assert_status(DIBS_OK, begin(s, FOREVER, NULL));
+    await_waiter(s, "b");
+    assert_status(DIBS_BUSY, begin(s, 0, NULL));
+    assert_status(DIBS_BUSY, dibs_trylock(s->other, "a"));
+    assert_status(DIBS_OK, dibs_trylock(s->other, "c"));
+    assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
+    await_waiter(s, "c");
+    assert_status(DIBS_OK, dibs_unlock(s->other, "c"));
+    expect_end(s, DIBS_OK);
+    unlock_all(s);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+static void a_cancel_comes_at_once(void **state)
+{
+    struct scene *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock(s->other, "b"));
+    assert_status(DIBS_OK, begin(s, FOREVER, NULL));
+    await_waiter(s, "b");
+    dibs_task_cancel(s->task);
+    expect_end(s, DIBS_CANCELLED);
+    await_free(s, "a");
+    await_no_waiters(s->other, "b");
+    assert_status(DIBS_OK, begin(s, FOREVER, NULL));
+    expect_end(s, DIBS_CANCELLED);
+    expect_no_more(s);
+    assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
+}
+
+static void a_task_that_is_freed_completes(void **state)
+{
+    struct scene *s = *state;
+    dibs_task *task;
+
+    assert_status(DIBS_OK, dibs_lock(s->other, "b"));
+    assert_status(DIBS_OK, dibs_task_new(s->rt, &task));
+    assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, s->queue, &s->arg));
+    dibs_completion done;
+    assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);
+    assert_int_equal(done.status, DIBS_OK);
+    assert_status(DIBS_OK, dibs_lock_names_begin(task, names, NAMES, FOREVER, NULL, s->queue, &s->arg));
+    await_waiter(s, "b");
+    dibs_task_free(task);
+    assert_int_equal(dibs_queue_take(s->queue, &done, 1, LIMIT_MS), 1);
+    assert_int_equal(done.status, DIBS_CANCELLED);
+    await_free(s, "a");
+    await_no_waiters(s->other, "b");
+    assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
+}
+
+static void close_completes(void **state)
+{
+    struct scene *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock(s->other, "b"));
+    assert_status(DIBS_OK, begin(s, FOREVER, NULL));
+    await_waiter(s, "b");
+    dibs_close(s->rt);
+    expect_end(s, DIBS_CLOSED);
+    await_free(s, "a");
+    assert_status(DIBS_CLOSED, begin(s, FOREVER, NULL));
+    assert_status(DIBS_OK, dibs_unlock(s->other, "b"));
+}
+
+static int digit(const dibs_completion *done)
+{
+    return done->name[0] - 'a';
+}
+
+/* Each name brings its loss, and one that was given up brings none. */
+static void each_loss_is_told(void **state)
+{
+    const dibs_lock_options brief = {.lease_ms = 300, .flags = DIBS_FIXED_LEASE};
+    struct scene *s = *state;
+    uint64_t fences[NAMES];
+    unsigned seen = 0;
+
+    assert_status(DIBS_OK, begin(s, 0, &brief));
+    expect_end(s, DIBS_OK);
+    assert_status(DIBS_OK, dibs_task_enter(s->task));
+    for (size_t i = 0; i < NAMES; i++)
+        fences[names[i][0] - 'a'] = fence_of(s->rt, names[i]);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, "b"));
+    assert_status(DIBS_OK, dibs_task_leave(s->task));
+    for (int i = 0; i < NAMES - 1; i++) {
+        const dibs_completion done = take(s);
+        assert_int_equal(done.kind, DIBS_DONE_LOST);
+        assert_int_equal(done.status, DIBS_LOST);
+        assert_int_equal(done.fence, fences[digit(&done)]);
+        seen |= 1u << digit(&done);
+    }
+    assert_int_equal(seen, 5);
+    expect_no_more(s);
+    assert_status(DIBS_OK, dibs_task_enter(s->task));
+    assert_status(DIBS_LOST, dibs_unlock_all(s->rt));
+    assert_status(DIBS_OK, dibs_task_leave(s->task));
+}
+
+#define WITH_SCENE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SCENE(one_completion_for_all),
+        WITH_SCENE(arguments_and_use),
+        WITH_SCENE(a_taken_name_leaves_none),
+        WITH_SCENE(a_cancel_comes_at_once),
+        WITH_SCENE(a_task_that_is_freed_completes),
+        WITH_SCENE(close_completes),
+        WITH_SCENE(each_loss_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,560 @@
+/* dibs_lock_names and dibs_unlock_names, for threads and for tasks that a thread has entered: two runtimes in memory.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/events.h"
+#include "support/fixture.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FOREVER DIBS_WAIT_FOREVER
+#define COUNT(names) (sizeof(names) / sizeof((names)[0]))
+
+struct pair {
+    events events;
+    dibs_runtime *rt, *other;
+};
+
+static int setup(void **state)
+{
+    static struct pair pair;
+    static const char *const urls[] = {"mem:names"};
+    const dibs_config config = {.urls = urls,
+                                .url_count = 1,
+                                .lease_ms = LONG_LEASE_MS,
+                                .on_event = events_record,
+                                .on_event_arg = &pair.events};
+
+    events_init(&pair.events);
+    assert_status(DIBS_OK, dibs_open(&pair.rt, &config));
+    pair.other = open_url("mem:names", &(dibs_config){.lease_ms = LONG_LEASE_MS});
+    *state = &pair;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct pair *p = *state;
+
+    dibs_close(p->rt);
+    dibs_close(p->other);
+    events_destroy(&p->events);
+    return 0;
+}
+
+static void expect_free(dibs_runtime *rt, const char *name)
+{
+    assert_status(DIBS_OK, dibs_trylock(rt, name));
+    assert_status(DIBS_OK, dibs_unlock(rt, name));
+}
+
+static bool is_free(void *arg)
+{
+    void **what = arg;
+
+    return dibs_trylock(what[0], what[1]) == DIBS_OK && dibs_unlock(what[0], what[1]) == DIBS_OK;
+}
+
+static void await_free(dibs_runtime *rt, const char *name)
+{
+    assert_true(wait_until(is_free, (void *[]){rt, (void *)name}, LIMIT_MS));
+}
+
+static bool is_taken(void *arg)
+{
+    return !is_free(arg);
+}
+
+static void await_taken(dibs_runtime *rt, const char *name)
+{
+    assert_true(wait_until(is_taken, (void *[]){rt, (void *)name}, LIMIT_MS));
+}
+
+struct waits_for {
+    dibs_runtime *rt;
+    const char *name;
+};
+
+static bool has_waiter(void *arg)
+{
+    const struct waits_for *what = arg;
+    dibs_owner owner;
+
+    return dibs_query(what->rt, what->name, &owner) == DIBS_OK && owner.waiters > 0;
+}
+
+static void await_waiter(dibs_runtime *rt, const char *name)
+{
+    assert_true(wait_until(has_waiter, &(struct waits_for){rt, name}, LIMIT_MS));
+}
+
+static void expect_error_names(const char *quoted)
+{
+    assert_that(strstr(dibs_last_error(), quoted), "%s", dibs_last_error());
+}
+
+/* A call by an actor. */
+struct call {
+    dibs_runtime *rt;
+    const char *const *names;
+    size_t count;
+    int64_t wait_ms;
+    const dibs_lock_options *options;
+    dibs_task *task;
+    dibs_status status;
+    char detail[256];
+};
+
+static void run_lock(void *arg)
+{
+    struct call *call = arg;
+
+    if (call->task && dibs_task_enter(call->task) != DIBS_OK)
+        return;
+    call->status = dibs_lock_names(call->rt, call->names, call->count, call->wait_ms, call->options);
+    snprintf(call->detail, sizeof call->detail, "%s", call->status == DIBS_OK ? "" : dibs_last_error());
+    if (call->task)
+        (void)dibs_task_leave(call->task);
+}
+
+static void run_unlock(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = dibs_unlock_names(call->rt, call->names, call->count);
+}
+
+/* ------------------------------------------------------------------- threads */
+
+static void all_are_held_each_by_itself(void **state)
+{
+    static const char *const given[] = {"c", "a", "c", "b", "a"}, *const back[] = {"b", "c", "b", "a"};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, given, COUNT(given), FOREVER, NULL));
+    for (size_t i = 0; i < COUNT(given); i++) {
+        assert_int_equal(hold_of(p->rt, given[i]).count, 1);
+        assert_status(DIBS_BUSY, dibs_trylock(p->other, given[i]));
+    }
+    assert_int_equal(stats_of(p->rt).acquired, 3);
+    assert_int_equal(stats_of(p->rt).holds, 3);
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, back, COUNT(back)));
+    for (size_t i = 0; i < COUNT(given); i++) {
+        assert_status(DIBS_NOT_HELD, dibs_check(p->rt, given[i]));
+        expect_free(p->other, given[i]);
+    }
+    assert_int_equal(stats_of(p->rt).holds, 0);
+    assert_int_equal(stats_of(p->rt).leases, 0);
+    assert_int_equal(stats_of(p->rt).not_held, 0);
+}
+
+static void no_names_are_no_work(void **state)
+{
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, NULL, 0, 0, NULL));
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, NULL, 0));
+}
+
+static void arguments_are_checked_first(void **state)
+{
+    static const char *const good[] = {"a"}, *const null[] = {"a", NULL}, *const empty[] = {"a", ""};
+    static const char *many[DIBS_NAMES_MAX + 1];
+    struct pair *p = *state;
+
+    for (size_t i = 0; i < COUNT(many); i++)
+        many[i] = "a";
+    assert_status(DIBS_INVALID, dibs_lock_names(NULL, good, 1, 0, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names(p->rt, NULL, 1, 0, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names(p->rt, null, 2, 0, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names(p->rt, empty, 2, 0, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names(p->rt, many, COUNT(many), 0, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names(p->rt, good, 1, -2, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_names(p->rt, good, 1, 0, &(dibs_lock_options){.flags = 1u << 31}));
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, many, DIBS_NAMES_MAX, 0, NULL));
+    assert_int_equal(hold_of(p->rt, "a").count, 1);
+    assert_status(DIBS_INVALID, dibs_unlock_names(NULL, good, 1));
+    assert_status(DIBS_INVALID, dibs_unlock_names(p->rt, null, 2));
+    assert_status(DIBS_INVALID, dibs_unlock_names(p->rt, many, COUNT(many)));
+    assert_int_equal(hold_of(p->rt, "a").count, 1);
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, many, DIBS_NAMES_MAX));
+    assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
+}
+
+static void one_that_is_taken_leaves_none(void **state)
+{
+    static const char *const names[] = {"c", "b", "a"};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    expect_error_names("\"b\"");
+    assert_int_equal(stats_of(p->rt).busy, 1);
+    assert_status(DIBS_TIMEOUT, dibs_lock_names(p->rt, names, COUNT(names), 30, NULL));
+    expect_error_names("\"b\"");
+    assert_int_equal(stats_of(p->rt).busy, 1);
+    assert_int_equal(stats_of(p->rt).timed_out, 1);
+    expect_free(p->other, "a");
+    expect_free(p->other, "c");
+    assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
+    assert_int_equal(stats_of(p->rt).holds, 0);
+    assert_int_equal(stats_of(p->rt).leases, 0);
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+}
+
+/* While the call waits for a name it holds those before it, and nothing of those behind it. */
+static void who_waits_holds_only_what_comes_before(void **state)
+{
+    static const char *const names[] = {"d", "c", "b", "a"};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    assert_status(DIBS_OK, dibs_lock(p->other, "c"));
+    actor_begin(a, run_lock, &call);
+    await_waiter(p->other, "b");
+    assert_status(DIBS_BUSY, dibs_trylock(p->other, "a"));
+    expect_free(p->other, "d");
+    assert_false(has_waiter(&(struct waits_for){p->other, "c"}));
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+    await_waiter(p->other, "c");
+    assert_status(DIBS_BUSY, dibs_trylock(p->other, "b"));
+    expect_free(p->other, "d");
+    assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_OK);
+    for (size_t i = 0; i < COUNT(names); i++)
+        assert_status(DIBS_BUSY, dibs_trylock(p->other, names[i]));
+    actor_begin(a, run_unlock, &call);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_OK);
+    actor_end(a);
+}
+
+static void what_is_held_is_entered_again(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    assert_int_equal(hold_of(p->rt, "b").count, 2);
+    assert_int_equal(stats_of(p->rt).reentered, 1);
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    assert_int_equal(hold_of(p->rt, "a").count, 2);
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
+    assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
+    assert_int_equal(hold_of(p->rt, "b").count, 1);
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
+}
+
+/* What was held before a call that fails is held as often as before. */
+static void a_failure_leaves_what_was_held(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    const dibs_lock_options once = {.flags = DIBS_NO_REENTRY};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_lock(p->other, "c"));
+    assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    expect_error_names("\"c\"");
+    assert_int_equal(hold_of(p->rt, "b").count, 1);
+    expect_free(p->other, "a");
+    uint64_t commands = stats_of(p->rt).store_commands;
+    assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), FOREVER, &once));
+    expect_error_names("\"b\"");
+    assert_int_equal(stats_of(p->rt).store_commands, commands);
+    assert_int_equal(hold_of(p->rt, "b").count, 1);
+    assert_int_equal(stats_of(p->rt).reentered, 0);
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
+}
+
+static void a_lost_hold_fails_at_once(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    const dibs_lock_options brief = {.lease_ms = 30, .flags = DIBS_FIXED_LEASE};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock_with(p->rt, "b", 0, &brief));
+    await_lost(p->rt, "b");
+    assert_status(DIBS_OK, dibs_lock(p->other, "a"));
+    assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), LIMIT_MS, NULL));
+    expect_error_names("\"b\"");
+    assert_int_equal(stats_of(p->rt).contended, 0);
+    assert_status(DIBS_LOST, dibs_unlock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_unlock(p->other, "a"));
+    expect_free(p->other, "a");
+}
+
+/* A name that was granted first is lost while the last is waited for. */
+static void a_loss_before_the_end_fails(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    const dibs_lock_options brief = {.lease_ms = 40, .flags = DIBS_FIXED_LEASE};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER, .options = &brief};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock(p->other, "c"));
+    actor_begin(a, run_lock, &call);
+    await_waiter(p->other, "c");
+    await_free(p->other, "a");
+    assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_LOST);
+    assert_that(strstr(call.detail, "\"a\""), "%s", call.detail);
+    await_free(p->other, "b");
+    await_free(p->other, "c");
+    actor_end(a);
+    assert_int_equal(stats_of(p->rt).holds, 0);
+}
+
+/* A hold from before the call counts as well. */
+static void a_loss_of_what_was_held_fails(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    const dibs_lock_options brief = {.lease_ms = 150, .flags = DIBS_FIXED_LEASE};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    assert_status(DIBS_OK, dibs_lock_with(p->rt, "a", 0, &brief));
+    actor *a = actor_start();
+    struct call call = {.rt = p->other, .names = &names[1], .count = 1};
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+    assert_int_equal(actor_lock_with(a, p->other, "b", 0, &(dibs_lock_options){1000, DIBS_FIXED_LEASE}), DIBS_OK);
+    assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), FOREVER, NULL));
+    expect_error_names("\"a\"");
+    assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "b"));
+    assert_status(DIBS_LOST, dibs_unlock(p->rt, "a"));
+    actor_begin(a, run_unlock, &call);
+    actor_finish(a);
+    actor_end(a);
+}
+
+/* The first status in the order given, and all are given up. */
+static void unlock_tells_the_first_that_failed(void **state)
+{
+    static const char *const names[] = {"d", "x", "b", "y", "a"}, *const held[] = {"a", "b", "d"};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, held, COUNT(held), 0, NULL));
+    assert_status(DIBS_NOT_HELD, dibs_unlock_names(p->rt, names, COUNT(names)));
+    expect_error_names("\"x\"");
+    for (size_t i = 0; i < COUNT(held); i++)
+        expect_free(p->other, held[i]);
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, held, COUNT(held), 0, NULL));
+    assert_status(DIBS_OK, dibs_force_unlock(p->other, "d", NULL));
+    assert_status(DIBS_LOST, dibs_unlock_names(p->rt, names, COUNT(names)));
+    expect_error_names("\"d\"");
+    for (size_t i = 0; i < COUNT(held); i++)
+        expect_free(p->other, held[i]);
+    assert_int_equal(stats_of(p->rt).leases, 0);
+}
+
+static void behind_shutdown_nothing_is_acquired(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    actor_begin(a, run_lock, &call);
+    await_waiter(p->other, "b");
+    dibs_shutdown(p->rt);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_CLOSED);
+    expect_free(p->other, "a");
+    assert_status(DIBS_CLOSED, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    actor_end(a);
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+}
+
+static void close_forgets_what_is_held(void **state)
+{
+    static const char *const names[] = {"a", "b"};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
+    actor *a = actor_start();
+
+    actor_begin(a, run_lock, &call);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_OK);
+    dibs_close(p->rt);
+    actor_begin(a, run_unlock, &call);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_LOST);
+    actor_begin(a, run_unlock, &call);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_NOT_HELD);
+    actor_end(a);
+    expect_free(p->other, "a");
+}
+
+/* Fair acquires that fail leave nothing, and get what is free. */
+static void fair_ones_as_well(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER, .options = &fair};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, &fair));
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    actor_begin(a, run_lock, &call);
+    await_waiter(p->other, "b");
+    expect_free(p->other, "c");
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_OK);
+    actor_begin(a, run_unlock, &call);
+    actor_finish(a);
+    actor_end(a);
+}
+
+/* Two calls of one process: the second waits for what the first has, without the store. */
+static void threads_of_a_process_exclude_each_other(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names)};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
+    actor_begin(a, run_lock, &call);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_BUSY);
+    call.wait_ms = FOREVER;
+    actor_begin(a, run_lock, &call);
+    await_taken(p->other, "a");
+    actor_await_asleep(a);
+    assert_status(DIBS_OK, dibs_trylock(p->rt, "c"));
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "c"));
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_OK);
+    actor_begin(a, run_unlock, &call);
+    actor_finish(a);
+    actor_end(a);
+}
+
+/* --------------------------------------------------------------------- tasks */
+
+static void a_task_that_is_entered_holds_them(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct pair *p = *state;
+    dibs_task *task;
+
+    assert_status(DIBS_OK, dibs_task_new(p->rt, &task));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    assert_int_equal(hold_of(p->rt, "b").count, 2);
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "a"));
+    assert_status(DIBS_BUSY, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "b"));
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    dibs_task_free(task);
+    for (size_t i = 0; i < COUNT(names); i++)
+        await_free(p->other, names[i]);
+}
+
+static void a_cancel_ends_the_call(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_task_new(p->rt, &call.task));
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    actor_begin(a, run_lock, &call);
+    await_waiter(p->other, "b");
+    assert_status(DIBS_BUSY, dibs_trylock(p->other, "a"));
+    dibs_task_cancel(call.task);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_CANCELLED);
+    await_free(p->other, "a");
+    await_no_waiters(p->other, "b");
+    call.wait_ms = 0;
+    actor_begin(a, run_lock, &call);
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_CANCELLED);
+    assert_int_equal(stats_of(p->rt).cancelled, 2);
+    actor_end(a);
+    dibs_task_free(call.task);
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+}
+
+static void a_task_waits_as_a_thread_does(void **state)
+{
+    static const char *const names[] = {"d", "c", "b", "a"};
+    struct pair *p = *state;
+    struct call call = {.rt = p->rt, .names = names, .count = COUNT(names), .wait_ms = FOREVER};
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_task_new(p->rt, &call.task));
+    assert_status(DIBS_OK, dibs_lock(p->other, "b"));
+    assert_status(DIBS_OK, dibs_lock(p->other, "d"));
+    actor_begin(a, run_lock, &call);
+    await_waiter(p->other, "b");
+    expect_free(p->other, "c");
+    assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
+    await_waiter(p->other, "d");
+    assert_status(DIBS_BUSY, dibs_trylock(p->other, "c"));
+    assert_status(DIBS_OK, dibs_unlock(p->other, "d"));
+    actor_finish(a);
+    assert_int_equal(call.status, DIBS_OK);
+    call.wait_ms = 20;
+    struct call second = {.rt = p->other, .names = names, .count = COUNT(names), .wait_ms = 20};
+    assert_status(DIBS_OK, dibs_task_new(p->other, &second.task));
+    actor_begin(a, run_lock, &second);
+    actor_finish(a);
+    assert_int_equal(second.status, DIBS_TIMEOUT);
+    assert_that(strstr(second.detail, "\"a\""), "%s", second.detail);
+    actor_end(a);
+    dibs_task_free(second.task);
+    dibs_task_free(call.task);
+}
+
+#define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_PAIR(all_are_held_each_by_itself),
+        WITH_PAIR(no_names_are_no_work),
+        WITH_PAIR(arguments_are_checked_first),
+        WITH_PAIR(one_that_is_taken_leaves_none),
+        WITH_PAIR(who_waits_holds_only_what_comes_before),
+        WITH_PAIR(what_is_held_is_entered_again),
+        WITH_PAIR(a_failure_leaves_what_was_held),
+        WITH_PAIR(a_lost_hold_fails_at_once),
+        WITH_PAIR(a_loss_before_the_end_fails),
+        WITH_PAIR(a_loss_of_what_was_held_fails),
+        WITH_PAIR(unlock_tells_the_first_that_failed),
+        WITH_PAIR(behind_shutdown_nothing_is_acquired),
+        WITH_PAIR(close_forgets_what_is_held),
+        WITH_PAIR(fair_ones_as_well),
+        WITH_PAIR(threads_of_a_process_exclude_each_other),
+        WITH_PAIR(a_task_that_is_entered_holds_them),
+        WITH_PAIR(a_cancel_ends_the_call),
+        WITH_PAIR(a_task_waits_as_a_thread_does),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* How a call for several names asks the store: for all before it waits for one; and what it makes of failures. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/stage.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+enum { NAMES = 64 };
+
+static char texts[NAMES][8];
+static const char *names[NAMES];
+
+/* What came to the store: how many asks, or releases, were begun before the first was finished. */
+static struct {
+    const struct dibs__store_ops *real;
+    struct dibs__store_ops ops;
+    unsigned asks, asks_first;
+    unsigned releases, releases_first;
+    bool ask_finished, release_finished;
+} spy;
+
+static void spied_ask_begin(struct dibs__store *store, struct dibs__bid *bid)
+{
+    spy.asks++;
+    spy.asks_first += !spy.ask_finished;
+    spy.real->ask_begin(store, bid);
+}
+
+static dibs_status spied_ask(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer,
+                             struct dibs__error *error)
+{
+    spy.ask_finished = true;
+    return spy.real->ask_finish(store, bid, answer, error);
+}
+
+static void spied_release_begin(struct dibs__store *store, struct dibs__release *release)
+{
+    spy.releases++;
+    spy.releases_first += !spy.release_finished;
+    spy.real->release_begin(store, release);
+}
+
+static dibs_status spied_release(struct dibs__store *store, struct dibs__release *release, struct dibs__error *error)
+{
+    spy.release_finished = true;
+    return spy.real->release_finish(store, release, error);
+}
+
+static dibs_status spied_open(struct dibs__store **out, const struct dibs__store_config *config,
+                              struct dibs__error *error)
+{
+    dibs_status status = faulty_store_open(out, config, error);
+
+    if (status == DIBS_OK) {
+        spy.real = (*out)->ops;
+        spy.ops = *spy.real;
+        spy.ops.ask_begin = spied_ask_begin;
+        spy.ops.ask_finish = spied_ask;
+        spy.ops.release_begin = spied_release_begin;
+        spy.ops.release_finish = spied_release;
+        (*out)->ops = &spy.ops;
+    }
+    return status;
+}
+
+static dibs_runtime *other;
+
+static int setup(void **state)
+{
+    int status = stage_setup(state);
+    stage *s = *state;
+
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(texts[i], sizeof texts[i], "n%02d", i);
+        names[i] = texts[i];
+    }
+    memset(&spy, 0, sizeof spy);
+    s->url = "mem:several";
+    other = stage_open_another(s, LONG_LEASE_MS);
+    s->settings.open_store = spied_open;
+    stage_open(s, LONG_LEASE_MS);
+    return status;
+}
+
+static int teardown(void **state)
+{
+    dibs_close(other);
+    return stage_teardown(state);
+}
+
+static void all_are_asked_for_before_one_is_waited_for(void **state)
+{
+    stage *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
+    assert_int_equal(spy.asks_first, NAMES);
+    assert_int_equal(spy.asks, NAMES);
+    assert_status(DIBS_OK, dibs_unlock_names(s->rt, names, NAMES));
+    assert_int_equal(spy.releases_first, NAMES);
+    assert_int_equal(spy.releases, NAMES);
+}
+
+static bool has_waiter(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(other, arg, &owner) == DIBS_OK && owner.waiters > 0;
+}
+
+/* Every second name is taken when the call begins: what it asks for in vain stays in proportion. */
+static void what_is_asked_in_vain_stays_in_proportion(void **state)
+{
+    stage *s = *state;
+    dibs_completion done;
+    dibs_queue *queue;
+    dibs_task *task;
+
+    for (int i = 0; i < NAMES; i += 2)
+        assert_status(DIBS_OK, dibs_lock(other, names[i]));
+    assert_status(DIBS_OK, dibs_task_new(s->rt, &task));
+    assert_status(DIBS_OK, dibs_queue_new(&queue));
+    assert_status(DIBS_OK, dibs_lock_names_begin(task, names, NAMES, DIBS_WAIT_FOREVER, NULL, queue, NULL));
+    for (int i = 0; i < NAMES; i += 2) {
+        assert_true(wait_until(has_waiter, texts[i], LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(other, names[i]));
+    }
+    assert_int_equal(dibs_queue_take(queue, &done, 1, LIMIT_MS), 1);
+    assert_int_equal(done.status, DIBS_OK);
+    assert_in_range(spy.asks, NAMES, 12 * NAMES); /* without a bound they would be some 25 * NAMES */
+    dibs_task_free(task);
+    dibs_queue_free(queue);
+}
+
+static void expect_nothing_held(stage *s)
+{
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+    for (int i = 0; i < NAMES; i++) {
+        assert_status(DIBS_NOT_HELD, dibs_check(s->rt, names[i]));
+        assert_status(DIBS_OK, dibs_trylock(other, names[i]));
+        assert_status(DIBS_OK, dibs_unlock(other, names[i]));
+    }
+}
+
+static void an_ask_that_is_refused_fails_the_call(void **state)
+{
+    stage *s = *state;
+
+    faults_acquire(&s->faults, DIBS_DENIED, 1);
+    assert_status(DIBS_DENIED, dibs_lock_names(s->rt, names, NAMES, DIBS_WAIT_FOREVER, NULL));
+    assert_that(strstr(dibs_last_error(), "\"n00\""), "%s", dibs_last_error());
+    expect_nothing_held(s);
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_UNAVAILABLE, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
+    assert_that(strstr(dibs_last_error(), "\"n00\""), "%s", dibs_last_error());
+    expect_nothing_held(s);
+}
+
+static void an_outage_is_ridden_out(void **state)
+{
+    stage *s = *state;
+
+    faults_acquire(&s->faults, DIBS_UNAVAILABLE, 1);
+    assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, DIBS_WAIT_FOREVER, NULL));
+    assert_int_equal(stats_of(s->rt).holds, NAMES);
+    assert_status(DIBS_OK, dibs_unlock_names(s->rt, names, NAMES));
+    expect_nothing_held(s);
+}
+
+static void a_release_that_fails_is_told(void **state)
+{
+    stage *s = *state;
+
+    assert_status(DIBS_OK, dibs_lock_names(s->rt, names, NAMES, 0, NULL));
+    faults_release(&s->faults, DIBS_DENIED, 1);
+    assert_status(DIBS_DENIED, dibs_unlock_names(s->rt, names, NAMES));
+    assert_that(strstr(dibs_last_error(), "\"n00\""), "%s", dibs_last_error());
+    assert_int_equal(stats_of(s->rt).holds, 0);
+    assert_int_equal(stats_of(s->rt).leases, 0);
+}
+
+#define ON_STAGE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_STAGE(all_are_asked_for_before_one_is_waited_for),
+        ON_STAGE(what_is_asked_in_vain_stays_in_proportion),
+        ON_STAGE(an_ask_that_is_refused_fails_the_call),
+        ON_STAGE(an_outage_is_ridden_out),
+        ON_STAGE(a_release_that_fails_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
