@@ -164,8 +164,9 @@ def password_is_hidden():
     with folder() as files:
         with open(files.file("url"), "w") as file:
             file.write(f"{url}\n")
-        equal(dibs("run", "--url-file", files.file("url"), "n", "echo", "ran").out, "ran\n")
-        equal(dibs("list", "--url-file", files.file("url")).status, 0)
+        nowhere = {"DIBS_URL": "unix:///nonexistent"}
+        equal(dibs("run", "--url-file", files.file("url"), "n", "echo", "ran", env=nowhere).out, "ran\n")
+        equal(dibs("list", "--url-file", files.file("url"), env=nowhere).status, 0)
     own.close()
 
 
