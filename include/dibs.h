@@ -855,7 +855,8 @@ DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const
  * its newest grant, which otherwise stays for an hour or more. Meant for names that are not
  * used again, as that of a job with its number. The fence of a later grant is the time of the
  * server's clock, so it is larger all the same, unless that clock is set back meanwhile.
- * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master.
+ * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and
+ * more within that time where only a minority has the lock: it may not know of the release yet.
  *
  * DIBS_OK: nothing is left of the lock. DIBS_BUSY: somebody holds the lock, or waits for it:
  * nothing was done, on a quorum at the masters where that is so. DIBS_UNAVAILABLE: the store,

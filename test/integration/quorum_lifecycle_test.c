@@ -190,6 +190,32 @@ static void a_forced_unlock_takes_the_lock_on_all_masters(void **state)
     masters_await_keys(m, "a", 0);
 }
 
+static bool has_fence(masters *m)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < m->count; i++)
+        any = any || server_has(m->servers[i], "dibs:fence:{lock:a}");
+    return any;
+}
+
+/* A release reaches a minority a moment later than dibs_unlock returns: a key that ends soon stands for that. */
+static void a_lock_is_forgotten_though_a_minority_has_it_for_a_moment(void **state)
+{
+    masters *m = *state;
+
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, LONG_LEASE_MS);
+    masters_lock_at_all(m, "a");
+    assert_status(DIBS_BUSY, dibs_forget(m->rt, "a"));
+    assert_true(has_fence(m));
+    assert_status(DIBS_OK, dibs_unlock(m->rt, "a"));
+    masters_await_keys(m, "a", 0);
+    server_do(m->servers[0], "SET lock:a late PX 300");
+    assert_status(DIBS_OK, dibs_forget(m->rt, "a"));
+    assert_false(has_fence(m));
+}
+
 /* -------------------------------------------------------------- threads, processes */
 
 static void *lock_once(void *arg)
@@ -334,6 +360,7 @@ int main(void)
         THREE_AND_FIVE(an_extension_reaches_a_majority),
         THREE_AND_FIVE(a_look_shows_the_majoritys_owner),
         THREE_AND_FIVE(a_forced_unlock_takes_the_lock_on_all_masters),
+        THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment),
         THREE_AND_FIVE(threads_hand_the_lease_over),
         THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock),
         THREE_AND_FIVE(a_close_with_loose_ends),

@@ -1,8 +1,13 @@
-/* A look at a lock, the walk over all names, and the forced unlock. Lock discipline: quorum_parts.h. */
+/* A look at a lock, the walk over all names, the forced unlock, and what is forgotten. Lock discipline: quorum_parts.h.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ear.h"
 #include "store/quorum/quorum_parts.h"
+
+#define FORGET_FIRST_MS 2 /* the pauses before what only a minority has is to be forgotten again, */
+#define FORGET_LAST_MS 50 /* up to this */
 
 /* A look that was begun, or is being finished. */
 struct looking {
@@ -250,24 +255,52 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
     return dibs__quorum_no_majority(q, dibs__set_count(done | not_held), error);
 }
 
-/* A master that does not answer keeps its fence until that ends by itself: the others forget theirs all the same. */
+/* --------------------------------------------------------------------- forget */
+
+/* Once at each of these members. Returns those where somebody has the lock, or waits for it. */
+static uint32_t forget_at(struct dibs__quorum *q, uint32_t set, const char *name, int64_t deadline,
+                          struct dibs__error *error)
+{
+    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
+    uint32_t in_use = 0, left = set;
+
+    put_in_order(q, order);
+    for (size_t i = 0; i < q->count; i++) {
+        if (!dibs__set_has(set, order[i]->index))
+            continue;
+        struct dibs__store *store = order[i]->store;
+        uint32_t bit = (uint32_t)1 << order[i]->index;
+        struct dibs__error its = {DIBS_OK, ""};
+        int64_t now = dibs__quorum_now(q), time = deadline - now;
+        int64_t share = deadline == DIBS__NEVER ? time : time / dibs__set_count(left);
+        left &= ~bit;
+        if (store->ops->forget(store, name, now + share, &its) == DIBS_BUSY)
+            in_use |= bit;
+        else
+            dibs__error_keep_worst(error, &its);
+    }
+    return in_use;
+}
+
+/*
+ * A master that does not answer keeps its fence until that ends by itself: the others forget theirs all the same. What
+ * a minority has may be of a lock that was released a moment ago: it is asked again.
+ */
 dibs_status dibs__quorum_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
-    struct dibs__member *order[DIBS__MEMBERS_MAX] = {NULL};
-    bool in_use = false;
+    struct dibs__backoff backoff = {.first_ms = FORGET_FIRST_MS};
+    struct dibs__ear ear;
 
     error->status = DIBS_OK;
-    put_in_order(q, order);
-    for (size_t i = 0; i < q->count; i++) {
-        struct dibs__store *store = order[i]->store;
-        struct dibs__error its = {DIBS_OK, ""};
-        int64_t now = dibs__quorum_now(q), left = deadline - now;
-        int64_t share = deadline == DIBS__NEVER ? left : left / (int64_t)(q->count - i);
-        dibs_status status = store->ops->forget(store, name, now + share, &its);
-        in_use = in_use || status == DIBS_BUSY;
-        if (status != DIBS_BUSY)
-            dibs__error_keep_worst(error, &its);
+    uint32_t in_use = forget_at(q, ((uint32_t)1 << q->count) - 1, name, deadline, error);
+    dibs__ear_init(&ear);
+    while (in_use && dibs__set_count(in_use) < q->majority) {
+        int64_t at = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(&backoff, FORGET_LAST_MS));
+        if (at >= deadline)
+            break;
+        dibs__ear_wait(&ear, q->config.clock, at);
+        in_use = forget_at(q, in_use, name, deadline, error);
     }
     return in_use ? DIBS_BUSY : error->status;
 }
