@@ -409,24 +409,31 @@ static bool runs_several(const struct dibs__wanting *wanting)
     return wanting->several && !wanting->waits;
 }
 
-/* Where replicas or the disk are waited for, that is done behind the reply. */
+/* Replicas or the disk are waited for, which is done behind the reply, and over a connection for each ask. */
+static bool is_confirmed(const struct dibs__wanting *wanting)
+{
+    const struct dibs__settings *settings = wanting->core->config.settings;
+
+    return settings->min_replicas > 0 || settings->durable;
+}
+
 static bool await_wanting(struct dibs__job *job, int64_t until)
 {
     struct dibs__wanting *wanting = wanting_of(job);
-    const struct dibs__settings *settings = wanting->core->config.settings;
 
-    if (settings->min_replicas > 0 || settings->durable)
+    if (is_confirmed(wanting))
         return false;
     return runs_several(wanting) ? dibs__several_await(wanting->several, until)
                                  : dibs__acquire_await(&wanting->acquire, until);
 }
 
+/* Fair asks reach the store in the order in which they were begun. */
 static bool holds_back(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
 
     return !runs_several(wanting) && wanting->acquire.wish.flags & DIBS_FAIR &&
-           !dibs__acquire_is_sent(&wanting->acquire);
+           (is_confirmed(wanting) || !dibs__acquire_is_sent(&wanting->acquire));
 }
 
 static enum dibs__job_next finish_wanting(struct dibs__job *job)

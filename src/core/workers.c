@@ -298,14 +298,33 @@ static void link_behind(struct dibs__job ***end, struct dibs__job *job) DIBS__UN
     *end = &job->next;
 }
 
-/* Begins all. Returns those that are to be finished. */
-static struct dibs__job *begin_all(struct dibs__workers *w, struct dibs__job *batch, bool *hold_back)
+/* These were not begun: they come before all that is ready. */
+static void put_back(struct dibs__workers *w, struct dibs__job *jobs)
 {
-    struct dibs__job *asked = NULL, **end = &asked;
+    struct dibs__job *last = jobs;
+
+    dibs__workers_mutex_lock(&w->mutex);
+    DIBS__REQUIRE(w->beginning);
+    for (last->state = DIBS__JOB_IS_READY; last->next; last->state = DIBS__JOB_IS_READY)
+        last = last->next;
+    last->next = w->first;
+    if (!w->first)
+        w->end = &last->next;
+    w->first = jobs;
+    dibs__workers_mutex_unlock(&w->mutex);
+}
+
+/*
+ * Begins them one by one, up to one that holds back the others: what it could not send might be sent for the next one,
+ * as soon as there is a connection. Returns those that are to be finished.
+ */
+static struct dibs__job *begin_some(struct dibs__workers *w, struct dibs__job *batch, bool *hold_back)
+{
+    struct dibs__job *asked = NULL, **end = &asked, *job = batch;
 
     *hold_back = false;
     w->gather(w->context, true);
-    for (struct dibs__job *job = batch, *next; job; job = next) {
+    for (struct dibs__job *next; job && !*hold_back; job = next) {
         next = next_of(job);
         enum dibs__job_next result = job->ops->begin(job);
         if (result != DIBS__JOB_FINISHES) {
@@ -313,9 +332,11 @@ static struct dibs__job *begin_all(struct dibs__workers *w, struct dibs__job *ba
             continue;
         }
         link_behind(&end, job);
-        *hold_back = *hold_back || job->ops->holds_back(job);
+        *hold_back = job->ops->holds_back(job);
     }
     w->gather(w->context, false);
+    if (job)
+        put_back(w, job);
     return asked;
 }
 
@@ -327,7 +348,7 @@ static void finish_all(struct dibs__workers *w, struct dibs__job *asked)
     }
 }
 
-/* None of them was sent, or not all: they are to be finished by a worker, before anything else begins. */
+/* The last one was not sent: they are to be finished by a worker, before anything else begins. */
 static void leave_held(struct dibs__workers *w, struct dibs__job *asked)
 {
     dibs__workers_mutex_lock(&w->mutex);
@@ -347,11 +368,11 @@ static void finish_held(struct dibs__workers *w, struct dibs__job *held)
     end_beginning(w);
 }
 
-/* Begins all. Returns those whose replies are to be waited for, all of them sent. */
+/* Begins them. Returns those whose replies are to be waited for, all of them sent. */
 static struct dibs__job *begin_batch(struct dibs__workers *w, struct dibs__job *batch, bool may_wait)
 {
     bool hold_back;
-    struct dibs__job *asked = begin_all(w, batch, &hold_back);
+    struct dibs__job *asked = begin_some(w, batch, &hold_back);
 
     if (!hold_back)
         end_beginning(w);

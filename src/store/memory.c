@@ -232,6 +232,14 @@ static bool await(struct dibs__store *store, const struct dibs__begun *begun, in
     return true;
 }
 
+/* All is left to finish. */
+static enum dibs__sent is_sent(struct dibs__store *store, const struct dibs__begun *begun)
+{
+    (void)store;
+    (void)begun;
+    return DIBS__UNSENT_CONNECTED;
+}
+
 static dibs_status force_unlock(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
                                 struct dibs__error *error)
 {
@@ -442,6 +450,7 @@ static const struct dibs__store_ops memory_ops = {
     .raise_begin = raise_begin,
     .raise_finish = raise_finish,
     .await = await,
+    .is_sent = is_sent,
     .retract = retract,
     .force_unlock = force_unlock,
     .forget = forget,

@@ -382,7 +382,11 @@ struct dibs__store_ops {
      */
     bool (*await)(struct dibs__store *store, const struct dibs__begun *begun, int64_t until);
 
-    /* Whether what was begun was sent. Never blocks. NULL: it always was. */
+    /*
+     * Whether what was begun was sent. Never blocks. NULL: it always was. Fair
+     * asks that were begun one after the other, and sent, arrive in that order as
+     * long as no connection breaks; but not where replicas or the disk are waited for.
+     */
     enum dibs__sent (*is_sent)(struct dibs__store *store, const struct dibs__begun *begun);
 
     /*

@@ -241,6 +241,11 @@ static bool await(struct dibs__store *base, const struct dibs__begun *begun, int
     return of(base)->inner->ops->await(of(base)->inner, begun, until);
 }
 
+static enum dibs__sent is_sent(struct dibs__store *base, const struct dibs__begun *begun)
+{
+    return of(base)->inner->ops->is_sent(of(base)->inner, begun);
+}
+
 static dibs_status force_unlock(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
                                 struct dibs__error *error)
 {
@@ -537,6 +542,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         .walk = walk,
         .examine = examine,
         .await = await,
+        .is_sent = is_sent,
         .retract = retract,
         .force_unlock = force_unlock,
         .forget = forget,

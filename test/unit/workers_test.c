@@ -294,6 +294,40 @@ static void a_thread_that_drives_does_not_wait_for_what_holds_back(void **state)
     dibs__workers_end_drive(*state, &ear);
 }
 
+/* Of one batch: what could not be sent for the first might be sent for the second, a moment later. */
+static void nothing_begins_behind_what_holds_back_in_one_batch(void **state)
+{
+    enum { JOBS = 6 };
+    static struct work w[JOBS];
+    struct dibs__ear ear;
+    atomic_uint order;
+    int64_t due;
+
+    dibs__ear_init(&ear);
+    atomic_init(&order, 0);
+    for (int i = 0; i < JOBS; i++) {
+        setup_work(&w[i], *state, DIBS__JOB_FINISHES);
+        w[i].order = &order;
+        w[i].held_back = i == 2;
+        atomic_store(&w[i].stuck, i == 2);
+    }
+    assert_true(dibs__workers_drive(*state, &ear));
+    for (int i = 0; i < JOBS; i++)
+        dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
+    assert_true(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due));
+    dibs__workers_end_drive(*state, &ear);
+    expect_ended(&w[1]);
+    assert_true(has_begun(&w[2]));
+    pause_ms(10);
+    for (int i = 3; i < JOBS; i++)
+        assert_int_equal(atomic_load(&w[i].began), 0);
+    atomic_store(&w[2].stuck, false);
+    for (unsigned i = 0; i < JOBS; i++) {
+        expect_ended(&w[i]);
+        assert_int_equal(w[i].place, i);
+    }
+}
+
 /* ------------------------------------------------------------------- many threads */
 
 enum { ADDERS = 4, EACH = 300 };
@@ -385,6 +419,7 @@ int main(void)
         WORKERS(a_thread_that_drives_runs_what_is_ready),
         WORKERS(workers_take_over_from_a_thread_that_leaves),
         WORKERS(a_thread_that_drives_does_not_wait_for_what_holds_back),
+        WORKERS(nothing_begins_behind_what_holds_back_in_one_batch),
         WORKERS(each_job_of_many_threads_ends_once),
     };
 

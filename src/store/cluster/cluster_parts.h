@@ -186,6 +186,7 @@ void dibs__cluster_query_begin(struct dibs__store *base, struct dibs__query *que
 dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                        struct dibs__error *error);
 bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
+enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__begun *begun);
 void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until);
 void dibs__cluster_unheard(struct dibs__store *base, const char *name);
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,

@@ -196,6 +196,7 @@ static const struct dibs__store_ops cluster_ops = {
     .walk = dibs__cluster_walk,
     .examine = dibs__cluster_examine,
     .await = dibs__cluster_await,
+    .is_sent = dibs__cluster_is_sent,
     .listen = dibs__cluster_listen,
     .unheard = dibs__cluster_unheard,
     .retract = dibs__cluster_retract,

@@ -272,6 +272,15 @@ bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *beg
     return trip && trip->node->member->ops->await(trip->node->member, begun, until);
 }
 
+/* What could not set out is finish's to send, which has the map asked for where there is none. */
+enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__begun *begun)
+{
+    const struct dibs__trip *trip = (const struct dibs__trip *)begun->detour;
+
+    (void)base;
+    return trip ? trip->node->member->ops->is_sent(trip->node->member, begun) : DIBS__UNSENT_CONNECTED;
+}
+
 /* ----------------------------------------------------------------------- waiting */
 
 void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)

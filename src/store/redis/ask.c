@@ -249,13 +249,25 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
     return false;
 }
 
+/* Fair asks that are sent one after the other are to arrive in that order, so they share a connection. */
+static size_t pick(struct dibs__redis_store *store, const struct dibs__bid *bid)
+{
+    size_t i = 0;
+
+    if (!bid->fair)
+        return dibs__redis_pick(store);
+    while (i < DIBS__SHARED && !dibs__channel_stands(store->channels[i]))
+        i++;
+    return i < DIBS__SHARED ? i : 0;
+}
+
 /* The channel of the token's asks; another, where that does not stand and no ask is in doubt. */
 static void choose_channel(struct dibs__redis_store *store, struct asking *asking)
 {
     struct dibs__redis_bid *memo = dibs__redis_bid_of(asking->sending.bid);
 
     if (memo->route == 0 || (!memo->doubt && !dibs__channel_stands(store->channels[memo->route - 1])))
-        memo->route = (unsigned)dibs__redis_pick(store) + 1;
+        memo->route = (unsigned)pick(store, asking->sending.bid) + 1;
     asking->call.channel = memo->route - 1;
 }
 
