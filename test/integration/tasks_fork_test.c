@@ -1,0 +1,287 @@
+/* A child that is forked while its parent has tasks, begun calls and queues. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/child.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/tasks.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+/* What the test's own thread leaves for the child; written before the fork alone. */
+static dibs_task *task, *second;
+static dibs_queue *queue;
+
+static void child_says(bool good, int code)
+{
+    if (!good)
+        _exit(code);
+}
+
+static void work_as_usual(dibs_runtime *rt, dibs_task *t, dibs_queue *q)
+{
+    dibs_completion c;
+
+    CHILD_WANTS(DIBS_OK, dibs_lock_begin(t, "child", 0, NULL, q, NULL));
+    child_says(dibs_queue_take(q, &c, 1, LIMIT_MS) == 1 && c.status == DIBS_OK && c.task == t, 20);
+    CHILD_WANTS(DIBS_OK, dibs_task_enter(t));
+    CHILD_WANTS(DIBS_OK, dibs_check(rt, "child"));
+    CHILD_WANTS(DIBS_OK, dibs_task_leave(t));
+    CHILD_WANTS(DIBS_OK, dibs_unlock_begin(t, "child", q, NULL));
+    child_says(dibs_queue_take(q, &c, 1, LIMIT_MS) == 1 && c.status == DIBS_OK, 21);
+    child_says(dibs_queue_take(q, &c, 1, 0) == 0, 22);
+}
+
+/* ------------------------------------------------------------- threads in the task */
+
+static void still_inside(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_BUSY, dibs_task_enter(second));
+    CHILD_WANTS(DIBS_BUSY, dibs_task_enter(task));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "a"));
+    CHILD_WANTS(DIBS_BUSY, dibs_trylock(rt, "a")); /* it is the parent's */
+    CHILD_WANTS(DIBS_OK, dibs_trylock(rt, "child"));
+    CHILD_WANTS(DIBS_OK, dibs_unlock(rt, "child"));
+    CHILD_WANTS(DIBS_INVALID, dibs_task_leave(task));
+    CHILD_WANTS(DIBS_OK, dibs_task_leave(second));
+    CHILD_WANTS(DIBS_OK, dibs_task_leave(task));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "own"));
+    work_as_usual(rt, task, queue);
+    dibs_task_free(second);
+    dibs_task_free(task);
+    dibs_close(rt);
+}
+
+static void a_task_in_which_the_forking_thread_was_is_still_entered(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    queue = queue_new();
+    task = task_of_runtime(f->rt);
+    second = task_of_runtime(f->rt);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "own"));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_enter(second));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
+    run_child(still_inside, f->rt);
+    assert_status(DIBS_OK, dibs_check(f->rt, "b"));
+    assert_status(DIBS_OK, dibs_task_leave(second));
+    assert_status(DIBS_OK, dibs_check(f->rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_OK, dibs_check(f->rt, "own"));
+    dibs_task_free(task);
+    dibs_task_free(second);
+    dibs_queue_free(queue);
+}
+
+static void it_is_free(dibs_runtime *rt)
+{
+    CHILD_WANTS(DIBS_OK, dibs_task_enter(task));
+    CHILD_WANTS(DIBS_BUSY, dibs_task_enter(task));
+    CHILD_WANTS(DIBS_NOT_HELD, dibs_check(rt, "a"));
+    CHILD_WANTS(DIBS_OK, dibs_task_leave(task));
+    work_as_usual(rt, task, queue);
+    dibs_task_free(task);
+}
+
+static void it_is_freed_at_once(dibs_runtime *rt)
+{
+    (void)rt;
+    dibs_task_cancel(task);
+    dibs_task_free(task);
+}
+
+/* The other thread rests there, or waits for a lock. */
+static void a_task_in_which_another_thread_was_is_free(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    queue = queue_new();
+    task = task_of_runtime(f->rt);
+    assert_status(DIBS_OK, actor_enter(a, task));
+    assert_status(DIBS_OK, actor_lock(a, f->rt, "a", 0));
+    run_child(it_is_free, f->rt);
+    run_child(it_is_freed_at_once, f->rt);
+    assert_status(DIBS_OK, actor_check(a, f->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "b"));
+    actor_begin_lock(a, f->rt, "b", DIBS_WAIT_FOREVER);
+    while (stats_of(f->rt).contended == 0)
+        pause_ms(1);
+    run_child(it_is_free, f->rt);
+    run_child(it_is_freed_at_once, f->rt);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "b"));
+    assert_status(DIBS_OK, actor_result(a));
+    actor_end(a);
+    dibs_task_free(task);
+    dibs_queue_free(queue);
+}
+
+/* ------------------------------------------------------------------ begun calls */
+
+static void no_begun_call_is_its(dibs_runtime *rt)
+{
+    dibs_completion c;
+    dibs_stats stats;
+
+    child_says(dibs_queue_take(queue, &c, 1, 0) == 0, 10);
+    dibs_stats_get(rt, &stats);
+    child_says(stats.untaken == 0, 11);
+    it_is_free(rt);
+    child_says(dibs_queue_take(queue, &c, 1, 50) == 0, 12);
+}
+
+static void cancels_what_is_its_parents(dibs_runtime *rt)
+{
+    dibs_completion c;
+
+    dibs_task_cancel(task);
+    child_says(dibs_queue_take(queue, &c, 1, 50) == 0, 13); /* the call was the parent's */
+    CHILD_WANTS(DIBS_OK, dibs_task_enter(task));
+    CHILD_WANTS(DIBS_CANCELLED, dibs_trylock(rt, "child")); /* in the child it was cancelled, too */
+    CHILD_WANTS(DIBS_OK, dibs_task_leave(task));
+    dibs_task_free(task);
+    child_says(dibs_queue_take(queue, &c, 1, 0) == 0, 14);
+    dibs_close(rt);
+    dibs_queue_free(queue);
+}
+
+/* It waits for its turn, or for the server; the second half with a completion that nobody has taken. */
+static void a_begun_call_of_the_parent_is_none_of_the_childs(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        dibs_runtime *holder = elsewhere ? other : f->rt;
+        queue = queue_new();
+        task = task_of_runtime(f->rt);
+        second = task_of_runtime(f->rt);
+        assert_status(DIBS_OK, dibs_lock(holder, "a"));
+        begin_unlock(second, "nothing", queue);
+        begin_lock(task, "a", DIBS_WAIT_FOREVER, NULL, queue);
+        assert_true(dibs_queue_fd(queue) >= 0);
+        run_child(no_begun_call_is_its, f->rt);
+        run_child(cancels_what_is_its_parents, f->rt);
+        run_child(it_is_freed_at_once, f->rt);
+        assert_true(is_readable(queue));
+        expect_done(queue, DIBS_DONE_UNLOCK, DIBS_NOT_HELD, second);
+        expect_none(queue);
+        assert_status(DIBS_OK, dibs_unlock(holder, "a"));
+        expect_done(queue, DIBS_DONE_LOCK, DIBS_OK, task);
+        expect_none(queue);
+        dibs_task_free(task);
+        dibs_task_free(second);
+        dibs_queue_free(queue);
+        while (stats_of(f->rt).leases > 0)
+            pause_ms(1);
+    }
+    dibs_close(other);
+}
+
+static void has_a_descriptor_of_its_own(dibs_runtime *rt)
+{
+    dibs_task *t;
+
+    CHILD_WANTS(DIBS_OK, dibs_task_new(rt, &t));
+    child_says(dibs_queue_fd(queue) >= 0 && !is_readable(queue), 30);
+    CHILD_WANTS(DIBS_OK, dibs_unlock_begin(t, "a", queue, NULL));
+    child_says(is_readable(queue), 31);
+    dibs_queue_free(queue);
+    dibs_task_free(t);
+}
+
+static void take_for_ever(void *arg)
+{
+    dibs_completion *c = arg;
+
+    dibs_queue_take(queue, c, 1, DIBS_WAIT_FOREVER);
+}
+
+/* Whether a completion waits in the parent, or a thread takes. */
+static void the_queue_of_a_child_is_its_own(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+    dibs_completion c;
+
+    fixture_open(f, LONG_LEASE_MS);
+    queue = queue_new();
+    task = task_of_runtime(f->rt);
+    assert_true(dibs_queue_fd(queue) >= 0);
+    begin_unlock(task, "a", queue);
+    run_child(has_a_descriptor_of_its_own, f->rt);
+    assert_true(is_readable(queue));
+    next_done(queue);
+    assert_false(is_readable(queue));
+    actor_begin(a, take_for_ever, &c);
+    actor_await_asleep(a);
+    run_child(has_a_descriptor_of_its_own, f->rt);
+    run_child(it_is_free, f->rt);
+    begin_unlock(task, "a", queue);
+    actor_finish(a);
+    assert_ptr_equal(c.task, task);
+    actor_end(a);
+    dibs_task_free(task);
+    dibs_queue_free(queue);
+}
+
+/* -------------------------------------------------------------------- exit */
+
+static void exits(dibs_runtime *rt)
+{
+    pid_t child = fork_child();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        dibs_queue *q;
+        dibs_task *t[20];
+        dibs_completion c;
+        CHILD_WANTS(DIBS_OK, dibs_queue_new(&q));
+        CHILD_WANTS(DIBS_OK, dibs_lock(rt, "own"));
+        for (int i = 0; i < 20; i++) {
+            CHILD_WANTS(DIBS_OK, dibs_task_new(rt, &t[i]));
+            CHILD_WANTS(DIBS_OK, dibs_lock_begin(t[i], "tasks", DIBS_WAIT_FOREVER, NULL, q, NULL));
+        }
+        child_says(dibs_queue_take(q, &c, 1, LIMIT_MS) == 1 && c.status == DIBS_OK, 40);
+        exit(0);
+    }
+    assert_int_equal(child_wait(child), 0);
+}
+
+/* What the thread itself held is released; what a task holds stays until its lease ends, as with other threads. */
+static void exit_with_begun_calls_under_way(void **state)
+{
+    fixture *f = *state;
+    dibs_owner owner;
+
+    fixture_open(f, LONG_LEASE_MS);
+    exits(f->rt);
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "own"));
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "tasks"));
+    assert_status(DIBS_OK, dibs_query(f->rt, "tasks", &owner));
+    assert_true(owner.held && owner.remaining_ms <= LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "tasks", NULL));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "tasks", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock_all(f->rt));
+}
+
+#define FIXTURE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE(a_task_in_which_the_forking_thread_was_is_still_entered),
+        FIXTURE(a_task_in_which_another_thread_was_is_free),
+        FIXTURE(a_begun_call_of_the_parent_is_none_of_the_childs),
+        FIXTURE(the_queue_of_a_child_is_its_own),
+        FIXTURE(exit_with_begun_calls_under_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

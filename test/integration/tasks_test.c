@@ -1,0 +1,630 @@
+/* Tasks and begun calls on every kind of store: one table of cases. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cluster.h"
+#include "support/fixture.h"
+#include "support/masters.h"
+#include "support/sentinels.h"
+#include "support/tasks.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FOREVER DIBS_WAIT_FOREVER
+
+/* A kind of store, which all cases share. */
+struct place {
+    const char *urls[MASTERS_MAX];
+    size_t url_count;
+    void *servers;
+    bool has_order; /* DIBS_FAIR */
+};
+
+static dibs_runtime *open_at(const struct place *p)
+{
+    const dibs_config config = {.urls = p->urls,
+                                .url_count = p->url_count,
+                                .lease_ms = LONG_LEASE_MS,
+                                .connect_timeout_ms = 10000,
+                                .command_timeout_ms = 10000};
+    dibs_runtime *rt = NULL;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    return rt;
+}
+
+/* What another process asked for just before may still be on its way to a quorum's masters, and splits the votes. */
+static int64_t patience_of(const struct place *p)
+{
+    return p->url_count > 1 ? LIMIT_MS : 0;
+}
+
+struct waiters {
+    dibs_runtime *rt;
+    const char *name;
+};
+
+static bool is_free_of_waiters(void *arg)
+{
+    const struct waiters *w = arg;
+    dibs_owner owner;
+
+    return dibs_query(w->rt, w->name, &owner) == DIBS_OK && owner.waiters == 0;
+}
+
+static bool has_waiters(void *arg)
+{
+    const struct waiters *w = arg;
+    dibs_owner owner;
+
+    return dibs_query(w->rt, w->name, &owner) == DIBS_OK && owner.waiters > 0;
+}
+
+static bool is_not_held(void *arg)
+{
+    const struct waiters *w = arg;
+    dibs_owner owner;
+
+    return dibs_query(w->rt, w->name, &owner) == DIBS_OK && !owner.held;
+}
+
+static void expect_nothing_left(dibs_runtime *rt, const char *name)
+{
+    assert_true(wait_until(is_free_of_waiters, &(struct waiters){rt, name}, LIMIT_MS));
+    assert_true(wait_until(is_not_held, &(struct waiters){rt, name}, LIMIT_MS));
+}
+
+/* --------------------------------------------------------------------------- cases */
+
+static void locks_and_unlocks(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p), *other = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(rt);
+    uint64_t last = 0;
+
+    for (int i = 0; i < 20; i++) {
+        begin_lock(task, "a", patience_of(p), NULL, q);
+        dibs_completion c = expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
+        assert_true(c.fence > last);
+        last = c.fence;
+        assert_status(DIBS_OK, task_check(task, rt, "a"));
+        assert_status(DIBS_BUSY, dibs_trylock(other, "a"));
+        begin_unlock(task, "a", q);
+        assert_int_equal(expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task).fence, last);
+    }
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_status(DIBS_BUSY, task_lock(task, "a", 0, q));
+    assert_status(DIBS_TIMEOUT, task_lock(task, "a", 60, q));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    expect_nothing_left(rt, "a");
+    expect_none(q);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(other);
+    dibs_close(rt);
+}
+
+/* Whoever is in a task acts for it, not for the thread, nor for the task around it. */
+static void a_thread_acts_for_the_innermost_task(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p);
+    dibs_task *outer = task_of_runtime(rt), *inner = task_of_runtime(rt);
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, dibs_lock(rt, "own"));
+    assert_status(DIBS_OK, dibs_task_enter(outer));
+    assert_status(DIBS_NOT_HELD, dibs_check(rt, "own"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock(rt, "own"));
+    assert_status(DIBS_BUSY, dibs_trylock(rt, "own"));
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_trylock(rt, "a"));
+    assert_status(DIBS_OK, dibs_extend(rt, "a", LONG_LEASE_MS));
+    assert_status(DIBS_OK, dibs_task_enter(inner));
+    assert_status(DIBS_BUSY, dibs_trylock(rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(rt, "b"));
+    assert_status(DIBS_INVALID, dibs_task_leave(outer));
+    assert_status(DIBS_OK, dibs_task_leave(inner));
+    assert_status(DIBS_OK, dibs_hold_of(rt, "a", &hold));
+    assert_int_equal(hold.count, 2);
+    assert_status(DIBS_OK, dibs_unlock_all(rt));
+    assert_status(DIBS_OK, dibs_task_leave(outer));
+    assert_status(DIBS_OK, dibs_check(rt, "own"));
+    assert_status(DIBS_OK, task_check(inner, rt, "b"));
+    dibs_task_free(inner);
+    assert_status(DIBS_OK, dibs_timedlock(rt, "b", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock_all(rt));
+    expect_nothing_left(rt, "a");
+    dibs_task_free(outer);
+    dibs_close(rt);
+}
+
+/* The completion is there when the begin returns. */
+static dibs_completion done_at_once(dibs_queue *q, dibs_done_kind kind, dibs_status status)
+{
+    dibs_completion c;
+
+    assert_int_equal(dibs_queue_take(q, &c, 1, 0), 1);
+    assert_int_equal(c.kind, kind);
+    assert_int_equal(c.status, status);
+    assert_int_equal(c.detail[0] == '\0', status == DIBS_OK);
+    return c;
+}
+
+static void what_needs_no_store_is_complete_at_once(const struct place *p)
+{
+    static const dibs_lock_options no_reentry = {.flags = DIBS_NO_REENTRY};
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(rt);
+
+    begin_lock(task, "a", FOREVER, NULL, q);
+    uint64_t fence = expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task).fence;
+    begin_lock(task, "a", FOREVER, NULL, q);
+    assert_int_equal(done_at_once(q, DIBS_DONE_LOCK, DIBS_OK).fence, fence);
+    begin_lock(task, "a", FOREVER, &no_reentry, q);
+    done_at_once(q, DIBS_DONE_LOCK, DIBS_BUSY);
+    dibs_task_cancel(task);
+    begin_lock(task, "a", FOREVER, NULL, q);
+    done_at_once(q, DIBS_DONE_LOCK, DIBS_OK);
+    begin_lock(task, "b", 0, NULL, q);
+    assert_int_equal(done_at_once(q, DIBS_DONE_LOCK, DIBS_CANCELLED).fence, 0);
+    for (int i = 0; i < 2; i++) {
+        begin_unlock(task, "a", q);
+        assert_int_equal(done_at_once(q, DIBS_DONE_UNLOCK, DIBS_OK).fence, fence);
+    }
+    begin_unlock(task, "a", q);
+    assert_int_equal(expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, task).fence, fence);
+    begin_unlock(task, "a", q);
+    assert_int_equal(done_at_once(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD).fence, 0);
+    expect_nothing_left(rt, "a");
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(rt);
+}
+
+static void waits_for_another_process(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p), *other = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(rt);
+
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    begin_lock(task, "a", FOREVER, NULL, q);
+    assert_true(wait_until(has_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+    expect_none(q);
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    expect_done(q, DIBS_DONE_LOCK, DIBS_OK, task);
+    dibs_task_free(task); /* gives it up */
+    assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    expect_nothing_left(other, "a");
+    dibs_queue_free(q);
+    dibs_close(other);
+    dibs_close(rt);
+}
+
+/* Begun and blocking, in its turn and fairly. */
+static void cancels_leave_nothing(const struct place *p)
+{
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    dibs_runtime *rt = open_at(p), *other = open_at(p);
+    dibs_queue *q = queue_new();
+    actor *a = actor_start();
+
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    for (int i = 0; i < 4; i++) {
+        const dibs_lock_options *options = i % 2 && p->has_order ? &fair : NULL;
+        dibs_task *task = task_of_runtime(rt);
+        if (i < 2)
+            begin_lock(task, "a", FOREVER, options, q);
+        else
+            actor_begin_task_lock(a, rt, task, "a", FOREVER, options);
+        assert_true(wait_until(has_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+        dibs_task_cancel(task);
+        if (i < 2)
+            expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
+        else
+            assert_status(DIBS_CANCELLED, actor_task_result(a));
+        assert_true(wait_until(is_free_of_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+        dibs_task_free(task);
+    }
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    expect_nothing_left(rt, "a");
+    expect_none(q);
+    actor_end(a);
+    dibs_queue_free(q);
+    dibs_close(other);
+    dibs_close(rt);
+}
+
+/* Cancelled, or freed, while the lock comes: either the completion says that it came, or it goes to the next. */
+static void a_cancel_strands_no_lock(const struct place *p)
+{
+    enum { ROUNDS = 40 };
+    dibs_runtime *rt = open_at(p), *other = open_at(p);
+    dibs_queue *q = queue_new();
+
+    for (int i = 0; i < ROUNDS; i++) {
+        dibs_task *task = task_of_runtime(rt);
+        assert_status(DIBS_OK, dibs_timedlock(other, "a", LIMIT_MS));
+        begin_lock(task, "a", FOREVER, NULL, q);
+        if (i % 4 == 0)
+            assert_true(wait_until(has_waiters, &(struct waiters){other, "a"}, LIMIT_MS));
+        assert_status(DIBS_OK, dibs_unlock(other, "a"));
+        for (volatile int spin = 0; spin < i * 5000; spin++)
+            continue;
+        if (i % 2)
+            dibs_task_cancel(task);
+        else
+            dibs_task_free(task);
+        dibs_completion c = next_done(q);
+        assert_int_equal(c.kind, DIBS_DONE_LOCK);
+        assert_true(c.status == DIBS_OK || c.status == DIBS_CANCELLED);
+        if (i % 2 && c.status == DIBS_OK)
+            assert_status(DIBS_OK, task_unlock(task, "a", q));
+        if (i % 2)
+            dibs_task_free(task);
+    }
+    expect_none(q);
+    expect_nothing_left(other, "a");
+    dibs_queue_free(q);
+    dibs_close(other);
+    dibs_close(rt);
+}
+
+static void fair_acquires_are_granted_in_order(const struct place *p)
+{
+    enum { TASKS = 40 };
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    dibs_runtime *rt = open_at(p), *other = open_at(p);
+    dibs_queue *q = queue_new(), *unlocks = queue_new(); /* an unlock may be told after the grant that it brings */
+    dibs_task *tasks[TASKS];
+
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(rt);
+        if (p->has_order)
+            begin_lock(tasks[i], "a", FOREVER, &fair, q);
+        else
+            assert_status(DIBS_INVALID, dibs_lock_begin(tasks[i], "a", FOREVER, &fair, q, NULL));
+    }
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    for (int i = 0; i < TASKS; i++) {
+        if (p->has_order) {
+            expect_done(q, DIBS_DONE_LOCK, DIBS_OK, tasks[i]);
+            assert_status(DIBS_OK, task_unlock(tasks[i], "a", unlocks));
+        }
+        dibs_task_free(tasks[i]);
+    }
+    expect_none(q);
+    expect_nothing_left(other, "a");
+    dibs_queue_free(q);
+    dibs_queue_free(unlocks);
+    dibs_close(other);
+    dibs_close(rt);
+}
+
+/* A loss by force: told once, and not after the unlock has begun. */
+static void a_forced_unlock_is_a_loss(const struct place *p)
+{
+    static const dibs_lock_options soon_renewed = {.lease_ms = 3000};
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *told = task_of_runtime(rt), *quiet = task_of_runtime(rt);
+
+    assert_status(DIBS_OK, task_lock_with(told, "a", 0, &soon_renewed, q));
+    assert_status(DIBS_OK, task_lock(quiet, "b", 0, q));
+    assert_status(DIBS_OK, dibs_force_unlock(rt, "a", NULL));
+    dibs_completion c = expect_done(q, DIBS_DONE_LOST, DIBS_LOST, told);
+    assert_string_equal(c.name, "a");
+    assert_ptr_equal(c.arg, told);
+    assert_status(DIBS_LOST, task_check(told, rt, "a"));
+    assert_status(DIBS_LOST, task_unlock(told, "a", q));
+    assert_status(DIBS_OK, task_unlock(quiet, "b", q));
+    expect_none(q);
+    dibs_task_free(told);
+    dibs_task_free(quiet);
+    dibs_close(rt);
+    expect_none(q);
+    dibs_queue_free(q);
+}
+
+/* Many tasks on a few names, all driven by this thread, which unlocks where nothing else comes. */
+static void many_tasks_take_turns(const struct place *p)
+{
+    enum { TASKS = 100, NAMES = 5 };
+    static const char *const names[NAMES] = {"m0", "m1", "m2", "m3", "m4"};
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *tasks[TASKS], *inside[NAMES] = {NULL};
+    dibs_completion c;
+    int ended = 0, held = 0;
+
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(rt);
+        assert_status(DIBS_OK, dibs_lock_begin(tasks[i], names[i % NAMES], FOREVER, NULL, q, &inside[i % NAMES]));
+    }
+    while (ended < TASKS) {
+        bool any = dibs_queue_take(q, &c, 1, held > 0 ? 0 : LIMIT_MS) > 0;
+        assert_true(any ? c.status == DIBS_OK : held > 0);
+        if (any && c.kind == DIBS_DONE_LOCK) {
+            dibs_task **its = c.arg;
+            assert_null(*its);
+            *its = c.task;
+            held++;
+        } else if (any) {
+            ended++;
+        } else {
+            int i = 0;
+            while (!inside[i])
+                i++;
+            dibs_task *task = inside[i];
+            inside[i] = NULL;
+            held--;
+            assert_status(DIBS_OK, dibs_unlock_begin(task, names[i], q, NULL));
+        }
+    }
+    expect_none(q);
+    for (int i = 0; i < TASKS; i++)
+        dibs_task_free(tasks[i]);
+    for (int i = 0; i < NAMES; i++)
+        expect_nothing_left(rt, names[i]);
+    dibs_queue_free(q);
+    dibs_close(rt);
+}
+
+static void close_completes_all(const struct place *p)
+{
+    enum { TASKS = 20 };
+    dibs_runtime *rt = open_at(p), *other = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *tasks[TASKS], *unlocks = task_of_runtime(rt), *holds = task_of_runtime(rt);
+    dibs_completion c[TASKS + 2];
+
+    assert_status(DIBS_OK, dibs_lock(other, "a"));
+    assert_status(DIBS_OK, task_lock(unlocks, "b", 0, q));
+    assert_status(DIBS_OK, task_lock(holds, "c", 0, q));
+    for (int i = 0; i < TASKS; i++) {
+        tasks[i] = task_of_runtime(rt);
+        begin_lock(tasks[i], "a", FOREVER, NULL, q);
+    }
+    begin_unlock(unlocks, "b", q);
+    dibs_close(rt);
+    assert_int_equal(dibs_queue_take(q, c, TASKS + 2, 0), TASKS + 1);
+    for (int i = 0; i <= TASKS; i++)
+        assert_int_equal(c[i].status, c[i].kind == DIBS_DONE_LOCK ? DIBS_CLOSED : DIBS_OK);
+    assert_status(DIBS_LOST, task_unlock(holds, "c", q));
+    for (int i = 0; i < TASKS; i++)
+        dibs_task_free(tasks[i]);
+    dibs_task_free(unlocks);
+    dibs_task_free(holds);
+    assert_status(DIBS_OK, dibs_unlock(other, "a"));
+    expect_nothing_left(other, "a");
+    expect_nothing_left(other, "b");
+    expect_nothing_left(other, "c");
+    dibs_queue_free(q);
+    dibs_close(other);
+}
+
+/* ------------------------------------------------------------------------- bad uses */
+
+static void a_busy_task_takes_no_other_call(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(rt);
+
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_BUSY, dibs_task_enter(task));
+    assert_status(DIBS_BUSY, dibs_lock_begin(task, "b", 0, NULL, q, NULL));
+    assert_status(DIBS_BUSY, dibs_unlock_begin(task, "b", q, NULL));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    assert_status(DIBS_INVALID, dibs_task_leave(task));
+    begin_lock(task, "a", FOREVER, NULL, q);
+    assert_status(DIBS_BUSY, dibs_task_enter(task));
+    assert_status(DIBS_INVALID, dibs_task_leave(task));
+    assert_status(DIBS_BUSY, dibs_lock_begin(task, "b", 0, NULL, q, NULL));
+    assert_status(DIBS_BUSY, dibs_unlock_begin(task, "a", q, NULL));
+    dibs_task_free(task);
+    expect_done(q, DIBS_DONE_LOCK, DIBS_CANCELLED, task);
+    expect_none(q);
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    expect_nothing_left(rt, "a");
+    dibs_queue_free(q);
+    dibs_close(rt);
+}
+
+/* What was begun goes on, an acquire and an unlock. */
+static void a_queue_is_freed_with_calls_under_way(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *gone = queue_new(), *q = queue_new();
+    dibs_task *waits = task_of_runtime(rt), *unlocks = task_of_runtime(rt);
+
+    assert_status(DIBS_OK, dibs_lock(rt, "a"));
+    assert_status(DIBS_OK, task_lock(unlocks, "b", 0, q));
+    begin_lock(waits, "a", FOREVER, NULL, gone);
+    begin_unlock(unlocks, "b", gone);
+    dibs_queue_free(gone);
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    int64_t until = now_ms() + LIMIT_MS;
+    while (dibs_task_enter(waits) == DIBS_BUSY)
+        assert_true(now_ms() < until);
+    assert_status(DIBS_OK, dibs_check(rt, "a"));
+    assert_status(DIBS_OK, dibs_unlock(rt, "a"));
+    assert_status(DIBS_OK, dibs_task_leave(waits));
+    expect_nothing_left(rt, "b");
+    assert_status(DIBS_OK, task_lock(waits, "b", LIMIT_MS, q)); /* the task is whole */
+    dibs_task_free(waits);
+    dibs_task_free(unlocks);
+    dibs_queue_free(q);
+    dibs_close(rt);
+}
+
+static void calls_after_close(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(rt), *idle = task_of_runtime(rt), *none = task;
+
+    assert_status(DIBS_OK, task_lock(task, "a", 0, q));
+    assert_status(DIBS_OK, task_lock(task, "a", 0, q));
+    dibs_close(rt);
+    assert_status(DIBS_CLOSED, dibs_task_new(rt, &none));
+    assert_null(none);
+    assert_status(DIBS_CLOSED, dibs_lock_begin(task, "b", 0, NULL, q, NULL));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_LOST, dibs_check(rt, "a"));
+    assert_status(DIBS_LOST, dibs_unlock(rt, "a"));
+    assert_status(DIBS_CLOSED, dibs_trylock(rt, "b"));
+    assert_status(DIBS_OK, dibs_task_leave(task));
+    begin_unlock(task, "a", q);
+    done_at_once(q, DIBS_DONE_UNLOCK, DIBS_LOST);
+    begin_unlock(task, "a", q);
+    done_at_once(q, DIBS_DONE_UNLOCK, DIBS_NOT_HELD);
+    dibs_task_cancel(idle);
+    dibs_task_free(idle);
+    dibs_task_free(task);
+    expect_none(q);
+    dibs_queue_free(q);
+}
+
+static void null_everywhere(const struct place *p)
+{
+    dibs_runtime *rt = open_at(p);
+    dibs_queue *q = queue_new();
+    dibs_task *task = task_of_runtime(rt), *none = task;
+    dibs_completion c;
+
+    assert_status(DIBS_INVALID, dibs_task_new(NULL, &none));
+    assert_null(none);
+    assert_status(DIBS_INVALID, dibs_task_new(rt, NULL));
+    assert_status(DIBS_INVALID, dibs_task_enter(NULL));
+    assert_status(DIBS_INVALID, dibs_task_leave(NULL));
+    dibs_task_cancel(NULL);
+    dibs_task_free(NULL);
+    assert_status(DIBS_INVALID, dibs_queue_new(NULL));
+    assert_int_equal(dibs_queue_fd(NULL), -1);
+    assert_int_equal(dibs_queue_take(NULL, &c, 1, FOREVER), 0);
+    assert_int_equal(dibs_queue_take(q, NULL, 1, FOREVER), 0);
+    assert_int_equal(dibs_queue_take(q, &c, 0, FOREVER), 0);
+    dibs_queue_free(NULL);
+    assert_status(DIBS_INVALID, dibs_lock_begin(NULL, "a", 0, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, NULL, 0, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_lock_begin(task, "a", 0, NULL, NULL, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(NULL, "a", q, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(task, NULL, q, NULL));
+    assert_status(DIBS_INVALID, dibs_unlock_begin(task, "a", NULL, NULL));
+    expect_none(q);
+    assert_status(DIBS_OK, dibs_lock_begin(task, "a", 0, NULL, q, NULL)); /* as arg, NULL is fine */
+    assert_null(next_done(q).arg);
+    dibs_task_free(task);
+    dibs_queue_free(q);
+    dibs_close(rt);
+}
+
+typedef void tasks_case(const struct place *p);
+
+static const struct {
+    const char *name;
+    tasks_case *run;
+} cases[] = {
+#define CASE(name)                                                                                                     \
+    {                                                                                                                  \
+#name, name                                                                                                    \
+    }
+    CASE(locks_and_unlocks),
+    CASE(a_thread_acts_for_the_innermost_task),
+    CASE(what_needs_no_store_is_complete_at_once),
+    CASE(waits_for_another_process),
+    CASE(cancels_leave_nothing),
+    CASE(a_cancel_strands_no_lock),
+    CASE(fair_acquires_are_granted_in_order),
+    CASE(a_forced_unlock_is_a_loss),
+    CASE(many_tasks_take_turns),
+    CASE(close_completes_all),
+    CASE(a_busy_task_takes_no_other_call),
+    CASE(a_queue_is_freed_with_calls_under_way),
+    CASE(calls_after_close),
+    CASE(null_everywhere),
+#undef CASE
+};
+
+static void run_cases(const struct place *p)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        print_message("# %s\n", cases[i].name);
+        cases[i].run(p);
+    }
+}
+
+/* -------------------------------------------------------------------------- stores */
+
+static void in_memory(void **state)
+{
+    (void)state;
+    run_cases(&(struct place){.urls = {"mem:tasks"}, .url_count = 1, .has_order = true});
+}
+
+static void on_a_server(void **state)
+{
+    server *s = server_start(NULL);
+
+    (void)state;
+    run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
+    server_assert_no_locks(s);
+    server_stop(s);
+}
+
+static void on_tcp(void **state)
+{
+    server *s = server_start(&(server_options){.tcp = true});
+
+    (void)state;
+    run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
+    server_assert_no_locks(s);
+    server_stop(s);
+}
+
+static void with_sentinels(void **state)
+{
+    sentinels *s = sentinels_start(NULL);
+
+    (void)state;
+    run_cases(&(struct place){.urls = {s->url}, .url_count = 1, .has_order = true});
+    server_assert_no_locks(s->data[0]);
+    sentinels_stop(s);
+}
+
+static void on_a_cluster(void **state)
+{
+    cluster *c = cluster_start(NULL);
+
+    (void)state;
+    run_cases(&(struct place){.urls = {c->url}, .url_count = 1, .has_order = true});
+    cluster_assert_no_locks(c);
+    cluster_stop(c);
+}
+
+static void on_a_quorum(void **state)
+{
+    const masters *m = *state;
+    struct place p = {.url_count = m->count};
+
+    memcpy(p.urls, m->urls, sizeof p.urls);
+    run_cases(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_memory),    cmocka_unit_test(on_a_server),
+        cmocka_unit_test(on_tcp),       cmocka_unit_test(with_sentinels),
+        cmocka_unit_test(on_a_cluster), cmocka_unit_test_setup_teardown(on_a_quorum, masters_setup_3, masters_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

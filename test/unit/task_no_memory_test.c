@@ -1,0 +1,264 @@
+/*
+ * Tasks and begun calls where memory runs out: each allocation of a run fails once, a begin says DIBS_NO_MEMORY, or its
+ * completion does, and nothing is left behind. What was begun completes whatever fails from then on.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/failing_malloc.h"
+#include "support/fixture.h"
+#include "support/tasks.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define FOREVER DIBS_WAIT_FOREVER
+
+static const char *const urls[] = {"mem:exhausted tasks"};
+
+static dibs_runtime *open_one(void)
+{
+    const dibs_config config = {.urls = urls, .url_count = 1};
+    dibs_runtime *rt;
+
+    assert_status(DIBS_OK, dibs_open(&rt, &config));
+    return rt;
+}
+
+static bool is_good(dibs_status status)
+{
+    return status == DIBS_OK || status == DIBS_NO_MEMORY;
+}
+
+/* ------------------------------------------------------------ each allocation fails */
+
+/* One run, on a thread that ends. No assertion may fail in there, so it tells the line. */
+struct run {
+    dibs_runtime *rt;
+    long fail_at;
+    bool failed; /* one allocation failed */
+    int line;    /* which expectation did not hold; 0: all did */
+};
+
+#define WANT(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition) && run->line == 0)                                                                            \
+            run->line = __LINE__;                                                                                      \
+    } while (0)
+
+/* A begun call and its completion, whether it could be begun or not. */
+static dibs_status end_of(struct run *run, dibs_status begun, dibs_queue *q, const dibs_task *task)
+{
+    dibs_completion c;
+
+    WANT(is_good(begun));
+    if (begun != DIBS_OK) {
+        WANT(dibs_queue_take(q, &c, 1, 0) == 0);
+        return begun;
+    }
+    WANT(dibs_queue_take(q, &c, 1, LIMIT_MS) == 1);
+    WANT(c.task == task && is_good(c.status) && (c.detail[0] == '\0') == (c.status == DIBS_OK));
+    return c.status;
+}
+
+/* Takes a name by a blocking call, others by begun ones, one of them twice; gives up all, or leaves that to the end. */
+static void use(struct run *run, dibs_task *task, dibs_queue *q)
+{
+    static const dibs_lock_options fair = {.flags = DIBS_FAIR};
+    char name[2] = "a";
+
+    WANT(dibs_task_enter(task) == DIBS_OK);
+    WANT(is_good(dibs_lock(run->rt, "by a thread")));
+    WANT(dibs_task_leave(task) == DIBS_OK);
+    for (int i = 0; i < 12; i++) {
+        name[0] = (char)('a' + i);
+        dibs_status status =
+            end_of(run, dibs_lock_begin(task, name, i % 2 ? FOREVER : 0, i % 3 ? NULL : &fair, q, NULL), q, task);
+        if (status != DIBS_OK)
+            continue;
+        if (i % 3 == 1) {
+            status = end_of(run, dibs_lock_begin(task, name, 0, NULL, q, NULL), q, task);
+            if (status == DIBS_OK)
+                end_of(run, dibs_unlock_begin(task, name, q, NULL), q, task);
+        }
+        if (i % 2)
+            end_of(run, dibs_unlock_begin(task, name, q, NULL), q, task);
+    }
+}
+
+static void run_once(void *arg)
+{
+    struct run *run = arg;
+    dibs_task *task = NULL;
+    dibs_queue *q = NULL;
+
+    fails_here = true;
+    atomic_store(&fail_at, run->fail_at);
+    dibs_status made = dibs_task_new(run->rt, &task);
+    WANT(is_good(made) && (made == DIBS_OK) == (task != NULL));
+    made = dibs_queue_new(&q);
+    WANT(is_good(made) && (made == DIBS_OK) == (q != NULL));
+    if (task && q)
+        use(run, task, q);
+    run->failed = atomic_load(&fail_at) <= 0;
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+    dibs_task_free(task);
+    dibs_queue_free(q);
+}
+
+static struct run try_with(long nth)
+{
+    struct run run = {.rt = open_one(), .fail_at = nth};
+    actor *thread = actor_start();
+
+    actor_begin(thread, run_once, &run);
+    actor_end(thread);
+    dibs_close(run.rt);
+    return run;
+}
+
+/*
+ * The failing run leaves nothing but the runtime's handle. A worker more than ever before has the C library keep memory
+ * for its stack: so what is left counts if it is left each time. False: the run has fewer allocations.
+ */
+static bool leaves_nothing(long nth)
+{
+    long left = 1;
+
+    for (int i = 0; i < 5 && left > 0; i++) {
+        long before = atomic_load(&living) + 1;
+        struct run run = try_with(nth);
+        assert_that(run.line == 0, "allocation %ld: line %d", nth, run.line);
+        if (!run.failed)
+            return false;
+        left = atomic_load(&living) - before;
+    }
+    assert_that(left <= 0, "allocation %ld left %ld behind", nth, left);
+    return true;
+}
+
+static void each_allocation_fails_once(void **state)
+{
+    long nth = 1;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) /* so that the C library has allocated what it allocates only once */
+        assert_int_equal(try_with(0).line, 0);
+    while (CAN_FAIL && leaves_nothing(nth))
+        nth++;
+    assert_true(nth > 40 || !CAN_FAIL);
+}
+
+/* ------------------------------------------------- memory is set aside at the begin */
+
+/* From the begin on an allocation fails, of whichever thread: exactly one completion comes all the same. */
+static bool completes_with(dibs_runtime *rt, long nth)
+{
+    static const char *const names[] = {"free", "taken", "cancelled", "held"};
+    enum { CALLS = 4 };
+    dibs_queue *q = queue_new();
+    dibs_task *tasks[CALLS];
+    dibs_completion c[CALLS + 1];
+    bool done[CALLS] = {false};
+
+    for (int i = 0; i < CALLS; i++)
+        tasks[i] = task_of_runtime(rt);
+    assert_status(DIBS_OK, task_lock(tasks[3], "held", 0, q));
+    assert_status(DIBS_OK, dibs_lock(rt, "taken"));
+    assert_status(DIBS_OK, dibs_lock(rt, "cancelled"));
+    for (int i = 0; i < CALLS; i++)
+        assert_status(DIBS_OK, i == 3 ? dibs_unlock_begin(tasks[i], names[i], q, &done[i])
+                                      : dibs_lock_begin(tasks[i], names[i], FOREVER, NULL, q, &done[i]));
+    fails_here = true; /* so does the thread that takes, which may do a worker's work */
+    atomic_store(&fails_elsewhere, true);
+    atomic_store(&fail_at, nth);
+    dibs_unlock(rt, "taken");
+    dibs_task_cancel(tasks[2]);
+    size_t count = 0;
+    for (size_t more = 1; count < CALLS && more > 0; count += more)
+        more = dibs_queue_take(q, &c[count], 1, LIMIT_MS);
+    bool failed = nth > 0 && atomic_load(&fail_at) <= 0;
+    atomic_store(&fail_at, 0);
+    atomic_store(&fails_elsewhere, false);
+    fails_here = false;
+    assert_int_equal(count, CALLS);
+    for (size_t i = 0; i < CALLS; i++) {
+        bool *its = c[i].arg;
+        assert_false(*its);
+        *its = true;
+        assert_true(c[i].task == tasks[2] ? c[i].status == DIBS_CANCELLED : is_good(c[i].status));
+        assert_true(c[i].task != tasks[3] || c[i].status == DIBS_OK);
+    }
+    expect_none(q);
+    assert_status(DIBS_OK, dibs_unlock(rt, "cancelled"));
+    for (int i = 0; i < CALLS; i++)
+        dibs_task_free(tasks[i]);
+    expect_none(q);
+    dibs_queue_free(q);
+    for (int i = 0; i < CALLS; i++)
+        assert_status(DIBS_OK, dibs_timedlock(rt, names[i], LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock_all(rt));
+    return failed;
+}
+
+static void what_was_begun_completes_without_memory(void **state)
+{
+    dibs_runtime *rt = open_one();
+    int in_row = 0;
+
+    (void)state;
+    for (long nth = 1; nth < 200 && in_row < 3; nth++) /* how many there are depends on which thread comes first */
+        in_row = completes_with(rt, nth) ? 0 : in_row + 1;
+    assert_int_equal(in_row, 3);
+    dibs_close(rt);
+}
+
+/* ------------------------------------------------------------- entering costs none */
+
+struct visit {
+    dibs_task *task;
+    long left;
+};
+
+static void enter_and_leave(void *arg)
+{
+    struct visit *v = arg;
+    dibs_task *task = v->task;
+
+    fails_here = true;
+    atomic_store(&fail_at, 1);
+    for (int i = 0; i < 100; i++)
+        if (dibs_task_enter(task) != DIBS_OK || dibs_task_leave(task) != DIBS_OK)
+            atomic_store(&fail_at, -1);
+    v->left = atomic_load(&fail_at);
+    atomic_store(&fail_at, 0);
+    fails_here = false;
+}
+
+/* Also on a thread that has never called dibs before. */
+static void entering_asks_for_no_memory(void **state)
+{
+    dibs_runtime *rt = open_one();
+    struct visit v = {.task = task_of_runtime(rt)};
+    actor *a = actor_start();
+
+    (void)state;
+    actor_begin(a, enter_and_leave, &v);
+    actor_end(a);
+    assert_int_equal(v.left, 1);
+    dibs_task_free(v.task);
+    dibs_close(rt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(what_was_begun_completes_without_memory),
+        cmocka_unit_test(entering_asks_for_no_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
