@@ -770,6 +770,61 @@ template <class... Rest>
     return std::scoped_lock<mutex, mutex, Rest...>(std::adopt_lock, first, second, rest...);
 }
 
+/*
+ * Holds the locks of several names for a scope, as dibs_lock_names does: all of them or none,
+ * in one round trip to each server where they are free.
+ *
+ *   dibs::runtime store;
+ *   const std::vector<std::string> accounts = {"account:alice", "account:bob"};
+ *   dibs::lock_all both(store, accounts);
+ *   ...
+ *   both.release();                                // throws errc::lost if one was lost
+ *
+ * It belongs to the thread that made it, and can't be copied or moved.
+ */
+class lock_all {
+  public:
+    /*
+     * Waits for the locks of all names: a range of what converts to std::string_view, at most
+     * DIBS_NAMES_MAX, in any order. options are those of each lock. Throws what dibs_lock_names
+     * returns; nothing of this call is held then.
+     */
+    template <class Names>
+    lock_all(const runtime &rt, const Names &names, const dibs_lock_options &options = {}) : rt_(rt.get())
+    {
+        for (const auto &name : names)
+            names_.push_back(detail::checked_name(name));
+        for (const std::string &name : names_)
+            pointers_.push_back(name.c_str());
+        detail::expect_ok(dibs_lock_names(rt_, pointers_.data(), pointers_.size(), DIBS_WAIT_FOREVER, &options));
+    }
+
+    lock_all(const lock_all &) = delete;
+    lock_all &operator=(const lock_all &) = delete;
+
+    /* Unlocks, unless release() did, and reports nothing. */
+    ~lock_all()
+    {
+        static_cast<void>(dibs_unlock_names(rt_, pointers_.data(), pointers_.size()));
+    }
+
+    /*
+     * Unlocks all in one round trip to each server, and throws what dibs_unlock_names returns:
+     * errc::lost if the lease of one had ended. Nothing is held afterwards.
+     */
+    void release()
+    {
+        const std::vector<const char *> held = std::exchange(pointers_, {});
+
+        detail::expect_ok(dibs_unlock_names(rt_, held.data(), held.size()));
+    }
+
+  private:
+    dibs_runtime *const rt_;
+    std::vector<std::string> names_;
+    std::vector<const char *> pointers_; /* to names_; empty after release() */
+};
+
 } // namespace dibs
 
 #include "dibs_task.hpp"

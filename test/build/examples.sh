@@ -176,7 +176,31 @@ cancels() {
     is_free report
 }
 
-tap_plan 34
+# Money goes both ways at once, and none is lost on the way.
+transfers() {
+    mkdir "$tmp/accounts"
+    cd "$tmp/accounts"
+    echo 100 >alice
+    echo 100 >bob
+    jobs=''
+    for i in 1 2 3 4 5; do
+        example transfer alice bob 3 &
+        jobs="$jobs $!"
+        example transfer bob alice 2 &
+        jobs="$jobs $!"
+    done
+    for job in $jobs; do
+        wait "$job"
+    done
+    [ "$(cat alice bob | tr '\n' ' ')" = '95 105 ' ]
+    status=0
+    example transfer alice bob 1000 2>"$tmp/err" || status=$?
+    [ "$status" = 1 ] && grep '^alice has 95' "$tmp/err"
+    is_free account:alice
+    is_free account:bob
+}
+
+tap_plan 36
 seq 10 >"$tmp/ten"
 tap 'make demos builds all' builds_them
 tap 'all of them are run here' lists_all
@@ -203,4 +227,5 @@ tap 'a unit test' unit
 tap 'a server on epoll' serves_requests epoll_server
 tap 'jobs that move' moves
 tap 'a wait that is cancelled' cancels
+tap 'a transfer' transfers
 tap_end

@@ -421,6 +421,35 @@ void several_are_locked_or_none(dibs::runtime &rt)
     CHECK(b.hold().count == 1);
 }
 
+void a_range_is_locked_at_once(dibs::runtime &rt)
+{
+    const std::vector<std::string> names = {"range:b", "range:a", "range:b"};
+    dibs::mutex a(rt, "range:a"), b(rt, "range:b");
+
+    {
+        dibs::lock_all both(rt, names);
+        CHECK(a.hold().count == 1 && b.hold().count == 1);
+        both.release();
+        CHECK_THROWS(dibs::errc::not_held, a.check());
+        both.release(); /* holds nothing any more */
+    }
+    {
+        const dibs::lock_all both(rt, names);
+        in_another_thread([&] { CHECK(!a.try_lock() && !b.try_lock()); });
+    }
+    CHECK_THROWS(dibs::errc::not_held, a.check());
+    CHECK_THROWS(dibs::errc::not_held, b.check());
+    std::lock_guard held(b);
+    CHECK_THROWS(dibs::errc::busy, dibs::lock_all(rt, names, {0, DIBS_NO_REENTRY}));
+    CHECK_THROWS(dibs::errc::not_held, a.check());
+    CHECK_THROWS(dibs::errc::invalid, dibs::lock_all(rt, std::array<const char *, 1>{""}));
+    dibs::lock_all again(rt, std::array<std::string_view, 2>{"range:a", "range:b"});
+    CHECK(b.hold().count == 2);
+    CHECK(rt.force_unlock("range:a"));
+    CHECK_THROWS(dibs::errc::lost, again.release());
+    CHECK(b.hold().count == 1);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -437,6 +466,7 @@ int main(int argc, char **argv)
         follows_a_clock_that_is_set_back(rt);
         two_at_once_in_many_threads(rt);
         several_are_locked_or_none(rt);
+        a_range_is_locked_at_once(rt);
         guards_of_c(rt);
     }
     several_are_locked_in_the_order_of_their_names();
