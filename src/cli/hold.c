@@ -77,7 +77,7 @@ static bool hold(const struct run_plan *plan, const struct run_lock *lock)
     int64_t most = plan->while_pid ? PID_MS : 60000;
 
     while (!told_to_end(plan)) {
-        int64_t left = run_remaining_ms(plan, lock) - plan->grace_ms - plan->margin_ms;
+        int64_t left = run_remaining_ms(lock) - plan->grace_ms - plan->margin_ms;
 
         if (left <= 0)
             return false;

@@ -49,7 +49,7 @@ void run_environment(const struct run_plan *plan, uint64_t fence, const char *to
     char text[24];
 
     snprintf(text, sizeof text, "%llu", (unsigned long long)fence);
-    setenv("DIBS_NAME", plan->name, 1);
+    setenv("DIBS_NAME", plan->names[0], 1);
     setenv("DIBS_FENCE", text, 1);
     run_inside_set(token);
     for (size_t i = 0; plan->no_inherit && i < sizeof secret / sizeof secret[0]; i++)

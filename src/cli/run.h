@@ -25,6 +25,8 @@
 /* What their helps have in common. */
 /* clang-format off */
 #define RUN_COMMON_HELP                                                                                                \
+    "      --also NAME     locks that NAME as well: all or none of them, whatever the\n" \
+    "                      order; may be given again\n" \
     "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"                                     \
     "  -w, --wait TIME     waits so long at most\n"                                                                    \
     "  -t, --lease TIME    the lock is free again so long after the host of dibs has\n"                                \
@@ -42,10 +44,13 @@
     "A TIME is in seconds, with decimals, or has units: 90, 0.5, 5m, 1h30m, 2d.\n"
 /* clang-format on */
 
+#define RUN_NAMES_MAX 64
+
 /* What the options and arguments say. */
 struct run_plan {
-    const char *name;
-    const char *shown;   /* the name, for messages */
+    const char *names[RUN_NAMES_MAX]; /* the first is NAME, the others are those of --also */
+    size_t name_count;
+    const char *shown;   /* the names, for messages */
     char **command;      /* NULL: none ("dibs hold") */
     const char *label;   /* for the token; NULL: the library's own */
     const char *url;     /* or NULL, as for cli_open */
@@ -76,8 +81,10 @@ void run_environment(const struct run_plan *plan, uint64_t fence, const char *to
 
 /* The lock, as the main thread has it. */
 struct run_lock {
-    dibs_runtime *rt; /* NULL if the lock was not acquired */
-    bool entered;     /* a dibs around this one holds the lock, and keeps it */
+    dibs_runtime *rt;                 /* NULL if the lock was not acquired */
+    bool entered;                     /* a dibs around this one holds all locks, and keeps them */
+    const char *names[RUN_NAMES_MAX]; /* those that are held here */
+    size_t count;
     uint64_t fence;
     char token[192];
 };
@@ -98,8 +105,14 @@ bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t kee
 /* Says that the lease was lost, and why; later, where that is not known yet. */
 void run_tell_loss(const struct run_plan *plan);
 
-/* How long the lease is sure to last; less than 0 once it is lost. */
-int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *lock);
+/* The outcome of dibs_extend for each of them that is not DIBS_OK, if there is one. */
+dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
+
+/* COMMAND is inside of what is held beside NAME. */
+void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock);
+
+/* How long the leases are sure to last; less than 0 once it is lost. */
+int64_t run_remaining_ms(const struct run_lock *lock);
 
 /* The holder's whole life; wire leads to the process front. Returns the exit status. */
 struct run_terminal;

@@ -214,7 +214,7 @@ static int timed_out(const struct run_plan *plan, const struct run_lock *lock)
 {
     dibs_owner owner;
 
-    if (dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
+    if (dibs_query(lock->rt, plan->names[0], &owner) != DIBS_OK) {
         cli_warn("%s", dibs_last_error());
         return CLI_UNAVAILABLE;
     }
@@ -226,7 +226,7 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
 {
     switch (status) {
     case DIBS_BUSY:
-        cli_note("%s: somebody else holds the lock", plan->shown);
+        cli_note("%s: %s", plan->shown, plan->name_count > 1 ? dibs_last_error() : "somebody else holds the lock");
         return plan->not_acquired;
     case DIBS_TIMEOUT:
         return timed_out(plan, lock);
@@ -241,23 +241,34 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
     }
 }
 
-/* The lock is held: the owner that the store names is this process, unless the lease was lost meanwhile. */
+/* The locks are held: the owner of NAME that the store names is this process, unless the lease was lost meanwhile. */
 static int look_up(const struct run_plan *plan, struct run_lock *lock)
 {
     dibs_owner owner;
     dibs_hold hold;
 
-    if (dibs_query(lock->rt, plan->name, &owner) != DIBS_OK) {
+    if (lock->names[0] != plan->names[0])
+        return CLI_OK; /* the dibs around this one has NAME */
+    if (dibs_query(lock->rt, plan->names[0], &owner) != DIBS_OK) {
         cli_warn("%s: %s", plan->shown, dibs_last_error());
         return CLI_UNAVAILABLE;
     }
-    if (dibs_hold_of(lock->rt, plan->name, &hold) != DIBS_OK) {
+    if (dibs_hold_of(lock->rt, plan->names[0], &hold) != DIBS_OK) {
         cli_warn("%s: the lease was lost at once", plan->shown);
         return CLI_LOST;
     }
     lock->fence = hold.fence;
     memcpy(lock->token, owner.token, sizeof lock->token);
     return CLI_OK;
+}
+
+void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock)
+{
+    dibs_owner owner;
+
+    for (size_t i = 0; i < lock->count; i++)
+        if (lock->names[i] != plan->names[0] && dibs_query(lock->rt, lock->names[i], &owner) == DIBS_OK && owner.held)
+            run_inside_set(owner.token);
 }
 
 static int64_t wait_left_ms(const struct run_plan *plan)
@@ -270,31 +281,45 @@ static int64_t wait_left_ms(const struct run_plan *plan)
     return left > 0 ? left : 0;
 }
 
+/* Whether the dibs around this one has that lock. */
+static bool is_inside(const struct run_plan *plan, const struct run_lock *lock, const char *name, dibs_owner *owner)
+{
+    int64_t since = cli_now_ms();
+    dibs_status answer;
+
+    while ((answer = dibs_query(lock->rt, name, owner)) == DIBS_UNAVAILABLE && goes_on(plan, since))
+        poll(NULL, 0, OPEN_AGAIN_MS);
+    return answer == DIBS_OK && owner->held && run_inside_has(owner->token);
+}
+
 /*
- * Where a dibs around this one has the lock, this one would wait for its own end. The store decides: the environment
- * may be one of a lock that has ended. Returns false where the lock has to be acquired.
+ * Where a dibs around this one has a lock, this one would wait for its own end. The store decides: the environment
+ * may be one of a lock that has ended. Returns false where locks have to be acquired, which are then those of *lock.
  */
 static bool enter(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
-    int64_t since = cli_now_ms();
-    dibs_status answer = DIBS_NOT_HELD;
+    bool inside = run_inside_any();
     dibs_owner owner;
 
-    if (!run_inside_any())
-        return false;
-    while ((answer = dibs_query(lock->rt, plan->name, &owner)) == DIBS_UNAVAILABLE && goes_on(plan, since))
-        poll(NULL, 0, OPEN_AGAIN_MS);
-    if (answer != DIBS_OK || !owner.held || !run_inside_has(owner.token))
-        return false;
-    *status = plan->no_reentry ? plan->not_acquired : CLI_OK;
-    lock->entered = !plan->no_reentry;
-    lock->fence = owner.fence;
-    memcpy(lock->token, owner.token, sizeof lock->token);
-    if (plan->no_reentry)
-        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
-    else
+    for (size_t i = 0; i < plan->name_count; i++) {
+        if (!inside || !is_inside(plan, lock, plan->names[i], &owner)) {
+            lock->names[lock->count++] = plan->names[i];
+            continue;
+        }
+        if (plan->no_reentry) {
+            cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
+            *status = plan->not_acquired;
+            return true;
+        }
         cli_note("%s: the dibs that this one runs inside of holds the lock, and keeps it", plan->shown);
-    return true;
+        if (i > 0)
+            continue;
+        lock->fence = owner.fence;
+        memcpy(lock->token, owner.token, sizeof lock->token);
+    }
+    lock->entered = lock->count == 0;
+    *status = CLI_OK;
+    return lock->entered;
 }
 
 /* Returns whether the lock is held; otherwise *status is the exit status. */
@@ -309,7 +334,7 @@ static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *s
         return lock->entered;
     atomic_store(&waits, plan->wait_ms != 0);
     run_waiting_begin(&waiting, plan, lock->rt);
-    answer = dibs_lock_with(lock->rt, plan->name, wait_left_ms(plan), &options);
+    answer = dibs_lock_names(lock->rt, lock->names, lock->count, wait_left_ms(plan), &options);
     run_waiting_end(&waiting);
     atomic_store(&waits, false);
     if (answer != DIBS_OK) {
@@ -358,13 +383,28 @@ bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, i
 
 /* -------------------------------------------------------------------- its end */
 
-int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *lock)
+int64_t run_remaining_ms(const struct run_lock *lock)
 {
+    int64_t least = ENTERED_MS;
     dibs_hold hold;
 
-    if (lock->entered)
-        return ENTERED_MS;
-    return dibs_hold_of(lock->rt, plan->name, &hold) == DIBS_OK ? hold.remaining_ms : -1;
+    for (size_t i = 0; i < lock->count; i++) {
+        if (dibs_hold_of(lock->rt, lock->names[i], &hold) != DIBS_OK)
+            return -1;
+        least = hold.remaining_ms < least ? hold.remaining_ms : least;
+    }
+    return least;
+}
+
+dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms)
+{
+    dibs_status worst = DIBS_OK;
+
+    for (size_t i = 0; i < lock->count; i++) {
+        dibs_status status = dibs_extend(lock->rt, lock->names[i], (uint32_t)lease_ms);
+        worst = status != DIBS_OK && worst != DIBS_LOST ? status : worst;
+    }
+    return worst;
 }
 
 /*
@@ -373,7 +413,7 @@ int64_t run_remaining_ms(const struct run_plan *plan, const struct run_lock *loc
  */
 static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t keep_ms)
 {
-    dibs_status status = dibs_extend(lock->rt, plan->name, keep_ms < 20 ? 20 : (uint32_t)keep_ms);
+    dibs_status status = run_extend(lock, keep_ms < 20 ? 20 : keep_ms);
 
     if (status == DIBS_OK)
         cli_note("%s stays locked for another %.3f s, by --at-least", plan->shown, (double)keep_ms / 1000);
@@ -384,7 +424,7 @@ static bool leave(const struct run_plan *plan, struct run_lock *lock, int64_t ke
 
 static bool release(const struct run_plan *plan, struct run_lock *lock)
 {
-    dibs_status status = dibs_unlock(lock->rt, plan->name);
+    dibs_status status = dibs_unlock_names(lock->rt, lock->names, lock->count);
 
     if (status == DIBS_OK)
         cli_note("%s: released", plan->shown);
@@ -402,7 +442,7 @@ bool run_release(const struct run_plan *plan, struct run_lock *lock, int64_t kee
         dibs_close(lock->rt);
         return true;
     }
-    if (keep_ms > 0 && run_remaining_ms(plan, lock) >= 0)
+    if (keep_ms > 0 && run_remaining_ms(lock) >= 0)
         return leave(plan, lock, keep_ms); /* the runtime is not closed: that would release the lock */
     kept = release(plan, lock);
     dibs_close(lock->rt);

@@ -63,7 +63,8 @@ struct holder {
 
 /*
  * While a lock that was taken away is free, COMMAND may use its grace time. The store grants the lock to the next
- * waiter when that one asks again, which it does now and then.
+ * waiter when that one asks again, which it does now and then. Of several locks those that were not lost are still
+ * taken: COMMAND then has no such time.
  */
 static void *look(void *argument)
 {
@@ -71,7 +72,7 @@ static void *look(void *argument)
     dibs_owner owner;
 
     while (!atomic_load(&holder->look_no_more)) {
-        if (dibs_query(holder->lock.rt, holder->plan->name, &owner) != DIBS_OK || owner.held) {
+        if (dibs_query(holder->lock.rt, holder->lock.names[0], &owner) != DIBS_OK || owner.held) {
             atomic_store(&holder->taken, true);
             run_signals_wake();
             break;
@@ -84,7 +85,7 @@ static void *look(void *argument)
 static void start_to_look(struct holder *holder)
 {
     run_signals_block();
-    holder->looking = pthread_create(&holder->looker, NULL, look, holder) == 0;
+    holder->looking = holder->lock.count == 1 && pthread_create(&holder->looker, NULL, look, holder) == 0;
     run_signals_unblock();
     if (!holder->looking)
         atomic_store(&holder->taken, true);
@@ -162,7 +163,7 @@ static bool front_is_silent(const struct holder *holder, int64_t now)
 static void check_lease(struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
-    int64_t remaining = run_remaining_ms(plan, &holder->lock);
+    int64_t remaining = run_remaining_ms(&holder->lock);
 
     if (remaining >= 0)
         holder->sure_until_ms = now + remaining;
@@ -178,7 +179,7 @@ static void check_lease(struct holder *holder, int64_t now)
 static int64_t limit(const struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
-    int64_t remaining = run_remaining_ms(plan, &holder->lock);
+    int64_t remaining = run_remaining_ms(&holder->lock);
 
     return remaining >= 0 ? now + remaining : now + plan->grace_ms + 2 * plan->margin_ms;
 }
@@ -291,7 +292,7 @@ static int64_t least(int64_t a, int64_t b)
 static int timeout(const struct holder *holder, int64_t now)
 {
     const struct run_plan *plan = holder->plan;
-    int64_t remaining = run_remaining_ms(plan, &holder->lock), wait = 60000;
+    int64_t remaining = run_remaining_ms(&holder->lock), wait = 60000;
 
     if (!holder->given_up) {
         wait = least(wait, remaining - plan->grace_ms - plan->margin_ms);
@@ -354,8 +355,8 @@ static void shorten(struct holder *holder, int64_t now)
         now - holder->start_ms < plan->at_least_ms)
         return;
     holder->shortened = true;
-    if (!holder->given_up && run_remaining_ms(plan, &holder->lock) > plan->grace_ms + plan->margin_ms + 2000)
-        (void)dibs_extend(holder->lock.rt, plan->name, (uint32_t)plan->lease_ms);
+    if (!holder->given_up && run_remaining_ms(&holder->lock) > plan->grace_ms + plan->margin_ms + 2000)
+        (void)run_extend(&holder->lock, plan->lease_ms);
 }
 
 static void supervise(struct holder *holder)
@@ -386,6 +387,7 @@ static bool start_command(struct holder *holder, int *status)
     bool lend = run_terminal_lends_at_once(holder->terminal);
 
     run_wire_send(holder->wire, RUN_HELD, 0, (int64_t)holder->lock.fence, holder->lock.token);
+    run_tell_inside(holder->plan, &holder->lock);
     run_environment(holder->plan, holder->lock.fence, holder->lock.token);
     holder->child = child_start(command, lend ? holder->terminal : NULL);
     if (holder->child > 0) {

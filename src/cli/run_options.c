@@ -21,6 +21,7 @@
 
 enum {
     OPTION_FAIR = CLI_OPTION_OWN,
+    OPTION_ALSO,
     OPTION_NO_REENTRY,
     OPTION_GRACE,
     OPTION_OUTAGE,
@@ -40,6 +41,7 @@ enum {
         {"timeout", required_argument, NULL, 'w'}, {"lease", required_argument, NULL, 't'},                            \
         {"conflict-exit-code", required_argument, NULL, 'E'}, {"fair", no_argument, NULL, OPTION_FAIR},                \
         {"no-reentry", no_argument, NULL, OPTION_NO_REENTRY}, {"outage", required_argument, NULL, OPTION_OUTAGE},      \
+        {"also", required_argument, NULL, OPTION_ALSO},                                                                \
         {"min-replicas", required_argument, NULL, OPTION_MIN_REPLICAS},                                                \
         {"durable", no_argument, NULL, OPTION_DURABLE},                                                                \
     {                                                                                                                  \
@@ -122,6 +124,18 @@ static bool while_pid(const struct reading *reading)
     return process != 0;
 }
 
+static bool also(const struct reading *reading)
+{
+    struct run_plan *plan = reading->plan;
+
+    if (plan->name_count < RUN_NAMES_MAX) {
+        plan->names[plan->name_count++] = optarg;
+        return true;
+    }
+    cli_usage_error(reading->argv[0], "--also: more than %d names", RUN_NAMES_MAX);
+    return false;
+}
+
 static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
 {
     struct run_plan *plan = reading->plan;
@@ -138,6 +152,8 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return exit_status(reading);
     case 'c':
         return (reading->shell_command = optarg) != NULL;
+    case OPTION_ALSO:
+        return also(reading);
     case OPTION_FAIR:
         return (plan->fair = true);
     case OPTION_GRACE:
@@ -216,20 +232,35 @@ static bool settle_wait(const struct reading *reading)
     return true;
 }
 
-static bool settle_name(const struct reading *reading, const char *name)
+static void show_names(struct run_plan *plan)
 {
-    static char shown[CLI_SHOWN_MAX];
-    size_t size = name ? strlen(name) : 0;
+    static char shown[CLI_SHOWN_MAX + 32];
+    size_t others = plan->name_count - 1;
 
-    reading->plan->name = name;
-    reading->plan->shown = cli_show(shown, sizeof shown, name ? name : "");
-    if (size >= 1 && size <= DIBS_NAME_MAX)
-        return true;
-    if (!name)
+    cli_show(shown, CLI_SHOWN_MAX, plan->names[0]);
+    if (others > 0)
+        snprintf(shown + strlen(shown), 32, " and %zu more", others);
+    plan->shown = shown;
+}
+
+static bool settle_names(const struct reading *reading, const char *name)
+{
+    struct run_plan *plan = reading->plan;
+
+    if (!name) {
         cli_usage_error(reading->argv[0], "no NAME is given");
-    else
+        return false;
+    }
+    plan->names[0] = name;
+    show_names(plan);
+    for (size_t i = 0; i < plan->name_count; i++) {
+        size_t size = strlen(plan->names[i]);
+        if (size >= 1 && size <= DIBS_NAME_MAX)
+            continue;
         cli_usage_error(reading->argv[0], "NAME has %zu bytes; from 1 to %d", size, DIBS_NAME_MAX);
-    return false;
+        return false;
+    }
+    return true;
 }
 
 /* ------------------------------------------------------------------- COMMAND */
@@ -286,7 +317,7 @@ static bool settle_command(struct reading *reading, char **words)
 
 static bool settle_rest(struct reading *reading, char **words, bool with_command)
 {
-    if (!settle_name(reading, *words))
+    if (!settle_names(reading, *words))
         return false;
     if (with_command) {
         if (!settle_command(reading, words + 1))
@@ -308,8 +339,12 @@ bool run_options(int argc, char **argv, const char *help, bool with_command, str
     const char *letters = with_command ? "+:nw:t:E:c:" CLI_SHORT_OPTIONS : "+:nw:t:E:" CLI_SHORT_OPTIONS;
     int option;
 
-    *plan = (struct run_plan){
-        .wait_ms = DIBS_WAIT_FOREVER, .lease_ms = -1, .grace_ms = -1, .outage_ms = -1, .not_acquired = CLI_FAILED};
+    *plan = (struct run_plan){.name_count = 1,
+                              .wait_ms = DIBS_WAIT_FOREVER,
+                              .lease_ms = -1,
+                              .grace_ms = -1,
+                              .outage_ms = -1,
+                              .not_acquired = CLI_FAILED};
     while ((option = cli_next_option(argc, argv, letters, with_command ? run_table : hold_table)) != -1)
         if (!take_option(&reading, option, help, &common)) {
             *status = common.status;

@@ -11,16 +11,16 @@
 #define TERMINAL_MS 1000
 #define VERBOSE_MS 20 /* a free lock is acquired in less */
 
-static void say(const struct run_plan *plan, const dibs_owner *owner)
+static void say(const char *name, const dibs_owner *owner)
 {
-    char who[CLI_WHO_MAX], since[CLI_TIME_MAX];
+    char shown[CLI_SHOWN_MAX], who[CLI_WHO_MAX], since[CLI_TIME_MAX];
 
+    cli_show(shown, sizeof shown, name);
     cli_who_show(who, owner->token);
     if (owner->held_ms < 0)
-        cli_warn("%s: waits for the lock, which %s holds", plan->shown, who);
+        cli_warn("%s: waits for the lock, which %s holds", shown, who);
     else
-        cli_warn("%s: waits for the lock, which %s holds since %s", plan->shown, who,
-                 cli_time_ago(since, owner->held_ms));
+        cli_warn("%s: waits for the lock, which %s holds since %s", shown, who, cli_time_ago(since, owner->held_ms));
 }
 
 /* A grant of this process may be at the store before the wait is over. */
@@ -32,6 +32,17 @@ static bool is_own(const dibs_owner *owner)
     return !who.foreign && strtol(who.pid, NULL, 10) == getpid();
 }
 
+/* The first name that somebody else holds; NULL: none is known. */
+static const char *find_taken(const struct run_waiting *waiting, dibs_owner *owner)
+{
+    const struct run_plan *plan = waiting->plan;
+
+    for (size_t i = 0; i < plan->name_count; i++)
+        if (dibs_query(waiting->rt, plan->names[i], owner) == DIBS_OK && owner->held && !is_own(owner))
+            return plan->names[i];
+    return NULL;
+}
+
 static void *tell(void *argument)
 {
     const struct run_waiting *waiting = argument;
@@ -39,10 +50,11 @@ static void *tell(void *argument)
     dibs_owner owner;
 
     for (int ms = waiting->after_ms; poll(&over, 1, ms) == 0; ms = TERMINAL_MS) {
-        if (dibs_query(waiting->rt, waiting->plan->name, &owner) != DIBS_OK || !owner.held || is_own(&owner))
+        const char *taken = find_taken(waiting, &owner);
+        if (!taken)
             continue;
         if (poll(&over, 1, 0) == 0)
-            say(waiting->plan, &owner);
+            say(taken, &owner);
         break;
     }
     return NULL;

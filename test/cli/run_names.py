@@ -1,0 +1,79 @@
+"""dibs run and dibs hold with several names: all of them or none."""
+
+from command import *  # noqa: F403
+
+
+def owners(*names):
+    return [server().owner(name) for name in names]
+
+
+@test("COMMAND runs while all names are held, and then none is")
+def all_of_them():
+    process = start("run", "--also", "b", "--also", "a", "c", "sh", "-c", 'echo "$DIBS_NAME"; exec sleep 60')
+    equal(process.stdout.readline(), "c\n")
+    assert all(owner and owner.startswith("dibs:") for owner in owners("a", "b", "c")), owners("a", "b", "c")
+    for name in ("a", "b", "c"):
+        equal(dibs("run", "-n", "--also", "d", name, "true").status, 1)
+    process.terminate()
+    equal(Done(process).status, 128 + 15)
+    equal(owners("a", "b", "c", "d"), [None] * 4)
+
+
+@test("one that is taken leaves none locked, and is told")
+def none_of_them():
+    holder = start("hold", "b")
+    holder.stdout.readline()
+    done = dibs("run", "-v", "-n", "--also", "b", "a", "echo", "ran")
+    equal((done.out, done.status), ("", 1))
+    assert '"b"' in done.err, done.err
+    done = dibs("run", "-v", "-w", "0.3", "--also", "b", "a", "echo", "ran")
+    equal((done.out, done.status), ("", 1))
+    assert "b: waits for the lock, which" in done.err, done.err
+    equal(owners("a"), [None])
+    holder.terminate()
+    equal(Done(holder).status, 0)
+
+
+@test("two that want the same names in another order do not wait for each other for ever")
+def in_any_order():
+    pairs = [start("run", "--also", second, first, "true") for _ in range(10) for first, second in ("ab", "ba")]
+    equal([Done(process).status for process in pairs], [0] * len(pairs))
+
+
+@test("COMMAND may name any of them again: the outer one has it")
+def inside():
+    script = f"{DIBS} run -n b echo b; {DIBS} run -n --also c --also b a echo abc; {DIBS} run -n --no-reentry b echo no"
+    done = dibs("run", "--also", "b", "a", "sh", "-c", script)
+    equal((done.out, done.status), ("b\nabc\n", 1))
+
+
+@test("if one of them is lost, COMMAND is ended")
+def lost():
+    process = start("run", "--also", "b", "a", "sh", "-c", "echo ready; exec sleep 60")
+    equal(process.stdout.readline(), "ready\n")
+    equal(dibs("break", "-y", "b").status, 0)
+    equal(Done(process).status, 76)
+    equal(owners("a", "b"), [None, None])
+
+
+@test("dibs hold")
+def hold():
+    process = start("hold", "--also", "b", "a")
+    assert process.stdout.readline().startswith("a and 1 more held, fence ")
+    assert all(owners("a", "b"))
+    process.terminate()
+    equal(Done(process).status, 0)
+    equal(owners("a", "b"), [None, None])
+
+
+@test("a name that is none is refused")
+def refused():
+    for name in ("", "n" * 513):
+        equal(dibs("run", "--also", name, "a", "true").status, 64)
+
+
+if __name__ == "__main__":
+    try:
+        run_tests()
+    finally:
+        close_server()
