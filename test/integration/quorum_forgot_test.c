@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/actor.h"
 #include "support/fixture.h"
 #include "support/masters.h"
 #include "support/test.h"
@@ -97,6 +98,51 @@ static void a_fence_does_not_fall_though_two_of_five_are_faulty(void **state)
     assert_true(fence_of_next(m->rt, "a") > fence);
     unblock(m, 2);
     assert_true(is_ready(m->servers[1]));
+}
+
+static long long fence_at(const masters *m, size_t i)
+{
+    char text[32] = "0";
+
+    return server_string(m->servers[i], text, sizeof text, "GET dibs:fence:{lock:a}") ? strtoll(text, NULL, 10) : 0;
+}
+
+static bool second_has_the_thirds_fence(void *arg)
+{
+    const masters *m = arg;
+
+    return fence_at(m, 1) > 0 && fence_at(m, 1) == fence_at(m, 2);
+}
+
+/*
+ * Two grant the lock, and one of them loses it. The third grants with a larger fence, which is raised at the second
+ * alone; so a fourth is needed, whose own fence is larger still.
+ */
+static void a_vote_that_comes_while_fences_are_raised_raises_them_anew(void **state)
+{
+    masters *m = *state;
+    dibs_hold hold;
+    actor *a = actor_start();
+
+    for (size_t i = 0; i < m->count; i++)
+        masters_step_clock(m, i, (i == 2 ? 1000 : i == 3 ? 2000 : 0) - m->offsets_ms[i]);
+    m->config.command_timeout_ms = LIMIT_MS;
+    masters_open_connected(m, AHEAD_MS);
+    await_ready(m);
+    for (size_t i = 2; i < m->count; i++)
+        server_pause(m->servers[i]);
+    actor_begin_lock(a, m->rt, "a", LIMIT_MS);
+    masters_await_keys(m, "a", 2);
+    server_do(m->servers[0], "DEL lock:a");
+    server_resume(m->servers[2]);
+    assert_that(wait_until(second_has_the_thirds_fence, m, LIMIT_MS), "the fence of the second is not raised");
+    server_resume(m->servers[3]);
+    assert_status(DIBS_OK, actor_result(a));
+    assert_status(DIBS_OK, actor_hold(a, m->rt, "a", &hold));
+    assert_true(hold.fence / 1024 >= (uint64_t)fence_at(m, 3));
+    server_resume(m->servers[4]);
+    assert_status(DIBS_OK, actor_unlock(a, m->rt, "a"));
+    actor_end(a);
 }
 
 /* Where the clocks are right, fences stay near them, however often masters are wiped. */
@@ -410,6 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_CLOCKS(a_fence_does_not_fall_though_two_of_five_are_faulty),
+        WITH_CLOCKS(a_vote_that_comes_while_fences_are_raised_raises_them_anew),
         WITH_CLOCKS(floors_do_not_run_away),
         THREE_AND_FIVE(a_master_that_comes_back_with_older_data_does_not_vote_before_its_time),
         THREE_AND_FIVE(masters_that_all_were_restarted_vote_again),

@@ -149,6 +149,19 @@ static bool needs_more(const struct dibs__wave *wave)
     return dibs__set_count(asking_of(wave)->raised | (wave->open & ~wave->optional)) < wave->quorum->majority;
 }
 
+/* A larger fence came while others were raised: they are raised anew, those under way once they have landed. */
+static void raise_anew(struct dibs__wave *wave, uint64_t fence)
+{
+    struct asking *asking = asking_of(wave);
+    uint32_t lower = asking->raised;
+
+    asking->fence = fence;
+    asking->raised = 0;
+    for (size_t i = 0; i < wave->quorum->count; i++)
+        if (dibs__set_has(lower, i))
+            begin_raise(wave, &wave->flights[i]);
+}
+
 /* The member granted the lock. While fences are raised, its own is, too, where that is needed. */
 static void count_grant(struct dibs__wave *wave, struct dibs__flight *flight)
 {
@@ -156,7 +169,9 @@ static void count_grant(struct dibs__wave *wave, struct dibs__flight *flight)
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
     asking->granted |= bit;
-    if (asking->raising && flight->answer.fence >= asking->fence)
+    if (asking->raising && flight->answer.fence > asking->fence)
+        raise_anew(wave, flight->answer.fence);
+    if (asking->raising && flight->answer.fence == asking->fence)
         asking->raised |= bit;
     else if (asking->raising && needs_more(wave))
         begin_raise(wave, flight);
@@ -192,8 +207,10 @@ static void land_raise(struct dibs__wave *wave, struct dibs__flight *flight, dib
     struct asking *asking = asking_of(wave);
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
-    if (status == DIBS_OK)
+    if (status == DIBS_OK && flight->of.raise.fence == asking->fence)
         asking->raised |= bit;
+    else if (status == DIBS_OK)
+        begin_raise(wave, flight);
     if (status != DIBS_NOT_HELD)
         return;
     asking->granted &= ~bit;
