@@ -12,6 +12,7 @@ import io
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import servers  # noqa: E402
 
 CLIENTS = 3  # 0 and 1 ask, 2 is subscribed
 LIMIT_S = 150
+ANSWER_S = 30  # for one command
 STEP_S = 50
 LEASES = ("20000", "60000", "120000")  # after whole steps none of them is within 10 s of its end
 SLACK = 5  # s
@@ -40,6 +42,8 @@ class Simulated:
         line = "\t".join([str(client), str(us), *words]).replace("\n", "\x01") + "\n"
         self.process.stdin.write(line.encode())
         self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], ANSWER_S)[0]:
+            raise TimeoutError(f"the simulation does not answer {words[:3]}")
         replies = self.process.stdout.readline().rstrip(b"\n").replace(b"\x01", b"\n")
         reader = servers.Client.__new__(servers.Client)
         reader.file = io.BytesIO(replies)
@@ -60,7 +64,7 @@ class Real:
         self.clock = servers.Clock(os.path.join(folder, "clock"))
         self.server = servers.Server(os.path.join(folder, "server"), arguments.shim, self.clock)
         self.server.start()
-        self.clients = [servers.Client(self.server.path, 60) for _ in range(CLIENTS)]
+        self.clients = [servers.Client(self.server.path, ANSWER_S) for _ in range(CLIENTS)]
 
     def ask(self, client, _, words):
         self.clients[client].send(*words)
@@ -244,6 +248,10 @@ def random_commands(pair, draw, count):
         pair.ask(2, "PING")  # what was pushed comes before the answer
 
 
+def give_up(*_):
+    raise TimeoutError(f"not done after {LIMIT_S} s")
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("sim", "library", "shim"):
@@ -251,7 +259,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--commands", type=int, default=1500)
     arguments = parser.parse_args()
-    signal.alarm(LIMIT_S)  # ends this program, with which the servers end
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LIMIT_S)
     print("1..1")
     with tempfile.TemporaryDirectory() as folder:
         pair = Pair(arguments, folder)

@@ -64,15 +64,22 @@ struct sim_hold *sim_hold_of(struct sim_worker *worker, int name)
     return NULL;
 }
 
-/* What dibs_check would tell that thread now. */
+/* What dibs_check would tell that thread, or its task, now. */
 static dibs_status ask_for(struct sim_worker *worker, int name)
 {
+    const struct sim_api *api = worker->proc->api;
     struct sim_thread *before = sim_current;
+    bool enters = worker->task && !worker->entered;
     long budget = sim_budget;
 
     sim_current = worker->thread;
     sim_budget = 1 << 30;
-    dibs_status status = worker->proc->api->dibs_check(worker->runtime, sim_name(name));
+    dibs_status status = enters ? api->dibs_task_enter(worker->task) : DIBS_OK;
+    if (status == DIBS_OK) {
+        status = api->dibs_check(worker->runtime, sim_name(name));
+        if (enters)
+            api->dibs_task_leave(worker->task);
+    }
     sim_current = before;
     sim_budget = budget;
     return status;
@@ -243,6 +250,15 @@ void sim_judge_lost(struct sim_worker *worker, int name)
                  (unsigned long long)own->fence, (double)(own->sure_until - sim_now) / SIM_S);
 }
 
+/* A fixed lease ends by itself. */
+static bool has_fixed(const struct sim_worker *worker)
+{
+    for (int i = 0; i < worker->hold_count; i++)
+        if (worker->holds[i].fixed)
+            return true;
+    return false;
+}
+
 void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
 {
     struct sim_hold *hold = sim_hold_of(worker, name);
@@ -262,6 +278,42 @@ void sim_judge_released(struct sim_worker *worker, int name, dibs_status status)
     *hold = worker->holds[--worker->hold_count];
 }
 
+void sim_judge_given_up(struct sim_worker *worker)
+{
+    sim_counts.releases += worker->hold_count;
+    worker->hold_count = 0;
+}
+
+/* One for each hold that is lost. The hold may have ended while the completion lay in the queue. */
+void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss)
+{
+    for (int i = 0; i < worker->hold_count; i++) {
+        struct sim_hold *hold = &worker->holds[i];
+        if (hold->fence != loss->fence || loss->task != worker->task || strcmp(sim_name(hold->name), loss->name) != 0)
+            continue;
+        if (hold->lost_told || !hold->begun)
+            sim_fail("the loss of '%s' was told %s", loss->name, hold->begun ? "twice" : "though it was not begun");
+        hold->lost_told = true;
+    }
+    if (plan->is_calm && (worker->hold_count == 0 || !has_fixed(worker)))
+        sim_fail("the loss of '%s' is told, though nothing went wrong", loss->name ? loss->name : "a lock");
+}
+
+/* Once dibs_check says that a hold is lost, the completion comes soon. */
+static void look_for_untold(const struct sim_worker *worker)
+{
+    int64_t most =
+        (plan->command_timeout_ms + plan->connect_timeout_ms + 1000) * SIM_MS + 4 * plan->schedule.stall_most;
+
+    for (int i = 0; i < worker->hold_count; i++) {
+        const struct sim_hold *hold = &worker->holds[i];
+        if (hold->begun && hold->lost_since && !hold->lost_told && !has_fault(SIM_FAULT_proc_stop) &&
+            sim_now - hold->lost_since > most && !worker->inside)
+            sim_fail("the loss of '%s', since %.3f s, is told by no completion", sim_name(hold->name),
+                     (double)hold->lost_since / SIM_S);
+    }
+}
+
 /* ----------------------------------------------------------------------- calls */
 
 void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms)
@@ -271,15 +323,6 @@ void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms
     worker->began = sim_now;
     worker->limit = most_ms < 0 ? SIM_NEVER : sim_now + most_ms * SIM_MS;
     sim_counts.calls++;
-}
-
-/* A fixed lease ends by itself. */
-static bool has_fixed(const struct sim_worker *worker)
-{
-    for (int i = 0; i < worker->hold_count; i++)
-        if (worker->holds[i].fixed)
-            return true;
-    return false;
 }
 
 static bool fits(const struct sim_worker *worker, dibs_status status)
@@ -293,6 +336,8 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
         return true;
     case DIBS_LOST:
         return !plan->is_calm || has_fixed(worker);
+    case DIBS_CANCELLED:
+        return worker->cancel_begun || worker->freed;
     case DIBS_UNAVAILABLE:
         return !plan->is_calm;
     case DIBS_DENIED:
@@ -494,6 +539,8 @@ static void on_sample(void *arg, uint64_t number)
     }
     if (sim_now > plan->well_from)
         look_at_sleepers(plan->well_from);
+    for (const struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        look_for_untold(worker);
     if (!sim_work_is_over())
         sim_at(sim_now + SAMPLE, on_sample, NULL, 0);
 }

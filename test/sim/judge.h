@@ -15,13 +15,24 @@ struct sim_hold {
     uint64_t fence;
     uint32_t count;
     bool fixed, told;
+    bool begun;         /* its first acquire was: a loss is told by a completion */
+    int64_t lost_since; /* dibs_check has said so; 0: not yet */
+    bool lost_told;     /* the completion came */
     int64_t since;      /* the call that acquired it began */
     int64_t sure_until; /* said dibs_hold_of */
 };
 
-/* One thread of the workload. */
+/* One thread of the workload, and the task that owns in its place. */
 struct sim_worker {
     struct sim_thread *thread;
+    dibs_task *task;      /* NULL: the thread owns */
+    dibs_queue *queue;    /* of its begun calls */
+    bool entered;         /* the thread is in the task */
+    bool pending, freed;  /* a begun call is not complete; its task was freed meanwhile */
+    dibs_completion done; /* of that call */
+    bool cancel_begun;
+    int64_t cancelled_at; /* dibs_task_cancel returned; SIM_NEVER: not yet */
+    int users;            /* threads that cancel the task */
     struct sim_proc *proc;
     dibs_runtime *runtime;
     struct sim_hold holds[SIM_HOLDS];
@@ -47,6 +58,8 @@ void sim_judge_forced(int name);
 void sim_judge_grants(void);
 void sim_judge_sure(struct sim_worker *worker, int name);
 void sim_judge_lost(struct sim_worker *worker, int name);
+void sim_judge_told(struct sim_worker *worker, const dibs_completion *loss);
+void sim_judge_given_up(struct sim_worker *worker); /* all that it holds */
 void sim_judge_released(struct sim_worker *worker, int name, dibs_status status);
 void sim_judge_call(struct sim_worker *worker, const char *call, int64_t most_ms); /* begins */
 void sim_judge_return(struct sim_worker *worker, dibs_status status);
@@ -60,7 +73,7 @@ void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern char sim_failure[256]; /* "": none */
 
 extern struct sim_counts {
-    long grants, waited, losses, releases, calls, opened, restored;
+    long grants, waited, losses, releases, calls, opened, begun, cancelled;
 } sim_counts;
 
 #endif

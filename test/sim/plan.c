@@ -171,6 +171,12 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         drawn->hold_most = (int64_t)drawn->lease_ms * 2 * SIM_MS;
         drawn->hold_least = SIM_MS;
         drawn->denied = 0;
+        if (theme == STOPS && sim_chance(SIM_FAULTS, 0.7)) { /* a stop after an answer that took long */
+            drawn->network.slow_chance = 0.2;
+            drawn->network.slow_most = drawn->lease_ms * SIM_MS;
+            drawn->command_timeout_ms = 1000;
+            drawn->names = 1;
+        }
         break;
     }
 }
@@ -188,6 +194,8 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
                                       .kind = (enum sim_fault_kind)kind,
                                       .which = (int)sim_between(SIM_FAULTS, 0, 1000),
                                       .length = sim_between_log(SIM_FAULTS, SIM_MS, 5 * SIM_S)};
+            if (theme == STOPS) /* about as long as a lease, so that it ends meanwhile, or just not */
+                fault.length = (int64_t)drawn->lease_ms * sim_between(SIM_FAULTS, SIM_MS / 2, 3 * SIM_MS / 2);
             if (!chosen || !fits(drawn, fault.kind) || drawn->fault_count == SIM_FAULTS_MOST)
                 continue;
             drawn->faults[drawn->fault_count++] = fault;
@@ -227,6 +235,13 @@ static void draw_work(struct sim_plan *drawn)
     drawn->queries = often(0.3, 0.01, 0.3);
     drawn->orphans = often(0.2, 0.01, 0.2);
     drawn->waits = sim_chance(SIM_FAULTS, 0.5) ? 0.9 : 0.2;
+}
+
+static void draw_tasks(struct sim_plan *drawn)
+{
+    drawn->tasks = often(0.4, 0.3, 2);
+    drawn->begins = often(0.8, 0.1, 1);
+    drawn->cancels = drawn->tasks > 0 ? often(0.6, 0.02, 0.3) : 0;
 }
 
 static const struct sim_plan benchmark = {
@@ -277,7 +292,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     out->servers = out->topology == SIM_QUORUM     ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
                    : out->topology == SIM_REPLICAS ? 3
                                                    : 1;
-    enum theme theme = sim_chance(SIM_FAULTS, 0.5) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, THEMES - 1);
+    enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, THEMES - 1);
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
     if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
@@ -287,6 +302,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_network(&out->network);
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
+    draw_tasks(out);
     if (theme == CROWD) {
         out->servers = 1;
         out->sentinels = 0;
@@ -360,10 +376,12 @@ void sim_plan_print(const struct sim_plan *drawn)
            drawn->network.short_chance, drawn->server_rate);
     printf(
         "  work: holds %.1f ms, pauses %.1f ms, fair %.2f fixed %.2f extends %.2f nests %.2f forces %.3f queries %.2f "
-        "orphans %.2f waits %.1f handoff %u replicas %u denied %x bursts %.3f cost %.3f\n",
+        "orphans %.2f waits %.1f handoff %u replicas %u denied %x bursts %.3f cost %.3f "
+        "tasks %.2f begins %.2f cancels %.2f\n",
         (double)drawn->hold_most / SIM_MS, (double)drawn->pause_most / SIM_MS, drawn->fair, drawn->fixed,
         drawn->extends, drawn->nests, drawn->forces, drawn->queries, drawn->orphans, drawn->waits, drawn->handoff_ms,
-        drawn->min_replicas, drawn->denied, drawn->bursts, (double)drawn->server_cost / SIM_MS);
+        drawn->min_replicas, drawn->denied, drawn->bursts, (double)drawn->server_cost / SIM_MS, drawn->tasks,
+        drawn->begins, drawn->cancels);
     for (int i = 0; i < drawn->fault_count; i++)
         printf("  fault %d: %.3f s %s %d, %.1f ms\n", i, (double)drawn->faults[i].time / SIM_S,
                sim_fault_name(drawn->faults[i].kind), drawn->faults[i].which, (double)drawn->faults[i].length / SIM_MS);
@@ -415,11 +433,23 @@ static bool may_fall(const struct sim_server *server)
     return server->alive && 2 * (down + 1) < plan->servers;
 }
 
+/* Of a quorum less than half may know nothing. One that nobody has admitted yet knows nothing either. */
+static bool may_forget(const struct sim_server *server)
+{
+    int empty = 1;
+
+    if (plan->topology != SIM_QUORUM)
+        return true;
+    for (struct sim_server *other = sim_servers; other; other = other->next)
+        empty += other != server && !sim_server_find(other, "dibs:vote");
+    return 2 * empty < plan->servers;
+}
+
 static void kill_server(const struct sim_fault *fault, enum sim_data data)
 {
     struct sim_server *server = server_of(fault);
 
-    if (!may_fall(server))
+    if (!may_fall(server) || (data != SIM_KEEPS && !may_forget(server)))
         return;
     sim_judge_grants();
     sim_server_kill(server);
@@ -509,7 +539,7 @@ static void on_fault(void *arg, uint64_t number)
         sim_work_kill(fault->which);
         break;
     case SIM_FAULT_flushall:
-        if (server->alive)
+        if (server->alive && may_forget(server))
             sim_server_flush(server);
         break;
     case SIM_FAULT_del:

@@ -62,6 +62,7 @@ struct sim_plan {
     uint32_t spin_us;
     int64_t hold_least, hold_most, pause_most;                                   /* ns */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
+    double tasks, begins, cancels; /* how often a task owns, a call is begun, and one cancels another */
     struct sim_network network;
     struct sim_schedule schedule;
     double server_rate;

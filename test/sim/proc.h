@@ -24,6 +24,17 @@
     XX(dibs_check)                                                                                                     \
     XX(dibs_hold_of)                                                                                                   \
     XX(dibs_query)                                                                                                     \
+    XX(dibs_task_new)                                                                                                  \
+    XX(dibs_task_enter)                                                                                                \
+    XX(dibs_task_leave)                                                                                                \
+    XX(dibs_task_cancel)                                                                                               \
+    XX(dibs_task_free)                                                                                                 \
+    XX(dibs_queue_new)                                                                                                 \
+    XX(dibs_queue_fd)                                                                                                  \
+    XX(dibs_queue_take)                                                                                                \
+    XX(dibs_queue_free)                                                                                                \
+    XX(dibs_lock_begin)                                                                                                \
+    XX(dibs_unlock_begin)                                                                                              \
     XX(dibs_force_unlock)                                                                                              \
     XX(dibs_list)                                                                                                      \
     XX(dibs_examine)                                                                                                   \
@@ -67,6 +78,7 @@ size_t sim_proc_blocks(const struct sim_proc *proc); /* of memory, that are allo
 
 void *sim_calloc(size_t count, size_t size); /* the running process's */
 void sim_free(void *bytes);
+int sim_poll(struct pollfd *fds, nfds_t count, int ms);
 
 /* Of the scheduler. */
 void *sim_proc_tls(struct sim_proc *proc);

@@ -122,7 +122,7 @@ static void run(uint64_t seed)
         sim_fail("the run did not come to its end in %.1f s", (double)most / SIM_S);
     if (!sim_failure[0]) {
         ended_at = sim_now;
-        bool is_clean = plan.is_calm && plan.orphans == 0;
+        bool is_clean = plan.is_calm && plan.orphans == 0 && plan.bursts == 0;
         sim_run(never, sim_now + (is_clean ? 100 * SIM_MS : 4 * SIM_S)); /* what is under way arrives */
         sim_now += is_clean ? 0 : 8 * plan.lease_ms * SIM_MS + 60 * SIM_S;
         sim_judge_end();
@@ -315,10 +315,10 @@ static int run_many(void)
         "%ld runs, %ld failures; %.1f s, of a processor %.1f s; simulated %.0f s (%.0f a second of that, %.1f runs)\n",
         done, failures, real_now() - began, took, (double)sum.time / SIM_S, (double)sum.time / SIM_S / took,
         (double)done / took);
-    printf("%ld grants, %ld losses, %ld calls, %" PRIu64
+    printf("%ld grants, %ld losses, %ld calls, %ld of them begun, %ld cancels, %" PRIu64
            " switches; slow %d, cut %d, silent %d, unconnected %d; trace %016" PRIx64 "\n",
-           sum.counts.grants, sum.counts.losses, sum.counts.calls, sum.switches, sum.net[0], sum.net[1], sum.net[2],
-           sum.net[3], sum.hash);
+           sum.counts.grants, sum.counts.losses, sum.counts.calls, sum.counts.begun, sum.counts.cancelled, sum.switches,
+           sum.net[0], sum.net[1], sum.net[2], sum.net[3], sum.hash);
     return failures > 0;
 }
 

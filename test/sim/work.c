@@ -7,9 +7,202 @@
 static const struct sim_plan *plan;
 static struct sim_proc *procs[SIM_PROCS_MOST];
 static int going; /* processes that have not ended */
-static int begun;
+static int started;
+
+/* --------------------------------------------------------------- tasks and queues */
+
+static void enter(struct sim_worker *worker)
+{
+    if (!worker->task || worker->entered)
+        return;
+    if (worker->proc->api->dibs_task_enter(worker->task) != DIBS_OK)
+        sim_fail("a task cannot be entered: %s", worker->proc->api->dibs_last_error());
+    worker->entered = true;
+}
+
+static void leave(struct sim_worker *worker)
+{
+    if (!worker->entered)
+        return;
+    worker->entered = false;
+    if (worker->proc->api->dibs_task_leave(worker->task) != DIBS_OK)
+        sim_fail("a task cannot be left: %s", worker->proc->api->dibs_last_error());
+}
+
+/* The thread does not hold what its task does. */
+static void leave_and_check(struct sim_worker *worker, int name)
+{
+    leave(worker);
+    if (worker->task && worker->proc->api->dibs_check(worker->runtime, sim_name(name)) != DIBS_NOT_HELD)
+        sim_fail("a thread holds '%s', which its task has acquired", sim_name(name));
+}
+
+/* The task is freed, with what it holds. */
+static void free_task(struct sim_worker *worker)
+{
+    while (worker->users > 0)
+        sim_pass(SIM_MS / 10);
+    sim_judge_given_up(worker);
+    worker->freed = true;
+    worker->entered = false;
+    worker->proc->api->dibs_task_free(worker->task);
+    sim_tell("has freed its task");
+}
+
+/* False: none can be had any more. */
+static bool new_task(struct sim_worker *worker)
+{
+    worker->freed = worker->cancel_begun = false;
+    worker->cancelled_at = SIM_NEVER;
+    return worker->proc->api->dibs_task_new(worker->runtime, &worker->task) == DIBS_OK;
+}
+
+/* Of one who waits, at best. Its call returns soon. */
+static void cancel_somebody(const struct sim_worker *self)
+{
+    struct sim_worker *chosen = NULL;
+
+    for (struct sim_worker *worker = sim_workers; worker; worker = worker->next)
+        if (worker != self && worker->runtime == self->runtime && worker->task && !worker->freed &&
+            (!chosen || (worker->inside && sim_chance(SIM_WORK, 0.6))))
+            chosen = worker;
+    if (!chosen)
+        return;
+    sim_tell("cancels what thread %d waits for", chosen->thread->number);
+    chosen->users++;
+    chosen->cancel_begun = true;
+    self->proc->api->dibs_task_cancel(chosen->task);
+    chosen->cancelled_at = chosen->cancelled_at < sim_now ? chosen->cancelled_at : sim_now;
+    if (chosen->inside && chosen->wants >= 0 && chosen->limit > sim_now)
+        chosen->limit = sim_now;
+    chosen->users--;
+    sim_counts.cancelled++;
+}
+
+/* The task of what is complete may be used by any thread at once. */
+static void take_one(const dibs_completion *done)
+{
+    struct sim_worker *worker = done->arg;
+    const struct sim_api *api = worker->proc->api;
+
+    if (done->kind == DIBS_DONE_LOST) {
+        sim_tell("thread %d is told of a loss", worker->thread->number);
+        sim_judge_told(worker, done);
+        return;
+    }
+    if (!worker->pending)
+        sim_fail("a completion came for a call that is complete");
+    if ((done->status == DIBS_OK) != (done->detail[0] == '\0'))
+        sim_fail("the detail of a completion with %s is '%s'", api->dibs_status_name(done->status), done->detail);
+    worker->done = *done;
+    if (!worker->freed && sim_chance(SIM_WORK, 0.2)) {
+        worker->users++;
+        enter(worker);
+        leave(worker);
+        worker->users--;
+    }
+    worker->pending = false;
+    sim_wake(worker->proc, &worker->pending, true);
+}
+
+/* The threads of a process that take what its queue has, until each has taken a completion that is nobody's. */
+struct takers {
+    dibs_queue *queue;
+    int going;
+};
+
+static size_t take_some(dibs_queue *queue, bool polls, dibs_completion *out, size_t most)
+{
+    const struct sim_api *api = sim_current->proc->api;
+    struct pollfd fd = {.fd = polls ? api->dibs_queue_fd(queue) : -1, .events = POLLIN};
+
+    if (polls && fd.fd < 0)
+        sim_fail("a queue has no descriptor");
+    if (polls)
+        sim_poll(&fd, 1, -1);
+    return api->dibs_queue_take(queue, out, most,
+                                polls                       ? 0
+                                : sim_chance(SIM_WORK, 0.5) ? DIBS_WAIT_FOREVER
+                                                            : sim_between(SIM_WORK, 1, 50));
+}
+
+static void *take(void *arg)
+{
+    struct takers *takers = arg;
+    bool polls = sim_chance(SIM_WORK, 0.3), ends = false;
+    dibs_completion done[4];
+
+    while (!ends) {
+        size_t count = take_some(takers->queue, polls, done, (size_t)sim_between(SIM_WORK, 1, 4));
+        for (size_t i = 0; i < count; i++)
+            if (done[i].arg)
+                take_one(&done[i]);
+            else
+                ends = true;
+        if (sim_chance(SIM_WORK, 0.3))
+            sim_pass(sim_between_log(SIM_WORK, 1000, 5 * SIM_MS));
+    }
+    takers->going--;
+    return NULL;
+}
+
+/* The call was begun. Meanwhile the task may be freed: the completion comes all the same. */
+static dibs_status await_done(struct sim_worker *worker, dibs_done_kind kind)
+{
+    if (sim_chance(SIM_WORK, plan->cancels / 4)) {
+        sim_pass(sim_between_log(SIM_WORK, 1000, 20 * SIM_MS));
+        free_task(worker);
+    }
+    while (worker->pending)
+        sim_sleep(&worker->pending, NULL, 0, SIM_NEVER);
+    if (worker->done.kind != kind || worker->done.task != worker->task)
+        sim_fail("a completion came that was not for this call");
+    return worker->done.status;
+}
+
+static dibs_status not_begun(struct sim_worker *worker, dibs_status status)
+{
+    worker->pending = false;
+    if (status == DIBS_BUSY)
+        sim_fail("a call could not be begun: %s", worker->proc->api->dibs_last_error());
+    return status;
+}
+
+static bool begins(struct sim_worker *worker)
+{
+    if (!worker->task || !sim_chance(SIM_WORK, plan->begins)) {
+        enter(worker);
+        return false;
+    }
+    leave(worker);
+    worker->pending = true;
+    sim_counts.begun++;
+    return true;
+}
 
 /* ----------------------------------------------------------------------- calls */
+
+static dibs_status call_lock(struct sim_worker *worker, const char *name, int64_t wait_ms,
+                             const dibs_lock_options *options, bool *begun)
+{
+    const struct sim_api *api = worker->proc->api;
+
+    *begun = begins(worker);
+    if (!*begun)
+        return api->dibs_lock_with(worker->runtime, name, wait_ms, options);
+    dibs_status status = api->dibs_lock_begin(worker->task, name, wait_ms, options, worker->queue, worker);
+    return status == DIBS_OK ? await_done(worker, DIBS_DONE_LOCK) : not_begun(worker, status);
+}
+
+static dibs_status call_unlock(struct sim_worker *worker, const char *name)
+{
+    const struct sim_api *api = worker->proc->api;
+
+    if (!begins(worker))
+        return api->dibs_unlock(worker->runtime, name);
+    dibs_status status = api->dibs_unlock_begin(worker->task, name, worker->queue, worker);
+    return status == DIBS_OK ? await_done(worker, DIBS_DONE_UNLOCK) : not_begun(worker, status);
+}
 
 static int draw_name(void)
 {
@@ -58,18 +251,28 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     worker->wants = again || wait_ms == 0 ? -1 : name;
     worker->fair = options.flags & DIBS_FAIR;
     sim_judge_call(worker, "dibs_lock_with", limit_of(wait_ms));
-    dibs_status status = worker->proc->api->dibs_lock_with(worker->runtime, sim_name(name), wait_ms, &options);
+    bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now && !again;
+    dibs_status status = call_lock(worker, sim_name(name), wait_ms, &options, &begun);
     int64_t took = sim_now - worker->began;
     sim_judge_return(worker, status);
     worker->wants = -1;
     worker->ends = worker->ends || status == DIBS_CLOSED;
+    if (cancelled && status != DIBS_CANCELLED && status != DIBS_CLOSED)
+        sim_fail("a lock for a cancelled task returned %s", worker->proc->api->dibs_status_name(status));
+    if (worker->freed)
+        return false;
+    enter(worker);
     if (again && status == DIBS_OK && (options.flags & DIBS_NO_REENTRY))
         sim_fail("'%s' was entered again, with DIBS_NO_REENTRY", sim_name(name));
     if (took > SIM_MS)
         sim_counts.waited++;
-    if (status == DIBS_OK)
+    if (status == DIBS_OK) {
         sim_judge_acquired(worker, name, options.flags & DIBS_FIXED_LEASE, again);
-    else
+        struct sim_hold *own = sim_hold_of(worker, name);
+        own->begun = again ? own->begun : begun;
+        if (begun && worker->done.fence != own->fence)
+            sim_fail("the fence of a completion is not that of the hold of '%s'", sim_name(name));
+    } else
         sim_tell("'%s': %s (%s)", sim_name(name), worker->proc->api->dibs_status_name(status),
                  worker->proc->api->dibs_last_error());
     return status == DIBS_OK;
@@ -78,25 +281,29 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
 static void unlock(struct sim_worker *worker, int name)
 {
     sim_judge_call(worker, "dibs_unlock", plan->command_timeout_ms);
-    dibs_status status = worker->proc->api->dibs_unlock(worker->runtime, sim_name(name));
+    dibs_status status = call_unlock(worker, sim_name(name));
     sim_judge_return(worker, status);
     sim_tell("unlocked '%s': %s", sim_name(name), worker->proc->api->dibs_status_name(status));
-    sim_judge_released(worker, name, status);
+    if (!worker->freed)
+        sim_judge_released(worker, name, status);
 }
 
 static void check(struct sim_worker *worker, int name)
 {
+    enter(worker);
     dibs_status status = worker->proc->api->dibs_check(worker->runtime, sim_name(name));
 
     if (status == DIBS_NOT_HELD)
         sim_fail("dibs_check of '%s', which is held, says DIBS_NOT_HELD", sim_name(name));
-    if (status == DIBS_LOST)
+    struct sim_hold *own = sim_hold_of(worker, name);
+    if (status == DIBS_LOST) {
         sim_tell("has lost '%s'", sim_name(name));
-    if (status == DIBS_LOST)
+        own->lost_since = own->lost_since ? own->lost_since : sim_now;
         sim_judge_lost(worker, name);
-    else
+    }
+    if (status == DIBS_OK)
         sim_judge_sure(worker, name);
-    if (status == DIBS_LOST && plan->is_calm && !sim_hold_of(worker, name)->fixed)
+    if (status == DIBS_LOST && plan->is_calm && !own->fixed)
         sim_fail("'%s' was lost, though nothing went wrong", sim_name(name));
 }
 
@@ -106,6 +313,7 @@ static void extend(struct sim_worker *worker, int name)
     uint32_t ms = (uint32_t)sim_between_log(SIM_WORK, least, plan->lease_ms * 6);
 
     sim_hold_of(worker, name)->sure_until = 0;
+    enter(worker);
     sim_judge_call(worker, "dibs_extend", 2 * plan->command_timeout_ms);
     dibs_status status = worker->proc->api->dibs_extend(worker->runtime, sim_name(name), ms);
     sim_judge_return(worker, status);
@@ -150,7 +358,9 @@ static void hold(struct sim_worker *worker, int name)
 {
     int64_t left = sim_between_log(SIM_WORK, plan->hold_least, plan->hold_most);
 
-    while (left > 0) {
+    while (left > 0 && !worker->freed) {
+        if (sim_chance(SIM_WORK, 0.5))
+            leave_and_check(worker, name);
         int64_t part = sim_between(SIM_WORK, left / 3, left) + plan->hold_most / 200 + 1;
         sim_pass(part);
         left -= part;
@@ -162,6 +372,8 @@ static void hold(struct sim_worker *worker, int name)
             if (lock(worker, other, sim_between(SIM_WORK, 0, 20)) && other != name && sim_chance(SIM_WORK, 0.5))
                 unlock(worker, other);
         }
+        if (sim_chance(SIM_WORK, plan->cancels))
+            cancel_somebody(worker);
     }
 }
 
@@ -172,6 +384,7 @@ static void burst(struct sim_worker *worker)
     dibs_status status = DIBS_OK;
     int count = 0;
 
+    enter(worker);
     sim_judge_call(worker, "dibs_lock_with", -1);
     for (int i = 0; i < SIM_CROWD && status == DIBS_OK; i++) {
         char name[24];
@@ -192,6 +405,7 @@ static void burst(struct sim_worker *worker)
 static void release_all(struct sim_worker *worker)
 {
     if (worker->hold_count > 1 && sim_chance(SIM_WORK, 0.3)) {
+        enter(worker);
         sim_judge_call(worker, "dibs_unlock_all", (int64_t)plan->command_timeout_ms * worker->hold_count);
         dibs_status status = worker->proc->api->dibs_unlock_all(worker->runtime);
         sim_judge_return(worker, status);
@@ -218,6 +432,7 @@ static void *work(void *arg)
     worker->next = sim_workers;
     worker->wants = -1;
     sim_workers = worker;
+    bool has_task = worker->queue && sim_chance(SIM_WORK, plan->tasks) && new_task(worker);
     while (!is_enough()) {
         int name = draw_name();
         if (plan->bursts > 0 && sim_chance(SIM_WORK, plan->bursts))
@@ -233,8 +448,17 @@ static void *work(void *arg)
         release_all(worker);
         if (worker->ends)
             break;
+        if (sim_chance(SIM_WORK, plan->cancels))
+            cancel_somebody(worker);
+        if (has_task && (worker->freed || worker->cancel_begun)) {
+            if (!worker->freed)
+                free_task(worker);
+            has_task = new_task(worker);
+        }
         sim_pass(sim_between_log(SIM_WORK, 1000, plan->pause_most));
     }
+    if (has_task && !worker->freed)
+        free_task(worker);
     struct sim_worker **at = &sim_workers;
     while (*at != worker)
         at = &(*at)->next;
@@ -310,19 +534,80 @@ static void judge_stats(const struct sim_api *api, dibs_runtime *runtime)
         sim_fail("%llu holds are left, of threads that have ended", (unsigned long long)stats.holds);
 }
 
+static void begin_takers(struct takers *takers, struct sim_worker *last)
+{
+    if (plan->tasks == 0)
+        return;
+    if (last->proc->api->dibs_queue_new(&takers->queue) != DIBS_OK || !new_task(last))
+        sim_fail("there is no queue: %s", last->proc->api->dibs_last_error());
+    last->queue = takers->queue;
+    last->thread = sim_current;
+    takers->going = (int)sim_between(SIM_WORK, 1, 2);
+    for (int i = 0; i < takers->going; i++)
+        sim_start(last->proc, "taker", take, takers);
+}
+
+/* The runtime is closed. */
+static void end_takers(struct takers *takers, struct sim_worker *last)
+{
+    const struct sim_api *api = last->proc->api;
+
+    if (!takers->queue)
+        return;
+    for (int left = takers->going; left > 0; left--) {
+        if (api->dibs_unlock_begin(last->task, sim_name(0), takers->queue, NULL) != DIBS_OK)
+            sim_fail("an unlock cannot be begun: %s", api->dibs_last_error());
+        while (takers->going == left)
+            sim_pass(SIM_MS);
+    }
+    bool queue_first = sim_chance(SIM_WORK, 0.5);
+    if (queue_first)
+        api->dibs_queue_free(takers->queue);
+    api->dibs_task_free(last->task);
+    if (!queue_first)
+        api->dibs_queue_free(takers->queue);
+    takers->queue = NULL;
+}
+
+/* An acquire may be under way when the runtime is closed: it is complete when dibs_close returns. */
+static void close_runtime(struct sim_worker *last)
+{
+    const struct sim_api *api = last->proc->api;
+
+    if (last->queue && !plan->shuts_down && sim_chance(SIM_WORK, 0.5)) {
+        last->pending = true;
+        if (api->dibs_lock_begin(last->task, sim_name(0), DIBS_WAIT_FOREVER, NULL, last->queue, last) != DIBS_OK)
+            sim_fail("a lock cannot be begun: %s", api->dibs_last_error());
+        if (sim_chance(SIM_WORK, 0.5))
+            sim_pass(sim_between_log(SIM_WORK, 1000, 5 * SIM_MS));
+    }
+    int64_t began = sim_now;
+    api->dibs_close(last->runtime);
+    sim_judge_close(began);
+    sim_tell("has closed it");
+    for (int ms = 0; last->pending; ms++) {
+        sim_pass(SIM_MS);
+        if (ms * SIM_MS > 400 * SIM_MS + 4 * plan->schedule.stall_most)
+            sim_fail("a begun call is not complete, though dibs_close has returned");
+    }
+}
+
 static void *run_process(void *arg)
 {
     struct sim_proc *proc = sim_current->proc;
     struct sim_thread *threads[16];
-    struct sim_worker *workers = calloc((size_t)plan->threads, sizeof *workers);
+    struct sim_worker *workers = calloc((size_t)plan->threads, sizeof *workers), last;
+    struct takers takers = {NULL, 0};
 
     do {
         dibs_runtime *runtime = open_runtime(proc->api);
         sim_tell("has opened a runtime");
         sim_counts.opened++;
         proc->runtimes++;
+        last = (struct sim_worker){.proc = proc, .runtime = runtime};
+        begin_takers(&takers, &last);
         for (int i = 0; i < plan->threads; i++) {
-            workers[i] = (struct sim_worker){.proc = proc, .runtime = runtime, .wants = -1};
+            workers[i] = (struct sim_worker){.proc = proc, .runtime = runtime, .queue = last.queue, .wants = -1};
             threads[i] = sim_start(proc, "worker", work, &workers[i]);
         }
         if (plan->shuts_down) {
@@ -334,10 +619,8 @@ static void *run_process(void *arg)
             while (threads[i]->state != SIM_ENDED)
                 sim_sleep(threads[i], NULL, 0, SIM_NEVER);
         judge_stats(proc->api, runtime);
-        int64_t began = sim_now;
-        proc->api->dibs_close(runtime);
-        sim_judge_close(began);
-        sim_tell("has closed it");
+        close_runtime(&last);
+        end_takers(&takers, &last);
     } while (!is_enough());
     proc->user = arg;
     return NULL;
@@ -362,7 +645,7 @@ static void on_look(void *arg, uint64_t number)
 
 static void start(int number)
 {
-    struct sim_proc *proc = sim_proc_start(++begun);
+    struct sim_proc *proc = sim_proc_start(++started);
 
     procs[number] = proc;
     sim_start(proc, "main", run_process, proc);
