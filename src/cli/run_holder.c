@@ -26,6 +26,7 @@
 #define SLOW_ROUND_MS 300
 #define GIVE_UP_MS 10000 /* how long KILL is repeated once the lease is lost */
 #define LOOK_MS 5        /* between two looks at who has the lock now */
+#define HEAR_MOST 64     /* messages, and signals, between two looks at the lease and at who has ended */
 
 struct holder {
     const struct run_plan *plan;
@@ -230,31 +231,52 @@ static void pass_on(struct holder *holder, int signal)
         pass_to_all(holder, SIGCONT);
 }
 
-static void hear_front(struct holder *holder, const struct run_message *message, int64_t now)
+/* Signals in the order in which they came last, each once: as the system keeps those of a process that does not run. */
+struct signals {
+    int numbers[2 * HEAR_MOST];
+    size_t count;
+};
+
+static void note_signal(struct signals *signals, int number)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < signals->count; i++)
+        if (signals->numbers[i] != number)
+            signals->numbers[kept++] = signals->numbers[i];
+    signals->numbers[kept] = number;
+    signals->count = kept + 1;
+}
+
+static void hear_front(struct holder *holder, const struct run_message *message, int64_t now, struct signals *signals)
 {
     holder->front_ms = now;
     holder->front_paused = message->word == RUN_PAUSED;
     if (message->word == RUN_SIGNAL)
-        pass_on(holder, message->number);
+        note_signal(signals, message->number);
     if (message->word == RUN_BEAT)
         run_wire_send(holder->wire, RUN_LIMIT, 0, limit(holder, now), NULL);
 }
 
+/* No more at once than HEAR_MOST: each signal may take a walk through /proc, and more may come meanwhile, for ever. */
 static void hear(struct holder *holder, int64_t now)
 {
+    struct signals signals = {.count = 0};
     struct run_message message;
     int got = 0;
 
-    while (holder->wire >= 0 && (got = run_wire_receive(holder->wire, &message)) == 1)
-        hear_front(holder, &message, now);
+    for (int i = 0; i < HEAR_MOST && holder->wire >= 0 && (got = run_wire_receive(holder->wire, &message)) == 1; i++)
+        hear_front(holder, &message, now, &signals);
     if (got < 0) {
         holder->wire = -1;
         holder->given_up = true;
         send_kill(holder); /* dibs itself was killed */
     }
-    for (int signal; (signal = run_signals_next()) != 0;)
+    for (int i = 0, signal; i < HEAR_MOST && (signal = run_signals_next()) != 0; i++)
         if (run_signals_passed(signal))
-            pass_on(holder, signal);
+            note_signal(&signals, signal);
+    for (size_t i = 0; i < signals.count; i++)
+        pass_on(holder, signals.numbers[i]);
 }
 
 static void on_child(struct holder *holder, int status)
