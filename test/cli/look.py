@@ -109,12 +109,12 @@ def list_sorts_by_each_column():
 
 
 def list_chooses_by_pattern_and_age():
-    fresh("sku:1", "sku:2", "other", held_s=10)
+    fresh("sku:1", "sku:2", "other", held_s=1000)
     put(server, "sku:3", held_s=0)
     expect(dibs(URL, "list", "-n", "sku:*").text.split() == ["sku:1", "sku:2", "sku:3"])
-    expect(dibs(URL, "list", "-n", "sku:*", "--older-than", "5").text.split() == ["sku:1", "sku:2"])
+    expect(dibs(URL, "list", "-n", "sku:*", "--older-than", "500").text.split() == ["sku:1", "sku:2"])
     expect(dibs(URL, "list", "-n", "--older-than", "2.5e3").status == USAGE)
-    expect(dibs(URL, "list", "-n", "--older-than", "11").text == "")
+    expect(dibs(URL, "list", "-n", "--older-than", "2000").text == "")
 
 
 def list_leaves_no_lock_out_and_uses_no_keys():
