@@ -51,7 +51,7 @@ COUNTED = (
     "leases kept beside a burst",
     *(f"holders that outlived a {kind}" for kind in FORGETTING),
 )
-EXPECTED = (judge.OK, judge.BUSY, judge.TIMEOUT, judge.UNAVAILABLE, judge.STORE_ERROR, judge.CLOSED)
+EXPECTED = (judge.OK, judge.BUSY, judge.TIMEOUT, judge.UNAVAILABLE, judge.STORE_ERROR, judge.CLOSED, judge.CANCELLED)
 
 
 class Act(NamedTuple):

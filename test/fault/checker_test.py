@@ -578,7 +578,8 @@ def a_key_for_ever(h):
 
 @case(6)
 def statuses_that_faults_explain(h):
-    for status in (judges.BUSY, judges.TIMEOUT, judges.UNAVAILABLE, judges.STORE_ERROR, judges.CLOSED):
+    for status in (judges.BUSY, judges.TIMEOUT, judges.UNAVAILABLE, judges.STORE_ERROR, judges.CLOSED,
+                   judges.CANCELLED):
         h.ask(0, 0, 1, status)
 
 

@@ -117,6 +117,8 @@ static void *run_thread(void *arg)
     worker_thread *t = arg;
     judge_head *judge = t->worker->judge;
 
+    if (dibs_queue_new(&t->queue) != DIBS_OK)
+        abort();
     while (!is_quitting(t)) {
         atomic_store(&t->slot->phase, atomic_load(&judge->phase));
         /*
@@ -137,6 +139,7 @@ static void *run_thread(void *arg)
                  (unsigned)(draw(t) % judge->names));
         (void)(dibs_trylock(t->worker->rt, name) == DIBS_OK); /* or no lock is held */
     }
+    dibs_queue_free(t->queue);
     return NULL;
 }
 

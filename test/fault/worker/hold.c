@@ -1,5 +1,6 @@
-/* One hold: the ask, the work under the lock, what is noted of it, and the release. */
+/* One hold, of a thread or of a task: the ask, the work under the lock, what is noted of it, and the release. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fault/worker/worker.h"
 #include "support/common/timing.h"
@@ -166,6 +167,48 @@ static void work(worker_thread *t, const char *name, hold_record *r, unsigned *d
     read_fence(t, name, r);
 }
 
+/* ------------------------------------------------------------ first and last calls, maybe begun for a task */
+
+/* Losses are told by the calls as well. */
+static dibs_status next_end(worker_thread *t, int64_t patience_ms)
+{
+    dibs_completion c = {.kind = DIBS_DONE_LOST};
+
+    while (c.kind == DIBS_DONE_LOST)
+        if (dibs_queue_take(t->queue, &c, 1, patience_ms) == 0) {
+            dibs_task_cancel(t->task);
+            patience_ms = DIBS_WAIT_FOREVER;
+        }
+    return c.status;
+}
+
+/* Some calls are cancelled. */
+static dibs_status lock_first(worker_thread *t, const char *name, int64_t wait_ms, const dibs_lock_options *options)
+{
+    if (!t->task || chance(t, 50))
+        return dibs_lock_with(t->worker->rt, name, wait_ms, options);
+    dibs_task_leave(t->task);
+    dibs_status status = dibs_lock_begin(t->task, name, wait_ms, options, t->queue, NULL);
+    if (status == DIBS_OK)
+        status = next_end(t, chance(t, 30) ? (int64_t)between(t, 0, 300) : DIBS_WAIT_FOREVER);
+    if (dibs_task_enter(t->task) != DIBS_OK)
+        abort();
+    return status;
+}
+
+static dibs_status unlock_last(worker_thread *t, const char *name)
+{
+    if (!t->task || chance(t, 50))
+        return dibs_unlock(t->worker->rt, name);
+    dibs_task_leave(t->task);
+    dibs_status status = dibs_unlock_begin(t->task, name, t->queue, NULL);
+    if (status == DIBS_OK)
+        status = next_end(t, DIBS_WAIT_FOREVER);
+    if (dibs_task_enter(t->task) != DIBS_OK)
+        abort();
+    return status;
+}
+
 static void leave(worker_thread *t, const char *name, hold_record *r, unsigned depth)
 {
     while (depth > 1) {
@@ -174,7 +217,7 @@ static void leave(worker_thread *t, const char *name, hold_record *r, unsigned d
     }
     r->left = clock_ns();
     atomic_store(&r->state, HOLD_LEAVING);
-    r->unlock_status = dibs_unlock(t->worker->rt, name);
+    r->unlock_status = unlock_last(t, name);
     r->left_end = clock_ns();
     note_status(r, (dibs_status)r->unlock_status);
 }
@@ -189,7 +232,7 @@ static void hold(worker_thread *t, hold_record *r, bool alone)
     snprintf(name, sizeof name, "p%u:n%u", (unsigned)r->phase, (unsigned)r->name);
     r->asked = clock_ns();
     publish_record(t, r);
-    r->status = dibs_lock_with(t->worker->rt, name, r->wait_ms, &options);
+    r->status = lock_first(t, name, r->wait_ms, &options);
     r->returned = clock_ns();
     if (r->status == DIBS_OK) {
         atomic_store(&r->state, HOLD_HELD);
@@ -240,7 +283,14 @@ void work_round(worker_thread *t, uint64_t phase)
     r->name = draw(t) % t->worker->judge->names;
     draw_lease(t, r);
     draw_wait(t, r);
+    /* beside a burst there are threads alone: what that costs is another matter */
+    bool as_task = !t->worker->holds && chance(t, 30) && dibs_task_new(t->worker->rt, &t->task) == DIBS_OK;
+    if (as_task && dibs_task_enter(t->task) != DIBS_OK)
+        abort();
     hold(t, r, true);
+    if (as_task)
+        dibs_task_free(t->task);
+    t->task = NULL;
     if (r->status > DIBS_TIMEOUT)
         pause_us(
             between(t, 3000, 20000)); /* the call failed at once: a pause, so that this thread does not only fail */

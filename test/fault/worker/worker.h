@@ -32,6 +32,8 @@ typedef struct worker_thread {
     pthread_t id;
     worker *worker;
     judge_slot *slot;
+    dibs_queue *queue;
+    dibs_task *task; /* that the thread is in, and that owns its locks; NULL: the thread itself does */
     uint64_t random; /* never 0 */
 } worker_thread;
 
