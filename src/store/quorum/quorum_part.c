@@ -13,7 +13,8 @@ bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i
     *taken_back = flies && dibs__loose_take(q, &claim->flights[i]);
     bool trusted = !atomic_load_explicit(&q->members[i].distrusted, memory_order_relaxed) &&
                    !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
-    bool may = *taken_back || (!flies && part->state != DIBS__PART_SPENT && !part->stuck && trusted);
+    bool is_looked_at = claim->flights[i].loose; /* the scheduler's thread has noted the answer, and is not done yet */
+    bool may = *taken_back || (!flies && !is_looked_at && part->state != DIBS__PART_SPENT && !part->stuck && trusted);
     if (may && !*taken_back) {
         part->state = DIBS__PART_ASKED;
         part->has_bid = true;
