@@ -425,7 +425,7 @@ static bool holds_back(struct dibs__job *job)
 {
     struct dibs__wanting *wanting = wanting_of(job);
 
-    return !runs_several(wanting) && wanting->acquire.wish.flags & DIBS_FAIR &&
+    return !runs_several(wanting) && wanting->acquire.wish.flags & (DIBS_FAIR | DIBS_SHARED) &&
            !dibs__acquire_is_sent(&wanting->acquire);
 }
 
