@@ -9,6 +9,9 @@
  *   the lease. When the process dies, nobody renews the lease, and the lock is free again
  *   after at most one lease.
  *
+ *   A lock may be shared (DIBS_SHARED): by readers, beside whom nobody has it alone, or by as
+ *   many as a limit says, as the permits of a semaphore. Each of them has a lease of its own.
+ *
  *   A lock is reentrant. A thread's holds are counted in thread-local storage: only the
  *   thread's first acquire and its last unlock ask the store.
  *
@@ -345,12 +348,14 @@ DIBS_API void dibs_close(dibs_runtime *rt);
 enum {
     DIBS_FAIR = 1u,        /* first come, first served among all processes and threads: see dibs_lock_with */
     DIBS_FIXED_LEASE = 2u, /* the lease is never renewed: it ends lease_ms after its grant */
-    DIBS_NO_REENTRY = 4u   /* DIBS_BUSY if the calling thread holds the lock already: see dibs_lock_with */
+    DIBS_NO_REENTRY = 4u,  /* DIBS_BUSY if the calling thread holds the lock already: see dibs_lock_with */
+    DIBS_SHARED = 8u       /* others may hold the lock as well, if they hold it shared: see dibs_lock_with */
 };
 
 typedef struct dibs_lock_options { /* all zero: the defaults */
     uint32_t lease_ms;             /* the runtime's lease_ms; 20..86400000 */
     uint32_t flags;                /* none; an unknown bit is DIBS_INVALID */
+    uint32_t limit;                /* with DIBS_SHARED: how many may hold the lock at a time; 0: any number */
 } dibs_lock_options;
 
 /*
@@ -360,7 +365,7 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * dibs_trylock tries once. options may be NULL: the defaults.
  *
  * If the calling thread already holds the lock, its hold count rises by one, whatever the
- * options are (but see DIBS_NO_REENTRY); that costs no I/O. Otherwise the store is asked in
+ * options are (but see DIBS_NO_REENTRY and DIBS_SHARED); that costs no I/O. Otherwise the store is asked in
  * one round trip, by one thread of the process at a time for each name, and the call sleeps
  * while somebody else holds the lock. The store queues the waiters in the order in which it
  * heard of them; a release grants the lock to the first waiter that is still there, and
@@ -401,6 +406,27 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * without the flag, both of them would be inside. The hold remains the thread's, so
  * dibs_check and dibs_unlock do not tell the thread's coroutines apart.
  *
+ * DIBS_SHARED: others may hold the lock at the same time, if they hold it shared. Without a
+ * limit that is the read lock of a read-write lock, and a call without the flag is its write
+ * lock. With a limit of N the lock is a semaphore of N permits: the call waits until fewer than
+ * N hold the lock. All who use a name should give the same limit; where they do not, each call
+ * goes by its own. A limit without DIBS_SHARED is DIBS_INVALID. Each thread that shares asks the
+ * store by itself, and has a lease of its own, which is renewed, extended, lost and released by
+ * itself, and a fence of its own, which is larger than that of every thread that held the lock
+ * alone before. (Of two that share, the fence says nothing: a resource compares it with the
+ * fences of writers alone.) A sharer that dies keeps its place no longer than its lease.
+ *
+ * Both kinds come first, first served: a waiter that wants the lock alone is passed by nobody
+ * who comes later to share it, also not by one try. When the lock becomes free, all who wait to
+ * share it are granted it together, up to the first behind them that wants it alone, or up to
+ * the limit. A re-entry never waits. A hand-over inside a process may pass those who wait, as
+ * above; what is shared is never handed over. A thread that holds the lock shared may acquire it
+ * again with DIBS_SHARED, whatever the limit. Without the flag the call returns DIBS_BUSY at
+ * once, whatever wait_ms is, because to wait for the lock alone while sharing it could only be a
+ * deadlock. A thread that holds the lock alone may acquire it again with or without the flag,
+ * and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as DIBS_SHARED, and DIBS_DENIED
+ * where the waiter can't be told of its turn. A quorum can't share locks yet: DIBS_INVALID.
+ *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
  * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but
  * never past its own wait. One try is bounded by command_timeout_ms. If another thread of
@@ -414,9 +440,10 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * end of its wait, if the last such grant came less than outage_ms before.
  *
  * DIBS_OK: held; each such call needs one dibs_unlock. DIBS_BUSY: wait_ms was 0, and
- * somebody else holds the lock; or DIBS_NO_REENTRY was given, and the calling thread holds
- * the lock; dibs_last_error() says which. DIBS_TIMEOUT: not granted within wait_ms;
- * dibs_last_error() says whether somebody else held the lock all that time, or the store
+ * somebody else holds the lock, or waits for it alone and came before; or DIBS_NO_REENTRY was
+ * given, and the calling thread holds the lock; or the thread holds the lock shared, and
+ * DIBS_SHARED was not given; dibs_last_error() says which. DIBS_TIMEOUT: not granted within
+ * wait_ms; dibs_last_error() says whether somebody else held the lock all that time, or the store
  * did not answer. DIBS_LOST: the thread held the lock and lost its lease; it must unlock
  * first. DIBS_STORE_ERROR: the store refuses in a way that waiting can't mend.
  * DIBS_INVALID: an argument is wrong; or the server has cluster_enabled:1, and the lock's
@@ -604,6 +631,7 @@ typedef struct dibs_hold {
     uint64_t fence;       /* larger for every later hold of the name, by any thread anywhere; never 0, below 2^63 */
     int64_t remaining_ms; /* how long the lease is sure to last; 0 once it is lost */
     bool lost;            /* the lease has ended */
+    bool shared;          /* it was acquired with DIBS_SHARED: others may hold the lock as well */
     uint64_t reserved[4];
 } dibs_hold;
 
@@ -788,7 +816,8 @@ typedef struct dibs_owner {
     uint64_t fence;       /* of the store's newest grant; 0 if none is known */
     uint32_t waiters;     /* entries in the queue; all waiters of a process without DIBS_FAIR are one entry */
     int64_t held_ms;      /* how long ago the store granted the lock to the owner; -1: not known; see dibs_query */
-    uint64_t reserved[3];
+    uint32_t sharers;     /* how many hold the lock shared; 0: nobody does */
+    uint64_t reserved[2];
 } dibs_owner;
 
 /*
@@ -803,6 +832,10 @@ typedef struct dibs_owner {
  * present thread has held the lock. held_ms is -1 where a client without dibs has the lock,
  * and where the server's clock was set back since the grant. Of a quorum: the longest time
  * that one of the agreeing masters tells; it is as exact as the masters' clocks are alike.
+ *
+ * Where the lock is shared, sharers says by how many; token, fence and held_ms are those of
+ * the one who came last, and remaining_ms is that of the longest lease. sharers 0 with a token
+ * "dibs:shared" says that the store does not know who shares: it has lost that.
  *
  * DIBS_OK; DIBS_UNAVAILABLE; DIBS_DENIED; DIBS_STORE_ERROR; DIBS_INVALID (see
  * dibs_lock_with); DIBS_NO_MEMORY; DIBS_CLOSED.
@@ -837,8 +870,9 @@ DIBS_API dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs
 
 /*
  * Takes the lock of name from the holder with that token, as dibs_query showed it, or from
- * any holder if token is NULL. The next waiter is granted the lock at once. The old holder
- * learns of it at its next renewal, at the latest. Takes one round trip, or two if token is
+ * any holder if token is NULL: of those who share it from that one, or from all. The next
+ * waiter is granted the lock at once. The old holder learns of it at its next renewal, at the
+ * latest. Takes one round trip, or two if token is
  * NULL: the first one looks up the holder, so that a request which arrives late never ends
  * the hold of somebody else. Both together take at most command_timeout_ms. Of a quorum:
  * takes the lock on all masters, one after the other; DIBS_OK, DIBS_NOT_HELD and

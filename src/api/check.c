@@ -55,9 +55,13 @@ dibs_status dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const d
         return dibs__fail(DIBS_INVALID, "wait_ms is negative, and not DIBS_WAIT_FOREVER");
     if (!options)
         return DIBS_OK;
-    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY))
+    if (options->flags & ~(uint32_t)(DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY | DIBS_SHARED))
         return dibs__fail(DIBS_INVALID, "flags has an unknown bit: 0x%x", options->flags);
+    if (options->limit > 0 && !(options->flags & DIBS_SHARED))
+        return dibs__fail(DIBS_INVALID, "limit is for DIBS_SHARED alone");
     if (options->flags & DIBS_FAIR && rt->settings.url_count > 1)
         return dibs__fail(DIBS_INVALID, "DIBS_FAIR: a quorum has no common queue");
+    if (options->flags & DIBS_SHARED && rt->settings.url_count > 1)
+        return dibs__fail(DIBS_INVALID, "DIBS_SHARED: a quorum can't share locks yet");
     return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
 }

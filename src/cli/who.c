@@ -23,8 +23,18 @@ static const char *cut_field(char *text)
     return colon + 1;
 }
 
+/* What a token has behind its sequence that shares its lock, with a limit. */
+static void cut_limit(char *text)
+{
+    char *mark = strrchr(text, '~');
+
+    if (mark && consists_of(mark + 1, "0123456789"))
+        *mark = '\0';
+}
+
 static bool parse(struct cli_who *who)
 {
+    cut_limit(who->text);
     const char *sequence = cut_field(who->text);
 
     who->runtime = cut_field(who->text);

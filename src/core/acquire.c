@@ -1,5 +1,5 @@
 /*
- * An acquire gets its turn (turn.h), or, for a fair lock, needs none. Then it
+ * An acquire gets its turn (turn.h), or, for a fair or a shared lock, needs none. Then it
  * asks the store until the answer is final: the lock is granted, the wait is
  * over, or the store fails in a way that the acquire does not ride out. Between
  * two asks it rests (asker.h), and a grant that is pushed meanwhile ends it.
@@ -112,7 +112,6 @@ static void prepare_ask(struct dibs__acquire *acquire)
     if (acquire->grace >= deadline)
         acquire->grace = DIBS__NEVER;
     bid->wait = acquire->limit > 0;
-    bid->fair = acquire->lease->fair;
     bid->deadline = deadline < acquire->grace ? deadline : acquire->grace;
 }
 
@@ -393,10 +392,16 @@ static enum dibs__acquire_state fail(struct dibs__acquire *acquire, dibs_status 
 static struct dibs__lease *new_bid(const struct dibs__acquire *acquire)
 {
     return dibs__bid_new(acquire->core, acquire->name, acquire->name_size, acquire->group, acquire->wish.lease_ms,
-                         acquire->wish.flags);
+                         acquire->wish.flags, acquire->wish.limit);
 }
 
-/* A fair acquire needs no turn: it has a place of its own in the store's queue. */
+/* It has a place of its own in the store's queue. */
+static bool needs_no_turn(const struct dibs__wish *wish)
+{
+    return wish->flags & (DIBS_FAIR | DIBS_SHARED);
+}
+
+/* A fair or a shared acquire. */
 static enum dibs__acquire_state start_fair(struct dibs__acquire *acquire)
 {
     acquire->lease = new_bid(acquire);
@@ -525,7 +530,7 @@ static enum dibs__acquire_state begin_turn(struct dibs__acquire *acquire, struct
 
 enum dibs__acquire_state dibs__acquire_start(struct dibs__acquire *acquire, struct dibs__waiter *waiter)
 {
-    if (acquire->wish.flags & DIBS_FAIR)
+    if (needs_no_turn(&acquire->wish))
         return start_fair(acquire);
     prepare_turn(acquire);
     return begin_turn(acquire, waiter);
@@ -620,7 +625,7 @@ static enum dibs__acquire_state ask_and_sleep(struct dibs__acquire *acquire)
 
 void dibs__acquire_run(struct dibs__acquire *acquire)
 {
-    enum dibs__acquire_state next = acquire->wish.flags & DIBS_FAIR ? start_fair(acquire) : wait_for_turn(acquire);
+    enum dibs__acquire_state next = needs_no_turn(&acquire->wish) ? start_fair(acquire) : wait_for_turn(acquire);
 
     while (next == DIBS__ACQUIRE_ASKS)
         next = ask_and_sleep(acquire);

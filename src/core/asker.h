@@ -105,7 +105,7 @@ struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__l
 /* The store granted a lease by itself. False: no thread here asks for that token or holds its lease. */
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
 
-#define DIBS__HELD_MOST 8
+#define DIBS__HELD_MOST 64
 
 /*
  * The lock may have changed: the threads that expect that ask again. Returns how

@@ -27,7 +27,7 @@ static bool lock_at_once(dibs_task *task, struct dibs__hold *hold, const char *n
         return false;
     if (!hold)
         dibs__error_set(&error, DIBS_CANCELLED, "the task that wanted %s was cancelled", dibs__quote(quoted, name));
-    else if (!dibs__lock_may_reenter(options) || !dibs__lock_reenter(runtime, hold))
+    else if (!dibs__lock_may_reenter(hold, options) || !dibs__lock_reenter(runtime, hold))
         dibs__lock_refuse(runtime, "task", hold, options, &error);
     if (hold)
         done->fence = dibs__lease_fence(hold->lease);

@@ -3,7 +3,7 @@
 #define LEAVE_MS 3 /* a round trip to a server nearby; a call comes back no later than that after its time */
 
 struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, size_t name_size, uint16_t group,
-                                  uint32_t lease_ms, uint32_t flags)
+                                  uint32_t lease_ms, uint32_t flags, uint32_t limit)
 {
     struct dibs__lease *lease = dibs__lease_new(core->config.serial, name, name_size, core->tokens.most);
 
@@ -15,10 +15,18 @@ struct dibs__lease *dibs__bid_new(struct dibs__core *core, const char *name, siz
     lease->group = group;
     lease->asked_ms = lease_ms;
     lease->fixed = flags & DIBS_FIXED_LEASE;
-    lease->fair = flags & DIBS_FAIR;
+    lease->fair = flags & (DIBS_FAIR | DIBS_SHARED);
+    lease->shared = flags & DIBS_SHARED;
     lease->token = dibs__core_make_token(core);
+    lease->token.shared = lease->shared;
+    lease->token.limit = limit;
     dibs__token_write(&core->tokens, &lease->token, lease->asker->token);
-    lease->asker->bid = (struct dibs__bid){.name = lease->name, .token = lease->asker->token, .lease_ms = lease_ms};
+    lease->asker->bid = (struct dibs__bid){.name = lease->name,
+                                           .token = lease->asker->token,
+                                           .lease_ms = lease_ms,
+                                           .shared = lease->shared,
+                                           .limit = limit,
+                                           .fair = flags & DIBS_FAIR};
     return lease;
 }
 
@@ -50,6 +58,8 @@ void dibs__bid_renew_token(struct dibs__core *core, struct dibs__cell *cell, str
 {
     struct dibs__token token = dibs__core_make_token(core);
 
+    token.shared = lease->token.shared;
+    token.limit = lease->token.limit;
     dibs__asker_set_token(cell, lease, &token);
     dibs__token_write(&core->tokens, &token, lease->asker->token);
 }

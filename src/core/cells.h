@@ -4,7 +4,7 @@
  * asks the store for a name: the thread that has the turn (turn.h). A lease
  * that came from the store may go from thread to thread here (handover.h).
  *
- * Threads that ask for a fair lock have no turns: each asks the store itself.
+ * Threads that ask for a fair lock, or a shared one, have no turns: each asks the store itself.
  *
  * Lock discipline: a cell, the threads that wait in it, and `listing` and what
  * is said in lease.h of the leases listed in it, are guarded by the mutex of

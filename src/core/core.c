@@ -12,7 +12,7 @@
 #include "core/begun.h"
 #include "core/handover.h"
 
-#define HOST_MAX 57 /* with the NUL */
+#define HOST_MAX 46 /* with the NUL */
 
 static _Thread_local const struct dibs__core *calling_back; /* whose on_event this thread runs; NULL: none */
 

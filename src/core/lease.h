@@ -47,7 +47,7 @@ struct dibs__upkeep {
     bool may_come_back;                  /* a request that may restore the lease was not answered, and may still
                                             arrive */
     bool failed;                         /* a renewal failed since the lease was confirmed last */
-    bool in_flight;                      /* a request that renews the lease is on its way */
+    bool in_flight;                      /* a request that renews or looks at the lease is on its way */
     bool changed;                        /* meanwhile the store told of a change: another is to follow */
     bool paced;                          /* counted among those that wait to be looked at because of a change */
     uint32_t lease_ms;                   /* its length from the next renewal on */
@@ -57,6 +57,8 @@ struct dibs__upkeep {
                                             by a thread */
     int64_t due;                         /* when the renewals must look at the lease next */
     int64_t renew_at;                    /* when to send the next renewal */
+    int64_t look_at;                     /* of a shared lease: when to look at the lock because of a change; else, and
+                                            where there was none, DIBS__NEVER */
     int64_t watch_at;                    /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
     int64_t risk_at;                     /* when to tell that the lease is at risk */
     struct dibs__lease_memo memo;        /* the store's own */
@@ -79,7 +81,9 @@ struct dibs__lease {
 
     bool contended;           /* the thread had to wait for the lock; the asking thread's until the grant, then
                                  read-only */
-    bool fixed, fair;         /* read-only */
+    bool fixed;               /* read-only */
+    bool fair;                /* read-only; its thread asked for it without a turn: DIBS_FAIR, or shared */
+    bool shared;              /* read-only */
     bool given_up;            /* the holder's: a call that gives up several names has met it */
     uint16_t name_size;       /* read-only; without the NUL */
     uint16_t group;           /* read-only; of the name (metrics.h) */

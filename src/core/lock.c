@@ -26,11 +26,16 @@ dibs_status dibs__lock_lost(const char *owner, const char *name, struct dibs__er
 
 /* ---------------------------------------------------------------------- lock */
 
-static dibs_status held_already(const char *owner, const char *name, struct dibs__error *error)
+static dibs_status held_already(const char *owner, const struct dibs__hold *hold, const dibs_lock_options *options,
+                                struct dibs__error *error)
 {
+    bool no_reentry = options && options->flags & DIBS_NO_REENTRY;
     char quoted[DIBS__QUOTED_MAX];
 
-    return dibs__error_set(error, DIBS_BUSY, "this %s holds %s already", owner, dibs__quote(quoted, name));
+    return dibs__error_set(error, DIBS_BUSY,
+                           no_reentry ? "this %s holds %s already"
+                                      : "this %s shares %s, and can't have it alone before it has unlocked it",
+                           owner, dibs__quote(quoted, hold->lease->name));
 }
 
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
@@ -40,8 +45,8 @@ dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, co
         return dibs__error_set(error, DIBS_CLOSED, "the runtime is closing");
     if (dibs__lock_is_lost(runtime, hold))
         return dibs__lock_lost(owner, hold->lease->name, error);
-    if (!dibs__lock_may_reenter(options))
-        return held_already(owner, hold->lease->name, error);
+    if (!dibs__lock_may_reenter(hold, options))
+        return held_already(owner, hold, options, error);
     DIBS__REQUIRE(hold->count == UINT32_MAX);
     return dibs__error_set(error, DIBS_OVERFLOW, "the lock is held %u times, the most that can be counted",
                            hold->count);
@@ -53,6 +58,7 @@ struct dibs__wish dibs__lock_wish(const dibs_runtime *runtime, int64_t wait_ms, 
         .wait_ms = wait_ms,
         .lease_ms = options && options->lease_ms ? options->lease_ms : runtime->settings.lease_ms,
         .flags = options ? options->flags : 0,
+        .limit = options ? options->limit : 0,
     };
 }
 
@@ -168,6 +174,7 @@ dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t 
     out->count = hold->count;
     out->fence = dibs__lease_fence(hold->lease);
     out->lost = dibs__lease_is_lost(hold->lease, now);
+    out->shared = hold->lease->shared;
     out->remaining_ms = dibs__lease_remaining_ms(hold->lease, now);
     return out->lost ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }

@@ -31,7 +31,8 @@ dibs_status dibs__unlock_last(dibs_runtime *runtime, struct dibs__hold *hold, st
 dibs_status dibs__unlock_not_held(dibs_runtime *runtime, const char *owner, const char *name,
                                   struct dibs__error *error);
 
-/* The runtime is closing, the lease is lost, the options forbid to reenter, or the count is at its maximum. */
+/* The runtime is closing, the lease is lost, the options or the kind of the hold forbid to reenter, or the count is at
+ * its maximum. */
 dibs_status dibs__lock_refuse(const dibs_runtime *runtime, const char *owner, const struct dibs__hold *hold,
                               const dibs_lock_options *options, struct dibs__error *error);
 
@@ -55,9 +56,13 @@ static inline bool dibs__lock_is_lost(const dibs_runtime *runtime, const struct 
 
 /* ------------------------------------------------------------------------- the calls */
 
-static inline bool dibs__lock_may_reenter(const dibs_lock_options *options)
+/* A thread that shares the lock may not ask for it alone: it would wait for itself, or for another that waits for it.
+ */
+static inline bool dibs__lock_may_reenter(const struct dibs__hold *hold, const dibs_lock_options *options)
 {
-    return !options || !(options->flags & DIBS_NO_REENTRY);
+    uint32_t flags = options ? options->flags : 0;
+
+    return !(flags & DIBS_NO_REENTRY) && (flags & DIBS_SHARED || !hold->lease->shared);
 }
 
 /* False: the runtime is closing, the lease is lost, or the count is at its maximum. */
@@ -93,7 +98,7 @@ static inline dibs_status dibs__lock(dibs_runtime *runtime, const char *name, si
 
     if (!hold)
         return dibs__lock_first(runtime, name, name_size, wait_ms, options, error);
-    if (dibs__lock_may_reenter(options) && dibs__lock_reenter(runtime, hold))
+    if (dibs__lock_may_reenter(hold, options) && dibs__lock_reenter(runtime, hold))
         return DIBS_OK;
     return dibs__lock_refuse(runtime, dibs__lock_owner(runtime), hold, options, error);
 }
@@ -103,7 +108,7 @@ static inline bool dibs__lock_last_used(dibs_runtime *runtime, const char *name)
 {
     struct dibs__hold *hold = dibs__holds_find_last(runtime->serial, name);
 
-    return hold && dibs__lock_reenter(runtime, hold);
+    return hold && !hold->lease->shared && dibs__lock_reenter(runtime, hold);
 }
 
 /* As dibs_unlock. */

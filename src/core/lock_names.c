@@ -29,7 +29,7 @@ static dibs_status find_held(dibs_runtime *runtime, struct dibs__holder *holder,
         struct dibs__hold *hold = find(runtime, holder, name);
         if (!hold)
             continue;
-        if (!dibs__lock_may_reenter(options) || !dibs__lock_can_count(runtime, hold)) {
+        if (!dibs__lock_may_reenter(hold, options) || !dibs__lock_can_count(runtime, hold)) {
             dibs_status status = dibs__lock_refuse(runtime, owner, hold, options, error);
             dibs__several_explain(error, name->name);
             return status;

@@ -39,7 +39,7 @@ static struct dibs__lease *bid_for_next(struct dibs__core *core, struct dibs__le
     if (core->config.settings->min_replicas > 0 || core->config.settings->durable)
         return NULL;
     struct dibs__lease *next = dibs__bid_new(core, lease->name, lease->name_size, lease->group, wanted->lease_ms,
-                                             wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0);
+                                             wanted->fixed ? (uint32_t)DIBS_FIXED_LEASE : 0, 0);
     if (next) {
         next->asker->bid.wait = true;
         dibs__asker_begin_behind(core->cells, lease, next);

@@ -75,7 +75,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     if (!item)
         return false;
     dibs__renewals_unpace(r, lease);
-    dibs__upkeep_send(lease, token, item, now);
+    dibs__upkeep_send(lease, token, item, now, r->config.renew_ms);
     return true;
 }
 
@@ -227,7 +227,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
     if (!dibs__lease_is_lost(lease, landing->now)) { /* else it came too late, and the next round tells of the loss */
         if (item->result == DIBS__RENEWED)
             DIBS__PROBE(renew, lease->name, item->lease_ms);
-        if (!item->extension)
+        if (!item->extension && !item->look)
             *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
         if (dibs__upkeep_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
                                      r->config.renew_ms))

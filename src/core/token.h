@@ -1,7 +1,9 @@
 /*
  * The tokens of a runtime, dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the
  * thread and the sequence differ from token to token, so a lease keeps no more
- * than these; the text is written where the store is to have it.
+ * than these; the text is written where the store is to have it. The token of a
+ * bid that wants to share the lock has ~LIMIT behind that, so that whoever has
+ * the token in hand knows its kind: the queue, a retraction, the holders' list.
  */
 #ifndef DIBS_CORE_TOKEN_H
 #define DIBS_CORE_TOKEN_H
@@ -13,6 +15,8 @@
 struct dibs__token {
     uint64_t thread;   /* that asked for the lease, for administrators */
     uint64_t sequence; /* unique within the runtime */
+    uint32_t limit;    /* with shared */
+    bool shared;       /* for a lock that is to be shared */
 };
 
 /* What all tokens of a runtime have in common. Read-only once it is made. */

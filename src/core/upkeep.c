@@ -66,6 +66,7 @@ void dibs__upkeep_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t pr
     DIBS__REQUIRE(lease_ms > 0);
     lease->upkeep.lease_ms = lease_ms;
     lease->upkeep.memo = *memo;
+    lease->upkeep.look_at = DIBS__NEVER;
     set_times(lease, proof, renew_ms);
 }
 
@@ -85,14 +86,27 @@ bool dibs__upkeep_awaits_hint(const struct dibs__lease *lease)
     return lease->upkeep.watch_at == DIBS__NEVER && !lease->upkeep.in_flight;
 }
 
+/*
+ * The lock may have changed, and is to be looked at: by a renewal. Not where it
+ * is shared: that would change the key, so that the others are told and renew as
+ * well, and so on.
+ */
+static void look_at_change(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t *at = lease->shared ? &lease->upkeep.look_at : &lease->upkeep.renew_at;
+
+    if (when < *at)
+        *at = when;
+}
+
 /* A lock that is not watched yet will be looked at before it is. */
 void dibs__upkeep_hint(struct dibs__lease *lease, int64_t when)
 {
     if (lease->upkeep.watch_at != DIBS__NEVER)
         return;
     lease->upkeep.changed = lease->upkeep.in_flight;
-    if (!lease->upkeep.in_flight && when < lease->upkeep.renew_at)
-        lease->upkeep.renew_at = when;
+    if (!lease->upkeep.in_flight)
+        look_at_change(lease, when);
 }
 
 int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other)
@@ -103,6 +117,8 @@ int64_t dibs__upkeep_plan(const struct dibs__lease *lease, int64_t other)
         due = lease->upkeep.risk_at;
     if (!lease->upkeep.in_flight && lease->upkeep.renew_at < due)
         due = lease->upkeep.renew_at;
+    if (!lease->upkeep.in_flight && lease->upkeep.look_at < due)
+        due = lease->upkeep.look_at;
     if (other < due && due - other <= lease->upkeep.lease_ms * DIBS__NS_PER_MS / MOMENT)
         due = other;
     if (!lease->upkeep.in_flight && lease->upkeep.watch_at < due)
@@ -115,15 +131,21 @@ bool dibs__upkeep_is_to_watch(const struct dibs__lease *lease, int64_t now)
     return !lease->upkeep.in_flight && now >= lease->upkeep.watch_at;
 }
 
-bool dibs__upkeep_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+static bool is_to_renew(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+    DIBS__REQUIRES(dibs__renewals_mutex)
 {
     int64_t renew_at = lease->upkeep.renew_at;
 
-    if (lease->upkeep.in_flight || renew_at == DIBS__NEVER)
+    if (renew_at == DIBS__NEVER)
         return false;
     if (!lease->upkeep.failed)
         renew_at -= period(renew_ms, sure_ms(lease->upkeep.lease_ms, cut_ms_of(lease))) / ALONG;
     return now >= renew_at;
+}
+
+bool dibs__upkeep_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+{
+    return !lease->upkeep.in_flight && (now >= lease->upkeep.look_at || is_to_renew(lease, now, renew_ms));
 }
 
 /* ------------------------------------------------------------------- sending */
@@ -139,7 +161,8 @@ static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQ
     return lease_ms;
 }
 
-void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now)
+void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
+                       uint32_t renew_ms)
 {
     bool extension = is_to_extend(lease);
 
@@ -152,12 +175,14 @@ void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs
                                    : lease->upkeep.lease_ms,
         .fence = lease->store_fence,
         .extension = extension,
+        .look = lease->shared && !extension && !is_to_renew(lease, now, renew_ms),
         .memo = lease->upkeep.memo,
         .cut_ms = cut_ms_of(lease),
         .context = lease,
     };
     if (item->cut_ms > 0)
         item->cut = lease->upkeep.extending->cut;
+    lease->upkeep.look_at = DIBS__NEVER;
     lease->upkeep.in_flight = true;
 }
 
@@ -183,7 +208,7 @@ bool dibs__upkeep_land(struct dibs__lease *lease, const struct dibs__renewal *it
 {
     DIBS__REQUIRE(lease->upkeep.in_flight);
     lease->upkeep.in_flight = false;
-    if (!lease->upkeep.unproven)
+    if (!lease->upkeep.unproven || item->look)
         return false;
     lease->upkeep.unproven = item->result == DIBS__UNANSWERED;
     lease->upkeep.may_come_back = lease->upkeep.may_come_back || lease->upkeep.unproven;
@@ -233,7 +258,7 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
         dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
     set_times(lease, proof, renew_ms);
     if (changed)
-        lease->upkeep.renew_at = 0;
+        look_at_change(lease, 0);
     if (!is_to_extend(lease))
         return;
     if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
@@ -244,10 +269,27 @@ static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item,
     }
 }
 
+/* The lock was looked at because of a change: where it is still the token's, nothing has changed. */
+static void take_look(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    bool again = lease->upkeep.changed;
+
+    lease->upkeep.changed = false;
+    if (item->result == DIBS__UNANSWERED)
+        lease->upkeep.look_at = now + retry_pause(lease->upkeep.lease_ms);
+    else if (again)
+        lease->upkeep.look_at = 0;
+}
+
 bool dibs__upkeep_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
                               dibs_status status, int64_t now, uint32_t renew_ms)
 {
     DIBS__REQUIRE(!lease->upkeep.in_flight && item->result != DIBS__GONE);
+    if (item->look) {
+        take_look(lease, item, now);
+        return false;
+    }
     lease->upkeep.memo = item->memo;
     bool extended = end_extension(lease, item, status);
     if (item->result == DIBS__RENEWED) {

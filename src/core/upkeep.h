@@ -47,8 +47,8 @@ bool dibs__upkeep_is_due(const struct dibs__lease *lease, int64_t now, uint32_t 
 
 /* Fills in a request that renews the lease, and extends it if that was asked for. None may be in flight. token: its
  * text, which is kept. */
-void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now)
-    DIBS__REQUIRES(dibs__renewals_mutex);
+void dibs__upkeep_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
+                       uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* The renewal could not be sent, or failed: sets when to try again. */
 void dibs__upkeep_retry(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);

@@ -50,9 +50,9 @@ static void count_command(struct memory *memory)
     atomic_fetch_add_explicit(&memory->counters->commands, 1, memory_order_relaxed);
 }
 
-static int64_t again_ms(const struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
+static int64_t again_ms(const struct dibs__space_lock *lock, const struct dibs__bid *bid, int64_t now)
 {
-    int64_t left = dibs__ms_until(lock->expires, now), most = lease_ms / 3;
+    int64_t left = dibs__ms_until(dibs__space_ends(lock, bid->limit), now), most = bid->lease_ms / 3;
 
     left = left < most ? left : most;
     return left > 0 ? left : 1;
@@ -65,6 +65,15 @@ static bool may_vote(const struct memory *memory, uint32_t lease_ms, int64_t now
     return !memory->user.is_member || dibs__space_votes(memory->space, lease_ms, quorum, now);
 }
 
+/* Behind dibs__space_serve: whether the lock is for who asks now. A lock that is shared is not, as long as others wait.
+ */
+static bool is_next(const struct dibs__space_lock *lock, const struct dibs__bid *bid)
+{
+    if (dibs__space_is_owner(lock, bid->token))
+        return false;
+    return !dibs__space_is_held(lock) || (!lock->first && dibs__space_admits(lock, bid->shared, bid->limit));
+}
+
 /*
  * *served: for dibs__space_push. Once the mutex is let go of, the bid may be
  * granted by another thread: the ask is complete by then.
@@ -73,6 +82,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
                           struct dibs__space_waiter **served, struct dibs__error *error)
     DIBS__REQUIRES(dibs__space_mutex)
 {
+    const struct dibs__space_wish wish = {bid->token, bid->lease_ms, bid->shared};
     struct dibs__space *space = memory->space;
     int64_t now = dibs__now(memory->clock);
 
@@ -90,17 +100,19 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
         return no_memory(error);
     }
     *served = dibs__space_serve(space, lock, bid->token, now);
-    if (!dibs__space_is_held(lock))
-        dibs__space_grant(space, lock, bid->token, bid->lease_ms, now);
+    if (is_next(lock, bid) && !dibs__space_grant(space, lock, &wish, now)) {
+        dibs__space_drop_unused(space, lock);
+        return no_memory(error);
+    }
     if (dibs__space_is_owner(lock, bid->token)) {
-        dibs__space_prolong(lock, bid->lease_ms, now);
-        answer->fence = lock->fence;
+        dibs__space_prolong(lock, bid->token, bid->lease_ms, now);
+        answer->fence = dibs__space_lease_of(lock, bid->token).fence;
         bid->in_store = true;
         *memory_lease_of(&bid->lease) = (struct memory_lease){true, now};
         return DIBS_OK;
     }
     bid->lease = (struct dibs__lease_memo){.words = {0}};
-    answer->again_ms = again_ms(lock, bid->lease_ms, now);
+    answer->again_ms = again_ms(lock, bid, now);
     bid->in_store = bid->in_store || bid->wait;
     return DIBS_BUSY;
 }
@@ -255,8 +267,8 @@ static dibs_status force_unlock(struct dibs__store *store, const char *name, con
     struct dibs__space_lock *lock = dibs__space_find(space, name, now);
     if (lock && token && dibs__space_is_held(lock) && !dibs__space_is_owner(lock, token))
         status = DIBS_NOT_HELD;
-    else if (lock)
-        lock->token[0] = '\0';
+    else if (lock && !(token && dibs__space_end_sharer(lock, token)))
+        dibs__space_end_all(lock);
     struct dibs__space_waiter *served =
         dibs__space_serve_name(space, name, now); /* with a fence above that of the holder who lost the lock */
     dibs__space_mutex_unlock(&space->mutex);
@@ -293,11 +305,13 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
         dibs__space_show_waiters(lock, query->waiters);
     }
     if (lock && dibs__space_is_held(lock)) {
+        const struct dibs__space_sharer *newest = lock->sharers;
         owner->held = true;
-        owner->remaining_ms = dibs__ms_until(lock->expires, now);
-        owner->held_ms = (now - lock->granted) / DIBS__NS_PER_MS;
-        owner->fence = lock->fence;
-        memcpy(owner->token, lock->token, sizeof owner->token);
+        owner->remaining_ms = dibs__ms_until(dibs__space_ends(lock, 0), now);
+        owner->held_ms = (now - (newest ? newest->granted : lock->granted)) / DIBS__NS_PER_MS;
+        owner->fence = newest ? newest->fence : lock->fence;
+        owner->sharers = lock->sharer_count;
+        memcpy(owner->token, newest ? newest->token : lock->token, sizeof owner->token);
     }
     dibs__space_mutex_unlock(&memory->space->mutex);
     return DIBS_OK;
@@ -351,7 +365,8 @@ static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renew
 
     if (!lock || dibs__space_is_held(lock))
         return lock;
-    dibs__space_grant(memory->space, lock, renewal->token, renewal->lease_ms, now);
+    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms, false};
+    dibs__space_grant(memory->space, lock, &wish, now);
     lock->fence = 0;
     dibs__space_raise(memory->space, lock, renewal->fence);
     return lock;
@@ -368,9 +383,9 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     if (!lock || !dibs__space_is_owner(lock, renewal->token))
         return;
     if (renewal->extension)
-        lock->expires = dibs__after_ms(now, renewal->lease_ms);
+        *dibs__space_lease_of(lock, renewal->token).expires = dibs__after_ms(now, renewal->lease_ms);
     else
-        dibs__space_prolong(lock, renewal->lease_ms, now);
+        dibs__space_prolong(lock, renewal->token, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
     *memory_lease_of(&renewal->memo) = (struct memory_lease){true, now};
 }

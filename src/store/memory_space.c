@@ -99,6 +99,7 @@ static void space_free(struct dibs__space *space)
     while (space->locks) {
         struct dibs__space_lock *lock = *(struct dibs__space_lock **)space->locks;
         tdelete(lock, &space->locks, compare_names);
+        dibs__space_end_all(lock);
         free(lock);
     }
     dibs__space_mutex_unlock(&space->mutex);
@@ -125,9 +126,90 @@ void dibs__space_put(struct dibs__space *space)
 
 /* -------------------------------------------------------------------- locks */
 
+/* What points to the sharer of that token, or to the end of the list. */
+static struct dibs__space_sharer **sharer_of(struct dibs__space_lock *lock, const char *token)
+{
+    struct dibs__space_sharer **at = &lock->sharers;
+
+    while (*at && strcmp((*at)->token, token) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop_sharer(struct dibs__space_lock *lock, struct dibs__space_sharer **at)
+{
+    struct dibs__space_sharer *sharer = *at;
+
+    *at = sharer->next;
+    lock->sharer_count--;
+    free(sharer);
+}
+
 bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token)
 {
-    return dibs__space_is_held(lock) && strcmp(lock->token, token) == 0;
+    if (lock->token[0] != '\0' && strcmp(lock->token, token) == 0)
+        return true;
+    const struct dibs__space_sharer *at = lock->sharers;
+    while (at && strcmp(at->token, token) != 0)
+        at = at->next;
+    return at != NULL;
+}
+
+bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit)
+{
+    if (!dibs__space_is_held(lock))
+        return true;
+    return lock->sharers && shared && (limit == 0 || lock->sharer_count < limit);
+}
+
+int64_t dibs__space_ends(const struct dibs__space_lock *lock, uint32_t limit)
+{
+    if (!lock->sharers)
+        return lock->expires;
+    int64_t ends = lock->sharers->expires;
+    for (const struct dibs__space_sharer *at = lock->sharers->next; at; at = at->next)
+        if (limit > 0 ? at->expires < ends : at->expires > ends)
+            ends = at->expires;
+    return ends;
+}
+
+void dibs__space_end_all(struct dibs__space_lock *lock)
+{
+    lock->token[0] = '\0';
+    while (lock->sharers)
+        drop_sharer(lock, &lock->sharers);
+}
+
+bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token)
+{
+    struct dibs__space_sharer **at = sharer_of(lock, token);
+
+    if (!*at)
+        return false;
+    drop_sharer(lock, at);
+    return true;
+}
+
+struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, const char *token)
+{
+    struct dibs__space_sharer *sharer = *sharer_of(lock, token);
+
+    if (sharer)
+        return (struct dibs__space_lease){&sharer->expires, sharer->fence};
+    return (struct dibs__space_lease){&lock->expires, lock->fence};
+}
+
+/* A sharer who died does not live on beside others. */
+static void end_leases(struct dibs__space_lock *lock, int64_t now)
+{
+    if (lock->expires <= now)
+        lock->token[0] = '\0';
+    for (struct dibs__space_sharer **at = &lock->sharers; *at;) {
+        if ((*at)->expires <= now)
+            drop_sharer(lock, at);
+        else
+            at = &(*at)->next;
+    }
 }
 
 bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
@@ -145,8 +227,8 @@ struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char 
     void *node = tfind(&probe, &space->locks, compare_names);
     struct dibs__space_lock *lock = node ? *(struct dibs__space_lock **)node : NULL;
 
-    if (lock && lock->expires <= now)
-        lock->token[0] = '\0';
+    if (lock)
+        end_leases(lock, now);
     return lock && !dibs__space_drop_unused(space, lock) ? lock : NULL;
 }
 
@@ -242,12 +324,12 @@ void dibs__space_vote(struct dibs__space *space, struct dibs__vote *vote, int64_
         vote->longest_ms = space->longest_ms;
 }
 
-void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
+void dibs__space_prolong(struct dibs__space_lock *lock, const char *token, uint32_t lease_ms, int64_t now)
 {
-    int64_t expires = dibs__after_ms(now, lease_ms);
+    int64_t expires = dibs__after_ms(now, lease_ms), *at = dibs__space_lease_of(lock, token).expires;
 
-    if (expires > lock->expires)
-        lock->expires = expires;
+    if (expires > *at)
+        *at = expires;
 }
 
 /* ------------------------------------------------------------------- queues */
@@ -271,14 +353,36 @@ static struct dibs__space_waiter *take_out(struct dibs__space_waiter **place)
     return waiter;
 }
 
-void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
+static bool share(struct dibs__space *space, struct dibs__space_lock *lock, const struct dibs__space_wish *wish,
+                  int64_t now) DIBS__REQUIRES(dibs__space_mutex)
+{
+    struct dibs__space_sharer *sharer = calloc(1, sizeof *sharer);
+
+    if (!sharer)
+        return false;
+    sharer->granted = now;
+    sharer->expires = dibs__after_ms(now, wish->lease_ms);
+    sharer->fence = lock->fence = next_fence(space);
+    snprintf(sharer->token, sizeof sharer->token, "%s", wish->token);
+    sharer->next = lock->sharers;
+    lock->sharers = sharer;
+    lock->sharer_count++;
+    return true;
+}
+
+bool dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const struct dibs__space_wish *wish,
                        int64_t now)
 {
-    lock->granted = now;
-    lock->expires = dibs__after_ms(now, lease_ms);
-    lock->fence = next_fence(space);
-    snprintf(lock->token, sizeof lock->token, "%s", token);
-    free(take_out(place_of(lock, token)));
+    if (wish->shared && !share(space, lock, wish, now))
+        return false;
+    if (!wish->shared) {
+        lock->granted = now;
+        lock->expires = dibs__after_ms(now, wish->lease_ms);
+        lock->fence = next_fence(space);
+        snprintf(lock->token, sizeof lock->token, "%s", wish->token);
+    }
+    free(take_out(place_of(lock, wish->token)));
+    return true;
 }
 
 bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lock *lock, const struct dibs__bid *bid)
@@ -295,6 +399,8 @@ bool dibs__space_take_place(struct dibs__space_user *user, struct dibs__space_lo
         (*place)->number = bid->number;
         (*place)->lease_ms = bid->lease_ms;
         (*place)->hint = bid->hint || user->is_member;
+        (*place)->shared = bid->shared;
+        (*place)->limit = bid->limit;
     }
     return true;
 }
@@ -320,27 +426,46 @@ void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__
     }
 }
 
+/* The first in the queue has its part of the lock, or its hint. */
+static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock, bool is_me, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    struct dibs__space_waiter *first = lock->first;
+    const struct dibs__space_wish wish = {first->token, first->lease_ms, first->shared};
+
+    take_out(&lock->first);
+    if (!is_me && first->hint)
+        return true;
+    if (!dibs__space_grant(space, lock, &wish, now)) {
+        first->next = lock->first;
+        lock->first = first;
+        return false;
+    }
+    first->fence = lock->fence;
+    return true;
+}
+
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
                                              int64_t now)
 {
-    struct dibs__space_waiter *first = lock->first;
+    struct dibs__space_waiter *served = NULL, **end = &served, *first;
+    bool goes_on = true;
 
-    if (!first || dibs__space_is_held(lock))
-        return NULL;
-    bool is_me = me && strcmp(first->token, me) == 0;
-    if (first->hint && me && !is_me)
-        return NULL;
-    take_out(&lock->first);
-    if (is_me || !first->hint) {
-        dibs__space_grant(space, lock, first->token, first->lease_ms, now);
-        first->fence = lock->fence;
+    while (goes_on && (first = lock->first) && dibs__space_admits(lock, first->shared, first->limit)) {
+        bool is_me = me && strcmp(first->token, me) == 0;
+        if ((first->hint && me && !is_me) || !serve_first(space, lock, is_me, now))
+            break;
+        goes_on = first->shared && (is_me || !first->hint);
+        first->next = NULL;
+        if (is_me) {
+            free(first);
+            continue;
+        }
+        first->user->pushes++;
+        *end = first;
+        end = &first->next;
     }
-    if (is_me) {
-        free(first);
-        return NULL;
-    }
-    first->user->pushes++;
-    return first;
+    return served;
 }
 
 struct dibs__space_waiter *dibs__space_serve_name(struct dibs__space *space, const char *name, int64_t now)
@@ -357,6 +482,8 @@ bool dibs__space_end(struct dibs__space *space, const char *name, const char *to
     if (!lock)
         return false;
     free(take_out(place_of(lock, token)));
+    if (dibs__space_end_sharer(lock, token))
+        return true;
     if (!dibs__space_is_owner(lock, token))
         return false;
     lock->token[0] = '\0';
@@ -368,7 +495,7 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
 {
     while (served) {
         struct dibs__space_user *user = served->user;
-        struct dibs__space_waiter *next = NULL;
+        struct dibs__space_waiter *next = served->next, **end = &next;
         const struct dibs__grant news = {name, served->token, served->number, served->fence, served->fence == 0};
         bool wanted = user->listener.granted(user->listener.context, &news);
 
@@ -378,7 +505,9 @@ void dibs__space_push(struct dibs__space *space, const struct dibs__clock *clock
         if (!wanted) {
             int64_t now = dibs__now(clock);
             dibs__space_end(space, name, served->token, now);
-            next = dibs__space_serve_name(space, name, now);
+            while (*end)
+                end = &(*end)->next;
+            *end = dibs__space_serve_name(space, name, now);
         }
         dibs__space_mutex_unlock(&space->mutex);
         free(served);
@@ -403,7 +532,7 @@ static void tell_of_lock(const void *node, VISIT visit, int depth)
 
     (void)depth;
     if ((visit != preorder && visit != leaf) || !walking.good || !dibs__space_is_held(lock) ||
-        lock->expires <= walking.now || (walk->pattern && !dibs__glob_matches(walk->pattern, lock->name)))
+        dibs__space_ends(lock, 0) <= walking.now || (walk->pattern && !dibs__glob_matches(walk->pattern, lock->name)))
         return;
     walking.good = walk->found(walk->context, lock->name);
 }

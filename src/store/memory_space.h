@@ -32,18 +32,30 @@ struct dibs__space_waiter {
     struct dibs__space_user *user;
     uint64_t number; /* of its newest ask */
     uint32_t lease_ms;
-    bool hint;      /* it wants to be told when the lock may be free, not to be granted it */
+    bool hint;   /* it wants to be told when the lock may be free, not to be granted it */
+    bool shared; /* it wants to share the lock, with fewer than `limit` others; 0: with any number */
+    uint32_t limit;
     uint64_t fence; /* once it was served; 0: of a hint */
+    char token[DIBS__TOKEN_MAX];
+};
+
+/* One who shares a lock. Guarded by the space's mutex. */
+struct dibs__space_sharer {
+    struct dibs__space_sharer *next; /* an older one */
+    int64_t granted, expires;
+    uint64_t fence;
     char token[DIBS__TOKEN_MAX];
 };
 
 /* A name that somebody holds or waits for. Guarded by the space's mutex. */
 struct dibs__space_lock {
-    const char *name;                 /* behind the struct */
-    struct dibs__space_waiter *first; /* of the queue, in the order of arrival */
-    int64_t granted, expires;
-    uint64_t fence;
-    char token[DIBS__TOKEN_MAX]; /* the owner's; "": the lock is free */
+    const char *name;                   /* behind the struct */
+    struct dibs__space_waiter *first;   /* of the queue, in the order of arrival */
+    struct dibs__space_sharer *sharers; /* the newest first; NULL: nobody shares the lock */
+    uint32_t sharer_count;
+    int64_t granted, expires;    /* of the owner who has the lock alone */
+    uint64_t fence;              /* of the newest grant */
+    char token[DIBS__TOKEN_MAX]; /* of the owner who has the lock alone; "": there is none */
 };
 
 struct dibs__space {
@@ -79,12 +91,19 @@ void dibs__space_put(struct dibs__space *space);
 
 static inline bool dibs__space_is_held(const struct dibs__space_lock *lock)
 {
-    return lock->token[0] != '\0';
+    return lock->token[0] != '\0' || lock->sharers;
 }
 
+/* Whether the token has the lock, alone or shared. */
 bool dibs__space_is_owner(const struct dibs__space_lock *lock, const char *token);
 
-/* NULL: nobody holds the lock or waits for it. Ends a lease that is over. */
+/* Whether a bid of that kind fits beside who has the lock now. */
+bool dibs__space_admits(const struct dibs__space_lock *lock, bool shared, uint32_t limit);
+
+/* When the lock, or where there is a limit a part of it, is free at the latest, unless leases are renewed. */
+int64_t dibs__space_ends(const struct dibs__space_lock *lock, uint32_t limit);
+
+/* NULL: nobody holds the lock or waits for it. Ends leases that are over. */
 struct dibs__space_lock *dibs__space_find(struct dibs__space *space, const char *name, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
@@ -96,14 +115,34 @@ struct dibs__space_lock *dibs__space_find_or_add(struct dibs__space *space, cons
 bool dibs__space_drop_unused(struct dibs__space *space, struct dibs__space_lock *lock)
     DIBS__REQUIRES(dibs__space_mutex);
 
-/* The token does not wait any more. */
-void dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint32_t lease_ms,
+/* What is granted. */
+struct dibs__space_wish {
+    const char *token;
+    uint32_t lease_ms;
+    bool shared;
+};
+
+/* The token does not wait any more. The fence is that of the lock then. False: no memory to share it. */
+bool dibs__space_grant(struct dibs__space *space, struct dibs__space_lock *lock, const struct dibs__space_wish *wish,
                        int64_t now) DIBS__REQUIRES(dibs__space_mutex);
+
+/* Nobody has the lock any more, or not that sharer. False: the token has no part in it. */
+void dibs__space_end_all(struct dibs__space_lock *lock) DIBS__REQUIRES(dibs__space_mutex);
+bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token) DIBS__REQUIRES(dibs__space_mutex);
+
+/* The token has the lock: its lease. */
+struct dibs__space_lease {
+    int64_t *expires;
+    uint64_t fence;
+};
+struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, const char *token)
+    DIBS__REQUIRES(dibs__space_mutex);
 /* Later fences are larger than that one. */
 void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, uint64_t fence)
     DIBS__REQUIRES(dibs__space_mutex);
 
-void dibs__space_prolong(struct dibs__space_lock *lock, uint32_t lease_ms, int64_t now)
+/* The token has the lock. */
+void dibs__space_prolong(struct dibs__space_lock *lock, const char *token, uint32_t lease_ms, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex);
 
 /* A bid that waits joins the queue, or keeps its place there. False: no memory. */
@@ -121,8 +160,10 @@ void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__
 
 /*
  * A free lock goes to the first in the queue; where that wants a hint, it stays
- * free, and is for `me`, who asks. Returns whom dibs__space_push is to tell;
- * NULL: nobody was served, or it was `me`.
+ * free, and is for `me`, who asks. Where the first wants to share it, those behind
+ * share it too, up to one who wants it alone, or the limit; and so where it is
+ * shared already. Returns all whom dibs__space_push is to tell; NULL: nobody was
+ * served but `me`.
  */
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
                                              int64_t now) DIBS__REQUIRES(dibs__space_mutex);

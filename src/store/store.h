@@ -41,7 +41,8 @@
 #include "base/error.h"
 #include "base/ear.h"
 
-#define DIBS__TOKEN_MAX 192 /* with the NUL */
+#define DIBS__TOKEN_MAX 192    /* with the NUL */
+#define DIBS__TOKEN_SHARED '~' /* behind it a token that shares its lock has the limit, and nothing else */
 #define DIBS__LEASE_MAX_MS 86400000
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
 
@@ -72,7 +73,7 @@ struct dibs__cut_memo {
 /*
  * What stands for an acquire in the store under one token, over all its asks,
  * which are numbered. A grant that comes by the listener names the ask that
- * proves it. Used by one thread at a time. Zero but for the first five fields
+ * proves it. Used by one thread at a time. Zero but for the fields up to the deadline
  * before the first ask.
  *
  * A token may be spent, or a bid concluded as not held. The store then sets
@@ -83,8 +84,10 @@ struct dibs__cut_memo {
 struct dibs__bid {
     const char *name, *token; /* the token is unique to the bid */
     uint32_t lease_ms;
-    bool wait; /* taken: the token joins the queue of the name, if the store can do that now */
-    bool fair; /* with wait: the token must join the queue; where it cannot, the ask fails */
+    bool wait;   /* taken: the token joins the queue of the name, if the store can do that now */
+    bool shared; /* others may hold the lock too, if they share it. The token has DIBS__TOKEN_SHARED, then the limit */
+    uint32_t limit; /* with shared: how many may hold the lock at a time; 0: any number */
+    bool fair;      /* with wait: the token must join the queue; where it cannot, the ask fails */
     bool hint; /* with wait: who releases the lock gives it to nobody, but tells the first in the queue that the lock
                   may be free: a grant with fence 0 and confirm. With is_member: always */
     int64_t deadline; /* of the next ask alone */
@@ -236,9 +239,11 @@ struct dibs__batch {
         const char *name, *token;
         uint32_t lease_ms;
         uint64_t fence;
-        bool extension;               /* sets the lease to lease_ms; else it is never made shorter */
-        bool top_up;                  /* of a member of a quorum: where nobody holds the lock, the token is to; not
-                                         after a forced unlock. Until then a retraction comes behind it */
+        bool extension; /* sets the lease to lease_ms; else it is never made shorter */
+        bool look;      /* the lock is only looked at, because of a change: WATCHED where it is the token's.
+                           The lease stays as it is, so that nobody is told of another change */
+        bool top_up;    /* of a member of a quorum: where nobody holds the lock, the token is to; not
+                           after a forced unlock. Until then a retraction comes behind it */
         struct dibs__lease_memo memo; /* as the grant or the last renewal of the lease left it, zero where the store
                                          never granted it; set */
         uint32_t cut_ms;              /* as the last renewal left it, zero with the grant; set: an extension that was

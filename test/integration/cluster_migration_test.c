@@ -263,6 +263,150 @@ static void an_ask_in_doubt_moves_with_its_slot(void **state)
     actor_end(a);
 }
 
+/* --------------------------------------------------------------------------- shared */
+
+static const dibs_lock_options shared = {.flags = DIBS_SHARED};
+
+static void move_sharers(struct scene *s, const struct moving *m)
+{
+    char key[64];
+
+    snprintf(key, sizeof key, "dibs:share:{lock:%s}", m->name);
+    cluster_move_key(s->c, key, m->to);
+}
+
+/* Two share the lock, and one waits for it alone. */
+struct sharing {
+    actor *readers[2], *writer;
+};
+
+static struct sharing begin_sharing(struct scene *s, const char *name)
+{
+    struct sharing sharing = {.writer = actor_start()};
+
+    for (int i = 0; i < 2; i++) {
+        sharing.readers[i] = actor_start();
+        assert_status(DIBS_OK, actor_lock_with(sharing.readers[i], s->rt, name, 0, &shared));
+    }
+    actor_begin_lock(sharing.writer, s->rt, name, LIMIT_MS);
+    actor_await_asleep(sharing.writer);
+    return sharing;
+}
+
+static void end_sharing(struct scene *s, const char *name, struct sharing *sharing)
+{
+    assert_true(actor_busy(sharing->writer));
+    assert_status(DIBS_OK, actor_unlock(sharing->readers[1], s->rt, name));
+    assert_status(DIBS_OK, actor_result(sharing->writer));
+    assert_status(DIBS_OK, actor_unlock(sharing->writer, s->rt, name));
+    for (int i = 0; i < 2; i++)
+        actor_end(sharing->readers[i]);
+    actor_end(sharing->writer);
+}
+
+/* Who shares the lock is known at the other node already: the node that has the rest can't say. */
+static void a_sharer_waits_for_the_rest_of_its_lock(void **state)
+{
+    struct scene *s = *state;
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    struct sharing sharing = begin_sharing(s, m.name);
+    cluster_open_slot(s->c, m.slot, m.to);
+    move_sharers(s, &m);
+    actor_begin_unlock(sharing.readers[0], s->rt, m.name);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(sharing.readers[0]));
+    cluster_move_keys(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(sharing.readers[0]));
+    cluster_close_slot(s->c, m.slot, m.to);
+    end_sharing(s, m.name, &sharing);
+}
+
+static void move_all_but_sharers(struct scene *s, const struct moving *m)
+{
+    static const char *const keys[] = {"lock:%s", "dibs:fence:{lock:%s}", "dibs:queue:{lock:%s}"};
+    char key[64];
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        snprintf(key, sizeof key, keys[i], m->name);
+        cluster_move_key(s->c, key, m->to);
+    }
+}
+
+/* The other way round. */
+static void a_sharer_waits_until_its_part_has_moved(void **state)
+{
+    struct scene *s = *state;
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 1);
+    struct sharing sharing = begin_sharing(s, m.name);
+    cluster_open_slot(s->c, m.slot, m.to);
+    move_all_but_sharers(s, &m);
+    actor_begin_unlock(sharing.readers[0], s->rt, m.name);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(sharing.readers[0]));
+    cluster_move_keys(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(sharing.readers[0]));
+    cluster_close_slot(s->c, m.slot, m.to);
+    end_sharing(s, m.name, &sharing);
+}
+
+/* Nobody may begin to share it beside what the other node still says of sharers. */
+static void who_wants_to_share_waits_until_the_sharers_have_moved(void **state)
+{
+    struct scene *s = *state;
+    actor *reader = actor_start();
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 2);
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, m.name, 0, &shared));
+    uint64_t fence = fence_of(s->rt, m.name);
+    assert_status(DIBS_OK, dibs_unlock(s->rt, m.name));
+    cluster_open_slot(s->c, m.slot, m.to);
+    move_all_but_sharers(s, &m);
+    actor_begin_lock_with(reader, s->rt, m.name, LIMIT_MS, &shared);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(reader));
+    cluster_move_keys(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(reader));
+    cluster_close_slot(s->c, m.slot, m.to);
+    dibs_hold hold;
+    assert_status(DIBS_OK, actor_hold(reader, s->rt, m.name, &hold));
+    assert_true(hold.fence > fence);
+    assert_status(DIBS_OK, actor_unlock(reader, s->rt, m.name));
+    actor_end(reader);
+}
+
+/* Nobody ever shared the lock: neither node can know that before the slot has moved. */
+static void a_lock_is_released_to_a_reader_when_its_slot_has_moved(void **state)
+{
+    struct scene *s = *state;
+    actor *reader = actor_start(), *holder = actor_start();
+
+    s->config.command_timeout_ms = LIMIT_MS;
+    open_on_cluster(s, LONG_LEASE_MS);
+    struct moving m = name_at(s, 0);
+    assert_status(DIBS_OK, actor_lock(holder, s->rt, m.name, 0));
+    actor_begin_lock_with(reader, s->rt, m.name, LIMIT_MS, &shared);
+    actor_await_asleep(reader);
+    cluster_open_slot(s->c, m.slot, m.to);
+    actor_begin_unlock(holder, s->rt, m.name);
+    pause_ms(HELD_UP_MS);
+    assert_true(actor_busy(holder) && actor_busy(reader));
+    cluster_move_keys(s->c, m.slot, m.to);
+    cluster_close_slot(s->c, m.slot, m.to);
+    assert_status(DIBS_OK, actor_result(holder));
+    assert_status(DIBS_OK, actor_result(reader));
+    assert_status(DIBS_OK, actor_unlock(reader, s->rt, m.name));
+    actor_end(holder);
+    actor_end(reader);
+}
+
 /* ---------------------------------------------------------------- while slots move */
 
 /* Whoever waits is granted the lock behind the move. */
@@ -376,6 +520,10 @@ int main(void)
         CASE(it_is_not_waited_for_longer_than_for_an_outage),
         CASE(a_slot_that_nobody_has_is_waited_for),
         CASE(an_ask_in_doubt_moves_with_its_slot),
+        CASE(a_sharer_waits_for_the_rest_of_its_lock),
+        CASE(a_sharer_waits_until_its_part_has_moved),
+        CASE(who_wants_to_share_waits_until_the_sharers_have_moved),
+        CASE(a_lock_is_released_to_a_reader_when_its_slot_has_moved),
         CASE(a_slot_moves_while_its_lock_is_waited_for),
         CASE(slots_move_to_and_fro_while_threads_lock),
     };

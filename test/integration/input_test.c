@@ -240,7 +240,7 @@ static void waits_have_a_range(void **state)
 
 static void unknown_flags_are_refused(void **state)
 {
-    static const uint32_t bad[] = {8, 16, 0x80000000u, UINT32_MAX, 12};
+    static const uint32_t bad[] = {16, 32, 0x80000000u, UINT32_MAX, 24};
     fixture *f = *state;
 
     fixture_open(f, 0);
@@ -248,11 +248,11 @@ static void unknown_flags_are_refused(void **state)
         assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = bad[i]}));
         assert_true(strstr(dibs_last_error(), "flags") != NULL);
     }
-    for (uint32_t flags = 0; flags <= (DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY); flags++) {
+    for (uint32_t flags = 0; flags <= (DIBS_FAIR | DIBS_FIXED_LEASE | DIBS_NO_REENTRY | DIBS_SHARED); flags++) {
         assert_status(DIBS_OK, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = flags}));
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
     }
-    server_do(f->server, "DEL dibs:fence:{lock:x}");
+    server_do(f->server, "DEL dibs:fence:{lock:x} dibs:share:{lock:x}");
     assert_int_equal(server_integer(f->server, "DBSIZE"), 0);
 }
 

@@ -52,8 +52,10 @@ static const struct kind {
 #endif
 #ifndef ONE_MASTER_ONLY
     {"a cluster", ON_CLUSTER, 0},
+#ifndef NO_QUORUM
     {"a quorum in memory", QUORUM_IN_MEMORY, 0},
     {"a quorum of masters", QUORUM, 0},
+#endif
 #endif
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])

@@ -209,7 +209,8 @@ static void with_no_more_than_it_needs(void **state)
 
     open_as(f,
             "~lock:* ~dibs:* &dibs:* &__redis__:invalidate -@all +evalsha +eval +script|exists +script|load +get +mget "
-            "+set +incrby +del +exists +pttl +pexpire +time +ping +hset +hget +hmget +hdel +hkeys +hlen +client|id "
+            "+set +incrby +del +exists +pttl +pexpire +time +ping +hset +hget +hmget +hdel +hkeys +hlen +zadd +zrem "
+            "+zrange +zrangebyscore +zcard +client|id "
             "+client|setname +client|kill +info +subscribe +publish +pubsub|numsub +client|tracking +client|caching");
     assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
     await_tracked(f->server, f->rt, 1);

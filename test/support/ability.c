@@ -11,7 +11,7 @@
 
 enum { RENEW_MS = 100, NEVER_MS = 600 /* so long what is not expected has to happen all the same */ };
 
-const ability_word ability_full[ABILITY_COLUMNS] = {"OK", "OK", "OK", "yes", "push", "push", "yes", "yes"};
+const ability_word ability_full[ABILITY_COLUMNS] = {"OK", "OK", "OK", "OK", "yes", "push", "push", "yes", "yes"};
 
 struct trial {
     ability *out;
@@ -97,6 +97,32 @@ static void try_to_look(struct trial *t)
         note(t, status);
     }
     say_status(t, ABILITY_LOOK, status);
+}
+
+static dibs_status share(struct trial *t)
+{
+    const dibs_lock_options shared = {.flags = DIBS_SHARED, .limit = 2};
+    dibs_status status = dibs_lock_with(t->rt, "a", 0, &shared);
+    dibs_owner owner;
+
+    if (status != DIBS_OK)
+        return status;
+    status = actor_lock_with(t->thread, t->other, "a", 0, &shared);
+    if (status == DIBS_OK && dibs_query(t->rt, "a", &owner) == DIBS_OK)
+        assert_int_equal(owner.sharers, 2);
+    if (status == DIBS_OK)
+        status = actor_unlock(t->thread, t->other, "a");
+    dibs_status last = dibs_unlock(t->rt, "a");
+    return status == DIBS_OK ? last : status;
+}
+
+static void try_to_share(struct trial *t)
+{
+    dibs_status status = share(t);
+
+    note(t, status);
+    say_status(t, ABILITY_SHARE, status);
+    clean(t);
 }
 
 static bool is_renewed(void *arg)
@@ -238,6 +264,7 @@ void ability_try(ability *out, server *s, const char *url, const dibs_config *co
         locks = try_to_lock(&t);
     }
     if (locks) {
+        try_to_share(&t);
         try_to_keep(&t);
         try_to_wait(&t, ABILITY_WAIT, 0);
         try_to_wait(&t, ABILITY_FAIR, DIBS_FAIR);

@@ -13,6 +13,7 @@ enum ability_column {
     ABILITY_OPEN,     /* dibs_open: OK or another status */
     ABILITY_LOCK,     /* dibs_trylock and dibs_unlock */
     ABILITY_LOOK,     /* dibs_query and dibs_force_unlock */
+    ABILITY_SHARE,    /* DIBS_SHARED, alone and beside another, and dibs_unlock */
     ABILITY_KEPT,     /* leases are renewed: yes or no */
     ABILITY_WAIT,     /* a waiter gets the lock by push, or by polling: push, poll, or a status */
     ABILITY_FAIR,     /* the same with DIBS_FAIR */

@@ -92,10 +92,10 @@ static void the_others_have_theirs(void **state)
     dibs__codec_release(&call, "t", false, 77);
     expect_words(&call.words, 2, surpassed);
     dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, "abcdef", 3);
+    dibs__codec_force(&call, 99, "abcdef", 3, 0);
     expect_words(&call.words, 2, forced);
     dibs__call_init(&call, DIBS__SCRIPT_force, 0);
-    dibs__codec_force(&call, 99, NULL, 0);
+    dibs__codec_force(&call, 99, NULL, 0, 0);
     expect_words(&call.words, 1, forced);
     dibs__call_init(&call, DIBS__SCRIPT_renew, 0);
     dibs__codec_renew(&call.words, &(struct dibs__renew_words){"t", 1000, UINT64_MAX, NULL, "5"}, &texts[0]);

@@ -329,7 +329,7 @@ static void a_loss_of_what_was_held_fails(void **state)
     actor *a = actor_start();
     struct call call = {.rt = p->other, .names = &names[1], .count = 1};
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
-    assert_int_equal(actor_lock_with(a, p->other, "b", 0, &(dibs_lock_options){1000, DIBS_FIXED_LEASE}), DIBS_OK);
+    assert_int_equal(actor_lock_with(a, p->other, "b", 0, &(dibs_lock_options){1000, DIBS_FIXED_LEASE, 0}), DIBS_OK);
     assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), FOREVER, NULL));
     expect_error_names("\"a\"");
     assert_status(DIBS_NOT_HELD, dibs_check(p->rt, "b"));

@@ -295,7 +295,7 @@ static void unlock_all_gives_up_everything_and_says_the_first_trouble(void **sta
 
 static dibs_status lock_with(stage *s, int64_t wait_ms, uint32_t lease_ms, uint32_t flags)
 {
-    const dibs_lock_options options = {lease_ms, flags};
+    const dibs_lock_options options = {.lease_ms = lease_ms, .flags = flags};
 
     return dibs_lock_with(s->rt, "a", wait_ms, &options);
 }
@@ -310,7 +310,7 @@ static void arguments_are_checked_before_anything_else(void **state)
     assert_status(DIBS_INVALID, lock_with(s, INT64_MIN, 0, 0));
     assert_status(DIBS_INVALID, lock_with(s, 0, 19, 0));
     assert_status(DIBS_INVALID, lock_with(s, 0, 86400001, 0));
-    assert_status(DIBS_INVALID, lock_with(s, 0, 0, 8));
+    assert_status(DIBS_INVALID, lock_with(s, 0, 0, 16));
     assert_status(DIBS_INVALID, lock_with(s, 0, 0, 0x80000000));
     assert_status(DIBS_INVALID, dibs_lock(NULL, "a"));
     assert_status(DIBS_INVALID, dibs_lock(s->rt, NULL));
@@ -329,7 +329,7 @@ static void arguments_are_checked_before_anything_else(void **state)
     assert_status(DIBS_INVALID, lock_with(s, 0, 19, 0)); /* a nested one too */
     assert_status(DIBS_OK, lock_with(s, 0, 0, DIBS_FAIR | DIBS_FIXED_LEASE));
     assert_status(DIBS_OK, dibs_unlock_all(s->rt));
-    for (uint32_t flags = 0; flags < 8; flags++) { /* each alone, and all together */
+    for (uint32_t flags = 0; flags < 16; flags++) { /* each alone, and all together */
         assert_status(DIBS_OK, lock_with(s, 0, 0, flags));
         assert_status(DIBS_OK, dibs_unlock(s->rt, "a"));
     }

@@ -140,8 +140,8 @@ static void arguments_are_checked_first(void **state)
     stage_open(s, LEASE);
     assert_status(DIBS_OK, dibs_lock(s->rt, "a"));
     assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", -2, &once));
-    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){19, DIBS_NO_REENTRY}));
-    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_NO_REENTRY | 8}));
+    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){19, DIBS_NO_REENTRY, 0}));
+    assert_status(DIBS_INVALID, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_NO_REENTRY | 16, 0}));
 }
 
 static void another_owner_is_somebody_else(void **state)

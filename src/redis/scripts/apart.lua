@@ -23,4 +23,4 @@ local function apart(call)
   end
 end
 
-local redis = setmetatable({call = apart(redis.call), pcall = apart(redis.pcall)}, {__index = redis})
+local redis = setmetatable({call = apart(redis.call), pcall = apart(redis.pcall), apart = true}, {__index = redis})

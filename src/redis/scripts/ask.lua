@@ -2,6 +2,14 @@
 -- read) and what '' says of the queue are known; `entry` is what Q holds of the asker. Sets `reply`.
 
 local reply, leaving
+-- How many may share K, where the asker wants to share it; '0': any number. What shares has that in its token.
+local limit, others = string.match(asker, '~(%d+)$'), false
+if limit and owner ~= asker and type(owner) == 'string' and string.find(owner, '^dibs:.*~%d+$') then
+  -- @insert split
+elseif limit and not owner then
+  -- @insert together
+end
+local is_mine = limit and owner == 'dibs:shared' and call('ZADD', S, 'XX', 'INCR', 0, '+' .. asker)
 if tonumber(not_after) > 0 and now > tonumber(not_after) then
   reply = {-1, now}
 elseif type(owner) == 'table' then
@@ -15,6 +23,14 @@ elseif owner == asker then
     -- @insert fence
     reply = failed or now
   end
+elseif is_mine then
+  local leaving, ends = asker, math.floor(now / 1000) + lease
+  -- @insert leave
+  if ends > -is_mine then
+    call('ZADD', S, -ends, '+' .. asker)
+  end
+  call('PEXPIRE', K, math.max(call('PTTL', K), lease))
+  reply = tonumber(call('ZADD', S, 'XX', 'INCR', 0, '-' .. asker))
 elseif entry and tonumber(string.match(entry, '%d+$')) > tonumber(number) then
   -- A later ask of the token is in the queue (rule 8).
   reply = {-2, 0}
@@ -22,13 +38,20 @@ else
   if leave then
     leave = (tonumber(fence_text or redis.pcall('GET', F)) or 0) <= tonumber(leave)
   end
-  if not owner and not leave and count > 0 then
+  if (not owner or owner == 'dibs:shared') and not leave and count > 0 then
     local me = asker
     -- @insert serve
   end
-  if owner == asker then
-    reply = tonumber(fence_text)
-  elseif not owner and not leave and (KEYS[4] or not unfinished) then
+  if owner == asker or my_fence then
+    reply = tonumber(my_fence or fence_text)
+  elseif limit and not leave and not unfinished and (not owner or owner == 'dibs:shared' and count == 0 and sharers and
+    (limit == '0' or sharers < tonumber(limit))) then
+    -- Nobody waits before the asker, and K may be shared with it.
+    local leaving, sharer = asker, asker
+    -- @insert leave
+    -- @insert admit
+    reply = failed or tonumber(fence_text)
+  elseif not limit and not owner and not leave and (KEYS[4] or not unfinished) then
     -- Nobody waits who can be told. At a member of a quorum, all wait for hints, and K goes to whoever asks.
     local leaving = asker
     -- @insert leave
@@ -49,7 +72,13 @@ else
     end
     local is_dibs = (not owner or string.sub(owner, 1, 5) == 'dibs:') and 1 or 0
     local last = tonumber(fence_text or redis.pcall('GET', F)) or 0
-    reply = failed or {0, granted_ms or unfinished and 0 or call('PTTL', K), is_dibs, heard or 0, last}
+    local left = granted_ms or unfinished and 0 or call('PTTL', K)
+    if limit and limit ~= '0' and owner == 'dibs:shared' and sharers and left > 0 then
+      -- One who shares may die before the others.
+      local next_to_end = -call('ZRANGE', S, sharers - 1, sharers - 1, 'WITHSCORES')[2] - math.floor(now / 1000)
+      left = math.min(left, math.max(1, next_to_end))
+    end
+    reply = failed or {0, left, is_dibs, heard or 0, last}
   end
 end
 -- @insert settle

@@ -2,27 +2,51 @@
 -- In C (store/redis/codec.h): dibs__codec_force, dibs__codec_read_force, DIBS__FORCE_*
 -- KEYS: see keys.lua
 -- ARGV: not after (us of the server's clock; 0: at any time); the token of the holder that is meant (none: nobody held the
--- lock when it was looked at)
+-- lock when it was looked at), or dibs:shared for all who share it, and then the fence of the newest of those
 -- Reply: 1: the lock was taken away, or is free; 2: as 1, with more to do (let_go.lua); 0: another token holds it; negative: too late, nothing was done, and the
 -- amount is the server's time (us)
 -- The fence rises, so that the fence of the holder that was ended is never the newest (rule 12). DEL comes first: it is
--- allowed when memory is out, and after it so are the later writes of the script (rule 4).
+-- allowed when memory is out, and after it so are the later writes of the script (rule 4). Where one of several who share the
+-- lock is meant, the fence stays, for the others' sake; but K is written, so that all who are told of its changes look.
 -- @insert keys
 -- @insert clock
 
-local owner, summary, not_after = call('GET', K), call('HGET', Q, ''), tonumber(ARGV[1])
+local owner, summary, not_after, target = call('GET', K), call('HGET', Q, ''), tonumber(ARGV[1]), ARGV[2]
 if not_after > 0 and now > not_after then
   return -now
 end
-if owner and owner ~= ARGV[2] then
+if owner and owner ~= target and owner ~= 'dibs:shared' then
   return 0
 end
 local me, asker, channel, entry, leaving
 -- @insert queue
-if owner then
+local ends_all = owner == target
+if owner == 'dibs:shared' then
+  local meant = {'+' .. (target or '')}
+  if ends_all then
+    meant = ARGV[3] and call('ZRANGEBYSCORE', S, '(0', ARGV[3]) or {}
+  end
+  local count_before = sharers
+  for i = 1, #meant do
+    if meant[i] ~= '<' and meant[i] ~= '>' then
+      local parting = string.sub(meant[i], 2)
+      -- @insert part
+    end
+  end
+  if sharers == count_before and (sharers or not ends_all) then
+    return 0
+  end
+  -- Without S nobody knows who shares.
+  ends_all = not owner or not sharers and ends_all
+  if not ends_all then
+    call('PEXPIRE', K, math.max(1, call('PTTL', K)))
+  end
+end
+if ends_all and target then
   call('DEL', K)
   local lease = 0
   -- @insert fence
+  owner = false
 end
 -- @insert serve
 -- @insert settle

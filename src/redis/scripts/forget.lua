@@ -1,4 +1,4 @@
--- Deletes the last fence of a lock that nobody holds, and for which nobody waits.
+-- Deletes the last fence of a lock that nobody holds, and for which nobody waits, and what is kept of those who shared it.
 -- In C (store/redis/codec.h): DIBS__FORGET_*
 -- KEYS: see keys.lua
 -- Reply: 1: nothing is left of the lock; 0: somebody holds it, or waits
@@ -8,4 +8,5 @@ if call('GET', K) or call('HLEN', Q) > 0 then
   return 0
 end
 call('DEL', F)
+redis.pcall('DEL', 'dibs:share' .. string.sub(F, 11))
 return 1

@@ -1,9 +1,18 @@
 -- Inserted into the scripts that release. `owner` and what '' says of the queue are known. Sets `released`, 1: released, and
--- the queue was served; 0: nobody held the lock; -1: another token holds it. Whoever replies adds 2 to the first two where
--- the queue was not served to its end (`unfinished`): the client goes on by a retraction of any token (rule 55). An owner has no entry in the queue: every grant
--- takes the entry out, and so does an ask of the owner.
+-- the queue was served; 0: nobody held the lock, or others share it; -1: another token holds it. Whoever replies adds 2 to the
+-- first two where the queue was not served to its end (`unfinished`): the client goes on by a retraction of any token (rule
+-- 55). An owner has no entry in the queue: every grant takes the entry out, and so does an ask of the owner. Where others share K, an
+-- entry that is taken out may have kept those behind it waiting, so the queue is served.
 
 local released = owner == leaving and 1 or owner and -1 or 0
+if released == -1 and count > 0 and string.find(owner, '^dibs:.*~%d+$') then
+  -- @insert split
+end
+if owner == 'dibs:shared' then
+  local parting = leaving
+  -- @insert part
+  released = has_parted and 1 or 0
+end
 if released ~= 1 and count > 0 then
   local entry = call('HGET', Q, leaving)
   -- @insert leave

@@ -2,14 +2,38 @@
 -- In C (store/redis/codec.h): dibs__codec_read_query
 -- KEYS: see keys.lua
 -- ARGV: optionally how many entries of the queue are to be told
--- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}; with ARGV a
--- sixth: {token, us since its last ask, ...}, from the first entry on
+-- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}; where the lock is
+-- shared, behind these the token and the fence of the newest who shares it, and how many do; with ARGV then
+-- {token, us since its last ask, ...}, from the first entry on
 -- @insert keys
 -- @insert clock
 
 -- Two for each who waits, and one for all.
 local fields = call('HLEN', Q)
-local reply = {call('GET', K), call('PTTL', K), call('GET', F), math.ceil((fields - 1) / 2), now}
+local owner, newest, fence, sharers = call('GET', K), nil, nil, 0
+if owner == 'dibs:shared' then
+  local S, dead = 'dibs:share' .. string.sub(F, 11), {}
+  local size = call('ZCARD', S)
+  for _, member in ipairs(call('ZRANGEBYSCORE', S, -math.floor(now / 1000), '(0')) do
+    dead[string.sub(member, 2)] = true
+    size = size - 2
+  end
+  sharers = math.max(0, size / 2 - 1)
+  -- Behind all others is the newest that there ever was; before that, from the newest on, those who are there.
+  local at = -2
+  while sharers > 0 and not newest do
+    local found = call('ZRANGE', S, at, at, 'WITHSCORES')
+    newest, fence, at = string.sub(found[1], 2), found[2], at - 1
+    newest = not dead[newest] and newest
+  end
+  if size > 0 and sharers == 0 then
+    owner = false
+  end
+end
+local reply = {owner, call('PTTL', K), call('GET', F), math.ceil((fields - 1) / 2), now}
+if owner == 'dibs:shared' then
+  reply[6], reply[7], reply[8] = newest or '', fence or '0', sharers
+end
 if not ARGV[1] then
   return reply
 end
@@ -25,5 +49,5 @@ while place <= last and budget > 0 and #entries < 2 * ARGV[1] do
   end
   place, budget = place + 1, budget - 1
 end
-reply[6] = entries
+reply[#reply + 1] = entries
 return reply

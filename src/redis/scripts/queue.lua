@@ -18,6 +18,12 @@ if summary then
   count = tonumber(count)
 end
 
--- What F holds (nil: not read), the lease that this script granted, how many subscribers the channel of the asker has,
+-- The sorted set of those who share K, and how many they are (sharers.lua).
+local S, sharers
+if owner == 'dibs:shared' then
+  -- @insert sharers
+end
+
+-- What F holds (nil: not read), the fence of the asker where it was let in from the queue to share K, the lease that this script granted, how many subscribers the channel of the asker has,
 -- the error where a write was refused, and whether K is free though live waiters may be left (serve.lua).
-local fence_text, granted_ms, heard, failed, unfinished
+local fence_text, my_fence, granted_ms, heard, failed, unfinished

@@ -15,7 +15,9 @@ if not ended and (not summary or ARGV[2]) then
     call('DEL', K)
     return 1
   end
-  return owner and -1 or 0
+  if owner ~= 'dibs:shared' then
+    return owner and -1 or 0
+  end
 end
 
 local asker, channel, entry

@@ -6,7 +6,7 @@
 -- ARGV, in short: the lease in ms of all, or '' and then those of each behind the tokens; the token of each.
 -- ARGV, in full: for each lock token, lease in ms, fence, set_by, restore_by; at a member behind these RUN and QUORUM
 -- Reply: an array. For each lock 1: done; 2: restored; 0: no longer the token's; 3: done, but F is gone; 4: nothing was done,
--- since the lease lasts longer than asked; negative: too late, nothing was done, and the amount is the server's time (us);
+-- since the lease lasts longer than asked; 5: the lock is the token's, and was only to be looked at (a lease of 0); negative: too late, nothing was done, and the amount is the server's time (us);
 -- an error: the lock could not be looked at, or not be restored.
 -- Then that time. In short, where all is done, only that time.
 -- In short, nothing but the lease is renewed. In full:
@@ -33,6 +33,54 @@ end
 
 local function is_late(not_after, now)
   return tonumber(not_after) > 0 and now > tonumber(not_after)
+end
+
+-- As sharers.lua has it.
+local function sharers_of(F)
+  return 'dibs:share' .. string.sub(F, 11)
+end
+
+local function keep_longer(key, lease)
+  if GREATER then
+    redis.call('PEXPIRE', key, lease, 'GT')
+  elseif redis.call('PTTL', key) < tonumber(lease) then
+    redis.call('PEXPIRE', key, lease)
+  end
+end
+
+-- Where K is shared, the lease of one who shares it. nil: the token does not. ZADD tells of a member without reading, so that
+-- the server tracks no more for it.
+local function set_shared(K, F, token, lease, set_by)
+  local S, member, now = sharers_of(F), '+' .. token, now_us()
+  local ends = math.floor(now / 1000) + lease
+  if set_by == '' and GREATER and redis.call('ZADD', S, 'XX', 'LT', 'CH', -ends, member) == 1 then
+    keep_longer(K, lease)
+    return 1
+  end
+  local before = redis.call('ZADD', S, 'XX', 'INCR', 0, member)
+  if not before then
+    return nil
+  end
+  if set_by ~= '' and is_late(set_by, now) then
+    return -now
+  end
+  if set_by ~= '' or ends > -before then
+    redis.call('ZADD', S, -ends, member)
+  end
+  if set_by == '' then
+    keep_longer(K, lease)
+    return -before > ends + 1 and 4 or 1
+  end
+  redis.call('PEXPIRE', K, math.max(1, -redis.call('ZRANGE', S, 0, 0, 'WITHSCORES')[2] - math.floor(now / 1000)))
+  return 1
+end
+
+-- Looks whether the token shares K, and changes nothing: K is tracked, so to write it would be told to all others.
+local function look(F, owner, token)
+  if owner == token or (owner == 'dibs:shared' and redis.call('ZADD', sharers_of(F), 'XX', 'INCR', 0, '+' .. token)) then
+    return 5
+  end
+  return 0
 end
 
 local function set_lease(K, lease, set_by)
@@ -71,6 +119,44 @@ local function is_older(owner, last, fence)
   return string.sub(owner, 1, 5) == 'dibs:' and last and last > 0 and last < fence
 end
 
+-- The largest fence of a lock that may have been held alone, as far as the server knows: that of a sharer does not count.
+local function newest_alone(S, last)
+  local newest = redis.call('ZADD', S, 'XX', 'INCR', 0, '>')
+  return newest and tonumber(newest) == last and tonumber(redis.call('ZADD', S, 'XX', 'INCR', 0, '<')) or last
+end
+
+-- Lets the token share K again (admit.lua), beside those who do already. F is set by now; `alone` as above.
+local function set_sharer(K, S, owner, token, lease, now, fence, last, alone)
+  local ends = math.floor(now / 1000) + lease
+  local added = redis.pcall('ZADD', S, alone, '<', string.format('%.0f', last), '>', -ends, '+' .. token, fence, '-' .. token)
+  if type(added) == 'table' then
+    return added
+  end
+  if owner ~= 'dibs:shared' then
+    redis.call('PEXPIRE', S, fence_life(lease) + HOUR)
+    return redis.pcall('SET', K, 'dibs:shared', 'PX', lease)
+  end
+  keep_longer(S, fence_life(lease) + HOUR)
+  keep_longer(K, lease)
+  return {}
+end
+
+-- As split.lua, for who shares K as the only one.
+local function split(K, F, S, owner)
+  local now, left, fence = now_us(), math.max(1, redis.call('PTTL', K)), tonumber(redis.call('GET', F)) or 0
+  if tonumber(redis.call('ZADD', S, 'XX', 'INCR', 0, '>')) ~= fence then
+    redis.call('ZADD', S, fence, '<', fence, '>')
+  end
+  for _, member in ipairs(redis.call('ZRANGE', S, 0, -1)) do
+    if member ~= '<' and member ~= '>' then
+      redis.call('ZREM', S, member)
+    end
+  end
+  redis.call('ZADD', S, -math.floor(now / 1000) - left, '+' .. owner, fence, '-' .. owner)
+  redis.call('PEXPIRE', S, fence_life(left) + HOUR)
+  redis.call('SET', K, 'dibs:shared', 'PX', left)
+end
+
 -- As in acquire_member.lua. Behind those of the leases stand the run id and the number of the quorum.
 local function may_vote(M, lease, now)
   local from, longest, seen, run, quorum =
@@ -85,7 +171,14 @@ end
 local function restore(K, F, owner, token, lease, fence, restore_by, M)
   local now, last = now_us(), tonumber(redis.call('GET', F))
   local any_fence, not_after = string.match(restore_by, '^(!?)(.*)')
-  if owner and (M or any_fence ~= '' or not is_older(owner, last, tonumber(fence))) then
+  local shares, S, alone = string.find(token, '~%d+$'), nil, last
+  if shares then
+    S = sharers_of(F)
+    alone = newest_alone(S, last)
+  end
+  local is_only_one = shares and owner and string.find(owner, '^dibs:.*~%d+$')
+  if owner and not is_only_one and (M or any_fence ~= '' or not is_older(owner, last, tonumber(fence))) and
+    not (shares and owner == 'dibs:shared') then
     return 0
   end
   if is_late(not_after, now) then
@@ -95,12 +188,23 @@ local function restore(K, F, owner, token, lease, fence, restore_by, M)
     return 0
   end
   -- A larger number is no fence (rule 30).
-  local was_another = last and last > tonumber(fence) and last < 2^53 - 1
+  local is_larger = last and last > tonumber(fence) and last < 2^53 - 1
+  local was_another = is_larger and alone > tonumber(fence)
   if (not owner and redis.call('EXISTS', K) == 1) or (was_another and any_fence == '') then
     return 0
   end
-  local set = set_fence(F, was_another and last or tonumber(fence), now, lease)
-  if not set.err then
+  local newest = is_larger and last or tonumber(fence)
+  if is_only_one then
+    split(K, F, S, owner)
+    owner = 'dibs:shared'
+  end
+  local set = set_fence(F, newest, now, lease)
+  if shares and not set.err then
+    if owner ~= 'dibs:shared' then
+      redis.call('DEL', S)
+    end
+    set = set_sharer(K, S, owner, token, lease, now, fence, newest, math.min(alone or 0, tonumber(fence)))
+  elseif not set.err then
     set = redis.pcall('SET', K, token, 'PX', lease)
   end
   return set.err and set or 2
@@ -115,12 +219,27 @@ local function keep_fence(F, lease)
   end
 end
 
+-- Whether it is not known here who shares K, because that has not moved yet with the rest of the lock (apart.lua).
+local function is_elsewhere(F)
+  return redis.call('EXISTS', sharers_of(F)) == 0 and redis.call('EXISTS', F) == 1
+end
+
 -- A lease of its token is set by set_lease; else what is to be said of it. fence is nil in short.
 local function renew(K, F, owner, token, lease, set_by, fence, restore_by, M)
-  if owner == token then
-    local result = set_lease(K, lease, set_by)
+  if redis.apart and owner ~= token and string.find(token, '~%d+$') and is_elsewhere(F) then
+    return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
+  end
+  if lease == '0' then
+    return look(F, owner, token)
+  end
+  local result = owner == token and set_lease(K, lease, set_by) or
+    owner == 'dibs:shared' and set_shared(K, F, token, lease, set_by)
+  if result then
     if fence then
       keep_fence(F, lease)
+      if owner ~= token then
+        keep_longer(sharers_of(F), fence_life(lease) + HOUR)
+      end
     end
     return result
   end
@@ -131,13 +250,19 @@ local count, results, done = math.floor(#KEYS / 2), {}, true
 local in_full = #ARGV >= 5 * count
 local owners = redis.call('MGET', unpack(KEYS, 1, count))
 local all = ARGV[1] ~= '' and ARGV[1]
+-- What was shared again by one of these tokens, the next of them is to find shared.
+local shared_again = {}
 for i = 1, count do
   if in_full then
     local at = 5 * i
-    results[i] = renew(KEYS[i], KEYS[count + i], owners[i], ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at],
+    local owner = shared_again[KEYS[i]] or owners[i]
+    results[i] = renew(KEYS[i], KEYS[count + i], owner, ARGV[at - 4], ARGV[at - 3], ARGV[at - 1], ARGV[at - 2], ARGV[at],
       KEYS[2 * count + 1])
+    if results[i] == 2 and string.find(ARGV[at - 4], '~%d+$') then
+      shared_again[KEYS[i]] = 'dibs:shared'
+    end
   else
-    results[i] = renew(KEYS[i], nil, owners[i], ARGV[1 + i], all or ARGV[1 + count + i], '', nil, '')
+    results[i] = renew(KEYS[i], KEYS[count + i], owners[i], ARGV[1 + i], all or ARGV[1 + count + i], '', nil, '')
   end
   done = done and results[i] == 1
 end

@@ -1,7 +1,10 @@
 -- Inserted where K is free or about to be: grants K to the first live waiter in the queue, and tells it, unless that is
--- `me`, which is asking now (nil: nobody is). A waiter without a subscriber, or whose last ask is older than half of its
--- lease, is taken out (rules 3 and 9). Afterwards `owner` is the new owner, or false: nobody was granted K, perhaps because
--- the account may not publish. Also sets `fence_text` and `granted_ms`, and asks for the subscribers of `channel` on the way.
+-- `me`, which is asking now (nil: nobody is). Where that one wants to share K (its token ends in ~LIMIT), so it goes on with the
+-- next, up to one that wants K alone, or would be more than its limit (rule 59). Also inserted where K is shared: then more may
+-- be let in. A waiter without a subscriber, or whose last ask is older than half of its lease, is taken out (rules 3 and 9).
+-- Afterwards `owner` is the new owner, dibs:shared where K is shared, or false: nobody was granted K, perhaps because the
+-- account may not publish. Also sets `fence_text`, `my_fence` and `granted_ms`, and asks for the subscribers of `channel` on
+-- the way.
 -- `leaving` is the token that is released, or nil: a server that was brought back to an earlier state may know it as a waiter,
 -- and as the owner, since its lease was restored (rule 5).
 -- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free: whoever asks
@@ -16,7 +19,7 @@
 -- another call goes on (rule 55).
 
 local is_served = false
-owner = false
+owner = owner == 'dibs:shared' and owner
 while count > 0 and not is_served and budget > 0 do
   budget = budget - 1
   local waiter = call('HGET', Q, first) or ''
@@ -33,9 +36,13 @@ while count > 0 and not is_served and budget > 0 do
         is_served, publish = (redis.pcall('PUBSUB', 'SHARDNUMSUB', ear)[2] or 0) > 0, 'SPUBLISH'
       end
     end
-    local is_hint = kind == '?' and token ~= me
-    if is_hint and is_served and me then
+    local is_hint, at_most = kind == '?' and token ~= me, string.match(token, '~(%d+)$')
+    if is_served and (is_hint and me or owner and not (at_most and sharers and
+      (at_most == '0' or sharers < tonumber(at_most)))) then
       break
+    end
+    if is_served and at_most and not owner and not S then
+      -- @insert together
     end
     count, is_changed = count - 1, true
     if count == 0 and not asker then
@@ -51,13 +58,31 @@ while count > 0 and not is_served and budget > 0 do
     if is_hint and is_served then
       redis.pcall(publish, ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
     elseif is_served then
-      -- @insert fence
-      call('SET', K, token, 'PX', lease)
-      owner, granted_ms = token, tonumber(lease)
+      local sharer, others = at_most and token, true
+      if sharer then
+        -- @insert admit
+      else
+        -- @insert fence
+        call('SET', K, token, 'PX', lease)
+        owner, granted_ms = token, tonumber(lease)
+      end
       local text = number .. ' ' .. fence_text .. ' ' .. #token .. ' ' .. token .. K
-      if token ~= me and type(redis.pcall(publish, ear, text)) ~= 'number' then
-        call('DEL', K)
-        owner, granted_ms = false, nil
+      if token == me then
+        my_fence = sharer and fence_text
+      elseif type(redis.pcall(publish, ear, text)) ~= 'number' then
+        if sharer then
+          local parting = token
+          -- @insert part
+        else
+          owner, granted_ms = false, nil
+        end
+        if not owner then
+          call('DEL', K)
+        end
+        sharer = false
+      end
+      if sharer then
+        is_served, budget = false, budget - 3
       end
     elseif publish == 'SPUBLISH' then
       redis.pcall('PUBLISH', string.match(ear, '^(.*):{') or ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)

@@ -11,5 +11,16 @@ if released ~= -1 and not owner then
   if ended > 0 and last <= ended then
     local life = 7200000 + math.max(0, math.ceil((ended - now) / 1000))
     redis.pcall('SET', F, string.format('%.0f', ended + 1), 'PX', math.max(life, tonumber(redis.pcall('PTTL', F)) or 0))
+    if string.find(leaving, '~%d+$') then
+      -- Nobody held the lock alone since: who shared it may still restore its lease (rule 61).
+      local S = 'dibs:share' .. string.sub(F, 11)
+      local newest = redis.pcall('ZADD', S, 'XX', 'INCR', 0, '>')
+      if tonumber(newest) == last then
+        redis.pcall('ZADD', S, string.format('%.0f', ended + 1), '>')
+      elseif last == 0 and not newest then
+        redis.pcall('ZADD', S, 0, '<', string.format('%.0f', ended + 1), '>')
+        redis.pcall('PEXPIRE', S, life)
+      end
+    end
   end
 end

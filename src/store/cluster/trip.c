@@ -93,6 +93,7 @@ bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, 
         wait_a_moment(cluster, trip, deadline);
     if (!again)
         return go_to(trip, said.to, said.kind == DIBS__DETOUR_ASK);
+    trip->hops = 0; /* the node that gets the slot may say so too, for a part of the lock that is still at the other */
     unsigned char place = atomic_load(&cluster->owners[trip->slot]);
     return place != DIBS__NO_NODE && go_to(trip, &cluster->nodes[place], false);
 }

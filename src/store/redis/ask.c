@@ -56,8 +56,9 @@ static void write_keys(const struct dibs__redis_store *store, struct asking *ask
     struct dibs__lock_call *call = &asking->call;
     bool is_member = store->config.is_member;
 
-    dibs__lock_call_write(call,
-                          is_member || asking->sending.bid->hint ? DIBS__SCRIPT_acquire_member : DIBS__SCRIPT_acquire);
+    dibs__lock_call_write(call, is_member || asking->sending.bid->hint ? DIBS__SCRIPT_acquire_member
+                                : asking->sending.bid->shared          ? DIBS__SCRIPT_acquire_shared
+                                                                       : DIBS__SCRIPT_acquire);
     if (is_member)
         dibs__call_add_key(&call->call, DIBS__KEY_MEMBER);
 }

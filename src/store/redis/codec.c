@@ -165,10 +165,15 @@ void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words
     add_time(words, lease->restore_by);
 }
 
+static uint32_t length_of(const struct dibs__renewal *lease)
+{
+    return lease->look ? 0 : lease->lease_ms;
+}
+
 static bool same_length(const struct dibs__renewal *leases, size_t count)
 {
     for (size_t i = 1; i < count; i++)
-        if (leases[i].lease_ms != leases[0].lease_ms)
+        if (length_of(&leases[i]) != length_of(&leases[0]))
             return false;
     return true;
 }
@@ -180,13 +185,13 @@ void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renew
     bool same = same_length(leases, count);
 
     if (same)
-        add_length(words, leases[0].lease_ms, &texts[0]);
+        add_length(words, length_of(&leases[0]), &texts[0]);
     else
         dibs__words_add(words, "", 0);
     for (size_t i = 0; i < count; i++)
         dibs__words_add(words, leases[i].token, strlen(leases[i].token));
     for (size_t i = 0; !same && i < count; i++)
-        add_length(words, leases[i].lease_ms, &texts[i]);
+        add_length(words, length_of(&leases[i]), &texts[i]);
 }
 
 /* Where all is done in short, the time stands alone. */
@@ -200,7 +205,7 @@ bool dibs__codec_read_renew(const redisReply *reply, size_t count, int64_t *serv
 }
 
 /*
- * 1: done; 2: restored; 3: done, but the fence is gone; 4: lasts longer than asked;
+ * 1: done; 2: restored; 3: done, but the fence is gone; 4: lasts longer than asked; 5: looked at;
  * 0: no longer the token's; less: too late, and the server's time with its sign turned round.
  */
 struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_t i)
@@ -216,10 +221,27 @@ struct dibs__renew_reply dibs__codec_read_renewed(const redisReply *reply, size_
     return (struct dibs__renew_reply){.code = result == 0   ? DIBS__RENEW_GONE
                                               : result == 3 ? DIBS__RENEW_NO_FENCE
                                               : result == 4 ? DIBS__RENEW_LONGER
+                                              : result == 5 ? DIBS__RENEW_LOOKED
                                                             : DIBS__RENEW_DONE};
 }
 
 /* ------------------------------------------------------- query.lua, force.lua */
+
+/* The newest sharer's token, its fence as text, how many share. */
+static bool read_sharers(struct dibs__query_reply *out, const redisReply *reply)
+{
+    const redisReply *newest = reply->element[5], *fence = reply->element[6];
+    int64_t sharers;
+
+    if (newest->type != REDIS_REPLY_STRING || fence->type != REDIS_REPLY_STRING ||
+        !dibs__reply_integer(reply, 7, &sharers) || sharers < 0)
+        return false;
+    out->sharers = (uint32_t)sharers;
+    out->newest = newest->str;
+    out->newest_size = (size_t)newest->len;
+    out->newest_fence = strtoull(fence->str, NULL, 10);
+    return true;
+}
 
 void dibs__codec_query(struct dibs__call *call, size_t most)
 {
@@ -227,12 +249,14 @@ void dibs__codec_query(struct dibs__call *call, size_t most)
         dibs__call_add_number(call, (int64_t)most);
 }
 
+/* Behind the first five: three of who shares, and the entries where asked for. */
 static bool is_query_reply(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ARRAY && (reply->elements == 5 || reply->elements == 6);
+    return reply->type == REDIS_REPLY_ARRAY &&
+           (reply->elements == 5 || reply->elements == 6 || reply->elements == 8 || reply->elements == 9);
 }
 
-/* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time}, and the entries where asked for */
+/* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time}, and what is said above */
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply)
 {
     int64_t remaining_ms, waiters;
@@ -252,12 +276,13 @@ bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *rep
     if (out->fence >= DIBS__REPLY_MOST)
         out->fence = 0;
     out->waiters = (uint32_t)waiters;
-    return true;
+    return reply->elements < 8 || read_sharers(out, reply);
 }
 
 bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us)
 {
-    const redisReply *entries = reply->type == REDIS_REPLY_ARRAY && reply->elements == 6 ? reply->element[5] : NULL;
+    bool has_entries = is_query_reply(reply) && reply->elements % 3 == 0;
+    const redisReply *entries = has_entries ? reply->element[reply->elements - 1] : NULL;
 
     if (!entries || entries->type != REDIS_REPLY_ARRAY || 2 * i + 1 >= entries->elements)
         return false;
@@ -265,11 +290,13 @@ bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply
     return (*token)->type == REDIS_REPLY_STRING && dibs__reply_integer(entries, 2 * i + 1, asked_us);
 }
 
-void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size)
+void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size, uint64_t fence)
 {
     dibs__call_add_number(call, not_after);
     if (token)
         dibs__words_add(&call->words, token, token_size);
+    if (fence > 0)
+        dibs__call_add_number(call, (int64_t)fence);
 }
 
 static int64_t most(int64_t number)

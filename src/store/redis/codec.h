@@ -102,7 +102,7 @@ enum dibs__retract_code dibs__codec_read_retracted(const redisReply *reply, size
 
 struct dibs__renew_words {
     const char *token;
-    uint32_t lease_ms;
+    uint32_t lease_ms; /* 0: the lock is only looked at */
     uint64_t fence;
     const char *set_by;     /* an extension; when it is too late for it: us of the server's clock. NULL: a renewal */
     const char *restore_by; /* may be restored where the server forgot it, until this time. NULL: may not. Behind
@@ -117,7 +117,8 @@ struct dibs__renew_texts {
 void dibs__codec_renew(struct dibs__words *words, const struct dibs__renew_words *lease,
                        struct dibs__renew_texts *texts);
 
-/* In short: all leases of the call at once, of which each needs nothing but to be renewed. texts: one for each. */
+/* In short: all leases of the call at once, of which each needs nothing but to be renewed or looked at. texts: one for
+ * each. */
 void dibs__codec_renew_short(struct dibs__words *words, const struct dibs__renewal *leases, size_t count,
                              struct dibs__renew_texts *texts);
 
@@ -127,7 +128,8 @@ enum dibs__renew_code {
     DIBS__RENEW_GONE,    /* the lock is no longer the token's */
     DIBS__RENEW_DONE,
     DIBS__RENEW_NO_FENCE, /* in short: done, but the fence is to be put back by a renewal in full */
-    DIBS__RENEW_LONGER    /* nothing was done: the lease lasts longer than asked */
+    DIBS__RENEW_LONGER,   /* nothing was done: the lease lasts longer than asked */
+    DIBS__RENEW_LOOKED    /* nothing was to be done: the lock is the token's */
 };
 
 struct dibs__renew_reply {
@@ -149,7 +151,15 @@ struct dibs__query_reply {
     uint64_t fence; /* 0: none that dibs can have written */
     uint32_t waiters;
     int64_t server_us; /* the server's clock */
+
+    /* Where the lock is shared, owner is DIBS__CODEC_SHARED, and of the newest sharer: */
+    uint32_t sharers; /* how many there are; 0: the lock is not shared, or it is not known by whom */
+    const char *newest;
+    size_t newest_size;
+    uint64_t newest_fence;
 };
+
+#define DIBS__CODEC_SHARED "dibs:shared" /* what the key of a lock holds that is shared (sharers.lua) */
 
 enum dibs__forget_code { DIBS__FORGET_IN_USE, DIBS__FORGET_DONE };
 
@@ -161,8 +171,9 @@ bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *rep
 /* The entry i of the reply, which dibs__codec_read_query has read. False: there are no more. */
 bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us);
 
-/* token NULL: nobody held the lock when it was looked at. */
-void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size);
+/* token NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all sharers whose fence is not larger. */
+void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size,
+                       uint64_t fence);
 
 enum dibs__force_code { DIBS__FORCE_LATE, DIBS__FORCE_HELD_BY_ANOTHER, DIBS__FORCE_DONE };
 

@@ -43,6 +43,7 @@ struct trial {
 
 #define BAD DIBS_VERDICT_BAD
 #define WARN DIBS_VERDICT_WARN
+#define NOT_SHARED "a lock can't be shared"
 
 static const struct trial trials[] = {
     {"EVALSHA",
@@ -88,6 +89,11 @@ static const struct trial trials[] = {
     {"HDEL", "+hdel", {"HDEL", QUEUE, "a"}, "a lock that several wait for can't be released", BAD, ALWAYS, 0},
     {"HKEYS", "+hkeys", {"HKEYS", QUEUE}, "a queue that many have left can't be served", WARN, ALWAYS, 0},
     {"HLEN", "+hlen", {"HLEN", QUEUE}, "dibs_query, dibs_list and dibs_force_unlock are refused", WARN, ALWAYS, 0},
+    {"ZADD", "+zadd", {"ZADD", QUEUE, "XX", "0", "a"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {"ZREM", "+zrem", {"ZREM", QUEUE, "a"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {"ZRANGE", "+zrange", {"ZRANGE", QUEUE, "0", "0"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {"ZRANGEBYSCORE", "+zrangebyscore", {"ZRANGEBYSCORE", QUEUE, "0", "0"}, NOT_SHARED, WARN, ALWAYS, 0},
+    {"ZCARD", "+zcard", {"ZCARD", QUEUE}, NOT_SHARED, WARN, ALWAYS, 0},
     {"INFO",
      "+info",
      {"INFO", "server"},

@@ -9,6 +9,7 @@
 struct target {
     const char *token;
     size_t size;
+    uint64_t fence; /* with DIBS__CODEC_SHARED: of the newest sharer; else 0 */
 };
 
 static void write_force(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context)
@@ -17,7 +18,7 @@ static void write_force(const struct dibs__redis_store *store, struct dibs__lock
     int64_t not_after = dibs__redis_not_after(store, &call->view, dibs__now(store->config.clock));
 
     dibs__lock_call_write(call, DIBS__SCRIPT_force);
-    dibs__codec_force(&call->call, not_after, target->token, target->size);
+    dibs__codec_force(&call->call, not_after, target->token, target->size, target->fence);
 }
 
 /* *late: nothing was done, because the server's clock is not what we believed. */
@@ -75,7 +76,7 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         status = dibs__redis_look(store, call, name, NULL, &owner, &exchange);
         if (status != DIBS_OK)
             return status;
-        struct target target = {owner.owner, owner.owner_size};
+        struct target target = {owner.owner, owner.owner_size, owner.newest_fence};
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         dibs__reply_free(exchange.reply);
         if (repeated &&
@@ -95,7 +96,7 @@ dibs_status dibs__redis_force_at(struct dibs__store *base, const char *name, con
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
     struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, detour);
-    struct target target = {token, token ? strlen(token) : 0};
+    struct target target = {token, token ? strlen(token) : 0, 0};
     bool repeated;
 
     if (!call)

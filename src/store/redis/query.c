@@ -80,26 +80,43 @@ static void show_token(char *out, size_t size, const char *token, size_t token_s
         dibs__escape(out, size, token, token_size);
 }
 
-/* The fence is the time of the grant, or little more. A fence of the future is from before the clock was set back. */
-static int64_t held_ms(const struct dibs__query_reply *owner)
+static bool is_by_dibs(const struct dibs__query_reply *owner)
 {
-    bool by_dibs = owner->owner_size > strlen("dibs:") && memcmp(owner->owner, "dibs:", strlen("dibs:")) == 0;
-    int64_t held_us = owner->server_us - (int64_t)owner->fence;
+    return owner->owner_size > strlen("dibs:") && memcmp(owner->owner, "dibs:", strlen("dibs:")) == 0;
+}
 
-    if (!by_dibs || owner->fence == 0 || held_us < -AHEAD_MOST_US)
+/* The fence is the time of the grant, or little more. A fence of the future is from before the clock was set back. */
+static int64_t held_ms(const struct dibs__query_reply *owner, uint64_t fence)
+{
+    int64_t held_us = owner->server_us - (int64_t)fence;
+
+    if (!is_by_dibs(owner) || fence == 0 || held_us < -AHEAD_MOST_US)
         return -1;
     return held_us < 0 ? 0 : held_us / 1000;
 }
 
+/* Whether the owner is the only one who shares the lock: its token tells. */
+static bool is_only_sharer(const struct dibs__query_reply *owner)
+{
+    const char *mark = owner->owner ? strrchr(owner->owner, DIBS__TOKEN_SHARED) : NULL;
+
+    return mark && is_by_dibs(owner) && mark[1] != '\0' && mark[1 + strspn(mark + 1, "0123456789")] == '\0';
+}
+
 static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
 {
+    bool shared = owner->sharers > 0;
+    uint64_t fence = shared ? owner->newest_fence : owner->fence;
+
     if (owner->owner) {
         out->held = true;
-        out->held_ms = held_ms(owner);
-        show_token(out->token, sizeof out->token, owner->owner, owner->owner_size);
+        out->held_ms = held_ms(owner, fence);
+        show_token(out->token, sizeof out->token, shared ? owner->newest : owner->owner,
+                   shared ? owner->newest_size : owner->owner_size);
         out->remaining_ms = owner->remaining_ms;
     }
-    out->fence = owner->fence;
+    out->sharers = is_only_sharer(owner) ? 1 : owner->sharers;
+    out->fence = fence;
     out->waiters = owner->waiters;
 }
 

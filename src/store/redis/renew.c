@@ -162,7 +162,7 @@ static void add_in_full(struct renewal_words *words, const struct renewal_call *
         bool any_fence = item->top_up && !minds_fence(call, item);
         const struct dibs__renew_words lease = {
             .token = item->token,
-            .lease_ms = item->lease_ms,
+            .lease_ms = item->look ? 0 : item->lease_ms,
             .fence = item->fence,
             .set_by = item->extension ? words->not_after_text + mark : NULL,
             .restore_by = restores ? words->not_after_text + (any_fence ? 0 : mark) : NULL,
@@ -187,7 +187,8 @@ static bool needs_full(const struct renewal_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
         struct dibs__renewal *item = item_of(call, i);
-        if (item->extension || item->top_up || may_be_forgotten(call, item) || fence_is_due(call, item))
+        if (item->extension || item->top_up || may_be_forgotten(call, item) ||
+            (!item->look && fence_is_due(call, item)))
             return true;
     }
     return false;
@@ -195,6 +196,9 @@ static bool needs_full(const struct renewal_call *call)
 
 static void write_words(struct renewal_words *words, struct renewal_call *call, const struct dibs__link_view *view)
 {
+    /* Where another server is asked, it may not know the lease, which is then to be restored. */
+    for (size_t i = 0; i < call->count; i++)
+        item_of(call, i)->look = item_of(call, i)->look && !may_be_forgotten(call, item_of(call, i));
     call->in_full = call->in_full || needs_full(call);
     bool at_member = call->in_full && call->renewal->store->config.is_member;
     dibs__words_begin(&words->words, &words->key_count, call->count * DIBS__RENEW_KEYS + at_member);
@@ -383,6 +387,9 @@ static bool take_results(const struct renewal_call *call, const redisReply *repl
                                   */
             if (!store->config.is_member)
                 take_renewed(call, item, standing ? &view : NULL, server_us);
+            break;
+        case DIBS__RENEW_LOOKED:
+            item->result = DIBS__WATCHED;
             break;
         case DIBS__RENEW_NO_FENCE:
             no_fence = true;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "redis/reply.h"
+#include "store/redis/codec.h"
 #include "store/redis/redis_store.h"
 
 #define PROBE_MS "100"      /* for so long the probe's key lives */
@@ -294,12 +295,20 @@ static bool is_still(const struct looking *looking)
     return atomic_load(&looking->store->tracking.on) == looking->on;
 }
 
+/* The lock is shared, and the token is of one who shares. A change that concerns that one alone changes the key, too.
+ */
+static bool may_share(const char *owner, const char *token)
+{
+    return strcmp(owner, DIBS__CODEC_SHARED) == 0 && strchr(token, DIBS__TOKEN_SHARED);
+}
+
 static void take_look(const struct look *look, const redisReply *reply)
 {
     for (size_t i = 0; i < look->count; i++) {
         struct dibs__renewal *item = &look->looking->batch->items[look->first + i];
         const redisReply *owner = reply->element[i];
-        bool own = owner->type == REDIS_REPLY_STRING && strcmp(owner->str, item->token) == 0;
+        bool own = owner->type == REDIS_REPLY_STRING &&
+                   (strcmp(owner->str, item->token) == 0 || may_share(owner->str, item->token));
         item->result = own ? DIBS__WATCHED : DIBS__GONE;
     }
 }

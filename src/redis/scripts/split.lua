@@ -1,0 +1,22 @@
+-- Inserted where `owner` is the only one who shares K, and others are about to: afterwards K is as of several (sharers.lua).
+-- F is the fence of that owner: nothing was granted since. What S has of others is older than K.
+
+S = 'dibs:share' .. string.sub(F, 11)
+local left, its_fence = math.max(1, call('PTTL', K)), tonumber(call('GET', F)) or 0
+local alone, newest = call('ZADD', S, 'XX', 'INCR', 0, '<'), call('ZADD', S, 'XX', 'INCR', 0, '>')
+if redis.apart and not newest then
+  return redis.error_reply('TRYAGAIN the sharers of the lock are at another node')
+end
+if tonumber(newest) ~= its_fence then
+  -- A client that knows nothing of sharing let it in.
+  alone, newest = its_fence, its_fence
+end
+if call('ZCARD', S) > 2 then
+  call('DEL', S)
+end
+call('ZADD', S, alone, '<', newest, '>', -math.floor(now / 1000) - left, '+' .. owner, its_fence, '-' .. owner)
+if call('PTTL', S) < 2 * left + 3600000 then
+  call('PEXPIRE', S, math.max(3600000, 2 * left) + 3600000)
+end
+call('SET', K, 'dibs:shared', 'PX', left)
+owner, sharers = 'dibs:shared', 1

@@ -1,0 +1,694 @@
+/* DIBS_SHARED: readers and writers, and semaphores, over runtimes and threads on one server. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/process.h"
+#include "support/queue.h"
+#include "support/restart.h"
+#include "support/tasks.h"
+#include "support/test.h"
+#include "support/tracking.h"
+#include "support/wait.h"
+
+static const dibs_lock_options shared = {.flags = DIBS_SHARED};
+
+static dibs_status share(dibs_runtime *rt, const char *name, int64_t wait_ms, uint32_t limit)
+{
+    return dibs_lock_with(rt, name, wait_ms, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = limit});
+}
+
+static dibs_owner owner_of(dibs_runtime *rt, const char *name)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(rt, name, &owner));
+    return owner;
+}
+
+/* ----------------------------------------------------------------- arguments */
+
+static void a_limit_is_for_what_is_shared(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, 0);
+    assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.limit = 1}));
+    assert_true(strstr(dibs_last_error(), "limit") != NULL);
+    assert_status(DIBS_INVALID, dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_FAIR, .limit = 3}));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, UINT32_MAX));
+    assert_true(owner_of(f->rt, "x").token[0] != '\0');
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", owner_of(f->rt, "x").token));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+}
+
+/* ----------------------------------------------------------------- re-entries */
+
+static void who_shares_re_enters_shared_alone(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_true(hold_of(f->rt, "x").shared);
+    assert_status(DIBS_OK, share(f->rt, "x", DIBS_WAIT_FOREVER, 0));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 1));
+    assert_int_equal(hold_of(f->rt, "x").count, 3);
+    assert_status(DIBS_BUSY, dibs_timedlock(f->rt, "x", 300)); /* whatever the wait */
+    assert_true(strstr(dibs_last_error(), "shares") != NULL);
+    assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_BUSY, dibs_lock_with(f->rt, "x", 300, &(dibs_lock_options){.flags = DIBS_FAIR}));
+    assert_status(DIBS_BUSY, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_BUSY,
+                  dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_SHARED | DIBS_NO_REENTRY}));
+    assert_int_equal(hold_of(f->rt, "x").count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+static void who_is_alone_re_enters_either_way_and_stays_alone(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *other = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 1));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_false(hold_of(f->rt, "x").shared);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor *a = actor_start();
+    assert_status(DIBS_BUSY, actor_lock_with(a, other, "x", 0, &shared));
+    assert_int_equal(owner_of(f->rt, "x").sharers, 0);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(a);
+    dibs_close(other);
+}
+
+/* ------------------------------------------------------- readers and writers */
+
+enum { READERS = 4 };
+
+/* Of one process and of two. */
+static void readers_share_and_a_writer_waits_for_all(void **state)
+{
+    fixture *f = *state;
+    actor *readers[READERS], *writer = actor_start(), *late = actor_start();
+    dibs_runtime *second;
+    uint64_t fence = 0;
+    dibs_hold hold;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = actor_start();
+        assert_status(DIBS_OK, actor_lock_with(readers[i], i % 2 ? f->rt : second, "x", 0, &shared));
+        assert_status(DIBS_OK, actor_hold(readers[i], i % 2 ? f->rt : second, "x", &hold));
+        assert_true(hold.shared && hold.fence > fence);
+        fence = hold.fence;
+    }
+    dibs_owner owner = owner_of(f->rt, "x");
+    assert_int_equal(owner.sharers, READERS);
+    assert_true(owner.held && owner.fence == fence);
+    actor_begin_lock(writer, f->rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_BUSY, actor_lock_with(late, second, "x", 0, &shared));
+    actor_begin_lock_with(late, second, "x", DIBS_WAIT_FOREVER, &shared);
+    queue_await(f->server, "x", 2);
+    for (int i = 0; i < READERS; i++) {
+        assert_true(actor_busy(writer));
+        assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
+        actor_end(readers[i]);
+    }
+    assert_status(DIBS_OK, actor_result(writer));
+    assert_true(actor_busy(late));
+    assert_status(DIBS_OK, actor_hold(writer, f->rt, "x", &hold));
+    assert_true(!hold.shared && hold.fence > fence);
+    assert_status(DIBS_OK, actor_unlock(writer, f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(late));
+    assert_status(DIBS_OK, actor_unlock(late, second, "x"));
+    actor_end(writer);
+    actor_end(late);
+    dibs_close(second);
+}
+
+/* All of them by one script, and each is told at once: the waits have no limit. */
+static void what_a_writer_leaves_all_readers_have(void **state)
+{
+    fixture *f = *state;
+    actor *readers[READERS];
+    dibs_runtime *second;
+
+    fixture_open(f, LONG_LEASE_MS);
+    second = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = actor_start();
+        actor_begin_lock_with(readers[i], i % 2 ? f->rt : second, "x", DIBS_WAIT_FOREVER, &shared);
+        queue_await(f->server, "x", i + 1);
+    }
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    for (int i = 0; i < READERS; i++)
+        assert_status(DIBS_OK, actor_result(readers[i]));
+    assert_int_equal(owner_of(f->rt, "x").sharers, READERS);
+    for (int i = 0; i < READERS; i++) {
+        assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
+        actor_end(readers[i]);
+    }
+    dibs_close(second);
+}
+
+static void a_semaphore_has_so_many_permits(void **state)
+{
+    enum { PERMITS = 3 };
+    const dibs_lock_options permit = {.flags = DIBS_SHARED | DIBS_FAIR, .limit = PERMITS};
+    fixture *f = *state;
+    actor *workers[PERMITS + 1];
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int i = 0; i <= PERMITS; i++)
+        workers[i] = actor_start();
+    for (int i = 0; i < PERMITS; i++)
+        assert_status(DIBS_OK, actor_lock_with(workers[i], f->rt, "x", 0, &permit));
+    assert_status(DIBS_BUSY, actor_lock_with(workers[PERMITS], f->rt, "x", 0, &permit));
+    actor_begin_lock_with(workers[PERMITS], f->rt, "x", DIBS_WAIT_FOREVER, &permit);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_OK, actor_unlock(workers[1], f->rt, "x"));
+    assert_status(DIBS_OK, actor_result(workers[PERMITS]));
+    assert_int_equal(owner_of(f->rt, "x").sharers, PERMITS);
+    for (int i = 0; i <= PERMITS; i++) {
+        if (i != 1)
+            assert_status(DIBS_OK, actor_unlock(workers[i], f->rt, "x"));
+        actor_end(workers[i]);
+    }
+}
+
+/* A thread that gives up leaves nothing, and those behind it do not wait for it. */
+static void a_writer_whose_time_is_over_lets_readers_in(void **state)
+{
+    fixture *f = *state;
+    actor *writer = actor_start(), *reader = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    actor_begin_lock(writer, f->rt, "x", LIMIT_MS / 8);
+    queue_await(f->server, "x", 1);
+    actor_begin_lock_with(reader, f->rt, "x", DIBS_WAIT_FOREVER, &shared);
+    queue_await(f->server, "x", 2);
+    assert_status(DIBS_OK, actor_result(reader));
+    assert_status(DIBS_TIMEOUT, actor_result(writer));
+    assert_status(DIBS_OK, actor_unlock(reader, f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    queue_assert_gone(f->server, "x");
+    actor_end(writer);
+    actor_end(reader);
+}
+
+/* ------------------------------------------------------------- foreign clients */
+
+static bool set_nx(server *s)
+{
+    redisReply *reply = server_command(s, "SET lock:x foreign NX PX 100000");
+    bool set = reply->type == REDIS_REPLY_STATUS;
+
+    freeReplyObject(reply);
+    return set;
+}
+
+static void a_foreign_client_finds_the_key_as_long_as_anybody_shares(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_false(set_nx(f->server));
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0,
+                                           &(dibs_lock_options){.flags = DIBS_SHARED, .lease_ms = 2 * LONG_LEASE_MS}));
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), LONG_LEASE_MS + 1, 2 * LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), 1, LONG_LEASE_MS);
+    assert_false(set_nx(f->server));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(set_nx(f->server));
+    assert_status(DIBS_BUSY, share(f->rt, "x", 0, 0));
+    server_do(f->server, "DEL lock:x");
+    actor_end(a);
+}
+
+/* What others left under the key when somebody deleted it is nobody's any more. */
+static void a_key_that_was_deleted_takes_its_sharers_along(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 2));
+    server_do(f->server, "DEL lock:x");
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
+    assert_int_equal(owner_of(f->rt, "x").sharers, 1);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_int_equal(owner_of(f->rt, "x").sharers, 1);
+    assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    actor_end(a);
+}
+
+/* -------------------------------------------------------- leases and losses */
+
+static void each_lease_is_renewed_and_extended_by_itself(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+    dibs_hold hold;
+
+    fixture_open(f, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
+    assert_status(DIBS_OK, actor_extend(a, f->rt, "x", LONG_LEASE_MS));
+    assert_status(DIBS_OK, actor_hold(a, f->rt, "x", &hold));
+    assert_true(hold.remaining_ms > SAFE_LEASE_MS);
+    assert_in_range(hold_of(f->rt, "x").remaining_ms, 1, SAFE_LEASE_MS);
+    await_renewed(f->rt, 2);
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), SAFE_LEASE_MS + 1, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    assert_in_range(server_integer(f->server, "PTTL lock:x"), 1, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(a);
+}
+
+static bool has_one_sharer(void *arg)
+{
+    return owner_of(arg, "x").sharers == 1;
+}
+
+/* The holder counts the lease from before its ask, so it ends there a little sooner than in the store. */
+static void a_fixed_lease_ends_and_the_others_go_on(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
+    assert_status(
+        DIBS_OK,
+        dibs_lock_with(f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_SHARED | DIBS_FIXED_LEASE, .lease_ms = 200}));
+    await_lost(f->rt, "x");
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_check(a, f->rt, "x"));
+    assert_that(wait_until(has_one_sharer, f->rt, LIMIT_MS), "the other lease does not end in the store");
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    actor_end(a);
+}
+
+static bool has_lost(void *arg)
+{
+    return dibs_check(arg, "x") == DIBS_LOST;
+}
+
+/* All who share are told at once that the key is gone. */
+static void a_deleted_key_is_told_to_all(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+    dibs_runtime *second;
+
+    open_tracking(f, 0);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
+    await_tracked(f->server, f->rt, 2);
+    await_tracked(f->server, second, 2);
+    int64_t since = now_ms();
+    server_do(f->server, "DEL lock:x");
+    assert_true(wait_until(has_lost, f->rt, LIMIT_MS));
+    assert_true(now_ms() - since < SOON_MS);
+    while (actor_check(a, second, "x") != DIBS_LOST)
+        assert_true(now_ms() - since < SOON_MS);
+    assert_status(DIBS_LOST, actor_unlock(a, second, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    actor_end(a);
+    dibs_close(second);
+}
+
+/* The one whom it concerns is told at once, and nobody else loses anything. */
+static void a_forced_unlock_of_one_is_told_to_that_one(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+    dibs_runtime *second;
+
+    open_tracking(f, 0);
+    second = open_runtime(f->server, 0);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    dibs_owner first = owner_of(f->rt, "x");
+    assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
+    await_tracked(f->server, f->rt, 2);
+    await_tracked(f->server, second, 2);
+    int64_t since = now_ms();
+    assert_status(DIBS_OK, dibs_force_unlock(second, "x", first.token));
+    assert_true(wait_until(has_lost, f->rt, LIMIT_MS));
+    assert_true(now_ms() - since < SOON_MS);
+    assert_int_equal(owner_of(second, "x").sharers, 1);
+    assert_status(DIBS_OK, actor_check(a, second, "x"));
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, actor_unlock(a, second, "x"));
+    assert_int_equal(stats_of(second).lost, 0);
+    actor_end(a);
+    dibs_close(second);
+}
+
+/* Renewals change the key, and all who share it are told: they look, and change nothing in turn. */
+static void who_is_told_of_renewals_does_not_renew(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+    dibs_runtime *second;
+
+    open_tracking(f, SAFE_LEASE_MS);
+    second = open_runtime(f->server, SAFE_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
+    await_tracked(f->server, f->rt, 2);
+    await_tracked(f->server, second, 2);
+    uint64_t before = stats_of(f->rt).renewed + stats_of(second).renewed;
+    pause_ms(3 * SAFE_LEASE_MS);
+    await_invalidations(second, 1);
+    uint64_t renewed = stats_of(f->rt).renewed + stats_of(second).renewed - before;
+    print_message("# %llu renewals\n", (unsigned long long)renewed);
+    assert_true(renewed < 60); /* some 18; else each has the other renew every few ms */
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, actor_check(a, second, "x"));
+    assert_status(DIBS_OK, actor_unlock(a, second, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(a);
+    dibs_close(second);
+}
+
+/* ----------------------------------------------------------------- restarts */
+
+static bool has_sharers(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "x", &owner) == DIBS_OK && owner.sharers == READERS;
+}
+
+/* The server forgets all, twice; then everything is as before. */
+static void sharers_restore_their_leases(void **state)
+{
+    fixture *f = *state;
+    actor *readers[READERS];
+    dibs_runtime *second;
+
+    fixture_open(f, LEASE_MS);
+    second = open_runtime(f->server, LEASE_MS);
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = actor_start();
+        assert_status(DIBS_OK, actor_lock_with(readers[i], i % 2 ? f->rt : second, "x", 0, &shared));
+    }
+    uint64_t fence = owner_of(f->rt, "x").fence;
+    for (int i = 0; i < 2; i++) {
+        restart(f->server);
+        assert_true(wait_until(has_sharers, f->rt, LIMIT_MS));
+        assert_int_equal(owner_of(f->rt, "x").fence, fence);
+    }
+    for (int i = 0; i < READERS; i++) {
+        assert_status(DIBS_OK, actor_check(readers[i], i % 2 ? f->rt : second, "x"));
+        assert_status(DIBS_OK, actor_unlock(readers[i], i % 2 ? f->rt : second, "x"));
+        actor_end(readers[i]);
+    }
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_true(fence_of(f->rt, "x") > fence);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_int_equal(stats_of(f->rt).lost + stats_of(second).lost, 0);
+    dibs_close(second);
+}
+
+/* A process that shares x, and stands still while the server forgets that. */
+static process *share_and_stop(fixture *f)
+{
+    process *team = process_start((const char *const[]){program_path("team"), NULL});
+
+    assert_string_equal(process_ask(team, "open %s %d", f->server->url, LEASE_MS), "DIBS_OK ");
+    assert_string_equal(process_ask(team, "lock 0 x 0 %u", DIBS_SHARED), "0 DIBS_OK ");
+    process_pause(team);
+    restart(f->server);
+    return team;
+}
+
+static bool has_two_sharers(void *arg)
+{
+    return owner_of(arg, "x").sharers == 2;
+}
+
+static bool has_renewed(void *arg)
+{
+    return server_calls(arg, "mget") > 0;
+}
+
+/* Nobody was alone with the lock, however many came to share it, and left. */
+static void who_shared_is_restored_beside_newcomers_who_share(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    for (int stay = 0; stay < 2; stay++) {
+        process *old = share_and_stop(f);
+        for (int i = 0; i < 3; i++) {
+            assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
+            if (i < 2 || !stay)
+                assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        }
+        process_resume(old);
+        assert_true(wait_until(stay ? has_two_sharers : has_one_sharer, f->rt, LIMIT_MS));
+        if (stay)
+            assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+        assert_status(DIBS_BUSY, dibs_trylock(f->rt, "x"));
+        assert_string_equal(process_ask(old, "unlock 0 x"), "0 DIBS_OK ");
+        assert_string_equal(process_ask(old, "close"), "DIBS_OK ");
+        assert_int_equal(process_wait(old, LIMIT_MS), 0);
+        process_free(old);
+    }
+}
+
+/* Though after the writer another shared the lock, and may still. */
+static void who_shared_is_not_restored_after_a_writer(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    process *old = share_and_stop(f);
+    assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 0));
+    process_resume(old);
+    assert_true(wait_until(has_renewed, f->server, LIMIT_MS));
+    assert_int_equal(owner_of(f->rt, "x").sharers, 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_true(strncmp(process_ask(old, "unlock 0 x"), "0 DIBS_LOST", 11) == 0);
+    assert_string_equal(process_ask(old, "close"), "DIBS_OK ");
+    assert_int_equal(process_wait(old, LIMIT_MS), 0);
+    process_free(old);
+}
+
+/* ---------------------------------------------------------------------- tasks */
+
+enum { TASKS = 3 };
+
+/* Each task is an owner of its own, also on one thread. */
+static void tasks_share_and_one_that_is_alone_waits_for_all(void **state)
+{
+    fixture *f = *state;
+    dibs_task *readers[TASKS], *writer, *late;
+    dibs_hold hold;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_queue *q = queue_new();
+    writer = task_of_runtime(f->rt);
+    late = task_of_runtime(f->rt);
+    for (int i = 0; i < TASKS; i++) {
+        readers[i] = task_of_runtime(f->rt);
+        assert_status(DIBS_OK, task_lock_with(readers[i], "x", 0, &shared, q));
+    }
+    assert_int_equal(owner_of(f->rt, "x").sharers, TASKS);
+    assert_status(DIBS_OK, dibs_task_enter(readers[0]));
+    assert_status(DIBS_OK, dibs_hold_of(f->rt, "x", &hold));
+    assert_true(hold.shared);
+    assert_status(DIBS_BUSY, dibs_lock(f->rt, "x")); /* whatever the wait */
+    assert_true(strstr(dibs_last_error(), "this task shares") != NULL);
+    assert_status(DIBS_OK, dibs_task_leave(readers[0]));
+    assert_status(DIBS_BUSY, task_lock(readers[1], "x", DIBS_WAIT_FOREVER, q));
+    assert_status(DIBS_OK, task_lock_with(readers[1], "x", DIBS_WAIT_FOREVER, &shared, q));
+    assert_status(DIBS_OK, task_unlock(readers[1], "x", q));
+    begin_lock(writer, "x", DIBS_WAIT_FOREVER, NULL, q);
+    queue_await(f->server, "x", 1);
+    assert_status(DIBS_BUSY, share(f->rt, "x", 0, 0));
+    begin_lock(late, "x", DIBS_WAIT_FOREVER, &shared, q);
+    queue_await(f->server, "x", 2);
+    for (int i = 0; i < TASKS; i++) {
+        expect_none(q);
+        begin_unlock(readers[i], "x", q);
+        if (i < TASKS - 1)
+            expect_done(q, DIBS_DONE_UNLOCK, DIBS_OK, readers[i]);
+    }
+    for (int i = 0; i < 2; i++) { /* the last unlock, and the grant: in any order */
+        dibs_completion c = next_done(q);
+        assert_status(DIBS_OK, c.status);
+        assert_ptr_equal(c.task, c.kind == DIBS_DONE_LOCK ? writer : readers[TASKS - 1]);
+    }
+    expect_none(q);
+    for (int i = 0; i < TASKS; i++)
+        dibs_task_free(readers[i]);
+    begin_unlock(writer, "x", q);
+    for (int i = 0; i < 2; i++) /* and so here */
+        assert_status(DIBS_OK, next_done(q).status);
+    assert_status(DIBS_OK, task_unlock(late, "x", q));
+    dibs_task_free(writer);
+    dibs_task_free(late);
+    dibs_queue_free(q);
+}
+
+static void several_names_are_shared_together(void **state)
+{
+    static const char *const names[] = {"b", "a"};
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "a", 0, &shared));
+    assert_status(DIBS_OK, dibs_lock_names(f->rt, names, 2, 0, &shared));
+    assert_int_equal(owner_of(f->rt, "a").sharers, 2);
+    assert_true(hold_of(f->rt, "b").shared);
+    assert_status(DIBS_BUSY, dibs_lock_names(f->rt, names, 2, DIBS_WAIT_FOREVER, NULL));
+    assert_status(DIBS_OK, dibs_unlock_names(f->rt, names, 2));
+    assert_status(DIBS_BUSY, dibs_lock_names(f->rt, names, 2, 0, NULL));
+    assert_int_equal(owner_of(f->rt, "b").sharers, 0);
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "a"));
+    actor_end(a);
+}
+
+/* A place in the queue that is given up lets in who waits behind it. */
+static void a_task_that_is_cancelled_keeps_no_reader_out(void **state)
+{
+    fixture *f = *state;
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_queue *q = queue_new();
+    dibs_task *writer = task_of_runtime(f->rt), *reader = task_of_runtime(f->rt);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 2));
+    begin_lock(writer, "x", DIBS_WAIT_FOREVER, NULL, q);
+    queue_await(f->server, "x", 1);
+    begin_lock(reader, "x", DIBS_WAIT_FOREVER, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = 2}, q);
+    queue_await(f->server, "x", 2);
+    dibs_task_cancel(writer);
+    for (int i = 0; i < 2; i++) {
+        dibs_completion c = next_done(q);
+        assert_status(c.task == writer ? DIBS_CANCELLED : DIBS_OK, c.status);
+    }
+    assert_int_equal(owner_of(f->rt, "x").sharers, 2);
+    dibs_task_free(reader); /* gives up what it holds */
+    dibs_task_free(writer);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    dibs_queue_free(q);
+}
+
+/* ------------------------------------------------------------- other endings */
+
+static void a_thread_that_ends_gives_its_permit_back(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &(dibs_lock_options){.flags = DIBS_SHARED, .limit = 1}));
+    assert_status(DIBS_BUSY, share(f->rt, "x", 0, 1));
+    actor_exit(a);
+    assert_status(DIBS_OK, share(f->rt, "x", LIMIT_MS, 1));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    events_await(&f->events, DIBS_EVENT_ORPHANED, "x");
+}
+
+static void a_runtime_that_closes_gives_its_permits_back(void **state)
+{
+    fixture *f = *state;
+    actor *a = actor_start();
+
+    fixture_open(f, LONG_LEASE_MS);
+    dibs_runtime *second = open_runtime(f->server, LONG_LEASE_MS);
+    assert_status(DIBS_OK, actor_lock_with(a, second, "x", 0, &shared));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 0));
+    dibs_close(second);
+    assert_int_equal(owner_of(f->rt, "x").sharers, 1);
+    assert_status(DIBS_LOST, actor_check(a, second, "x"));
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_trylock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    actor_end(a);
+}
+
+static void a_forked_child_shares_nothing_of_its_parents(void **state)
+{
+    fixture *f = *state;
+    int status;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 2));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        bool good = dibs_check(f->rt, "x") == DIBS_NOT_HELD && share(f->rt, "x", LIMIT_MS, 2) == DIBS_OK &&
+                    dibs_unlock(f->rt, "x") == DIBS_OK && dibs_trylock(f->rt, "x") == DIBS_BUSY;
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_status(DIBS_OK, dibs_check(f->rt, "x"));
+    assert_int_equal(owner_of(f->rt, "x").sharers, 1);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_limit_is_for_what_is_shared),
+        TEST(who_shares_re_enters_shared_alone),
+        TEST(who_is_alone_re_enters_either_way_and_stays_alone),
+        TEST(readers_share_and_a_writer_waits_for_all),
+        TEST(what_a_writer_leaves_all_readers_have),
+        TEST(a_semaphore_has_so_many_permits),
+        TEST(a_writer_whose_time_is_over_lets_readers_in),
+        TEST(a_foreign_client_finds_the_key_as_long_as_anybody_shares),
+        TEST(a_key_that_was_deleted_takes_its_sharers_along),
+        TEST(each_lease_is_renewed_and_extended_by_itself),
+        TEST(a_fixed_lease_ends_and_the_others_go_on),
+        TEST(a_deleted_key_is_told_to_all),
+        TEST(a_forced_unlock_of_one_is_told_to_that_one),
+        TEST(who_is_told_of_renewals_does_not_renew),
+        TEST(sharers_restore_their_leases),
+        TEST(who_shared_is_restored_beside_newcomers_who_share),
+        TEST(who_shared_is_not_restored_after_a_writer),
+        TEST(tasks_share_and_one_that_is_alone_waits_for_all),
+        TEST(several_names_are_shared_together),
+        TEST(a_task_that_is_cancelled_keeps_no_reader_out),
+        TEST(a_thread_that_ends_gives_its_permit_back),
+        TEST(a_runtime_that_closes_gives_its_permits_back),
+        TEST(a_forked_child_shares_nothing_of_its_parents),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,452 @@
+/* Locks that are shared, as all stores keep them: a table of cases. */
+#define NO_QUORUM
+#include "integration/store_setup.h"
+
+#define SHARED_TOKENS 16
+
+/* Tokens that want to share a lock, with that limit. */
+static struct dibs__bid share_for(struct world *w, const char *name, bool wait, uint32_t limit)
+{
+    static char texts[SHARED_TOKENS][48];
+    static unsigned next;
+    struct dibs__bid bid = bid_for(w, name, wait);
+    char *text = texts[next++ % SHARED_TOKENS];
+
+    snprintf(text, sizeof texts[0], "%s%c%u", bid.token, DIBS__TOKEN_SHARED, limit);
+    bid.token = text;
+    bid.shared = true;
+    bid.limit = limit;
+    return bid;
+}
+
+struct queueing {
+    struct seat *seat;
+    struct dibs__bid *bid;
+};
+
+static bool stands_in_queue(void *arg)
+{
+    const struct queueing *queueing = arg;
+    struct dibs__answer answer;
+
+    assert_status(DIBS_BUSY, ask(queueing->seat, queueing->bid, &answer));
+    assert_true(answer.again_ms > 0);
+    return queueing->bid->in_store;
+}
+
+static void queue_up(struct seat *seat, struct dibs__bid *bid)
+{
+    assert_that(wait_until(stands_in_queue, &(struct queueing){seat, bid}, LIMIT_MS), "the bid does not queue");
+}
+
+static void give_back(struct seat *seat, const struct dibs__bid *bid)
+{
+    assert_status(DIBS_OK, release(seat, bid->name, bid->token));
+}
+
+static void expect_taken(struct seat *seat, struct dibs__bid *bid)
+{
+    struct dibs__answer answer;
+
+    assert_status(DIBS_BUSY, ask(seat, bid, &answer));
+    assert_in_range(answer.again_ms, 1, LEASE_MS);
+}
+
+/* So many grants were told in all; the last is of one of the two bids, whose asks before are proof of it. */
+static void expect_told(struct world *w, struct seat *seat, unsigned count)
+{
+    struct seat_grant grant = seat_await_grant(seat, count);
+
+    assert_int_equal(grant.confirm, w->kind->min_replicas > 0);
+    assert_true(grant.fence > 0);
+}
+
+/* The bid was granted by a push: the store says so to who asks. */
+static void expect_had(struct seat *seat, struct dibs__bid *bid)
+{
+    struct dibs__answer answer;
+
+    assert_status(DIBS_OK, ask(seat, bid, &answer));
+    seat->store->ops->conclude(seat->store, bid, true);
+}
+
+/* ------------------------------------------------------------------- cases */
+
+static void any_number_shares_a_lock_and_nobody_has_it_alone(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
+                     third = share_for(w, "x", false, 0), alone = bid_for(w, "x", false);
+
+    uint64_t fence = get(seat, &first);
+    assert_true(get(other, &second) > fence);
+    expect_taken(other, &alone);
+    give_back(seat, &first);
+    expect_taken(other, &alone);
+    get(seat, &third);
+    give_back(other, &second);
+    expect_taken(other, &alone);
+    give_back(seat, &third);
+    assert_true(get(other, &alone) > fence);
+    expect_taken(seat, &first);
+    give_back(other, &alone);
+    assert_false(look(seat, "x").held);
+}
+
+static void every_fence_is_larger_than_that_of_who_was_alone(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid alone = bid_for(w, "x", false), first = share_for(w, "x", false, 0),
+                     second = share_for(w, "x", false, 0), last = bid_for(w, "x", false);
+
+    uint64_t fence = get(seat, &alone);
+    give_back(seat, &alone);
+    uint64_t of_first = get(seat, &first), of_second = get(seat, &second);
+    assert_true(of_first > fence && of_second > fence);
+    give_back(seat, &second);
+    give_back(seat, &first);
+    fence = get(seat, &last);
+    assert_true(fence > of_first && fence > of_second);
+    give_back(seat, &last);
+}
+
+static void no_more_than_the_limit_share_a_lock(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid bids[3], more = share_for(w, "x", false, 3);
+    struct dibs__answer answer;
+
+    for (int i = 0; i < 3; i++) {
+        bids[i] = share_for(w, "x", false, 3);
+        get(seat, &bids[i]);
+    }
+    expect_taken(seat, &more);
+    assert_status(DIBS_OK, ask(seat, &bids[1], &answer)); /* who has a permit has it */
+    assert_int_equal(look(seat, "x").sharers, 3);
+    give_back(seat, &bids[1]);
+    get(seat, &more);
+    struct dibs__bid wider = share_for(w, "x", false, 4), any = share_for(w, "x", false, 0);
+    expect_taken(seat, &bids[1]);
+    get(seat, &wider); /* who asks decides by its own limit */
+    get(seat, &any);
+    give_back(seat, &wider);
+    give_back(seat, &any);
+    give_back(seat, &bids[0]);
+    give_back(seat, &bids[2]);
+    give_back(seat, &more);
+    assert_false(look(seat, "x").held);
+}
+
+static void who_shares_and_asks_again_finds_that_out(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid bid = share_for(w, "x", false, 1), other = share_for(w, "x", false, 1);
+    struct dibs__answer first, second;
+
+    assert_status(DIBS_OK, ask(seat, &bid, &first));
+    expect_taken(seat, &other);
+    assert_status(DIBS_OK, ask(seat, &bid, &second));
+    assert_int_equal(second.fence, first.fence);
+    seat->store->ops->conclude(seat->store, &bid, true);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", other.token));
+    give_back(seat, &bid);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", bid.token));
+}
+
+static void who_shares_passes_nobody_who_waits_for_the_lock_alone(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid inside = share_for(w, "x", false, 0), alone = bid_for(w, "x", true),
+                     late = share_for(w, "x", false, 0), later = share_for(w, "x", true, 0);
+
+    get(seat, &inside);
+    queue_up(other, &alone);
+    expect_taken(seat, &late); /* one try */
+    queue_up(seat, &later);
+    expect_taken(seat, &late);
+    give_back(seat, &inside);
+    expect_told(w, other, 1);
+    expect_had(other, &alone);
+    expect_taken(seat, &late);
+    give_back(other, &alone);
+    expect_told(w, seat, 1);
+    expect_had(seat, &later);
+    get(seat, &late);
+    give_back(seat, &late);
+    give_back(seat, &later);
+}
+
+static void all_who_wait_to_share_are_let_in_together(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid alone = bid_for(w, "x", false), sharers[3], last = bid_for(w, "x", true),
+                     behind = share_for(w, "x", true, 0);
+
+    get(seat, &alone);
+    for (int i = 0; i < 3; i++) {
+        sharers[i] = share_for(w, "x", true, 0);
+        queue_up(other, &sharers[i]);
+    }
+    queue_up(seat, &last);
+    queue_up(seat, &behind);
+    assert_int_equal(look(seat, "x").waiters, 5);
+    give_back(seat, &alone);
+    expect_told(w, other, 3);
+    assert_int_equal(look(seat, "x").sharers, 3);
+    assert_int_equal(look(seat, "x").waiters, 2);
+    for (int i = 0; i < 3; i++)
+        expect_had(other, &sharers[i]);
+    for (int i = 0; i < 3; i++)
+        give_back(other, &sharers[i]);
+    expect_told(w, seat, 1);
+    expect_had(seat, &last);
+    give_back(seat, &last);
+    expect_told(w, seat, 2);
+    expect_had(seat, &behind);
+    give_back(seat, &behind);
+}
+
+static void who_waits_for_a_permit_has_the_first_that_is_given_back(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid first = share_for(w, "x", false, 2), second = share_for(w, "x", false, 2),
+                     third = share_for(w, "x", true, 2), fourth = share_for(w, "x", true, 2),
+                     late = share_for(w, "x", false, 2);
+
+    get(seat, &first);
+    get(seat, &second);
+    queue_up(other, &third);
+    queue_up(other, &fourth);
+    give_back(seat, &second);
+    expect_told(w, other, 1);
+    assert_string_equal(seat_last_grant(other).token, third.token);
+    expect_taken(seat, &late);
+    assert_int_equal(look(seat, "x").sharers, 2);
+    give_back(seat, &first);
+    expect_told(w, other, 2);
+    expect_had(other, &third);
+    expect_had(other, &fourth);
+    give_back(other, &third);
+    give_back(other, &fourth);
+}
+
+/* Somebody who wanted the lock alone and gives up was all that those behind waited for. */
+static void when_who_waits_alone_gives_up_those_behind_are_let_in(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0), *third = sit(w, 0);
+    struct dibs__bid inside = share_for(w, "x", false, 0), alone = bid_for(w, "x", true),
+                     behind = share_for(w, "x", true, 0), next = share_for(w, "x", true, 0);
+
+    get(seat, &inside);
+    queue_up(other, &alone);
+    queue_up(third, &behind);
+    queue_up(third, &next);
+    other->store->ops->conclude(other->store, &alone, false);
+    expect_told(w, third, 2);
+    expect_had(third, &behind);
+    expect_had(third, &next);
+    assert_int_equal(look(seat, "x").sharers, 3);
+    give_back(third, &behind);
+    give_back(third, &next);
+    give_back(seat, &inside);
+}
+
+static struct dibs__renewal renewal_of(const struct dibs__bid *bid, uint32_t lease_ms, uint64_t fence)
+{
+    return (struct dibs__renewal){.name = bid->name,
+                                  .token = bid->token,
+                                  .lease_ms = lease_ms,
+                                  .fence = fence,
+                                  .memo = bid->lease,
+                                  .extension = lease_ms != LEASE_MS};
+}
+
+static void each_sharer_has_a_lease_of_its_own(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0),
+                     alone = bid_for(w, "x", false);
+    const uint32_t longer_ms = 10 * LEASE_MS;
+
+    uint64_t fence = get(seat, &first);
+    get(seat, &second);
+    struct dibs__renewal longer = renewal_of(&first, longer_ms, fence);
+    seat_renew(seat, &longer);
+    assert_int_equal(longer.result, DIBS__RENEWED);
+    assert_in_range(look(seat, "x").remaining_ms, LEASE_MS + 1, longer_ms);
+    struct dibs__renewal usual = renewal_of(&second, LEASE_MS, 0);
+    seat_renew(seat, &usual);
+    assert_int_equal(usual.result, DIBS__RENEWED);
+    assert_in_range(look(seat, "x").remaining_ms, LEASE_MS + 1, longer_ms); /* the longest of all */
+    give_back(seat, &first);
+    assert_in_range(look(seat, "x").remaining_ms, 1, LEASE_MS);
+    longer = renewal_of(&first, LEASE_MS, fence);
+    seat_renew(seat, &longer);
+    assert_int_equal(longer.result, DIBS__GONE);
+    expect_taken(seat, &alone);
+    give_back(seat, &second);
+    get(seat, &alone);
+    usual = renewal_of(&second, LEASE_MS, 0);
+    seat_renew(seat, &usual);
+    assert_int_equal(usual.result, DIBS__GONE);
+    give_back(seat, &alone);
+}
+
+struct waiting {
+    struct seat *seat;
+    struct dibs__bid *bid;
+};
+
+static bool is_granted(void *arg)
+{
+    const struct waiting *waiting = arg;
+    struct dibs__answer answer;
+
+    return ask(waiting->seat, waiting->bid, &answer) == DIBS_OK;
+}
+
+/* However long the others renew theirs. */
+static void the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid lives = share_for(w, "x", false, 2), dead = share_for(w, "x", false, 2),
+                     more = share_for(w, "x", false, 2);
+
+    dead.lease_ms = 300;
+    get(seat, &lives);
+    get(seat, &dead);
+    expect_taken(seat, &more);
+    assert_true(wait_until(is_granted, &(struct waiting){seat, &more}, LIMIT_MS));
+    seat->store->ops->conclude(seat->store, &more, true);
+    assert_int_equal(look(seat, "x").sharers, 2);
+    struct dibs__renewal late = renewal_of(&dead, LEASE_MS, 0);
+    seat_renew(seat, &late);
+    assert_int_equal(late.result, DIBS__GONE);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", dead.token));
+    give_back(seat, &more);
+    give_back(seat, &lives);
+}
+
+static void who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
+                     alone = bid_for(w, "x", false);
+
+    dead.lease_ms = 300;
+    get(seat, &lives);
+    get(seat, &dead);
+    assert_int_equal(look(seat, "x").sharers, 2);
+    give_back(seat, &lives);
+    assert_true(wait_until(is_granted, &(struct waiting){seat, &alone}, LIMIT_MS));
+    seat->store->ops->conclude(seat->store, &alone, true);
+    assert_int_equal(look(seat, "x").sharers, 0);
+    give_back(seat, &alone);
+}
+
+static void a_look_shows_the_newest_sharer(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid first = share_for(w, "x", false, 0), second = share_for(w, "x", false, 0);
+
+    uint64_t fence = get(seat, &first), newest = get(seat, &second);
+    dibs_owner owner = look(seat, "x");
+    assert_true(owner.held);
+    assert_int_equal(owner.sharers, 2);
+    assert_string_equal(owner.token, second.token);
+    assert_int_equal(owner.fence, newest);
+    assert_in_range(owner.held_ms, 0, LIMIT_MS);
+    give_back(seat, &second);
+    owner = look(seat, "x");
+    assert_int_equal(owner.sharers, 1);
+    assert_string_equal(owner.token, first.token);
+    assert_int_equal(owner.fence, fence);
+    give_back(seat, &first);
+    owner = look(seat, "x");
+    assert_false(owner.held);
+    assert_int_equal(owner.sharers, 0);
+}
+
+static dibs_status force(struct seat *seat, const char *token)
+{
+    struct dibs__error error;
+
+    return seat->store->ops->force_unlock(seat->store, "x", token, seat_deadline(), &error);
+}
+
+static void a_forced_unlock_ends_one_sharer_or_all(struct world *w)
+{
+    struct seat *seat = sit(w, 0), *other = sit(w, 0);
+    struct dibs__bid bids[3], alone = bid_for(w, "x", true);
+
+    for (int i = 0; i < 3; i++) {
+        bids[i] = share_for(w, "x", false, 0);
+        get(seat, &bids[i]);
+    }
+    uint64_t newest = look(seat, "x").fence;
+    queue_up(other, &alone);
+    assert_status(DIBS_NOT_HELD, force(seat, "dibs:nobody"));
+    assert_status(DIBS_OK, force(seat, bids[1].token));
+    assert_status(DIBS_NOT_HELD, force(seat, bids[1].token));
+    assert_int_equal(look(seat, "x").sharers, 2);
+    assert_status(DIBS_NOT_HELD, release(seat, "x", bids[1].token));
+    assert_status(DIBS_OK, force(seat, NULL));
+    expect_told(w, other, 1);
+    expect_had(other, &alone);
+    assert_true(look(seat, "x").fence > newest);
+    assert_int_equal(look(seat, "x").sharers, 0);
+    for (int i = 0; i < 3; i++)
+        assert_status(DIBS_NOT_HELD, release(seat, "x", bids[i].token));
+    give_back(other, &alone);
+    assert_status(DIBS_OK, force(seat, NULL));
+}
+
+static bool found(void *context, const char *name)
+{
+    unsigned *count = context;
+
+    *count += strcmp(name, "x") == 0;
+    return true;
+}
+
+static bool goes_on(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static void a_walk_finds_what_is_shared(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid bid = share_for(w, "x", false, 0);
+    struct dibs__error error;
+    unsigned count = 0;
+    const struct dibs__walk walk = {NULL, &count, goes_on, found};
+
+    get(seat, &bid);
+    assert_status(DIBS_OK, seat->store->ops->walk(seat->store, &walk, &error));
+    assert_int_equal(count, 1);
+    give_back(seat, &bid);
+}
+
+int main(void)
+{
+    static const struct store_case cases[] = {
+        CASE(any_number_shares_a_lock_and_nobody_has_it_alone),
+        CASE(every_fence_is_larger_than_that_of_who_was_alone),
+        CASE(no_more_than_the_limit_share_a_lock),
+        CASE(who_shares_and_asks_again_finds_that_out),
+        CASE(who_shares_passes_nobody_who_waits_for_the_lock_alone),
+        CASE(all_who_wait_to_share_are_let_in_together),
+        CASE(who_waits_for_a_permit_has_the_first_that_is_given_back),
+        CASE(when_who_waits_alone_gives_up_those_behind_are_let_in),
+        CASE(each_sharer_has_a_lease_of_its_own),
+        CASE(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over),
+        CASE(who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over),
+        CASE(a_look_shows_the_newest_sharer),
+        CASE(a_forced_unlock_ends_one_sharer_or_all),
+        CASE(a_walk_finds_what_is_shared),
+    };
+
+    return run_cases(cases, sizeof cases / sizeof cases[0]);
+}
