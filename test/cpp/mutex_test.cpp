@@ -55,7 +55,7 @@ bool taken_by_others(dibs::mutex &m)
 }
 
 /* For lose(): a store that does not tell of changes is asked at the next renewal, a third of the lease later. */
-constexpr dibs_lock_options short_lease = {1500, 0};
+constexpr dibs_lock_options short_lease = {1500, 0, 0};
 
 /* The calling thread's lease of the mutex ends, and the thread knows. */
 void lose(dibs::runtime &rt, dibs::mutex &m)

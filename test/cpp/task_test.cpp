@@ -23,7 +23,7 @@ static_assert(noexcept(std::declval<dibs::task &>().cancel()) &&noexcept(std::de
 
 /* ----------------------------------------------------------------------------- help */
 
-constexpr dibs_lock_options short_lease = {1500, 0};
+constexpr dibs_lock_options short_lease = {1500, 0, 0};
 
 /* What a function for begin_lock() was told. */
 struct told {

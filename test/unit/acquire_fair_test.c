@@ -308,7 +308,7 @@ static void a_fair_lease_that_is_lost_goes_to_the_next(void **state)
     stage *s = *state;
     struct asker next;
 
-    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){0, DIBS_FAIR | DIBS_FIXED_LEASE}));
+    assert_status(DIBS_OK, dibs_lock_with(s->rt, "a", 0, &(dibs_lock_options){.flags = DIBS_FAIR | DIBS_FIXED_LEASE}));
     begin(&next, s, 1, s->rt, &fair, FOREVER);
     stage_advance(s, believed(LEASE));
     expect(&next, DIBS_OK);

@@ -321,8 +321,8 @@ static bool is_alone_inside(dibs_runtime *rt)
 /* Waits of 0 to 3 ms, and some without end: the latter would show a wake-up that was lost. */
 static void contend(void *arg)
 {
-    static const dibs_lock_options kinds[] = {{0, 0},        {0, 0}, {0, 0}, {0, 0}, {20000, 0}, {0, DIBS_FIXED_LEASE},
-                                              {0, DIBS_FAIR}};
+    static const dibs_lock_options kinds[] = {
+        {0}, {0}, {0}, {0}, {.lease_ms = 20000}, {.flags = DIBS_FIXED_LEASE}, {.flags = DIBS_FAIR}};
     unsigned random = atomic_fetch_add(&contest.numbers, 1) * 7919 + 1;
     dibs_runtime *rt = contest.rts[random % 2];
 
