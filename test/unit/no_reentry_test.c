@@ -16,11 +16,11 @@ static const dibs_lock_options once_fair = {.flags = DIBS_NO_REENTRY | DIBS_FAIR
 
 /* Each set of flags, with and without a lease. */
 static const dibs_lock_options refused[] = {
-    {0, DIBS_NO_REENTRY},
-    {20, DIBS_NO_REENTRY},
-    {0, DIBS_NO_REENTRY | DIBS_FAIR},
-    {0, DIBS_NO_REENTRY | DIBS_FIXED_LEASE},
-    {86400000, DIBS_NO_REENTRY | DIBS_FAIR | DIBS_FIXED_LEASE},
+    {0, DIBS_NO_REENTRY, 0},
+    {20, DIBS_NO_REENTRY, 0},
+    {0, DIBS_NO_REENTRY | DIBS_FAIR, 0},
+    {0, DIBS_NO_REENTRY | DIBS_FIXED_LEASE, 0},
+    {86400000, DIBS_NO_REENTRY | DIBS_FAIR | DIBS_FIXED_LEASE, 0},
 };
 
 static const int64_t waits[] = {0, 1, FOR_LONG, INT64_MAX, FOREVER};
