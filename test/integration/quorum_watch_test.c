@@ -10,6 +10,8 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
+#define TOP_UP_AFTER_MS 100 /* as quorum_renew.c has it */
+
 /* Holds the lock at all masters; those up to `tell` watch it. */
 static void hold(masters *m, size_t tell)
 {
@@ -32,17 +34,30 @@ static void expect_told_since(masters *m, int64_t since)
     assert_true(stats_of(m->rt).invalidations > 0);
 }
 
+/*
+ * At a majority, one shortly after the other. Where that takes longer, as on a slow machine, the first has its key
+ * again by now, and nothing is lost: then all once more. Returns since when.
+ */
+static int64_t have_a_majority(masters *m, const char *command, int64_t pause)
+{
+    int64_t since;
+
+    do {
+        since = now_ms();
+        for (size_t i = 0; i < m->majority; i++) {
+            server_do(m->servers[i], command);
+            pause_ms(pause);
+        }
+    } while (now_ms() - since >= TOP_UP_AFTER_MS);
+    return since;
+}
+
 static void what_a_majority_deletes_is_told(void **state)
 {
     masters *m = *state;
 
     hold(m, m->count);
-    int64_t since = now_ms();
-    for (size_t i = 0; i < m->majority; i++) {
-        server_do(m->servers[i], "DEL lock:a");
-        pause_ms(10); /* a renewal in between does not set it again */
-    }
-    expect_told_since(m, since);
+    expect_told_since(m, have_a_majority(m, "DEL lock:a", 10)); /* a renewal in between does not set it again */
 }
 
 static void what_a_majority_flushes_is_told(void **state)
@@ -50,10 +65,7 @@ static void what_a_majority_flushes_is_told(void **state)
     masters *m = *state;
 
     hold(m, m->count);
-    int64_t since = now_ms();
-    for (size_t i = 0; i < m->majority; i++)
-        server_do(m->servers[i], "FLUSHALL");
-    expect_told_since(m, since);
+    expect_told_since(m, have_a_majority(m, "FLUSHALL", 0));
 }
 
 static void a_forced_unlock_is_told(void **state)
