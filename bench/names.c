@@ -24,10 +24,10 @@ static const struct figure figures[FIGURES] = {
     [ONE] = {"lock one", "us"},
     [TOGETHER] = {"lock 64 together", "us"},
     [ONE_BY_ONE] = {"lock 64 one by one", "us"},
-    [ALL] = {"lock 1,024 together", "us"},
+    [ALL] = {"lock 1024 together", "us"},
     [ONE_BACK] = {"unlock one", "us"},
     [TOGETHER_BACK] = {"unlock 64 together", "us"},
-    [ALL_BACK] = {"unlock 1,024 together", "us"},
+    [ALL_BACK] = {"unlock 1024 together", "us"},
 };
 
 static char texts[MANY][24];
@@ -103,7 +103,7 @@ static bool run_cell(const char *cell, bool counts_all)
         return false;
     at_most("64 names against one", grid_value(&grid, 0, TOGETHER).median / grid_value(&grid, 0, ONE).median, 6, "x");
     if (counts_all)
-        at_most("1,024 names", grid_value(&grid, 0, ALL).median / 1e3, 50, "ms");
+        at_most("1024 names", grid_value(&grid, 0, ALL).median / 1e3, 50, "ms");
     return true;
 }
 
@@ -115,7 +115,7 @@ static bool run_over_long_wire(void)
 
     delay_start(&wire, 1, DELAY_US / 2);
     bench_use_url(wire.url);
-    bool done = run_cell("free names, 1 ms on the wire", false);
+    bool done = run_cell("free names with 1 ms on the wire", false);
     delay_stop();
     bench_use(bench_transport);
     return done;
