@@ -18,6 +18,9 @@
  *   dibs::mutex alice(rt, "account:alice"), bob(rt, "account:bob");
  *   const auto both = dibs::lock(alice, bob);   // several locks, in an order that all keep to
  *
+ *   dibs::shared_mutex prices(rt, "prices");    // for std::shared_lock
+ *   dibs::semaphore workers(rt, "workers", 3);  // three at a time, on all hosts together
+ *
  * For event loops, coroutines and pools whose jobs move between threads there are
  * dibs::task and dibs::queue: see dibs_task.hpp, which this header includes.
  *
@@ -194,6 +197,12 @@ inline std::string checked_name(std::string_view name)
 }
 
 using real_ms = std::chrono::duration<long double, std::milli>;
+
+inline dibs_lock_options with_flags(dibs_lock_options options, std::uint32_t flags) noexcept
+{
+    options.flags = flags;
+    return options;
+}
 
 /* A wait for dibs_timedlock. The comparisons are false for a number that is none. */
 inline std::int64_t wait_ms(real_ms wait) noexcept
@@ -659,6 +668,208 @@ class mutex {
     dibs_runtime *const rt_; /* never freed by dibs, so also good when the runtime was closed */
     const std::string name_;
     const dibs_lock_options options_;
+};
+
+/* --------------------------------------------------------------- shared locks */
+
+/*
+ * A read-write lock of one name: any number of readers, or one writer (DIBS_SHARED). It meets
+ * the requirements of a SharedTimedMutex: for std::shared_lock, std::unique_lock and the other
+ * guards of the standard library.
+ *
+ *   dibs::shared_mutex prices(rt, "prices");
+ *   {
+ *       std::shared_lock reader(prices);
+ *       ...
+ *   }
+ *   std::unique_lock writer(prices);
+ *
+ * As a mutex it holds nothing itself, and a thread's holds are counted: a reader may read again,
+ * a writer may read or write again, and goes on alone. To lock alone while reading throws
+ * errc::busy, and try_lock is false: that could only be a deadlock. A writer that waits is
+ * passed by no reader that comes later.
+ */
+class shared_mutex {
+  public:
+    /* As the constructor of mutex; options must not have a limit. */
+    shared_mutex(const runtime &rt, std::string_view name, const dibs_lock_options &options = {})
+        : alone_(rt, name, detail::with_flags(options, options.flags & ~std::uint32_t(DIBS_SHARED))),
+          shared_(rt, name, detail::with_flags(options, options.flags | DIBS_SHARED))
+    {
+    }
+
+    shared_mutex(const runtime &rt, std::nullptr_t, const dibs_lock_options & = {}) = delete;
+
+    /* For the lock alone, as the functions of mutex. */
+    void lock()
+    {
+        alone_.lock();
+    }
+
+    [[nodiscard]] bool try_lock()
+    {
+        return alone_.try_lock();
+    }
+
+    template <class Rep, class Period> [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &time)
+    {
+        return alone_.try_lock_for(time);
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration> &time)
+    {
+        return alone_.try_lock_until(time);
+    }
+
+    void unlock() noexcept
+    {
+        alone_.unlock();
+    }
+
+    /* To share the lock, as the functions of mutex. */
+    void lock_shared()
+    {
+        shared_.lock();
+    }
+
+    [[nodiscard]] bool try_lock_shared()
+    {
+        return shared_.try_lock();
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period> &time)
+    {
+        return shared_.try_lock_for(time);
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration> &time)
+    {
+        return shared_.try_lock_until(time);
+    }
+
+    void unlock_shared() noexcept
+    {
+        shared_.unlock();
+    }
+
+    /* Of the calling thread's hold, shared or not, as the functions of mutex. */
+    void check() const
+    {
+        alone_.check();
+    }
+
+    std::uint64_t fence() const
+    {
+        return alone_.fence();
+    }
+
+    dibs_hold hold() const
+    {
+        return alone_.hold();
+    }
+
+    void extend(detail::real_ms lease)
+    {
+        alone_.extend(lease);
+    }
+
+    const std::string &name() const noexcept
+    {
+        return alone_.name();
+    }
+
+  private:
+    mutex alone_, shared_; /* of one name */
+};
+
+/*
+ * A semaphore of one name with a number of permits, shaped like std::counting_semaphore:
+ * at most that many threads hold it at a time, in all processes (DIBS_SHARED with a limit). A
+ * permit is a lease: it is renewed, and free again when its holder dies.
+ *
+ *   dibs::semaphore workers(rt, "workers", 3);
+ *   workers.acquire();
+ *   ...
+ *   workers.release();
+ *
+ * Unlike the standard's, a permit belongs to the thread that acquired it, which alone can
+ * release it, and has one at a time: a thread that acquires again counts up its hold, and needs
+ * as many releases. All who use a name must give the same number.
+ */
+class semaphore {
+  public:
+    /* As the constructor of mutex; permits is at least 1 and takes the place of options.limit. */
+    semaphore(const runtime &rt, std::string_view name, std::uint32_t permits, const dibs_lock_options &options = {})
+        : permit_(rt, name, limited(permits, options))
+    {
+    }
+
+    semaphore(const runtime &rt, std::nullptr_t, std::uint32_t, const dibs_lock_options & = {}) = delete;
+
+    /* As lock, try_lock, try_lock_for, try_lock_until and unlock of mutex. */
+    void acquire()
+    {
+        permit_.lock();
+    }
+
+    [[nodiscard]] bool try_acquire()
+    {
+        return permit_.try_lock();
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_acquire_for(const std::chrono::duration<Rep, Period> &time)
+    {
+        return permit_.try_lock_for(time);
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_acquire_until(const std::chrono::time_point<Clock, Duration> &time)
+    {
+        return permit_.try_lock_until(time);
+    }
+
+    void release() noexcept
+    {
+        permit_.unlock();
+    }
+
+    /* Of the calling thread's permit, as the functions of mutex. */
+    void check() const
+    {
+        permit_.check();
+    }
+
+    dibs_hold hold() const
+    {
+        return permit_.hold();
+    }
+
+    void extend(detail::real_ms lease)
+    {
+        permit_.extend(lease);
+    }
+
+    const std::string &name() const noexcept
+    {
+        return permit_.name();
+    }
+
+  private:
+    static dibs_lock_options limited(std::uint32_t permits, const dibs_lock_options &options)
+    {
+        dibs_lock_options all = detail::with_flags(options, options.flags | DIBS_SHARED);
+
+        if (permits == 0)
+            detail::fail(errc::invalid, "a semaphore has at least one permit");
+        all.limit = permits;
+        return all;
+    }
+
+    mutex permit_;
 };
 
 /* -------------------------------------------------------------------- guard */

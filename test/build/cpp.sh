@@ -115,11 +115,11 @@ guard_wants_braces() {
     "$1" -fsyntax-only "-I$DIBS_TOP/include" "$tmp/braces.$2"
 }
 
-tap_plan 40
+tap_plan 52
 server_start || exit 1
 for compiler in g++ clang++; do
     for standard in c++17 c++20; do
-        for test in mutex_test task_test; do
+        for test in mutex_test shared_test task_test; do
             tap "$compiler, $standard: $test compiles" compile "$compiler" "$standard" "$test"
             tap "$compiler, $standard: $test in memory" "$tmp/$compiler-$standard-$test" mem:
             tap "$compiler, $standard: $test on a server" "$tmp/$compiler-$standard-$test" "$server_url"

@@ -223,18 +223,18 @@ def dibs(*arguments, **more):
     return Done(start(*arguments, **more))
 
 
+def has_mark(pid, mark):
+    """Whether that process has the mark, "NAME=VALUE", in its environment; false once it has ended."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark.encode() + b"\0" in file.read()
+    except OSError:
+        return False
+
+
 def processes_with(mark):
-    """The processes that have the mark, "NAME=VALUE", in their environment; not those that have ended."""
-    needle, found = mark.encode() + b"\0", []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid():
-            try:
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    if needle in file.read():
-                        found.append(int(entry))
-            except OSError:
-                pass
-    return found
+    """The processes that have the mark in their environment; not those that have ended."""
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid() and has_mark(pid, mark)]
 
 
 def children(pid):

@@ -95,10 +95,7 @@ class Run:
         self.acts.append((role, number))
         if self.ends(role, number):
             self.gone.add(role)
-        try:
-            os.kill(self.pids[role], number)
-        except ProcessLookupError:
-            pass  # an earlier act has ended it
+        self.kill(role, number)
 
     def ends(self, role, number):
         """Whether a process of dibs itself dies by the signal."""
@@ -208,7 +205,8 @@ class Run:
             self.kill(role, signal.SIGCONT)
 
     def kill(self, role, number):
-        if role in self.pids and (role != "front" or self.process.poll() is None):
+        """Unless it has ended: then its number may be that of a process of somebody else."""
+        if role in self.pids and has_mark(self.pids[role], f"DIBS_TEST_MARK={self.mark}"):
             try:
                 os.kill(self.pids[role], number)
             except ProcessLookupError:

@@ -177,7 +177,7 @@ void errors(dibs::runtime &rt)
           std::string::npos);
     CHECK_THROWS(std::errc::host_unreachable, dibs::runtime(dibs::config().url("unix:///nowhere/at.all")));
 
-    dibs::mutex strict(rt, "strict", {0, DIBS_NO_REENTRY});
+    dibs::mutex strict(rt, "strict", {0, DIBS_NO_REENTRY, 0});
     std::lock_guard lock(strict);
     CHECK_THROWS(std::errc::device_or_resource_busy, strict.lock());
     CHECK(!strict.try_lock() && !strict.try_lock_for(1h) && !strict.try_lock_until(steady_clock::now() + 1h));
@@ -357,7 +357,7 @@ void configurations()
                          .renew(500ms)
                          .replica_timeout(1s)
                          .key_prefix("hpp:"));
-    dibs::mutex m(rt, "m"), other(rt, "other", {60000, DIBS_FAIR});
+    dibs::mutex m(rt, "m"), other(rt, "other", {60000, DIBS_FAIR, 0});
     std::scoped_lock lock(m, other);
     CHECK(m.hold().remaining_ms <= 2000 && m.hold().remaining_ms > 500);
     CHECK(other.hold().remaining_ms > 30000);
@@ -413,7 +413,7 @@ void several_are_locked_in_the_order_of_their_names()
 
 void several_are_locked_or_none(dibs::runtime &rt)
 {
-    dibs::mutex a(rt, "none:a"), b(rt, "none:b", {0, DIBS_NO_REENTRY});
+    dibs::mutex a(rt, "none:a"), b(rt, "none:b", {0, DIBS_NO_REENTRY, 0});
     std::lock_guard held(b);
 
     CHECK_THROWS(dibs::errc::busy, static_cast<void>(dibs::lock(b, a)));
@@ -440,7 +440,7 @@ void a_range_is_locked_at_once(dibs::runtime &rt)
     CHECK_THROWS(dibs::errc::not_held, a.check());
     CHECK_THROWS(dibs::errc::not_held, b.check());
     std::lock_guard held(b);
-    CHECK_THROWS(dibs::errc::busy, dibs::lock_all(rt, names, {0, DIBS_NO_REENTRY}));
+    CHECK_THROWS(dibs::errc::busy, dibs::lock_all(rt, names, {0, DIBS_NO_REENTRY, 0}));
     CHECK_THROWS(dibs::errc::not_held, a.check());
     CHECK_THROWS(dibs::errc::invalid, dibs::lock_all(rt, std::array<const char *, 1>{""}));
     dibs::lock_all again(rt, std::array<std::string_view, 2>{"range:a", "range:b"});

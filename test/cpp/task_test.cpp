@@ -502,7 +502,7 @@ job takes_turns(dibs::runtime &rt, dibs::queue &queue, const char *name, int tur
         const int before = sum;
         CHECK(lock && lock.fence() != 0);
         lock.check();
-        dibs::task_guard own = co_await task.lock(queue, "own", 0ms, {0, DIBS_NO_REENTRY});
+        dibs::task_guard own = co_await task.lock(queue, "own", 0ms, {0, DIBS_NO_REENTRY, 0});
         sum = before + 1;
         own.unlock();
         if (i % 2 == 0)
