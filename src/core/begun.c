@@ -630,6 +630,7 @@ dibs_status dibs__task_lock_names(dibs_task *task, struct dibs__visit *visit, st
 /* The begun call runs as far as that takes no time. */
 static void start_begun(struct dibs__wanting *wanting)
 {
+    struct dibs__workers *workers = wanting->core->workers;
     struct dibs__error first;
 
     publish(wanting);
@@ -638,7 +639,7 @@ static void start_begun(struct dibs__wanting *wanting)
         next = go_on(wanting, &first);
     if (next == DIBS__JOB_FINISHES) /* its turn came meanwhile */
         next = DIBS__JOB_GOES_ON;
-    dibs__workers_settle(wanting->core->workers, &wanting->job, next);
+    dibs__workers_settle(workers, &wanting->job, next);
 }
 
 bool dibs__wanting_begin(dibs_task *task, struct dibs__visit *visit, const char *name, size_t name_size,

@@ -200,7 +200,38 @@ transfers() {
     is_free account:bob
 }
 
-tap_plan 36
+# All see one value, which one of them made.
+reads() {
+    jobs=''
+    for i in 1 2 3 4 5 6; do
+        example readers "$tmp/value" >>"$tmp/values" 2>>"$tmp/made" &
+        jobs="$jobs $!"
+    done
+    for job in $jobs; do
+        wait "$job"
+    done
+    [ "$(wc -l <"$tmp/values")" -eq 6 ]
+    [ "$(sort -u "$tmp/values")" = "$(cat "$tmp/value")" ]
+    [ "$(cat "$tmp/made")" = 'made the value' ]
+    is_free cache
+}
+
+# Never more than three are inside.
+works() {
+    jobs=''
+    for i in 1 2 3 4 5 6 7 8; do
+        example workers "$tmp/worked" &
+        jobs="$jobs $!"
+    done
+    for job in $jobs; do
+        wait "$job"
+    done
+    awk '{ inside += $1 == "in" ? 1 : -1; most = inside > most ? inside : most }
+         END { exit !(NR == 16 && inside == 0 && most >= 1 && most <= 3) }' "$tmp/worked"
+    is_free workers
+}
+
+tap_plan 40
 seq 10 >"$tmp/ten"
 tap 'make demos builds all' builds_them
 tap 'all of them are run here' lists_all
@@ -228,4 +259,6 @@ tap 'a server on epoll' serves_requests epoll_server
 tap 'jobs that move' moves
 tap 'a wait that is cancelled' cancels
 tap 'a transfer' transfers
+tap 'readers and a writer' reads
+tap 'three workers at a time' works
 tap_end

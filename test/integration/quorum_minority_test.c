@@ -225,6 +225,27 @@ static void without_a_majority_nothing_is_had(void **state)
     expect_nothing_left(m);
 }
 
+/* Those who answer a look may not vote all the same: who waits gives up when the outage has lasted for its time. */
+static void who_looks_meanwhile_makes_no_outage_longer(void **state)
+{
+    masters *m = *state;
+    actor *a = actor_start();
+    dibs_owner owner;
+
+    m->config.outage_ms = 500;
+    masters_open_connected(m, 2 * LIMIT_MS);
+    for (size_t i = 0; i + 1 < m->majority; i++)
+        server_do(m->servers[i], "FLUSHALL");
+    server_kill(m->servers[m->count - 1]);
+    actor_begin_lock(a, m->rt, "a", 4 * LIMIT_MS);
+    for (int64_t end = now_ms() + LIMIT_MS; actor_busy(a) && now_ms() < end; pause_ms(20))
+        assert_status(DIBS_OK, dibs_query(m->rt, "a", &owner));
+    assert_false(actor_busy(a));
+    assert_status(DIBS_UNAVAILABLE, actor_result(a));
+    actor_end(a);
+    server_restart(m->servers[m->count - 1]);
+}
+
 /* It is asked again by the renewals. So another may be lost, and the lock is not. */
 static void who_returns_is_topped_up(void **state)
 {
@@ -300,6 +321,7 @@ int main(void)
         THREE_AND_FIVE(a_foreign_key_at_a_minority),
         THREE_AND_FIVE(a_foreign_key_at_a_majority),
         THREE_AND_FIVE(without_a_majority_nothing_is_had),
+        THREE_AND_FIVE(who_looks_meanwhile_makes_no_outage_longer),
         THREE_AND_FIVE(who_returns_is_topped_up),
         THREE_AND_FIVE(who_returns_is_topped_up_though_no_connection_can_be_ended),
         THREE_AND_FIVE(who_was_wiped_is_topped_up),

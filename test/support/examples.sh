@@ -7,7 +7,7 @@
 #   example EXAMPLE ARGUMENT...      runs it; $DIBS_URL is its store
 #   serves_requests EXAMPLE          the server does what test/support/requests.py wants to see, in two processes
 examples_plain='guard_section try_and_skip limited_wait fence_sql fence_file fence_redis thread_pool fork events quorum
-    cplusplus unit_test epoll_server moving_jobs cancel_wait transfer'
+    cplusplus unit_test epoll_server moving_jobs cancel_wait transfer readers workers'
 examples_more='libuv_server asio_timeout'
 prefix=$tmp/prefix
 here=$tmp/examples

@@ -397,7 +397,8 @@ static inline int64_t dibs__quorum_now(const struct dibs__quorum *q)
     return dibs__now(q->config.clock);
 }
 
-/* Adds what the members counted to what the caller of the quorum sees. heard: a majority answered. */
+/* Adds what the members counted to what the caller of the quorum sees. heard: a majority answered what it would have to
+ * vote for. */
 void dibs__quorum_count(struct dibs__quorum *q, bool heard);
 
 dibs_status dibs__quorum_no_memory(struct dibs__error *error);

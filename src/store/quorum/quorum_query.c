@@ -180,7 +180,7 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
     if (status == DIBS_OK && query->waiters)
         ask_who_waits(q, query, looking);
     free(looking);
-    dibs__quorum_count(q, status != DIBS_UNAVAILABLE);
+    dibs__quorum_count(q, false); /* who answers a look may not vote all the same */
     return status;
 }
 
@@ -219,7 +219,7 @@ dibs_status dibs__quorum_walk(struct dibs__store *base, const struct dibs__walk 
         walked += status == DIBS_OK;
         dibs__error_keep_worst(error, &its);
     }
-    dibs__quorum_count(q, walked >= q->majority);
+    dibs__quorum_count(q, false);
     return walked >= q->majority ? DIBS_OK : dibs__quorum_no_majority(q, (unsigned)walked, error);
 }
 
@@ -247,7 +247,7 @@ dibs_status dibs__quorum_force_unlock(struct dibs__store *base, const char *name
         if (status != DIBS_NOT_HELD)
             dibs__error_keep_worst(error, &its);
     }
-    dibs__quorum_count(q, dibs__set_count(done | not_held) >= q->majority);
+    dibs__quorum_count(q, false);
     if (dibs__set_count(done) >= q->majority)
         return DIBS_OK;
     if (q->count - dibs__set_count(not_held) < q->majority)
