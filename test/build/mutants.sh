@@ -50,7 +50,7 @@ reach() {
 }
 
 finds_the_programs_of_a_file() {
-    [ "$(reach src/core/turn.c)" = 'unit/turn_crowd_test unit/turn_test unit/turn_try_test ' ]
+    [ "$(reach src/core/patience.c)" = 'unit/patience_queue_test unit/patience_test ' ]
     [ "$(reach test/unit/turn_test.c)" = 'unit/turn_test ' ]
     [ "$(reach test/build/docs.sh)" = 'build/docs ' ]
     reach src/cli/text.c | grep 'cli/look '
@@ -65,8 +65,8 @@ chooses_by_counted_lines() {
  "integration/queue_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [1, 2, 3]}},
  "integration/fair_test": {"key": "", "seconds": 1, "lines": {"src/core/turn.c": [2]}}}
 END
-    reach src/core/turn.c | grep '^integration/queue_test unit/glob_test unit/turn_crowd_test '
-    reach --every src/core/turn.c | grep '^integration/fair_test integration/queue_test unit/glob_test unit/turn_'
+    reach src/core/turn.c | grep '^integration/queue_test unit/cells_test unit/glob_test '
+    reach --every src/core/turn.c | grep '^integration/fair_test integration/queue_test unit/cells_test unit/glob_test '
 }
 
 tap_plan 6

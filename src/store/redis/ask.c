@@ -162,6 +162,14 @@ static dibs_status confirm(struct dibs__redis_store *store, struct asking *askin
     return status;
 }
 
+/* Renewals may go to a server later than asks: a server that was replaced by then has been another for those as well.
+ */
+static void note_first_server(struct dibs__redis_store *store, uint64_t server)
+{
+    if (atomic_load_explicit(&store->first_server, memory_order_relaxed) == 0)
+        atomic_store_explicit(&store->first_server, server, memory_order_relaxed);
+}
+
 /* Waits for the reply of what was sent. *decided: so that sending it again would not help. */
 static dibs_status take_answer(struct dibs__redis_store *store, struct asking *asking, bool *decided,
                                struct dibs__answer *answer, struct dibs__error *error)
@@ -173,6 +181,7 @@ static dibs_status take_answer(struct dibs__redis_store *store, struct asking *a
         dibs__sending_doubt(store, &asking->sending, &asking->call, answer);
     if (status != DIBS_OK)
         return status;
+    note_first_server(store, asking->call.view.server);
     status = dibs__sending_read(store, &asking->sending, &asking->call, exchange.reply, decided, answer, error);
     dibs__reply_free(exchange.reply);
     return status == DIBS_OK && dibs__redis_confirms(store) ? confirm(store, asking, answer, error) : status;

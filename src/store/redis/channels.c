@@ -170,9 +170,16 @@ size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tri
     return i;
 }
 
-int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t server)
+uint64_t dibs__redis_known_server(const struct dibs__redis_store *store)
 {
     uint64_t known = atomic_load_explicit(&store->renewal_server, memory_order_relaxed);
+
+    return known != 0 ? known : atomic_load_explicit(&store->first_server, memory_order_relaxed);
+}
+
+int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t server)
+{
+    uint64_t known = dibs__redis_known_server(store);
 
     if (known != 0 && known != server) /* the scheduler has not noticed yet */
         return dibs__now(store->config.clock);

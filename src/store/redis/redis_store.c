@@ -93,7 +93,8 @@ static void look_for_another_server(struct dibs__redis_store *store)
     if (!dibs__channel_view(store->background, &view) || !view.server ||
         view.server == atomic_load_explicit(&store->renewal_server, memory_order_relaxed))
         return;
-    if (store->renewal_server || store->config.node) /* a node of a cluster may have followed another */
+    uint64_t known = dibs__redis_known_server(store);
+    if ((known && known != view.server) || store->config.node) /* a node of a cluster may have followed another */
         atomic_store(&store->changed_at, dibs__now(store->config.clock));
     atomic_store(&store->renewal_server, view.server);
     dibs__redis_mutex_lock(&store->mutex);

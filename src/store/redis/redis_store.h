@@ -55,6 +55,7 @@ struct dibs__redis_store {
     atomic_bool reopened;            /* atomic: a connection was made, maybe to another server */
     _Atomic uint64_t renewal_server; /* atomic, written by the scheduler's thread: the server that renewals go to; 0:
                                         not known */
+    _Atomic uint64_t first_server;   /* atomic: the one that gave the first answer to an ask; 0: none did */
     _Atomic int64_t heard_at;   /* atomic: when the server last gave an answer other than that it can't serve now */
     _Atomic int64_t changed_at; /* atomic, written by the scheduler's thread: when that was another server last */
     struct dibs__mutex mutex;
@@ -126,6 +127,9 @@ size_t dibs__redis_want_exclusive(struct dibs__redis_store *store, unsigned *tri
  * is long: goes on in the background until somebody has the lock, or nobody waits.
  */
 void dibs__redis_go_on(struct dibs__redis_store *store, const char *name);
+
+/* The server that renewals go to, or, before they go anywhere, that asks went to; 0: there was none yet. */
+uint64_t dibs__redis_known_server(const struct dibs__redis_store *store);
 
 /* When this server took the place of another, as far as is known; 0: it did not. */
 int64_t dibs__redis_changed_at(const struct dibs__redis_store *store, uint64_t server);
