@@ -84,7 +84,7 @@ numbers() {
 }
 
 rules() {
-    sed -n 's/^| \([0-9][0-9]*\) |.*/\1/p' doc/PROTOCOL.md
+    sed -n 's/^| \([0-9][0-9]*\) |.*/\1/p' doc/PROTOCOL.md | sort -n
 }
 
 invariants() {
