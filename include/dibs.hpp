@@ -677,12 +677,13 @@ class mutex {
  * the requirements of a SharedTimedMutex: for std::shared_lock, std::unique_lock and the other
  * guards of the standard library.
  *
- *   dibs::shared_mutex prices(rt, "prices");
+ *   dibs::runtime store;
+ *   dibs::shared_mutex prices(store, "prices");
  *   {
- *       std::shared_lock reader(prices);
- *       ...
+ *       std::unique_lock writer(prices);
  *   }
- *   std::unique_lock writer(prices);
+ *   prices.lock_shared();                       // or std::shared_lock, of <shared_mutex>
+ *   prices.unlock_shared();
  *
  * As a mutex it holds nothing itself, and a thread's holds are counted: a reader may read again,
  * a writer may read or write again, and goes on alone. To lock alone while reading throws
@@ -790,9 +791,9 @@ class shared_mutex {
  * at most that many threads hold it at a time, in all processes (DIBS_SHARED with a limit). A
  * permit is a lease: it is renewed, and free again when its holder dies.
  *
- *   dibs::semaphore workers(rt, "workers", 3);
+ *   dibs::runtime store;
+ *   dibs::semaphore workers(store, "workers", 3);
  *   workers.acquire();
- *   ...
  *   workers.release();
  *
  * Unlike the standard's, a permit belongs to the thread that acquired it, which alone can
