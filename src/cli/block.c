@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/text.h"
-#include "cli/who.h"
+#include "cli/owner_token.h"
 
 static void print_who(FILE *out, const char *token)
 {

@@ -8,7 +8,7 @@
 #include "cli/block.h"
 #include "cli/look.h"
 #include "cli/text.h"
-#include "cli/who.h"
+#include "cli/owner_token.h"
 
 /* clang-format off */
 static const char help[] =

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/text.h"
-#include "cli/who.h"
+#include "cli/owner_token.h"
 
 #define GAP ((size_t)2) /* blanks between columns */
 #define CELL_MAX CLI_SHOWN_MAX

@@ -202,17 +202,17 @@ static void signal_command(const struct front *front, int signal)
 static void watch(struct front *front, int64_t now)
 {
     const struct run_plan *plan = front->plan;
-    int64_t patience = plan->margin_ms / 4, left = front->limit_ms - now;
-    bool silent = !front->answered && now - front->beat_ms >= patience;
+    int64_t budget = plan->margin_ms / 4, left = front->limit_ms - now;
+    bool silent = !front->answered && now - front->beat_ms >= budget;
 
     if (!front->limit_ms || front->gone || front->hung_up_ms)
         return;
-    if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - patience) {
+    if (silent && !front->term_sent && left <= plan->grace_ms + plan->margin_ms - budget) {
         front->term_sent = true;
         signal_command(front, SIGTERM);
         signal_command(front, SIGCONT);
     }
-    if (silent && left <= 2 * patience && !front->taken_over) {
+    if (silent && left <= 2 * budget && !front->taken_over) {
         front->taken_over = true;
         cli_warn("%s: the process that holds the lock does not answer: the lease is lost", plan->shown);
     }

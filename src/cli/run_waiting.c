@@ -6,7 +6,7 @@
 
 #include "cli/run_signals.h"
 #include "cli/text.h"
-#include "cli/who.h"
+#include "cli/owner_token.h"
 
 #define TERMINAL_MS 1000
 #define VERBOSE_MS 20 /* a free lock is acquired in less */

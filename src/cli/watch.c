@@ -11,7 +11,7 @@
 #include "cli/look.h"
 #include "cli/screen.h"
 #include "cli/text.h"
-#include "cli/who.h"
+#include "cli/owner_token.h"
 
 /* clang-format off */
 static const char help[] =

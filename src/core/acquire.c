@@ -73,10 +73,10 @@ static dibs_status no_answer(struct dibs__acquire *acquire)
 /* A wait that ends while grants are being taken back fails for lack of replicas, whoever had the lock last. */
 static dibs_status for_lack_of_replicas(struct dibs__acquire *acquire, dibs_status status)
 {
-    if (status != DIBS_TIMEOUT || !dibs__patience_is_unmet(&acquire->patience, dibs__core_now(acquire->core)))
+    if (status != DIBS_TIMEOUT || !dibs__outage_budget_lacks_replicas(&acquire->budget, dibs__core_now(acquire->core)))
         return status;
     acquire->learned = DIBS__LEARNED_FAILURE;
-    *acquire->error = acquire->patience.outage->error;
+    *acquire->error = acquire->budget.outage->error;
     return acquire->error->status;
 }
 
@@ -118,10 +118,10 @@ static void prepare_ask(struct dibs__acquire *acquire)
 /* What the store said to the ask, which is over. */
 static dibs_status asked(struct dibs__acquire *acquire, struct dibs__answer *answer, dibs_status status)
 {
-    if (answer->spent)
+    if (answer->retired)
         dibs__bid_renew_token(acquire->core, acquire->cell, acquire->lease);
-    if (status == DIBS_UNAVAILABLE && !acquire->patience.in_outage && !answer->unmet && acquire->grace != DIBS__NEVER &&
-        dibs__core_now(acquire->core) >= acquire->grace)
+    if (status == DIBS_UNAVAILABLE && !acquire->budget.in_outage && !answer->too_few_replicas &&
+        acquire->grace != DIBS__NEVER && dibs__core_now(acquire->core) >= acquire->grace)
         return out_of_time(acquire);
     return status;
 }
@@ -189,14 +189,14 @@ static bool ride_out(struct dibs__acquire *acquire, const struct dibs__answer *a
     int64_t now = dibs__core_now(acquire->core);
 
     if (now > dibs__after_ms(bid_of(acquire)->deadline, SUSPENDED_MS)) /* by a stop of the process: that is no outage */
-        dibs__patience_renew(&acquire->patience, now);
-    if (dibs__patience_is_over(&acquire->patience, acquire->error, answer, now)) {
+        dibs__outage_budget_renew(&acquire->budget, now);
+    if (dibs__outage_budget_is_over(&acquire->budget, acquire->error, answer, now)) {
         acquire->learned = DIBS__LEARNED_OUTAGE;
         return false;
     }
     if (now >= acquire->limit)
         return false;
-    *until = dibs__patience_next_ask(&acquire->patience, now);
+    *until = dibs__outage_budget_next_ask(&acquire->budget, now);
     return true;
 }
 
@@ -231,7 +231,7 @@ static int64_t wait_for_release(struct dibs__acquire *acquire, const struct dibs
         change_waiting(acquire, 1);
     }
     acquire->waited = true;
-    dibs__patience_heard(&acquire->patience);
+    dibs__outage_budget_heard(&acquire->budget);
     int64_t pause_ms = is_told(acquire, answer) ? answer->told_ms : answer->again_ms;
     return dibs__after_ms(dibs__core_now(acquire->core), pause_ms);
 }
@@ -239,14 +239,14 @@ static int64_t wait_for_release(struct dibs__acquire *acquire, const struct dibs
 /* How to rest until then. The outage is told to those who wait behind. */
 static struct dibs__sleep sleep_of(struct dibs__acquire *acquire, int64_t until)
 {
-    const struct dibs__patience *patience = &acquire->patience;
-    bool meets_outage = patience->in_outage || dibs__patience_is_unmet(patience, dibs__core_now(acquire->core));
+    const struct dibs__outage_budget *budget = &acquire->budget;
+    bool meets_outage = budget->in_outage || dibs__outage_budget_lacks_replicas(budget, dibs__core_now(acquire->core));
 
     DIBS__REQUIRE(acquire->limit > 0);
     return (struct dibs__sleep){.deadline = until < acquire->limit ? until : acquire->limit,
-                                .ear = &acquire->ear,
+                                .wait_event = &acquire->wait_event,
                                 .store = acquire->core->store,
-                                .outage = meets_outage ? patience->outage : NULL};
+                                .outage = meets_outage ? budget->outage : NULL};
 }
 
 static enum dibs__acquire_state end(struct dibs__acquire *acquire, dibs_status status);
@@ -273,7 +273,8 @@ static enum dibs__acquire_state after_ask(struct dibs__acquire *acquire, dibs_st
 
     if (status == DIBS_OK) {
         status = take_grant(acquire, answer);
-        answer->unmet = status != DIBS_OK; /* a lease that is shorter than the way: each further ask meets the same */
+        answer->too_few_replicas =
+            status != DIBS_OK; /* a lease that is shorter than the way: each further ask meets the same */
     }
     if (status == DIBS_OK)
         return end(acquire, status);
@@ -292,9 +293,9 @@ static enum dibs__acquire_state after_rest(struct dibs__acquire *acquire, const 
 {
     if (take_push(acquire, push))
         return end(acquire, DIBS_OK);
-    if (!acquire->patience.in_outage) {
+    if (!acquire->budget.in_outage) {
         int64_t now = dibs__core_now(acquire->core);
-        dibs__patience_renew(&acquire->patience, now); /* it slept because the lock was taken: that is no outage */
+        dibs__outage_budget_renew(&acquire->budget, now); /* it slept because the lock was taken: that is no outage */
         if (now >= acquire->limit && !acquire->cancelled)
             return end(acquire, taken(acquire));
     }
@@ -431,8 +432,8 @@ static dibs_status fail_without_turn(struct dibs__acquire *acquire, dibs_status 
 {
     if (status == DIBS_CANCELLED)
         return cancelled(acquire);
-    if (status == acquire->patience.outage->error.status) { /* what another thread was told */
-        *acquire->error = acquire->patience.outage->error;
+    if (status == acquire->budget.outage->error.status) { /* what another thread was told */
+        *acquire->error = acquire->budget.outage->error;
         return status;
     }
     if (status == DIBS_BUSY)
@@ -468,7 +469,7 @@ static enum dibs__acquire_state has_turn(struct dibs__acquire *acquire, dibs_sta
     acquire->waited = turn->waited;
     if (status != DIBS_OK)
         return fail(acquire, fail_without_turn(acquire, status));
-    dibs__patience_take_over(&acquire->patience, turn->outage_since, dibs__core_now(core));
+    dibs__outage_budget_take_over(&acquire->budget, turn->outage_since, dibs__core_now(core));
     acquire->lease = turn->lease;
     acquire->cell = turn->cell;
     if (turn->kind == DIBS__TURN_TO_ASK)
@@ -496,8 +497,8 @@ void dibs__acquire_init(struct dibs__acquire *acquire, struct dibs__core *core, 
     acquire->group = dibs__metrics_group(core->metrics, name, name_size);
     acquire->limit = wait_ms < 0 ? DIBS__NEVER : wait_ms == 0 ? 0 : dibs__after_ms(now, wait_ms);
     acquire->try_until = dibs__after_ms(now, core->config.settings->command_timeout_ms);
-    dibs__ear_init(&acquire->ear);
-    dibs__patience_begin(&acquire->patience, core, outage, now);
+    dibs__wait_event_init(&acquire->wait_event);
+    dibs__outage_budget_begin(&acquire->budget, core, outage, now);
     DIBS__PROBE(acquire__start, name, wait_ms);
 }
 
@@ -510,10 +511,10 @@ static void prepare_turn(struct dibs__acquire *acquire)
         .fixed = acquire->wish.flags & DIBS_FIXED_LEASE,
         .one_try = acquire->limit == 0,
         .deadline = acquire->limit > 0 ? acquire->limit : acquire->try_until,
-        .patience = dibs__patience_until(&acquire->patience),
+        .budget = dibs__outage_budget_until(&acquire->budget),
         .contended = &acquire->core->stats.contended,
         .waiting = dibs__metrics_waiting(acquire->core->metrics, acquire->group),
-        .outage = acquire->patience.outage,
+        .outage = acquire->budget.outage,
     };
 }
 

@@ -25,7 +25,7 @@
 
 #include "core/asker.h"
 #include "core/core.h"
-#include "core/patience.h"
+#include "core/outage_budget.h"
 
 /* What a call asks for, its arguments checked and defaults filled in. */
 struct dibs__wish {
@@ -56,14 +56,14 @@ struct dibs__acquire {
     int64_t try_until; /* when one try ends */
     int64_t grace;     /* when the ask under way has to have returned for the sake of the limit */
     struct dibs__turn turn;
-    struct dibs__patience patience;
-    struct dibs__outage *outage; /* room for the patience */
-    struct dibs__ear ear;        /* with which the acquire is told that it may rest no longer */
-    uint64_t told;               /* what the store returned that tells when a foreign lock is free; 0: nothing */
-    int64_t acquired_at;         /* when it succeeded */
-    uint16_t group;              /* of the name (metrics.h) */
-    bool waited;                 /* it is counted as contended, and among those that wait now */
-    bool cancelled;              /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
+    struct dibs__outage_budget budget;
+    struct dibs__outage *outage;        /* room for the outage budget */
+    struct dibs__wait_event wait_event; /* with which the acquire is told that it may rest no longer */
+    uint64_t told;                      /* what the store returned that tells when a foreign lock is free; 0: nothing */
+    int64_t acquired_at;                /* when it succeeded */
+    uint16_t group;                     /* of the name (metrics.h) */
+    bool waited;                        /* it is counted as contended, and among those that wait now */
+    bool cancelled;                     /* the call is to end with DIBS_CANCELLED, unless the lock was granted */
     bool probes; /* one try of a call that goes on to wait: not counted as one that found the lock taken */
     enum dibs__learned learned; /* why the acquire fails */
     dibs_status status;         /* ENDED */

@@ -7,7 +7,7 @@
  *     of the last one (asker->rest_until), or
  *     the runtime is closing, or
  *     the time comes to ask again (asker->ask_by).
- * Whoever changes one of these rouses asker->ear.
+ * Whoever changes one of these wakes asker->wait_event.
  */
 #include "core/asker.h"
 
@@ -69,7 +69,7 @@ struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__l
     struct dibs__asker *asker = lease->asker;
 
     dibs__shard_mutex_held(&shard->mutex);
-    DIBS__REQUIRE(!asker || !asker->ear);
+    DIBS__REQUIRE(!asker || !asker->wait_event);
     if (asker && lease->listing.at)
         dibs__tokens_take_out(&shard->tokens, lease);
     lease->asker = NULL;
@@ -156,11 +156,11 @@ static bool is_rested(const struct dibs__cells *cells, const struct dibs__asker 
 static void begin_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                         const struct dibs__sleep *sleep) DIBS__REQUIRES(dibs__shard_mutex)
 {
-    DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->ear);
+    DIBS__REQUIRE(lease->asker && lease->listing.at && !lease->asker->wait_event);
     lease->asker->ask_by = sleep->deadline;
     if (!lease->fair)
         show_asleep(cells, cell, lease, sleep);
-    lease->asker->ear = sleep->ear;
+    lease->asker->wait_event = sleep->wait_event;
 }
 
 static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease)
@@ -168,7 +168,7 @@ static struct dibs__push end_sleep(struct dibs__cells *cells, struct dibs__cell 
 {
     struct dibs__push push = lease->asker->push;
 
-    lease->asker->ear = NULL;
+    lease->asker->wait_event = NULL;
     if (!lease->fair)
         cell->lease = NULL;
     lease->asker->push.fence = 0;
@@ -185,11 +185,11 @@ static void sleep_for_the_store(struct dibs__cells *cells, struct dibs__cell *ce
     int64_t until;
 
     for (;;) {
-        dibs__ear_reset(sleep->ear);
+        dibs__wait_event_reset(sleep->wait_event);
         if (is_rested(cells, lease->asker, &until))
             break;
         dibs__shard_mutex_unlock(&cell->shard->mutex);
-        dibs__store_listen(sleep->store, cells->clock, lease->name, sleep->ear, until);
+        dibs__store_listen(sleep->store, cells->clock, lease->name, sleep->wait_event, until);
         dibs__shard_mutex_lock(&cell->shard->mutex);
     }
 }
@@ -208,7 +208,7 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
 void dibs__asker_rest(struct dibs__cells *cells, struct dibs__cell *cell, struct dibs__lease *lease,
                       const struct dibs__sleep *sleep)
 {
-    DIBS__REQUIRE(sleep->ear->tell);
+    DIBS__REQUIRE(sleep->wait_event->tell);
     dibs__shard_mutex_lock(&cell->shard->mutex);
     begin_sleep(cells, cell, lease, sleep);
     dibs__shard_mutex_unlock(&cell->shard->mutex);
@@ -267,8 +267,8 @@ bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant
             lease->asker->hinted = true;
         else
             lease->asker->push = (struct dibs__push){grant->number, grant->fence, grant->confirm};
-        if (lease->asker->ear)
-            dibs__ear_rouse(lease->asker->ear);
+        if (lease->asker->wait_event)
+            dibs__wait_event_wake(lease->asker->wait_event);
     }
     dibs__shard_mutex_unlock(&shard->mutex);
     return lease != NULL;
@@ -284,8 +284,8 @@ static bool tell_of_change(struct dibs__lease *lease) DIBS__REQUIRES(dibs__shard
     if (!asker->expects)
         return false;
     asker->changed = asker->told = true;
-    if (asker->ear)
-        dibs__ear_rouse(asker->ear);
+    if (asker->wait_event)
+        dibs__wait_event_wake(asker->wait_event);
     return false;
 }
 
@@ -327,8 +327,8 @@ static void wake_askers(struct dibs__cell *cell, enum reason reason) DIBS__REQUI
         asker->changed = asker->changed || reason != CLOSING;
         asker->told = asker->told || reason == CHANGED;
         asker->hinted = asker->hinted || reason == ASK_AGAIN;
-        if (asker->ear)
-            dibs__ear_rouse(asker->ear);
+        if (asker->wait_event)
+            dibs__wait_event_wake(asker->wait_event);
     }
 }
 

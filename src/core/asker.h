@@ -33,8 +33,8 @@ struct dibs__asker {
     int64_t rest_until DIBS__GUARDED_BY(dibs__shard_mutex);        /* but not before this time */
     struct dibs__backoff rest DIBS__GUARDED_BY(dibs__shard_mutex); /* from one such ask to the next */
     struct dibs__push push DIBS__GUARDED_BY(dibs__shard_mutex);    /* not looked at yet */
-    struct dibs__ear *ear DIBS__GUARDED_BY(dibs__shard_mutex);     /* of the thread; NULL: it is awake */
-    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex);            /* when the thread asks again; only with `ear` */
+    struct dibs__wait_event *wait_event DIBS__GUARDED_BY(dibs__shard_mutex); /* of the thread; NULL: it is awake */
+    int64_t ask_by DIBS__GUARDED_BY(dibs__shard_mutex); /* when the thread asks again; only with `wait_event` */
     struct dibs__lease *chain DIBS__GUARDED_BY(dibs__shard_mutex); /* the next one whose token falls to the same bucket
                                                                       (tokens.h) */
     uint16_t token_size;                                           /* read-only; room for the token */
@@ -58,9 +58,9 @@ void dibs__asker_set_token(struct dibs__cell *cell, struct dibs__lease *lease, c
 /* How the asking thread sleeps before it asks again. */
 struct dibs__sleep {
     int64_t deadline;
-    struct dibs__ear *ear;             /* of the calling thread */
-    struct dibs__store *store;         /* that is to push the grant */
-    const struct dibs__outage *outage; /* why the ask failed; NULL: the store said that the name is taken */
+    struct dibs__wait_event *wait_event; /* of the calling thread */
+    struct dibs__store *store;           /* that is to push the grant */
+    const struct dibs__outage *outage;   /* why the ask failed; NULL: the store said that the name is taken */
 };
 
 /*
@@ -75,7 +75,7 @@ struct dibs__push dibs__asker_sleep(struct dibs__cells *cells, struct dibs__cell
                                     const struct dibs__sleep *sleep);
 
 /*
- * The same in steps, for a begun acquire, whose ear has `tell` set and is told
+ * The same in steps, for a begun acquire, whose wait event has `tell` set and is told
  * whenever dibs__asker_rests may say more. From dibs__asker_rest on the acquire
  * rests. dibs__asker_rests: true: it goes on resting, at most until *until;
  * false, or with `end`: it rests no longer, and *push is what was pushed.

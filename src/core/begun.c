@@ -299,9 +299,9 @@ static void tell_waiter(struct dibs__waiter *waiter)
     post((struct dibs__wanting *)((char *)waiter - offsetof(struct dibs__wanting, waiter)));
 }
 
-static void tell_ear(struct dibs__ear *ear)
+static void tell_wait_event(struct dibs__wait_event *wait_event)
 {
-    post((struct dibs__wanting *)((char *)ear - offsetof(struct dibs__wanting, acquire.ear)));
+    post((struct dibs__wanting *)((char *)wait_event - offsetof(struct dibs__wanting, acquire.wait_event)));
 }
 
 static void use_error(struct dibs__wanting *wanting, struct dibs__error *error)
@@ -322,7 +322,7 @@ static void acquire_one(struct dibs__wanting *wanting, struct dibs__error *error
     memset(&wanting->waiter, 0, sizeof wanting->waiter);
     wanting->waiter.tell = tell_waiter;
     dibs__several_acquire(wanting->several, &wanting->acquire, &wanting->outage, error);
-    wanting->acquire.ear.tell = tell_ear;
+    wanting->acquire.wait_event.tell = tell_wait_event;
     wanting->waits = true;
     use_error(wanting, error);
     wanting->state = dibs__acquire_start(&wanting->acquire, &wanting->waiter);
@@ -482,7 +482,7 @@ static struct dibs__wanting *new_wanting(dibs_task *task, struct dibs__visit *vi
     wanting->state = DIBS__ACQUIRE_ENDED;
     if (wish) {
         dibs__acquire_init(&wanting->acquire, visit->core, wanting->name, name_size, wish, &wanting->outage);
-        wanting->acquire.ear.tell = tell_ear;
+        wanting->acquire.wait_event.tell = tell_wait_event;
     }
     atomic_init(&wanting->references, 2);
     if (!dibs__workers_add(visit->core->workers, &wanting->job)) {

@@ -71,7 +71,7 @@ static void on_ask_again(void *context)
     dibs__cells_ask_again(core->cells);
 }
 
-static void on_forgetful(void *context)
+static void on_server_changed(void *context)
 {
     struct dibs__core *core = context;
 
@@ -253,7 +253,7 @@ static dibs_status open_store(struct dibs__core *core, struct dibs__error *error
                     .replica_timeout_ms = settings->replica_timeout_ms,
                     .connect_later = true,
                     .clock = core->config.clock,
-                    .listener = {core, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by,
+                    .listener = {core, on_wake, on_granted, on_ask_again, on_server_changed, on_reachable, on_wake_by,
                                  on_changed, on_watching},
                     .counters = &core->counters,
                 },

@@ -5,7 +5,7 @@
  * a completion waits. A thread that takes sleeps on `arrived` until
  *     a completion waits, or its time is over.
  * One of them drives the workers of the runtime that was served last (workers.h):
- * it sleeps with `ear` instead, as do all that the store tells.
+ * it sleeps with `wait_event` instead, as do all that the store tells.
  *
  * In a forked child a queue is made anew when it is first used: its mutex may be
  * locked for ever, and its completions and its pipe are the parent's.
@@ -35,8 +35,8 @@ struct dibs_queue {
     struct dibs__done **end DIBS__GUARDED_BY(dibs__queue_mutex);
     struct dibs__wake wake DIBS__GUARDED_BY(dibs__queue_mutex); /* its pipe shows whether a completion waits */
     bool has_fd DIBS__GUARDED_BY(dibs__queue_mutex);
-    bool driving DIBS__GUARDED_BY(dibs__queue_mutex); /* a thread that takes has the ear */
-    struct dibs__ear ear;                             /* has its own guard */
+    bool driving DIBS__GUARDED_BY(dibs__queue_mutex); /* a thread that takes has the wait event */
+    struct dibs__wait_event wait_event;               /* has its own guard */
     _Atomic(dibs_runtime *) runtime;                  /* atomic; that was served last; never freed; NULL: none was */
     bool freed DIBS__GUARDED_BY(dibs__queue_mutex);   /* nobody takes any more */
     atomic_uint references;                           /* atomic; the program's, and one for each completion */
@@ -146,7 +146,7 @@ static bool init(dibs_queue *queue) DIBS__UNANALYSED /* nobody else knows it yet
     queue->first = NULL;
     queue->end = &queue->first;
     queue->has_fd = queue->driving = false;
-    dibs__ear_init(&queue->ear);
+    dibs__wait_event_init(&queue->wait_event);
     atomic_store(&queue->runtime, NULL);
     if (dibs__cond_init(&queue->arrived) != 0)
         return false;
@@ -228,7 +228,7 @@ static bool append(dibs_queue *queue, struct dibs__done *done) DIBS__REQUIRES(di
     if (was_empty && queue->has_fd)
         dibs__wake_ring(&queue->wake);
     if (queue->driving)
-        dibs__ear_rouse(&queue->ear);
+        dibs__wait_event_wake(&queue->wait_event);
     pthread_cond_signal(&queue->arrived);
     return true;
 }
@@ -317,12 +317,12 @@ static void drive(dibs_queue *queue, struct dibs__visit *visit, int64_t until)
     int64_t due;
 
     while (!atomic_load(core->config.closing)) {
-        dibs__ear_reset(&queue->ear);
+        dibs__wait_event_reset(&queue->wait_event);
         bool ran = dibs__workers_run_some(core->workers, until, &due);
         if (has_any(queue) || dibs__now(&dibs__system_clock) >= until)
             break;
         if (!ran && !atomic_load(core->config.closing))
-            dibs__store_listen(core->store, &dibs__system_clock, "dibs", &queue->ear, due < until ? due : until);
+            dibs__store_listen(core->store, &dibs__system_clock, "dibs", &queue->wait_event, due < until ? due : until);
     }
 }
 
@@ -339,10 +339,10 @@ static bool try_to_drive(dibs_queue *queue, int64_t until) DIBS__REQUIRES(dibs__
     dibs__queue_mutex_unlock(&queue->mutex);
     bool drives = false;
     if (dibs__visit_begin(&visit, runtime, &unused) == DIBS_OK) {
-        drives = dibs__workers_drive(visit.core->workers, &queue->ear);
+        drives = dibs__workers_drive(visit.core->workers, &queue->wait_event);
         if (drives) {
             drive(queue, &visit, until);
-            dibs__workers_end_drive(visit.core->workers, &queue->ear);
+            dibs__workers_end_drive(visit.core->workers, &queue->wait_event);
         }
         dibs__visit_end(&visit);
     }

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "base/ear.h"
+#include "base/wait_event.h"
 #include "base/error.h"
 #include "base/mutex.h"
 

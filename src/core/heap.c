@@ -3,33 +3,33 @@
 #include <stdlib.h>
 
 #define ROOM_FIRST 16
-#define MEMBER UINT32_MAX /* upkeep.place of a lease that is in a group and is not its leader */
+#define MEMBER UINT32_MAX /* renewal_state.place of a lease that is in a group and is not its leader */
 
 /* ------------------------------------------------------------------ the groups */
 
 static void place(struct dibs__heap *heap, struct dibs__lease *leader, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     heap->leaders[at] = leader;
-    leader->upkeep.place = (uint32_t)at + 1;
+    leader->renewal_state.place = (uint32_t)at + 1;
 }
 
 static int64_t due_at(const struct dibs__heap *heap, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return heap->leaders[at]->upkeep.due;
+    return heap->leaders[at]->renewal_state.due;
 }
 
 /* Puts the group at `at`, or where it belongs from there. */
 static void sift(struct dibs__heap *heap, struct dibs__lease *leader, size_t at) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     DIBS__REQUIRE(at < heap->groups);
-    while (at > 0 && due_at(heap, (at - 1) / 2) > leader->upkeep.due) {
+    while (at > 0 && due_at(heap, (at - 1) / 2) > leader->renewal_state.due) {
         place(heap, heap->leaders[(at - 1) / 2], at);
         at = (at - 1) / 2;
     }
     for (size_t child; (child = 2 * at + 1) < heap->groups; at = child) {
         if (child + 1 < heap->groups && due_at(heap, child + 1) < due_at(heap, child))
             child++;
-        if (due_at(heap, child) >= leader->upkeep.due)
+        if (due_at(heap, child) >= leader->renewal_state.due)
             break;
         place(heap, heap->leaders[child], at);
     }
@@ -42,15 +42,15 @@ static void sift(struct dibs__heap *heap, struct dibs__lease *leader, size_t at)
 static void join(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs__lease *beside)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (beside && dibs__heap_has(beside) && beside->upkeep.due == lease->upkeep.due) {
-        lease->upkeep.place = MEMBER;
-        lease->upkeep.previous = beside;
-        lease->upkeep.next = beside->upkeep.next;
-        beside->upkeep.next->upkeep.previous = lease;
-        beside->upkeep.next = lease;
+    if (beside && dibs__heap_has(beside) && beside->renewal_state.due == lease->renewal_state.due) {
+        lease->renewal_state.place = MEMBER;
+        lease->renewal_state.previous = beside;
+        lease->renewal_state.next = beside->renewal_state.next;
+        beside->renewal_state.next->renewal_state.previous = lease;
+        beside->renewal_state.next = lease;
         return;
     }
-    lease->upkeep.next = lease->upkeep.previous = lease;
+    lease->renewal_state.next = lease->renewal_state.previous = lease;
     heap->groups++;
     sift(heap, lease, heap->groups - 1);
 }
@@ -58,13 +58,13 @@ static void join(struct dibs__heap *heap, struct dibs__lease *lease, struct dibs
 /* The lease leaves its group. Where it was the leader, the next one is. */
 static void leave(struct dibs__heap *heap, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    struct dibs__lease *next = lease->upkeep.next, *previous = lease->upkeep.previous;
-    uint32_t at = lease->upkeep.place;
+    struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
+    uint32_t at = lease->renewal_state.place;
 
-    lease->upkeep.place = 0;
+    lease->renewal_state.place = 0;
     if (next != lease) {
-        next->upkeep.previous = previous;
-        previous->upkeep.next = next;
+        next->renewal_state.previous = previous;
+        previous->renewal_state.next = next;
         if (at != MEMBER)
             place(heap, next, at - 1);
         return;
@@ -106,10 +106,10 @@ void dibs__heap_add(struct dibs__heap *heap, struct dibs__lease *lease, struct d
 void dibs__heap_move(struct dibs__heap *heap, struct dibs__lease *lease, int64_t due, struct dibs__lease *beside)
 {
     DIBS__REQUIRE(dibs__heap_has(lease) && beside != lease);
-    if (due == lease->upkeep.due)
+    if (due == lease->renewal_state.due)
         return;
     leave(heap, lease);
-    lease->upkeep.due = due;
+    lease->renewal_state.due = due;
     join(heap, lease, beside);
 }
 
@@ -124,7 +124,7 @@ struct dibs__lease *dibs__heap_take_all(struct dibs__heap *heap)
 {
     struct dibs__lease *all = NULL, **end = &all;
 
-    for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); end = &lease->upkeep.next) {
+    for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); end = &lease->renewal_state.next) {
         dibs__heap_remove(heap, lease);
         heap->reserved++;
         *end = lease;

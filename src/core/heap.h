@@ -4,8 +4,8 @@
  * as one group: so the heap has an entry for each batch of leases, not for each
  * lease. Guarded by the renewals' mutex.
  *
- * The leases of a group are linked in a ring (upkeep.next, upkeep.previous).
- * One of them, the leader, knows the group's place (upkeep.place).
+ * The leases of a group are linked in a ring (renewal_state.next, renewal_state.previous).
+ * One of them, the leader, knows the group's place (renewal_state.place).
  */
 #ifndef DIBS_CORE_HEAP_H
 #define DIBS_CORE_HEAP_H
@@ -27,7 +27,7 @@ bool dibs__heap_reserve(struct dibs__heap *heap) DIBS__REQUIRES(dibs__renewals_m
 void dibs__heap_unreserve(struct dibs__heap *heap) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /*
- * Takes a promised place. upkeep.due is set. Takes no reference: the caller's
+ * Takes a promised place. renewal_state.due is set. Takes no reference: the caller's
  * must last until the lease is removed. beside: a lease in the heap which may be
  * due at the same time, then both become one group; NULL: none is known.
  */
@@ -41,7 +41,7 @@ void dibs__heap_move(struct dibs__heap *heap, struct dibs__lease *lease, int64_t
 /* The lease must be in the heap. */
 void dibs__heap_remove(struct dibs__heap *heap, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
 
-/* Removes all leases, whose places stay promised: linked by upkeep.next, in the order in which they were due. */
+/* Removes all leases, whose places stay promised: linked by renewal_state.next, in the order in which they were due. */
 struct dibs__lease *dibs__heap_take_all(struct dibs__heap *heap) DIBS__REQUIRES(dibs__renewals_mutex);
 
 /* A lease that is due first; NULL: the heap is empty. */
@@ -52,13 +52,13 @@ struct dibs__lease *dibs__heap_last(const struct dibs__heap *heap) DIBS__REQUIRE
 
 static inline bool dibs__heap_has(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease->upkeep.place != 0;
+    return lease->renewal_state.place != 0;
 }
 
 /* When the lease is due; DIBS__NEVER: it is not in the heap, or NULL. */
 static inline int64_t dibs__heap_due(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease && dibs__heap_has(lease) ? lease->upkeep.due : DIBS__NEVER;
+    return lease && dibs__heap_has(lease) ? lease->renewal_state.due : DIBS__NEVER;
 }
 
 void dibs__heap_free(struct dibs__heap *heap); /* the memory of the heap, not the leases */

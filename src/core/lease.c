@@ -110,7 +110,7 @@ void dibs__lease_unref(struct dibs__lease *lease) DIBS__UNANALYSED
         return;
     dibs__asker_free(lease->asker);
     dibs__done_drop(atomic_load_explicit(&lease->loss, memory_order_relaxed));
-    free(lease->upkeep.extending);
+    free(lease->renewal_state.extending);
     leave_block(&spare.lease, lease, lease_size(lease->name_size));
 }
 

@@ -35,15 +35,15 @@ struct dibs__listing {
 /* What only a lease needs that is extended. Guarded by the renewals' mutex. */
 struct dibs__extending {
     struct dibs__extension extension;
-    uint32_t cut_ms;           /* an extension that may still arrive would cut the lease to this length; 0: there is
-                                  none */
-    struct dibs__cut_memo cut; /* the store's own */
+    uint32_t pending_extension_ms; /* an extension that may still arrive would cut the lease to this length; 0: there is
+                        none */
+    struct dibs__cut_store_state cut; /* the store's own */
 };
 
-/* What keeps a lease alive after its grant (upkeep.h, renewal.h). */
-struct dibs__upkeep {
+/* What keeps a lease alive after its grant (renewal_state.h, renewal.h). */
+struct dibs__renewal_state {
     bool listed;                         /* among all leases that threads hold */
-    bool unproven;                       /* another server answers now than the one that confirmed the lease last */
+    bool unconfirmed;                    /* another server answers now than the one that confirmed the lease last */
     bool may_come_back;                  /* a request that may restore the lease was not answered, and may still
                                             arrive */
     bool failed;                         /* a renewal failed since the lease was confirmed last */
@@ -61,8 +61,8 @@ struct dibs__upkeep {
                                             where there was none, DIBS__NEVER */
     int64_t watch_at;                    /* when to have the store watch the lock; DIBS__NEVER: it does, or can't */
     int64_t risk_at;                     /* when to tell that the lease is at risk */
-    struct dibs__lease_memo memo;        /* the store's own */
-    struct dibs__extending *extending;   /* NULL: no extension was ever asked for */
+    struct dibs__lease_store_state store_state; /* the store's own */
+    struct dibs__extending *extending;          /* NULL: no extension was ever asked for */
 };
 
 #define DIBS__LEASE_LOST INT64_C(0)
@@ -96,7 +96,7 @@ struct dibs__lease {
     struct dibs__asker *asker; /* NULL once the lease is granted. Written under the shard's mutex; the asking thread,
                                   which alone writes it, reads it without */
     struct dibs__listing listing DIBS__GUARDED_BY(dibs__shard_mutex);
-    struct dibs__upkeep upkeep DIBS__GUARDED_BY(dibs__renewals_mutex);
+    struct dibs__renewal_state renewal_state DIBS__GUARDED_BY(dibs__renewals_mutex);
 
     char name[]; /* read-only */
 };

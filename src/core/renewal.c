@@ -7,12 +7,12 @@ void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *le
     dibs__renewals_mutex_held(&r->mutex);
     struct dibs__lease *first = r->ended ? r->ended : lease;
 
-    lease->upkeep.next = lease->upkeep.previous = lease;
+    lease->renewal_state.next = lease->renewal_state.previous = lease;
     if (r->ended) {
-        lease->upkeep.next = first;
-        lease->upkeep.previous = first->upkeep.previous;
-        first->upkeep.previous->upkeep.next = lease;
-        first->upkeep.previous = lease;
+        lease->renewal_state.next = first;
+        lease->renewal_state.previous = first->renewal_state.previous;
+        first->renewal_state.previous->renewal_state.next = lease;
+        first->renewal_state.previous = lease;
     }
     r->ended = first;
 }
@@ -20,10 +20,10 @@ void dibs__renewals_enter_ended(struct dibs__renewals *r, struct dibs__lease *le
 void dibs__renewals_leave_ended(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_held(&r->mutex);
-    struct dibs__lease *next = lease->upkeep.next, *previous = lease->upkeep.previous;
+    struct dibs__lease *next = lease->renewal_state.next, *previous = lease->renewal_state.previous;
 
-    next->upkeep.previous = previous;
-    previous->upkeep.next = next;
+    next->renewal_state.previous = previous;
+    previous->renewal_state.next = next;
     if (r->ended == lease)
         r->ended = next != lease ? next : NULL;
 }
@@ -33,16 +33,16 @@ void dibs__renewals_unschedule(struct dibs__renewals *r, struct dibs__lease *lea
     dibs__renewals_mutex_held(&r->mutex);
     dibs__heap_remove(&r->heap, lease);
     dibs__renewals_unpace(r, lease);
-    struct dibs__extending *extending = lease->upkeep.extending;
+    struct dibs__extending *extending = lease->renewal_state.extending;
     bool awaited = extending && dibs__extension_lose(&extending->extension);
-    if (awaited || lease->upkeep.unproven)
+    if (awaited || lease->renewal_state.unconfirmed)
         pthread_cond_broadcast(&r->changed);
 }
 
 void dibs__renewals_reschedule(struct dibs__renewals *r, struct dibs__lease *lease, struct dibs__lease *beside)
 {
     dibs__renewals_mutex_held(&r->mutex);
-    int64_t due = dibs__upkeep_plan(lease, dibs__heap_due(beside));
+    int64_t due = dibs__renewal_state_plan(lease, dibs__heap_due(beside));
 
     dibs__heap_move(&r->heap, lease, due, beside);
     dibs__scheduler_wake_by(r->config.scheduler, due);
@@ -55,11 +55,11 @@ void dibs__renewals_each(struct dibs__renewals *r, dibs__each_fn *fn)
 
     dibs__renewals_mutex_held(&r->mutex);
     for (struct dibs__lease *next = dibs__heap_take_all(&r->heap); (lease = next); beside = lease) {
-        next = lease->upkeep.next;
+        next = lease->renewal_state.next;
         fn(r, lease, now);
-        lease->upkeep.due = dibs__upkeep_plan(lease, DIBS__NEVER);
+        lease->renewal_state.due = dibs__renewal_state_plan(lease, DIBS__NEVER);
         dibs__heap_add(&r->heap, lease, beside);
-        dibs__scheduler_wake_by(r->config.scheduler, lease->upkeep.due);
+        dibs__scheduler_wake_by(r->config.scheduler, lease->renewal_state.due);
     }
 }
 
@@ -83,33 +83,33 @@ void dibs__renewals_unreserve(struct dibs__renewals *r)
 /* Where another server answers now than the one that confirmed the lease, the lease is to be renewed at once. */
 static void doubt(const struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (r->store->ops->is_unproven(r->store, &lease->upkeep.memo))
-        dibs__upkeep_doubt(lease);
+    if (r->store->ops->is_unconfirmed(r->store, &lease->renewal_state.store_state))
+        dibs__renewal_state_doubt(lease);
 }
 
 void dibs__renewals_add(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
-                        const struct dibs__lease_memo *memo)
+                        const struct dibs__lease_store_state *store_state)
 {
     dibs__lease_ref(lease);
     dibs__renewals_mutex_lock(&r->mutex);
-    dibs__upkeep_begin(lease, lease_ms, proof, memo, r->config.renew_ms);
+    dibs__renewal_state_begin(lease, lease_ms, proof, store_state, r->config.renew_ms);
     doubt(r, lease);
-    dibs__upkeep_watch(lease, dibs__renewals_first_watch(r, lease->granted_at));
-    DIBS__REQUIRE(!lease->upkeep.listed);
-    lease->upkeep.listed = true;
+    dibs__renewal_state_watch(lease, dibs__renewals_first_watch(r, lease->granted_at));
+    DIBS__REQUIRE(!lease->renewal_state.listed);
+    lease->renewal_state.listed = true;
     struct dibs__lease *beside = dibs__heap_last(&r->heap);
-    lease->upkeep.due = dibs__upkeep_plan(lease, dibs__heap_due(beside));
+    lease->renewal_state.due = dibs__renewal_state_plan(lease, dibs__heap_due(beside));
     dibs__heap_add(&r->heap, lease, beside);
-    dibs__scheduler_wake_by(r->config.scheduler, lease->upkeep.due);
+    dibs__scheduler_wake_by(r->config.scheduler, lease->renewal_state.due);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
 
 /* True: the renewals' reference is the caller's now. False: the lease was taken out before. */
 static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (!lease->upkeep.listed)
+    if (!lease->renewal_state.listed)
         return false;
-    lease->upkeep.listed = false;
+    lease->renewal_state.listed = false;
     if (dibs__heap_has(lease))
         dibs__renewals_unschedule(r, lease);
     else
@@ -122,7 +122,7 @@ static bool take_out(struct dibs__renewals *r, struct dibs__lease *lease) DIBS__
 bool dibs__renewals_remove(struct dibs__renewals *r, struct dibs__lease *lease)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    bool taken = take_out(r, lease), settled = !lease->upkeep.unproven && !lease->upkeep.may_come_back;
+    bool taken = take_out(r, lease), settled = !lease->renewal_state.unconfirmed && !lease->renewal_state.may_come_back;
     dibs__renewals_mutex_unlock(&r->mutex);
     if (taken)
         dibs__lease_unref(lease);
@@ -142,7 +142,7 @@ struct dibs__lease *dibs__renewals_take_any(struct dibs__renewals *r)
 void dibs__renewals_settle(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
 {
     dibs__renewals_mutex_lock(&r->mutex);
-    while (lease->upkeep.unproven && dibs__heap_has(lease) && dibs__now(r->config.clock) < deadline)
+    while (lease->renewal_state.unconfirmed && dibs__heap_has(lease) && dibs__now(r->config.clock) < deadline)
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
     dibs__renewals_mutex_unlock(&r->mutex);
 }
@@ -165,7 +165,7 @@ void dibs__renewals_server_changed(struct dibs__renewals *r)
 static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lease, int64_t deadline)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    while (lease->upkeep.extending && dibs__extension_pends(&lease->upkeep.extending->extension)) {
+    while (lease->renewal_state.extending && dibs__extension_pends(&lease->renewal_state.extending->extension)) {
         if (dibs__now(r->config.clock) >= deadline)
             return false;
         r->config.clock->wait(r->config.clock, &r->changed, &r->mutex, deadline);
@@ -181,22 +181,22 @@ static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lea
 static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t deadline)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (!wait_for_extension(r, lease, deadline)) /* for an earlier one that its call did not wait for */
+    if (!wait_for_extension(r, lease, deadline)) /* for a earlier one that its call did not wait for */
         return DIBS_UNAVAILABLE;
     if (!dibs__heap_has(lease))
         return DIBS_LOST;
-    if (!lease->upkeep.extending)
-        lease->upkeep.extending = calloc(1, sizeof *lease->upkeep.extending);
-    if (!lease->upkeep.extending)
+    if (!lease->renewal_state.extending)
+        lease->renewal_state.extending = calloc(1, sizeof *lease->renewal_state.extending);
+    if (!lease->renewal_state.extending)
         return DIBS_NO_MEMORY;
-    dibs__extension_ask(&lease->upkeep.extending->extension, lease_ms);
+    dibs__extension_ask(&lease->renewal_state.extending->extension, lease_ms);
     if (lease_ms > atomic_load_explicit(&lease->extended_ms, memory_order_relaxed))
         atomic_store_explicit(&lease->extended_ms, lease_ms, memory_order_relaxed);
-    lease->upkeep.renew_at = 0;
+    lease->renewal_state.renew_at = 0;
     dibs__renewals_reschedule(r, lease, NULL);
     if (wait_for_extension(r, lease, deadline))
-        return lease->upkeep.extending->extension.status;
-    dibs__upkeep_leave_extension(lease);
+        return lease->renewal_state.extending->extension.status;
+    dibs__renewal_state_leave_extension(lease);
     return DIBS_UNAVAILABLE;
 }
 
@@ -207,9 +207,9 @@ dibs_status dibs__renewals_extend(struct dibs__renewals *r, struct dibs__lease *
     dibs_status status = extend(r, lease, lease_ms, deadline);
     if (status != DIBS_OK && status != DIBS_LOST)
         dibs__error_set(error, status, "%s",
-                        status == DIBS_NO_MEMORY && !lease->upkeep.extending ? "no memory for an extension"
-                        : lease->upkeep.failed                               ? r->last_failure.detail
-                                                                             : "the store did not answer in time");
+                        status == DIBS_NO_MEMORY && !lease->renewal_state.extending ? "no memory for an extension"
+                        : lease->renewal_state.failed                               ? r->last_failure.detail
+                                                      : "the store did not answer in time");
     dibs__renewals_mutex_unlock(&r->mutex);
     return status;
 }
@@ -221,7 +221,7 @@ static uint64_t reentered_in(const struct dibs__lease *ring) DIBS__REQUIRES(dibs
 
     do
         sum += atomic_load_explicit(&lease->reentered, memory_order_relaxed);
-    while ((lease = lease->upkeep.next) != ring);
+    while ((lease = lease->renewal_state.next) != ring);
     return sum;
 }
 

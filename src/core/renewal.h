@@ -48,10 +48,10 @@ struct dibs__polled dibs__renewals_polled(struct dibs__renewals *renewals);
 bool dibs__renewals_reserve(struct dibs__renewals *renewals);
 void dibs__renewals_unreserve(struct dibs__renewals *renewals);
 
-/* Keeps a lease alive that was granted to a request which was about to be sent at proof. Takes a reference. memo: what
- * the store notes with the lease. */
+/* Keeps a lease alive that was granted to a request which was about to be sent at proof. Takes a reference. store
+ * state: what the store notes with the lease. */
 void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
-                        const struct dibs__lease_memo *memo);
+                        const struct dibs__lease_store_state *store_state);
 
 /*
  * The holder gives up the lease: afterwards no renewal of it begins. A callback
@@ -61,10 +61,10 @@ void dibs__renewals_add(struct dibs__renewals *renewals, struct dibs__lease *lea
  */
 bool dibs__renewals_remove(struct dibs__renewals *renewals, struct dibs__lease *lease);
 
-/* Waits while the lease is unproven and being renewed or restored, at most until the deadline. */
+/* Waits while the lease is unconfirmed and being renewed or restored, at most until the deadline. */
 void dibs__renewals_settle(struct dibs__renewals *renewals, struct dibs__lease *lease, int64_t deadline);
 
-/* The scheduler's: renewals go to another server now. The leases that this server did not confirm are unproven: they
+/* The scheduler's: renewals go to another server now. The leases that this server did not confirm are unconfirmed: they
  * are renewed or restored there at once. */
 void dibs__renewals_server_changed(struct dibs__renewals *renewals);
 

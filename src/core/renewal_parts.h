@@ -6,21 +6,21 @@
  *     renewal_watch.c  locks that the store watches
  *
  * Lock discipline: `mutex` (of the class dibs__renewals_mutex) guards the heap,
- * the ring of leases that are lost but held, and `upkeep` of each lease. It is a
+ * the ring of leases that are lost but held, and `renewal_state` of each lease. It is a
  * leaf but for the atomics of the scheduler: no callback is called while it is
- * held, and nothing of the store but is_unproven.
+ * held, and nothing of the store but is_unconfirmed.
  *
  * A thread that extends a lease sleeps on `changed` until
  *     the extension does not pend any more, or its deadline;
  * a thread that is about to release a lease, until
- *     the lease is not unproven, or not kept alive any more, or its deadline.
+ *     the lease is not unconfirmed, or not kept alive any more, or its deadline.
  */
 #ifndef DIBS_CORE_RENEWAL_PARTS_H
 #define DIBS_CORE_RENEWAL_PARTS_H
 
 #include "core/heap.h"
 #include "core/renewal.h"
-#include "core/upkeep.h"
+#include "core/renewal_state.h"
 
 #define DIBS__WATCH_AGAIN_MS 1000 /* when a watch that failed is tried again */
 

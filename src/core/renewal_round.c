@@ -75,7 +75,7 @@ static bool add_to_batch(struct dibs__renewals *r, struct round *round, struct d
     if (!item)
         return false;
     dibs__renewals_unpace(r, lease);
-    dibs__upkeep_send(lease, token, item, now, r->config.renew_ms);
+    dibs__renewal_state_send(lease, token, item, now, r->config.renew_ms);
     return true;
 }
 
@@ -89,13 +89,13 @@ static void add_to_watch(struct dibs__renewals *r, struct round *round, struct d
     if (item)
         *item = (struct dibs__renewal){.name = lease->name, .token = token, .context = lease};
     dibs__renewals_unpace(r, lease);
-    dibs__upkeep_watch(lease, item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
+    dibs__renewal_state_watch(lease, item ? DIBS__NEVER : dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
 }
 
 static struct told to_tell(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
 {
     dibs__lease_ref(lease);
-    return (struct told){lease, lease->upkeep.failed};
+    return (struct told){lease, lease->renewal_state.failed};
 }
 
 /* The lease before this one in a batch of the round; NULL: there is none. */
@@ -110,7 +110,8 @@ static struct dibs__lease *last_of(const struct round *round)
 static bool is_due(const struct dibs__renewals *r, const struct round *round, const struct dibs__lease *lease,
                    int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    return lease->upkeep.due <= now || (round->sent && dibs__upkeep_is_due(lease, now, r->config.renew_ms));
+    return lease->renewal_state.due <= now ||
+           (round->sent && dibs__renewal_state_is_due(lease, now, r->config.renew_ms));
 }
 
 /* The lease is due: sorts it into the round. */
@@ -125,13 +126,13 @@ static void look_at(struct dibs__renewals *r, struct round *round, struct dibs__
         round->lost[round->lost_count++] = to_tell(lease);
         return;
     }
-    if (now >= lease->upkeep.risk_at) {
-        lease->upkeep.risk_at = DIBS__NEVER;
+    if (now >= lease->renewal_state.risk_at) {
+        lease->renewal_state.risk_at = DIBS__NEVER;
         round->at_risk[round->risk_count++] = to_tell(lease);
     }
-    if (dibs__upkeep_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
-        dibs__upkeep_retry(lease, now);
-    if (dibs__upkeep_is_to_watch(lease, now))
+    if (dibs__renewal_state_is_due(lease, now, r->config.renew_ms) && !add_to_batch(r, round, lease, now))
+        dibs__renewal_state_retry(lease, now);
+    if (dibs__renewal_state_is_to_watch(lease, now))
         add_to_watch(r, round, lease, now);
     dibs__renewals_reschedule(r, lease, beside);
 }
@@ -214,7 +215,7 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
 {
     struct dibs__lease *lease = item->context;
 
-    if (dibs__upkeep_land(lease, item))
+    if (dibs__renewal_state_land(lease, item))
         pthread_cond_broadcast(&r->changed);
     if (!dibs__heap_has(lease))
         return false;
@@ -229,8 +230,8 @@ static bool take_result(struct dibs__renewals *r, struct landing *landing, const
             DIBS__PROBE(renew, lease->name, item->lease_ms);
         if (!item->extension && !item->look)
             *(item->result == DIBS__RENEWED ? &landing->renewed : &landing->failed) += 1;
-        if (dibs__upkeep_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
-                                     r->config.renew_ms))
+        if (dibs__renewal_state_take_result(lease, item, landing->batch->proof, landing->error->status, landing->now,
+                                            r->config.renew_ms))
             pthread_cond_broadcast(&r->changed);
     }
     dibs__renewals_reschedule(r, lease, landing->beside);

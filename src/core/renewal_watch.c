@@ -21,8 +21,8 @@ static int64_t pace(struct dibs__renewals *r, struct dibs__lease *lease, int64_t
 {
     int64_t times = (int64_t)(r->paced / PACE_MOST);
 
-    if (!lease->upkeep.paced) {
-        lease->upkeep.paced = true;
+    if (!lease->renewal_state.paced) {
+        lease->renewal_state.paced = true;
         r->paced++;
     }
     return (now / PACE + 1 + PACE_LATER + times) * PACE;
@@ -30,10 +30,10 @@ static int64_t pace(struct dibs__renewals *r, struct dibs__lease *lease, int64_t
 
 void dibs__renewals_unpace(struct dibs__renewals *r, struct dibs__lease *lease)
 {
-    DIBS__REQUIRE(!lease->upkeep.paced || r->paced > 0);
-    if (lease->upkeep.paced)
+    DIBS__REQUIRE(!lease->renewal_state.paced || r->paced > 0);
+    if (lease->renewal_state.paced)
         r->paced--;
-    lease->upkeep.paced = false;
+    lease->renewal_state.paced = false;
 }
 
 int64_t dibs__renewals_first_watch(const struct dibs__renewals *r, int64_t granted_at)
@@ -52,9 +52,9 @@ static void take_watch(struct dibs__renewals *r, const struct dibs__renewal *ite
     if (!dibs__heap_has(lease) || item->result == DIBS__WATCHED)
         return;
     if (item->result == DIBS__GONE)
-        dibs__upkeep_hint(lease, now);
+        dibs__renewal_state_hint(lease, now);
     else if (r->watching == DIBS__WATCHING_ON)
-        dibs__upkeep_watch(lease, dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
+        dibs__renewal_state_watch(lease, dibs__after_ms(now, DIBS__WATCH_AGAIN_MS));
     dibs__renewals_reschedule(r, lease, NULL);
 }
 
@@ -78,7 +78,7 @@ static void watch_soon(struct dibs__renewals *r, struct dibs__lease *lease, int6
 {
     int64_t first = dibs__renewals_first_watch(r, lease->granted_at);
 
-    dibs__upkeep_watch(lease, first > now ? first : pace(r, lease, now));
+    dibs__renewal_state_watch(lease, first > now ? first : pace(r, lease, now));
 }
 
 static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now)
@@ -86,15 +86,15 @@ static void watch_no_more(struct dibs__renewals *r, struct dibs__lease *lease, i
 {
     (void)now;
     dibs__renewals_unpace(r, lease);
-    dibs__upkeep_watch(lease, DIBS__NEVER);
+    dibs__renewal_state_watch(lease, DIBS__NEVER);
 }
 
 /* A lease that waits to be looked at has its time already. */
 static void hint(struct dibs__renewals *r, struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (lease->upkeep.paced)
+    if (lease->renewal_state.paced)
         return;
-    dibs__upkeep_hint(lease, dibs__upkeep_awaits_hint(lease) ? pace(r, lease, now) : DIBS__NEVER);
+    dibs__renewal_state_hint(lease, dibs__renewal_state_awaits_hint(lease) ? pace(r, lease, now) : DIBS__NEVER);
 }
 
 void dibs__renewals_watching(struct dibs__renewals *r, bool on)

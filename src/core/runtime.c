@@ -358,7 +358,7 @@ void dibs__runtime_shutdown(dibs_runtime *runtime)
     if (dibs__visit_begin(&visit, runtime, &error) != DIBS_OK)
         return;
     dibs__cells_wake_all(visit.core->cells);
-    dibs__workers_rouse(visit.core->workers);
+    dibs__workers_wake(visit.core->workers);
     dibs__visit_end(&visit);
 }
 
@@ -423,7 +423,7 @@ static int64_t close_deadline(const dibs_runtime *runtime)
 static void end_core(dibs_runtime *runtime, struct dibs__core *core, int64_t deadline)
 {
     dibs__cells_wake_all(core->cells);
-    dibs__workers_rouse(core->workers);
+    dibs__workers_wake(core->workers);
     await_leaving(runtime);
     dibs__core_end(core, deadline);
     runtime->core = NULL;

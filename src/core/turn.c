@@ -77,7 +77,7 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
     if (cell->state != DIBS__CELL_ASKED || !cell->lease || by >= cell->lease->asker->ask_by)
         return;
     cell->lease->asker->ask_by = by;
-    dibs__ear_rouse(cell->lease->asker->ear);
+    dibs__wait_event_wake(cell->lease->asker->wait_event);
 }
 
 static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
@@ -111,7 +111,7 @@ static dibs_status end_wait(const struct dibs__cells *cells, struct dibs__cell *
     return atomic_load(cells->closing) ? DIBS_CLOSED : what_is_known(cell, waiter->turn);
 }
 
-/* Sleeps unless the waiter was roused since it looked at the cell. True: it is settled. */
+/* Sleeps unless the waiter was woken since it looked at the cell. True: it is settled. */
 static bool sleep_as(const struct dibs__clock *clock, struct dibs__waiter *waiter)
 {
     unsigned state = DIBS__WAITER_AWAKE;
@@ -248,7 +248,7 @@ static void fail_impatient(struct dibs__cell *cell, const struct dibs__error *er
 {
     for (struct dibs__waiter *at = cell->waiters.first, *next; at; at = next) {
         next = at->next;
-        if (now >= at->turn->patience)
+        if (now >= at->turn->budget)
             dibs__waiters_fail(at, error->status, error);
     }
 }

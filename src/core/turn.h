@@ -25,7 +25,7 @@
  *     DIBS_NO_MEMORY
  *     the status of an outage that the thread with the turn rides out: at the
  *         deadline, or with one_try, or when that thread gives up and
- *         `patience` has passed as well (so that all give up at once, and not
+ *         `budget` has passed as well (so that all give up at once, and not
  *         one after the other)
  *     the status of a failure of the thread with the turn: with one_try
  */

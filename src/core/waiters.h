@@ -17,7 +17,7 @@ enum dibs__turn_kind {
 /* Why the store grants the name to no thread here, though the name may be free. */
 struct dibs__outage {
     struct dibs__error error;
-    bool unmet; /* the store grants the name and takes it back, because too few replicas acknowledge */
+    bool too_few_replicas; /* the store grants the name and takes it back, because too few replicas acknowledge */
 };
 
 /* An outage that the threads with the turn ride out, one after the other. */
@@ -35,7 +35,7 @@ struct dibs__turn {
     bool fixed;
     bool one_try;                    /* waits only while nothing is known of the name */
     int64_t deadline;                /* when the wait ends */
-    int64_t patience;                /* until when the caller rides out an outage */
+    int64_t budget;                  /* until when the caller rides out an outage */
     atomic_uint_fast64_t *contended; /* counts this wait, once the caller begins to wait for the name */
     atomic_int_fast64_t *waiting;    /* then counts the caller among the threads that wait, who must take that back */
 

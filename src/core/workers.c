@@ -36,10 +36,11 @@ struct dibs__workers {
     struct dibs__job **slow_end DIBS__GUARDED_BY(dibs__workers_mutex);
     struct dibs__job *flying DIBS__GUARDED_BY(dibs__workers_mutex); /* begun by a thread that drives; not finished */
     struct dibs__job **flying_end DIBS__GUARDED_BY(dibs__workers_mutex);
-    struct dibs__ear *driver DIBS__GUARDED_BY(dibs__workers_mutex); /* of the thread that drives; NULL: none does */
-    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);     /* so long the workers leave the jobs alone */
-    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);             /* a worker sleeps no longer than that */
-    struct dibs__job **heap DIBS__GUARDED_BY(dibs__workers_mutex);  /* that rest until they are due */
+    struct dibs__wait_event *
+        driver DIBS__GUARDED_BY(dibs__workers_mutex);              /* of the thread that drives; NULL: none does */
+    int64_t driven_until DIBS__GUARDED_BY(dibs__workers_mutex);    /* so long the workers leave the jobs alone */
+    bool watched DIBS__GUARDED_BY(dibs__workers_mutex);            /* a worker sleeps no longer than that */
+    struct dibs__job **heap DIBS__GUARDED_BY(dibs__workers_mutex); /* that rest until they are due */
     size_t resting DIBS__GUARDED_BY(dibs__workers_mutex), room DIBS__GUARDED_BY(dibs__workers_mutex);
     size_t jobs DIBS__GUARDED_BY(dibs__workers_mutex); /* that have not ended: the heap has room for all */
     unsigned idle DIBS__GUARDED_BY(dibs__workers_mutex);
@@ -118,7 +119,7 @@ static void call_somebody(struct dibs__workers *w) DIBS__REQUIRES(dibs__workers_
     if (w->beginning)
         return;
     if (w->driver)
-        dibs__ear_rouse(w->driver);
+        dibs__wait_event_wake(w->driver);
     else if (w->idle > 0 && !is_driven(w))
         pthread_cond_signal(&w->work);
 }
@@ -476,20 +477,20 @@ static void *run(void *arg)
 
 /* ---------------------------------------------------- a thread that drives */
 
-bool dibs__workers_drive(struct dibs__workers *w, struct dibs__ear *ear)
+bool dibs__workers_drive(struct dibs__workers *w, struct dibs__wait_event *wait_event)
 {
     dibs__workers_mutex_lock(&w->mutex);
     bool drives = !w->driver && w->count > 0;
     if (drives)
-        w->driver = ear;
+        w->driver = wait_event;
     dibs__workers_mutex_unlock(&w->mutex);
     return drives;
 }
 
-void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__ear *ear)
+void dibs__workers_end_drive(struct dibs__workers *w, const struct dibs__wait_event *wait_event)
 {
     dibs__workers_mutex_lock(&w->mutex);
-    DIBS__REQUIRE(w->driver == ear);
+    DIBS__REQUIRE(w->driver == wait_event);
     w->driver = NULL;
     w->driven_until = dibs__after_ms(dibs__now(w->clock), DRIVEN_MS);
     if (!w->watched && w->idle > 0) /* a worker is to see whether the thread comes back */
@@ -565,11 +566,11 @@ bool dibs__workers_run_some(struct dibs__workers *w, int64_t until, int64_t *due
     return true;
 }
 
-void dibs__workers_rouse(struct dibs__workers *w)
+void dibs__workers_wake(struct dibs__workers *w)
 {
     dibs__workers_mutex_lock(&w->mutex);
     if (w->driver)
-        dibs__ear_rouse(w->driver);
+        dibs__wait_event_wake(w->driver);
     dibs__workers_mutex_unlock(&w->mutex);
 }
 

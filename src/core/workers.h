@@ -17,7 +17,7 @@
 #define DIBS_CORE_WORKERS_H
 
 #include "base/clock.h"
-#include "base/ear.h"
+#include "base/wait_event.h"
 
 #define DIBS__WORKERS_MAX 3
 
@@ -69,11 +69,11 @@ bool dibs__workers_add(struct dibs__workers *workers, struct dibs__job *job);
 void dibs__workers_settle(struct dibs__workers *workers, struct dibs__job *job, enum dibs__job_next next);
 
 /*
- * The calling thread begins to drive, if no other does. The ear is roused when
- * there may be something to do. It must end that, with the same ear.
+ * The calling thread begins to drive, if no other does. The wait event is woken when
+ * there may be something to do. It must end that, with the same wait event.
  */
-bool dibs__workers_drive(struct dibs__workers *workers, struct dibs__ear *ear);
-void dibs__workers_end_drive(struct dibs__workers *workers, const struct dibs__ear *ear);
+bool dibs__workers_drive(struct dibs__workers *workers, struct dibs__wait_event *wait_event);
+void dibs__workers_end_drive(struct dibs__workers *workers, const struct dibs__wait_event *wait_event);
 
 /*
  * The driving thread: runs what is ready, and waits for replies at most until
@@ -81,8 +81,8 @@ void dibs__workers_end_drive(struct dibs__workers *workers, const struct dibs__e
  */
 bool dibs__workers_run_some(struct dibs__workers *workers, int64_t until, int64_t *due);
 
-/* Any thread: rouses the one that drives, if one does. */
-void dibs__workers_rouse(struct dibs__workers *workers);
+/* Any thread: wakes the one that drives, if one does. */
+void dibs__workers_wake(struct dibs__workers *workers);
 
 /* Any thread, also with the mutex of a shard held: the job is to be run. Not for a job that may be gone. */
 void dibs__workers_post(struct dibs__workers *workers, struct dibs__job *job);

@@ -108,7 +108,7 @@ void dibs__subscriber_free(struct dibs__subscriber *subscriber)
     if (!subscriber)
         return;
     subscriber_mutex_lock(&subscriber->mutex);
-    DIBS__REQUIRE(!subscriber->first && subscriber->hearer != DIBS__HEARER_THREAD);
+    DIBS__REQUIRE(!subscriber->first && subscriber->role_holder != DIBS__ROLE_HOLDER_THREAD);
     subscriber_mutex_unlock(&subscriber->mutex);
     dibs__slots_free(&subscriber->slots);
     dibs__link_free(subscriber->link);

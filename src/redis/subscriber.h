@@ -12,7 +12,7 @@
 #ifndef DIBS_REDIS_SUBSCRIBER_H
 #define DIBS_REDIS_SUBSCRIBER_H
 
-#include "base/ear.h"
+#include "base/wait_event.h"
 #include "redis/connector.h"
 #include "redis/slot.h"
 
@@ -21,7 +21,7 @@ struct dibs__subscriber_hooks {
     void *context;
     void (*wake)(void *context); /* any thread: interest has changed */
     void (*wake_by)(void *context,
-                    int64_t when); /* any thread: interest names that time, or an earlier one, from now on */
+                    int64_t when); /* any thread: interest names that time, or a earlier one, from now on */
 
     /*
      * Messages may have been lost: a subscription stands that did not before, or
@@ -116,11 +116,11 @@ bool dibs__subscriber_confirm_slot(struct dibs__subscriber *subscriber, unsigned
 bool dibs__subscriber_hear_changes(struct dibs__subscriber *subscriber, uint64_t *serial, int64_t *client);
 
 /*
- * Waits until the ear is roused, which whoever is told of a message may do,
+ * Waits until the wait event is woken, which whoever is told of a message may do,
  * at most until the time. Meanwhile the calling thread may be the one that
  * receives for all, so that a message for it wakes no other thread before.
  */
-void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until);
+void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until);
 
 /*
  * Somebody waits for a message whom no thread in listen waits for. Where a

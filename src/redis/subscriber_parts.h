@@ -10,7 +10,7 @@
  *
  * The link is made, written to and freed by the scheduler's thread alone. What
  * is received on the link is read by the thread that has the reading role,
- * without a lock; `hearer` says which thread that is, and the link is freed
+ * without a lock; `role_holder` says which thread that is, and the link is freed
  * only while the scheduler's thread has the role:
  *
  *     a thread that waits in listen takes the role when it begins to wait, where
@@ -43,8 +43,8 @@
  * misses none. A thread that waits for a subscription sleeps on `changed` until
  *     serial is not 0, or a try that ended meanwhile has failed, or the last try
  *     was denied (the next is seconds away), or its deadline.
- * A thread that waits in listen sleeps by its ear until
- *     it is roused, or has the reading role, or its time.
+ * A thread that waits in listen sleeps by its wait event until
+ *     it is woken, or has the reading role, or its time.
  */
 #ifndef DIBS_REDIS_SUBSCRIBER_PARTS_H
 #define DIBS_REDIS_SUBSCRIBER_PARTS_H
@@ -57,11 +57,11 @@
 DIBS__MUTEX_CLASS(subscriber_mutex);
 
 /* Who has the reading role. */
-enum dibs__hearer {
-    DIBS__HEARER_SCHEDULER, /* the scheduler's thread, which is about to use it; or no subscription stands */
-    DIBS__HEARER_POLL,      /* the scheduler's thread, once its poll(2) has returned; a thread may take it before */
-    DIBS__HEARER_THREAD,    /* a thread in listen */
-    DIBS__HEARER_NOBODY,    /* no thread is in listen; the scheduler's thread takes the role at `idle_until` */
+enum dibs__role_holder {
+    DIBS__ROLE_HOLDER_SCHEDULER, /* the scheduler's thread, which is about to use it; or no subscription stands */
+    DIBS__ROLE_HOLDER_POLL,   /* the scheduler's thread, once its poll(2) has returned; a thread may take it before */
+    DIBS__ROLE_HOLDER_THREAD, /* a thread in listen */
+    DIBS__ROLE_HOLDER_NOBODY, /* no thread is in listen; the scheduler's thread takes the role at `idle_until` */
 };
 
 /*
@@ -103,7 +103,7 @@ struct dibs__slots {
 struct dibs__listening {
     struct dibs__listening *next DIBS__GUARDED_BY(subscriber_mutex);
     struct dibs__listening **at DIBS__GUARDED_BY(subscriber_mutex); /* what points to this one */
-    struct dibs__ear *ear;                                          /* read-only */
+    struct dibs__wait_event *wait_event;                            /* read-only */
     atomic_bool reads; /* atomic; set under mutex; the thread has got the role, and is not listed any more */
 };
 
@@ -150,8 +150,8 @@ struct dibs__subscriber {
     struct dibs__mutex mutex;
     pthread_cond_t changed;
     struct dibs__error failure DIBS__GUARDED_BY(subscriber_mutex); /* of the last try; DIBS_OK: it succeeded */
-    enum dibs__hearer hearer DIBS__GUARDED_BY(subscriber_mutex);
-    int64_t idle_until DIBS__GUARDED_BY(subscriber_mutex);            /* only with DIBS__HEARER_NOBODY */
+    enum dibs__role_holder role_holder DIBS__GUARDED_BY(subscriber_mutex);
+    int64_t idle_until DIBS__GUARDED_BY(subscriber_mutex);            /* only with DIBS__ROLE_HOLDER_NOBODY */
     struct dibs__listening *first DIBS__GUARDED_BY(subscriber_mutex); /* in the order in which they came */
     struct dibs__listening **end DIBS__GUARDED_BY(subscriber_mutex);  /* where the next is to be entered */
 };

@@ -291,16 +291,16 @@ static void interest_in_subscription(struct dibs__subscriber *subscriber, struct
     int64_t until = next_time(subscriber);
 
     subscriber_mutex_lock(&subscriber->mutex);
-    enum dibs__hearer hearer = subscriber->hearer;
+    enum dibs__role_holder role_holder = subscriber->role_holder;
     int64_t idle_until = subscriber->idle_until;
     subscriber_mutex_unlock(&subscriber->mutex);
-    if (hearer == DIBS__HEARER_THREAD && atomic_load(&subscriber->recalled))
+    if (role_holder == DIBS__ROLE_HOLDER_THREAD && atomic_load(&subscriber->recalled))
         until = DIBS__NEVER;
-    else if (hearer == DIBS__HEARER_NOBODY && idle_until < until)
+    else if (role_holder == DIBS__ROLE_HOLDER_NOBODY && idle_until < until)
         until = idle_until;
-    else if (hearer == DIBS__HEARER_SCHEDULER)
+    else if (role_holder == DIBS__ROLE_HOLDER_SCHEDULER)
         until = 0;
-    if (hearer == DIBS__HEARER_POLL)
+    if (role_holder == DIBS__ROLE_HOLDER_POLL)
         *fd = dibs__link_interest(subscriber->link, deadline);
     else if (subscriber->link->out.used > 0)
         *fd = dibs__link_poll(subscriber->link, POLLOUT, deadline);

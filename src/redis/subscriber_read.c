@@ -132,8 +132,8 @@ static bool pass_on(struct dibs__subscriber *subscriber) DIBS__REQUIRES(subscrib
         return false;
     delist(subscriber, first);
     atomic_store(&first->reads, true);
-    subscriber->hearer = DIBS__HEARER_THREAD;
-    dibs__sleeper_wake(&first->ear->sleeper);
+    subscriber->role_holder = DIBS__ROLE_HOLDER_THREAD;
+    dibs__sleeper_wake(&first->wait_event->sleeper);
     return true;
 }
 
@@ -144,12 +144,12 @@ static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(di
     int64_t now = dibs__now(subscriber->clock);
 
     subscriber_mutex_lock(&subscriber->mutex);
-    DIBS__REQUIRE(subscriber->hearer == DIBS__HEARER_THREAD);
+    DIBS__REQUIRE(subscriber->role_holder == DIBS__ROLE_HOLDER_THREAD);
     int64_t idle_until = dibs__after_ms(now, atomic_load(&subscriber->unheard) ? UNHEARD_MS : IDLE_MS);
     bool back = atomic_load(&subscriber->recalled) || atomic_load(&subscriber->broken);
     bool passed = !back && pass_on(subscriber);
     if (!passed)
-        subscriber->hearer = back ? DIBS__HEARER_SCHEDULER : DIBS__HEARER_NOBODY;
+        subscriber->role_holder = back ? DIBS__ROLE_HOLDER_SCHEDULER : DIBS__ROLE_HOLDER_NOBODY;
     subscriber->idle_until = idle_until;
     subscriber_mutex_unlock(&subscriber->mutex);
     if (back)
@@ -161,10 +161,10 @@ static void leave_reading(struct dibs__subscriber *subscriber) DIBS__RELEASES(di
 bool dibs__subscriber_take_reading(struct dibs__subscriber *subscriber, bool need, int64_t now)
 {
     subscriber_mutex_lock(&subscriber->mutex);
-    bool thread = subscriber->hearer == DIBS__HEARER_THREAD;
-    bool idle = subscriber->hearer == DIBS__HEARER_NOBODY && !need && now < subscriber->idle_until;
+    bool thread = subscriber->role_holder == DIBS__ROLE_HOLDER_THREAD;
+    bool idle = subscriber->role_holder == DIBS__ROLE_HOLDER_NOBODY && !need && now < subscriber->idle_until;
     if (!thread && !idle)
-        subscriber->hearer = DIBS__HEARER_SCHEDULER;
+        subscriber->role_holder = DIBS__ROLE_HOLDER_SCHEDULER;
     atomic_store(&subscriber->recalled, thread && need);
     subscriber_mutex_unlock(&subscriber->mutex);
     if (thread && need)
@@ -176,9 +176,9 @@ bool dibs__subscriber_take_reading(struct dibs__subscriber *subscriber, bool nee
 DIBS__UNANALYSED void dibs__subscriber_end_reading(struct dibs__subscriber *subscriber)
 {
     subscriber_mutex_lock(&subscriber->mutex);
-    DIBS__REQUIRE(subscriber->hearer == DIBS__HEARER_SCHEDULER);
+    DIBS__REQUIRE(subscriber->role_holder == DIBS__ROLE_HOLDER_SCHEDULER);
     if (subscriber->standing && !pass_on(subscriber))
-        subscriber->hearer = DIBS__HEARER_POLL;
+        subscriber->role_holder = DIBS__ROLE_HOLDER_POLL;
     subscriber_mutex_unlock(&subscriber->mutex);
 }
 
@@ -190,7 +190,7 @@ void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
     int64_t until = dibs__after_ms(dibs__now(subscriber->clock), UNHEARD_MS);
     subscriber_mutex_lock(&subscriber->mutex);
     atomic_store(&subscriber->unheard, true);
-    bool idle = subscriber->hearer == DIBS__HEARER_NOBODY && until < subscriber->idle_until;
+    bool idle = subscriber->role_holder == DIBS__ROLE_HOLDER_NOBODY && until < subscriber->idle_until;
     if (idle)
         subscriber->idle_until = until;
     subscriber_mutex_unlock(&subscriber->mutex);
@@ -200,18 +200,18 @@ void dibs__subscriber_unheard(struct dibs__subscriber *subscriber)
 
 /* ------------------------------------------------------------------ listening */
 
-/* Until the ear is roused, the time has come, the role is recalled, or the link breaks. */
-static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until)
+/* Until the wait event is woken, the time has come, the role is recalled, or the link breaks. */
+static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
     DIBS__REQUIRES(dibs__reading_role)
 {
     int64_t now = 0;
 
     DIBS__REQUIRE(subscriber->standing);
-    while (now < until && !dibs__ear_is_roused(ear) && !atomic_load(&subscriber->recalled)) {
+    while (now < until && !dibs__wait_event_is_woken(wait_event) && !atomic_load(&subscriber->recalled)) {
         struct dibs__error error;
         int64_t by = until;
         struct pollfd fd = dibs__link_poll(subscriber->link, POLLIN, &by);
-        dibs__ear_poll(ear, subscriber->clock, &subscriber->bell, &fd, by);
+        dibs__wait_event_poll(wait_event, subscriber->clock, &subscriber->bell, &fd, by);
         now = dibs__now(subscriber->clock);
         if (dibs__link_may_receive(subscriber->link, fd.revents) &&
             dibs__subscriber_read(subscriber, now, &error) != DIBS_OK) {
@@ -221,10 +221,10 @@ static void read_for_all(struct dibs__subscriber *subscriber, struct dibs__ear *
     }
 }
 
-static void lead(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until)
+static void lead(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
 {
     dibs__subscriber_begin_reading(subscriber);
-    read_for_all(subscriber, ear, until);
+    read_for_all(subscriber, wait_event, until);
     leave_reading(subscriber);
 }
 
@@ -232,10 +232,10 @@ static void lead(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int
 static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__listening *me)
 {
     subscriber_mutex_lock(&subscriber->mutex);
-    bool polled = subscriber->hearer == DIBS__HEARER_POLL;
-    bool reads = polled || subscriber->hearer == DIBS__HEARER_NOBODY;
+    bool polled = subscriber->role_holder == DIBS__ROLE_HOLDER_POLL;
+    bool reads = polled || subscriber->role_holder == DIBS__ROLE_HOLDER_NOBODY;
     if (reads)
-        subscriber->hearer = DIBS__HEARER_THREAD;
+        subscriber->role_holder = DIBS__ROLE_HOLDER_THREAD;
     else
         enlist(subscriber, me);
     subscriber_mutex_unlock(&subscriber->mutex);
@@ -247,8 +247,9 @@ static bool take_or_enlist(struct dibs__subscriber *subscriber, struct dibs__lis
 /* The thread is listed. True: it got the role. */
 static bool await_role(struct dibs__subscriber *subscriber, struct dibs__listening *me, int64_t until)
 {
-    while (!atomic_load(&me->reads) && !dibs__ear_is_roused(me->ear) && dibs__now(subscriber->clock) < until)
-        dibs__sleeper_sleep(&me->ear->sleeper, subscriber->clock, until);
+    while (!atomic_load(&me->reads) && !dibs__wait_event_is_woken(me->wait_event) &&
+           dibs__now(subscriber->clock) < until)
+        dibs__sleeper_sleep(&me->wait_event->sleeper, subscriber->clock, until);
     subscriber_mutex_lock(&subscriber->mutex);
     bool reads = atomic_load(&me->reads);
     if (!reads)
@@ -257,12 +258,12 @@ static bool await_role(struct dibs__subscriber *subscriber, struct dibs__listeni
     return reads;
 }
 
-void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__ear *ear, int64_t until)
+void dibs__subscriber_listen(struct dibs__subscriber *subscriber, struct dibs__wait_event *wait_event, int64_t until)
 {
-    struct dibs__listening me = {.ear = ear};
+    struct dibs__listening me = {.wait_event = wait_event};
 
     do
         if (take_or_enlist(subscriber, &me) || await_role(subscriber, &me, until))
-            lead(subscriber, ear, until);
-    while (!dibs__ear_is_roused(ear) && dibs__now(subscriber->clock) < until);
+            lead(subscriber, wait_event, until);
+    while (!dibs__wait_event_is_woken(wait_event) && dibs__now(subscriber->clock) < until);
 }

@@ -21,18 +21,19 @@ struct memory {
     const _Atomic uint64_t *quorum;  /* read-only after open; what it points to is atomic; NULL: of no quorum */
 };
 
-/* What the store notes with a lease. Lies in the memo, whatever type that has. */
+/* What the store notes with a lease. Lies in the store state, whatever type that has. */
 struct __attribute__((__may_alias__)) memory_lease {
     uint64_t granted; /* 0: the store never granted it */
     int64_t confirmed_at;
 };
 
-_Static_assert(sizeof(struct memory_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
-_Static_assert(_Alignof(struct memory_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
+_Static_assert(sizeof(struct memory_lease) <= sizeof(struct dibs__lease_store_state),
+               "what is noted fits into the memo");
+_Static_assert(_Alignof(struct memory_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
 
-static struct memory_lease *memory_lease_of(struct dibs__lease_memo *memo)
+static struct memory_lease *memory_lease_of(struct dibs__lease_store_state *store_state)
 {
-    return (struct memory_lease *)memo;
+    return (struct memory_lease *)store_state;
 }
 
 static dibs_status no_memory(struct dibs__error *error)
@@ -111,7 +112,7 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
         *memory_lease_of(&bid->lease) = (struct memory_lease){true, now};
         return DIBS_OK;
     }
-    bid->lease = (struct dibs__lease_memo){.words = {0}};
+    bid->lease = (struct dibs__lease_store_state){.words = {0}};
     answer->again_ms = again_ms(lock, bid, now);
     bid->in_store = bid->in_store || bid->wait;
     return DIBS_BUSY;
@@ -173,7 +174,7 @@ static void conclude(struct dibs__store *store, struct dibs__bid *bid, bool held
         return;
     bid->number = 0;
     bid->proof = 0;
-    bid->lease = (struct dibs__lease_memo){.words = {0}};
+    bid->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
 /* Nothing has to be waited for, so finish does the whole. */
@@ -357,7 +358,7 @@ static dibs_status examine(struct dibs__store *store, struct dibs__examination *
 static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renewal *renewal, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)
 {
-    const struct memory_lease *lease = memory_lease_of(&renewal->memo);
+    const struct memory_lease *lease = memory_lease_of(&renewal->store_state);
     bool taken_away = lease->granted && now < dibs__after_ms(lease->confirmed_at, renewal->lease_ms);
     bool votes = may_vote(memory, renewal->lease_ms, now);
     struct dibs__space_lock *lock =
@@ -387,7 +388,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     else
         dibs__space_prolong(lock, renewal->token, renewal->lease_ms, now);
     renewal->result = DIBS__RENEWED;
-    *memory_lease_of(&renewal->memo) = (struct memory_lease){true, now};
+    *memory_lease_of(&renewal->store_state) = (struct memory_lease){true, now};
 }
 
 static void renew(struct dibs__store *store, struct dibs__batch *batch)
@@ -404,7 +405,7 @@ static void renew(struct dibs__store *store, struct dibs__batch *batch)
     batch->done(batch, &none);
 }
 
-static bool is_unproven(struct dibs__store *store, const struct dibs__lease_memo *lease)
+static bool is_unconfirmed(struct dibs__store *store, const struct dibs__lease_store_state *lease)
 {
     (void)store;
     (void)lease;
@@ -470,7 +471,7 @@ static const struct dibs__store_ops memory_ops = {
     .force_unlock = force_unlock,
     .forget = forget,
     .renew = renew,
-    .is_unproven = is_unproven,
+    .is_unconfirmed = is_unconfirmed,
     .interest = interest,
     .attend = attend,
     .unconfirmed = unconfirmed,

@@ -39,34 +39,34 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/ear.h"
+#include "base/wait_event.h"
 
 #define DIBS__TOKEN_MAX 192    /* with the NUL */
 #define DIBS__TOKEN_SHARED '~' /* behind it a token that shares its lock has the limit, and nothing else */
 #define DIBS__LEASE_MAX_MS 86400000
 #define DIBS__PREFIX_MAX 512 /* bytes of a key_prefix */
 
-struct dibs__detour;
+struct dibs__redirect;
 
 /* Something that was begun and is not finished. The store's own; zero: nothing was begun. */
 struct dibs__begun {
     void *state;
-    struct dibs__detour *detour; /* of a node of a cluster (store/redis/redis.h); NULL: the store is none */
+    struct dibs__redirect *redirect; /* of a node of a cluster (store/redis/redis.h); NULL: the store is none */
 };
 
 /* What a store notes with a bid. The store's own; zero at first. */
-struct dibs__bid_memo {
+struct dibs__bid_store_state {
     uint64_t words[5];
     uint64_t outer[2]; /* of a store that stands on other stores, where `words` are those of one of them */
 };
 
 /* What a store notes with a lease. The store's own; it is set with the grant, and with each renewal. */
-struct dibs__lease_memo {
+struct dibs__lease_store_state {
     uint64_t words[2];
 };
 
 /* What a store notes with an extension that was sent and never answered. The store's own; zero: there is none. */
-struct dibs__cut_memo {
+struct dibs__cut_store_state {
     uint64_t words[2];
 };
 
@@ -76,9 +76,9 @@ struct dibs__cut_memo {
  * proves it. Used by one thread at a time. Zero but for the fields up to the deadline
  * before the first ask.
  *
- * A token may be spent, or a bid concluded as not held. The store then sets
+ * A token may be retired, or a bid concluded as not held. The store then sets
  * back the bid by itself: number, proof, in_store and lease are zero again, the
- * memo keeps only what the store knows of the lock. The bid may go on: the
+ * store state keeps only what the store knows of the lock. The bid may go on: the
  * caller only gives it a new token before the next ask.
  */
 struct dibs__bid {
@@ -92,26 +92,26 @@ struct dibs__bid {
                   may be free: a grant with fence 0 and confirm. With is_member: always */
     int64_t deadline; /* of the next ask alone */
 
-    uint64_t number;               /* set by the store: of the last ask; zero before the first ask of a token */
-    int64_t proof;                 /* set by the store: when the last ask was about to be sent. A lease that the ask
-                                      proves lasts at least from there */
-    bool in_store;                 /* set by the store: it may know the token, in the queue or as the owner */
-    struct dibs__lease_memo lease; /* set by the store: of a lease that the last ask proves */
-    struct dibs__bid_memo memo;
+    uint64_t number; /* set by the store: of the last ask; zero before the first ask of a token */
+    int64_t proof;   /* set by the store: when the last ask was about to be sent. A lease that the ask
+                        proves lasts at least from there */
+    bool in_store;   /* set by the store: it may know the token, in the queue or as the owner */
+    struct dibs__lease_store_state lease; /* set by the store: of a lease that the last ask proves */
+    struct dibs__bid_store_state store_state;
     struct dibs__begun begun;
 };
 
 struct dibs__answer {
     uint64_t fence;   /* granted: larger than any before for the name; below 2^53 */
     int64_t again_ms; /* taken: ask again after this time, if the listener says nothing before */
-    bool spent;       /* the store retracts the token: the next ask has a new one */
-    bool stuck;      /* with spent, of a member: an ask may still arrive, so the token is retracted only once its bid is
-                        concluded: until then a renewal may set the lock */
+    bool retired;     /* the store retracts the token: the next ask has a new one */
+    bool stuck; /* with retired, of a member: an ask may still arrive, so the token is retracted only once its bid is
+                   concluded: until then a renewal may set the lock */
     int64_t told_ms; /* taken by another kind of client: as again_ms, where tell_when_free says that the listener is
                         told; else 0 */
-    bool unmet;      /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the outcome
-                        is unknown */
-    bool no_vote;    /* with DIBS_UNAVAILABLE, of a member: the master may not vote now, so nothing counts as granted */
+    bool too_few_replicas; /* why: the lock was granted, but too few replicas acknowledged, or not the disk. Else the
+                   outcome is unknown */
+    bool no_vote; /* with DIBS_UNAVAILABLE, of a member: the master may not vote now, so nothing counts as granted */
     int64_t heard_at;  /* with DIBS_UNAVAILABLE: when the servers that have the name last gave an answer other than that
                           they can't serve now; 0: not known */
     bool stepped;      /* with no_vote: because its clock was set, so it may have forgotten locks too early */
@@ -144,7 +144,7 @@ struct dibs__vote {
     uint64_t quorum;     /* the number of the quorum, 0: not known; set: that of which the master is a member */
     int64_t server_us;   /* set: the master's clock */
     bool known;          /* set: the master knows whether it may vote */
-    bool restarted;      /* set, where not: it knew in an earlier process */
+    bool restarted;      /* set, where not: it knew in a earlier process */
     int64_t votes_in_ms; /* set, where it is known: 0: the wait is over; else after that time */
     bool ready;          /* set: the master may vote now */
     uint64_t highest;    /* set: the master has given no larger fence, as far as it knows */
@@ -244,18 +244,18 @@ struct dibs__batch {
                            The lease stays as it is, so that nobody is told of another change */
         bool top_up;    /* of a member of a quorum: where nobody holds the lock, the token is to; not
                            after a forced unlock. Until then a retraction comes behind it */
-        struct dibs__lease_memo memo; /* as the grant or the last renewal of the lease left it, zero where the store
-                                         never granted it; set */
-        uint32_t cut_ms;              /* as the last renewal left it, zero with the grant; set: an extension that was
-                                         sent and never answered may still arrive, and would cut the lease to this
-                                         length. 0: there is none */
-        struct dibs__cut_memo cut;    /* as cut_ms */
+        struct dibs__lease_store_state store_state; /* as the grant or the last renewal of the lease left it, zero where
+                                         the store never granted it; set */
+        uint32_t pending_extension_ms; /* as the last renewal left it, zero with the grant; set: an extension that was
+                            sent and never answered may still arrive, and would cut the lease to this
+                            length. 0: there is none */
+        struct dibs__cut_store_state cut; /* as pending_extension_ms */
         enum dibs__renewed result;
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
         bool sent;          /* set, by a member of a quorum: something of it may reach the server */
-        int64_t again_ms;   /* set where it is renewed and cut_ms is less than lease_ms: a renewal after this time
-                               makes the whole of lease_ms sure */
-        struct dibs__detour *detour; /* of a node of a cluster; else NULL */
+        int64_t again_ms;   /* set where it is renewed and pending_extension_ms is less than lease_ms: a renewal after
+                               this time   makes the whole of lease_ms sure */
+        struct dibs__redirect *redirect; /* of a node of a cluster; else NULL */
         void *context;
     } items[DIBS__BATCH_MAX];
     int64_t proof; /* when the first request was about to be sent: any of the requests may be what renewed an item */
@@ -278,11 +278,11 @@ struct dibs__listener {
     void *context;
     void (*wake)(void *context);                                     /* call interest again */
     bool (*granted)(void *context, const struct dibs__grant *grant); /* false: nobody waits for the grant or has it */
-    void (*ask_again)(void *context); /* grants may have been missed: whoever waits is to ask */
-    void (*forgetful)(void *context); /* the scheduler's: renewals go to another server now; is_unproven is to be asked
-                                         again of every lease */
+    void (*ask_again)(void *context);      /* grants may have been missed: whoever waits is to ask */
+    void (*server_changed)(void *context); /* the scheduler's: renewals go to another server now; is_unconfirmed is to
+                                         be asked again of every lease */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
-    void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
+    void (*wake_by)(void *context, int64_t when); /* interest names that time, or a earlier one, from now on */
 
     /* Only of a store with watch. A hint: the lock that was watched may be gone or another's; NULL: any lock. It may
      * come late, twice, or for what this process did itself. */
@@ -395,13 +395,13 @@ struct dibs__store_ops {
     enum dibs__sent (*is_sent)(struct dibs__store *store, const struct dibs__begun *begun);
 
     /*
-     * Waits until the ear is roused, which whoever is told by the listener
+     * Waits until the wait event is woken, which whoever is told by the listener
      * may do, at most until the time. Meanwhile the calling thread may be the
      * one that receives for all what the listener is told, where that name is
      * kept. NULL: the calling thread has nothing to do but sleep
      * (dibs__store_listen).
      */
-    void (*listen)(struct dibs__store *store, const char *name, struct dibs__ear *ear, int64_t until);
+    void (*listen)(struct dibs__store *store, const char *name, struct dibs__wait_event *wait_event, int64_t until);
 
     /*
      * Somebody waits for what the listener is told where that name is kept, and
@@ -439,7 +439,7 @@ struct dibs__store_ops {
      * the lease last: it may not know the lease, which is to be renewed at once.
      * Never blocks, takes no lock, may be called with a lock of the caller's held.
      */
-    bool (*is_unproven)(struct dibs__store *store, const struct dibs__lease_memo *lease);
+    bool (*is_unconfirmed)(struct dibs__store *store, const struct dibs__lease_store_state *lease);
 
     /*
      * The scheduler's: has the listener told of changes of the locks. NULL: the
@@ -501,12 +501,12 @@ static inline dibs_status dibs__store_query(struct dibs__store *store, struct di
 
 /* clock: that of the opening. */
 static inline void dibs__store_listen(struct dibs__store *store, const struct dibs__clock *clock, const char *name,
-                                      struct dibs__ear *ear, int64_t until)
+                                      struct dibs__wait_event *wait_event, int64_t until)
 {
     if (store->ops->listen)
-        store->ops->listen(store, name, ear, until);
+        store->ops->listen(store, name, wait_event, until);
     else
-        dibs__ear_wait(ear, clock, until);
+        dibs__wait_event_wait(wait_event, clock, until);
 }
 
 struct dibs__tls;

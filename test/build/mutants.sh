@@ -50,7 +50,7 @@ reach() {
 }
 
 finds_the_programs_of_a_file() {
-    [ "$(reach src/core/patience.c)" = 'unit/patience_queue_test unit/patience_test ' ]
+    [ "$(reach src/core/outage_budget.c)" = 'unit/outage_budget_queue_test unit/outage_budget_test ' ]
     [ "$(reach test/unit/turn_test.c)" = 'unit/turn_test ' ]
     [ "$(reach test/build/docs.sh)" = 'build/docs ' ]
     reach src/cli/text.c | grep 'cli/look '

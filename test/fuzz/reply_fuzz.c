@@ -124,15 +124,16 @@ static void end_bid(struct world *w, bool held)
     w->bid.token = NULL;
 }
 
-/* As the core does: under a spent token nothing is asked any more; a bid that was answered DIBS_BUSY may ask again. */
+/* As the core does: under a retired token nothing is asked any more; a bid that was answered DIBS_BUSY may ask again.
+ */
 static void after_ask(struct world *w, dibs_status status, const struct dibs__answer *answer)
 {
     check_answer(status, answer);
     if (status == DIBS_OK) {
-        promise(!answer->spent);
+        promise(!answer->retired);
         strcpy(w->held, w->bid.token);
         end_bid(w, true);
-    } else if (answer->spent) {
+    } else if (answer->retired) {
         end_bid(w, true);
     }
 }

@@ -209,7 +209,7 @@ static void who_finds_that_the_clock_was_set_forward_has_no_vote(void **state)
     script_server_cut(p->net);
     assert_status(DIBS_UNAVAILABLE, dibs__store_ask(p->seat.store, &bid, &answer, &error));
     assert_true(answer.no_vote && answer.stepped);
-    assert_false(bid.in_store || answer.spent);
+    assert_false(bid.in_store || answer.retired);
     assert_false(server_has(p->server, "lock:x"));
     bid.deadline = seat_deadline();
     answer = (struct dibs__answer){0};

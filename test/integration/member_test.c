@@ -246,7 +246,7 @@ static void an_ask_that_is_not_granted_proves_no_lease(struct world *w)
     assert_status(DIBS_BUSY, ask(seat, &bid, &answer));
     assert_status(DIBS_OK, release(seat, "x", owner.token));
     struct dibs__renewal renewal = top_up_of(bid.token, fence - 1000);
-    renewal.memo = bid.lease;
+    renewal.store_state = bid.lease;
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
     assert_status(DIBS_OK, release(seat, "x", bid.token));
@@ -280,7 +280,7 @@ static void a_retraction_wins_over_a_top_up(struct world *w)
         seat->store->ops->retract(seat->store, "x", "dibs:held", LEASE_MS, 0);
         seat_await_confirmed(seat);
         assert_false(look(seat, "x").held);
-        renewal.memo = (struct dibs__lease_memo){.words = {0}};
+        renewal.store_state = (struct dibs__lease_store_state){.words = {0}};
     }
 }
 
@@ -294,7 +294,7 @@ static void expect_no_vote(struct seat *seat, struct dibs__bid *bid)
     bid->deadline = seat_deadline();
     assert_status(DIBS_UNAVAILABLE, dibs__store_ask(seat->store, bid, &answer, &error));
     assert_true(answer.no_vote);
-    assert_false(answer.spent);
+    assert_false(answer.retired);
     assert_false(bid->in_store);
 }
 

@@ -54,7 +54,7 @@ static int serve_in_steps(server *s, const char *token)
 static scene set_long_scene(void **state)
 {
     fixture *f = *state;
-    scene c = {f->server, ear_open(f->server, "dibs:1", false), ear_open(f->server, "dibs:2", false)};
+    scene c = {f->server, wait_event_open(f->server, "dibs:1", false), wait_event_open(f->server, "dibs:2", false)};
 
     assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
     add_dead(c.s, "x", 0, DEAD);

@@ -84,12 +84,12 @@ static inline long long fence(server *s)
 }
 
 /* The message of a grant: number of the ask, fence, length of the token, then token and key. */
-static inline void expect_told(redisContext *ear, const char *number, long long granted, const char *token)
+static inline void expect_told(redisContext *wait_event, const char *number, long long granted, const char *token)
 {
     char text[256];
 
     snprintf(text, sizeof text, "%s %lld %zu %slock:x", number, granted, strlen(token), token);
-    assert_string_equal(ear_hear(ear), text);
+    assert_string_equal(wait_event_hear(wait_event), text);
 }
 
 static inline void expect_taken(answer a)
@@ -107,7 +107,7 @@ typedef struct scene {
 static inline scene set_scene(void **state)
 {
     fixture *f = *state;
-    scene c = {f->server, ear_open(f->server, "dibs:1", false), ear_open(f->server, "dibs:2", false)};
+    scene c = {f->server, wait_event_open(f->server, "dibs:1", false), wait_event_open(f->server, "dibs:2", false)};
 
     assert_int_equal(ask(c.s, "holder", "1", "").code, 1);
     expect_taken(ask(c.s, "dibs:a", "1", "dibs:1"));
@@ -117,8 +117,8 @@ static inline scene set_scene(void **state)
 
 static inline void clear_scene(scene *c)
 {
-    ear_close(c->a);
-    ear_close(c->b);
+    wait_event_close(c->a);
+    wait_event_close(c->b);
     server_do(c->s, "DEL " KEYS);
 }
 

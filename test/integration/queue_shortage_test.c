@@ -78,7 +78,7 @@ static void a_release_without_the_right_to_publish(void **state)
     assert_int_equal(reply->integer, 1);
     freeReplyObject(reply);
     redisFree(weak);
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     assert_false(server_has(c.s, "lock:x"));
     assert_int_equal(ask(c.s, "dibs:a", "2", "dibs:1").code == 1, queue_size(c.s, "x") == 0);
     clear_scene(&c);
@@ -101,8 +101,8 @@ static void a_forced_unlock_without_the_right_to_publish(void **state)
         scene c = set_scene(state);
         long long before = fence(c.s);
         assert_status(DIBS_OK, dibs_force_unlock(weak, "x", i == 0 ? NULL : "holder"));
-        assert_false(ear_heard_anything(c.a));
-        assert_false(ear_heard_anything(c.b));
+        assert_false(wait_event_heard_anything(c.a));
+        assert_false(wait_event_heard_anything(c.b));
         assert_false(server_string(c.s, text, sizeof text, "GET lock:x"));
         assert_true(fence(c.s) > before);
         clear_scene(&c);
@@ -176,7 +176,7 @@ static void who_leaves_it_to_its_owner_only_enters(void **state)
         assert_int_equal(read_answer(reply).code, 0);
         freeReplyObject(reply);
         assert_false(server_has(c.s, "lock:x"));
-        assert_false(ear_heard_anything(c.a));
+        assert_false(wait_event_heard_anything(c.a));
         assert_int_equal(queue_size(c.s, "x"), others ? 3 : 1);
         assert_string_equal(queue_at(c.s, "x", others ? 2 : 0).token, "dibs:c");
         clear_scene(&c);

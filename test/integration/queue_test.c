@@ -126,7 +126,7 @@ static void a_release_grants_the_head_and_tells_it(void **state)
     expect_fresh_lease(c.s);
     assert_true(fence(c.s) > before);
     expect_told(c.a, "17", fence(c.s), "dibs:a");
-    assert_false(ear_heard_anything(c.b));
+    assert_false(wait_event_heard_anything(c.b));
     assert_int_equal(queue_size(c.s, "x"), 1);
     assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
     before = fence(c.s);
@@ -144,16 +144,16 @@ static void a_release_grants_the_head_and_tells_it(void **state)
 static void who_does_not_listen_is_passed_over(void **state)
 {
     scene c = set_scene(state);
-    redisContext *all = ear_open(c.s, "dibs:*", true);
+    redisContext *all = wait_event_open(c.s, "dibs:*", true);
 
-    ear_close(c.a);
-    c.a = ear_open(c.s, "dibs:3", false);
+    wait_event_close(c.a);
+    c.a = wait_event_open(c.s, "dibs:3", false);
     assert_int_equal(release(c.s, "holder"), 1);
     expect_owner(c.s, "dibs:b");
     expect_told(c.b, "1", fence(c.s), "dibs:b");
     expect_told(all, "1", fence(c.s), "dibs:b"); /* and nothing is told of any other */
     assert_int_equal(queue_size(c.s, "x"), 0);
-    ear_close(all);
+    wait_event_close(all);
     clear_scene(&c);
 }
 
@@ -173,7 +173,7 @@ static void who_was_not_seen_for_half_its_lease_is_passed_over(void **state)
     set_seen(c.s, "dibs:b", "dibs:2", 300000000 - 1000LL * LIMIT_MS);
     assert_int_equal(release(c.s, "holder"), 1);
     expect_owner(c.s, "dibs:b");
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     assert_int_equal(queue_size(c.s, "x"), 0);
     clear_scene(&c);
 }
@@ -245,7 +245,7 @@ static void the_head_that_asks_is_granted_without_a_push(void **state)
     expect_owner(c.s, "dibs:a");
     expect_fresh_lease(c.s);
     assert_int_equal(queue_size(c.s, "x"), 1);
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     /* A waiter that was away for long and is back: its new ask counts, not the time before. */
     set_seen(c.s, "dibs:b", "dibs:2", 300001000);
     server_do(c.s, "DEL lock:x");
@@ -274,73 +274,74 @@ static void any_release_wakes_the_queue_where_the_key_is_gone(void **state)
 
 #define SHARDED "dibs:1:{lock:x}"
 
-/* As ear_open, on a sharded channel. */
-static redisContext *sharded_ear_open(server *s, const char *channel)
+/* As wait_event_open, on a sharded channel. */
+static redisContext *sharded_wait_event_open(server *s, const char *channel)
 {
-    redisContext *ear = redisConnectUnix(s->socket_path);
+    redisContext *wait_event = redisConnectUnix(s->socket_path);
 
-    assert_true(ear && !ear->err);
-    redisReply *reply = redisCommand(ear, "SSUBSCRIBE %s", channel);
+    assert_true(wait_event && !wait_event->err);
+    redisReply *reply = redisCommand(wait_event, "SSUBSCRIBE %s", channel);
     assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
     freeReplyObject(reply);
-    return ear;
+    return wait_event;
 }
 
 /* A channel that ends in } is one. */
 static void a_grant_is_told_on_a_sharded_channel(void **state)
 {
     fixture *f = *state;
-    redisContext *ear = sharded_ear_open(f->server, SHARDED), *plain = ear_open(f->server, "dibs:2", false);
+    redisContext *wait_event = sharded_wait_event_open(f->server, SHARDED),
+                 *plain = wait_event_open(f->server, "dibs:2", false);
 
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
     assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 1);
     assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
     assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 1);
     assert_int_equal(release(f->server, "holder"), 1);
-    expect_told(ear, "1", fence(f->server), "dibs:a");
+    expect_told(wait_event, "1", fence(f->server), "dibs:a");
     assert_int_equal(release(f->server, "dibs:a"), 1);
     expect_told(plain, "1", fence(f->server), "dibs:b");
     assert_int_equal(release(f->server, "dibs:b"), 1);
-    expect_told(ear, "1", fence(f->server), "dibs:c");
+    expect_told(wait_event, "1", fence(f->server), "dibs:c");
     server_do(f->server, "DEL " KEYS);
-    ear_close(ear);
-    ear_close(plain);
+    wait_event_close(wait_event);
+    wait_event_close(plain);
 }
 
 /* A subscriber of the one kind does not hear the other. */
 static void who_does_not_listen_to_its_sharded_channel_is_passed_over(void **state)
 {
     fixture *f = *state;
-    redisContext *ear = ear_open(f->server, "dibs:2", false);
+    redisContext *wait_event = wait_event_open(f->server, "dibs:2", false);
 
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
     assert_int_equal(ask(f->server, "dibs:a", "1", SHARDED).listeners, 0);
     assert_int_equal(ask(f->server, "dibs:b", "1", "dibs:2").listeners, 1);
     assert_int_equal(release(f->server, "holder"), 1);
     expect_owner(f->server, "dibs:b");
-    expect_told(ear, "1", fence(f->server), "dibs:b");
+    expect_told(wait_event, "1", fence(f->server), "dibs:b");
     assert_int_equal(ask(f->server, "dibs:c", "1", SHARDED).listeners, 0);
     assert_int_equal(release(f->server, "dibs:b"), 1);
     assert_false(server_has(f->server, "lock:x"));
     queue_assert_gone(f->server, "x");
     server_do(f->server, "DEL " KEYS);
-    ear_close(ear);
+    wait_event_close(wait_event);
 }
 
 /* It may listen at a server that the slot is leaving: the runtime's own channel is heard everywhere. */
 static void who_listens_to_its_sharded_channel_elsewhere_is_given_a_hint(void **state)
 {
     fixture *f = *state;
-    redisContext *ear = ear_open(f->server, "dibs:1", false);
+    redisContext *wait_event = wait_event_open(f->server, "dibs:1", false);
 
     assert_int_equal(ask(f->server, "holder", "1", "").code, 1);
     assert_int_equal(ask(f->server, "dibs:a", "7", SHARDED).listeners, 0);
     assert_int_equal(release(f->server, "holder"), 1);
-    assert_string_equal(ear_hear(ear), "7 0 6 dibs:alock:x");
+    assert_string_equal(wait_event_hear(wait_event), "7 0 6 dibs:alock:x");
     assert_false(server_has(f->server, "lock:x"));
     queue_assert_gone(f->server, "x");
     server_do(f->server, "DEL " KEYS);
-    ear_close(ear);
+    wait_event_close(wait_event);
 }
 
 /* While the head is served, the asker's own channel is counted, of whichever kind it is. */
@@ -348,7 +349,8 @@ static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
 {
     static const char *const channels[] = {SHARDED, "dibs:2", "dibs:3", "dibs:3:{lock:x}"};
     fixture *f = *state;
-    redisContext *ear = sharded_ear_open(f->server, SHARDED), *plain = ear_open(f->server, "dibs:2", false);
+    redisContext *wait_event = sharded_wait_event_open(f->server, SHARDED),
+                 *plain = wait_event_open(f->server, "dibs:2", false);
 
     for (int i = 0; i < 2; i++) {
         for (size_t j = 0; j < sizeof channels / sizeof *channels; j++) {
@@ -362,8 +364,8 @@ static void an_ask_that_serves_another_counts_its_own_listeners(void **state)
             server_do(f->server, "DEL " KEYS);
         }
     }
-    ear_close(ear);
-    ear_close(plain);
+    wait_event_close(wait_event);
+    wait_event_close(plain);
 }
 
 /* ----------------------------------------------- what is asked or done twice */
@@ -403,7 +405,7 @@ static void a_release_takes_its_own_entry_out(void **state)
     assert_int_equal(server_integer(c.s, "HEXISTS dibs:queue:{lock:x} dibs:a"), 0);
     assert_int_equal(release(c.s, "holder"), 1);
     expect_owner(c.s, "dibs:b");
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     clear_scene(&c);
 }
 
@@ -415,7 +417,7 @@ static void a_release_does_not_grant_to_whom_it_releases(void **state)
     server_do(c.s, "SET lock:x dibs:a PX " LEASE);
     assert_int_equal(release(c.s, "dibs:a"), 1);
     expect_owner(c.s, "dibs:b");
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     queue_assert_gone(c.s, "x");
     clear_scene(&c);
 }
@@ -446,7 +448,7 @@ static void an_ask_that_comes_too_late_enters_no_queue(void **state)
     server_do(c.s, "DEL lock:x");
     assert_int_equal(ask_late(c.s, "dibs:c", "2", "dibs:1", past).code, -1);
     assert_false(server_has(c.s, "lock:x"));
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     clear_scene(&c);
 }
 
@@ -464,7 +466,7 @@ static void who_releases_and_asks_is_behind_those_who_wait(void **state)
         assert_string_equal(queue_at(c.s, "x", 1).token, "dibs:next");
     }
     expect_told(c.a, "1", fence(c.s), "dibs:a");
-    assert_false(ear_heard_anything(c.a));
+    assert_false(wait_event_heard_anything(c.a));
     clear_scene(&c);
 }
 

@@ -110,7 +110,7 @@ static bool is_everywhere(void *arg)
     return count_extended(extending) == extending->m->count - 1;
 }
 
-/* The first is stopped. Where an earlier renewal is under way, the next one makes up for the extension. */
+/* The first is stopped. Where a earlier renewal is under way, the next one makes up for the extension. */
 static void expect_extended(struct extending *extending)
 {
     assert_true(count_extended(extending) >= extending->m->majority);
@@ -270,7 +270,7 @@ static void a_forked_child_holds_nothing_and_can_lock(void **state)
 }
 
 /* What no master has answered yet ends with the runtime. */
-static void a_close_with_loose_ends(void **state)
+static void a_close_with_detached_ends(void **state)
 {
     masters *m = *state;
 
@@ -363,7 +363,7 @@ int main(void)
         THREE_AND_FIVE(a_lock_is_forgotten_though_a_minority_has_it_for_a_moment),
         THREE_AND_FIVE(threads_hand_the_lease_over),
         THREE_AND_FIVE(a_forked_child_holds_nothing_and_can_lock),
-        THREE_AND_FIVE(a_close_with_loose_ends),
+        THREE_AND_FIVE(a_close_with_detached_ends),
         cmocka_unit_test_setup_teardown(what_is_refused, masters_setup_3, masters_teardown),
         cmocka_unit_test_setup_teardown(fences_grow_though_clocks_differ, masters_setup_5_with_clocks,
                                         masters_teardown),

@@ -45,21 +45,21 @@ static struct dibs__renewal lease_of(struct seat *seat, const char *name)
 
     assert_status(DIBS_OK, dibs__store_ask(seat->store, &bid, &answer, &error));
     struct dibs__renewal lease = {
-        .name = name, .token = bid.token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence, .memo = bid.lease};
+        .name = name, .token = bid.token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence, .store_state = bid.lease};
     seat->store->ops->conclude(seat->store, &bid, true);
     return lease;
 }
 
-struct unproven {
+struct unconfirmed {
     struct seat *seat;
-    const struct dibs__lease_memo *memo;
+    const struct dibs__lease_store_state *store_state;
 };
 
-static bool is_unproven(void *arg)
+static bool is_unconfirmed(void *arg)
 {
-    const struct unproven *unproven = arg;
+    const struct unconfirmed *unconfirmed = arg;
 
-    return unproven->seat->store->ops->is_unproven(unproven->seat->store, unproven->memo);
+    return unconfirmed->seat->store->ops->is_unconfirmed(unconfirmed->seat->store, unconfirmed->store_state);
 }
 
 /* Past the hour another may have had the lock, and the server forgotten that. */
@@ -68,16 +68,16 @@ static void what_was_confirmed_too_long_ago_is_not_restored(void **state)
     struct world *w = *state;
     struct dibs__renewal lately = lease_of(&w->seat, "lately"), long_ago = lease_of(&w->seat, "long ago");
 
-    assert_false(is_unproven(&(struct unproven){&w->seat, &lately.memo}));
+    assert_false(is_unconfirmed(&(struct unconfirmed){&w->seat, &lately.store_state}));
     server_kill(w->server);
     server_restart(w->server);
-    assert_true(wait_until(is_unproven, &(struct unproven){&w->seat, &lately.memo}, LIMIT_MS));
-    dibs__redis_lease_of(&lately.memo)->confirmed_at -= (MEMORY_MS - MARGIN_MS) * DIBS__NS_PER_MS;
-    dibs__redis_lease_of(&long_ago.memo)->confirmed_at -= (MEMORY_MS + MARGIN_MS) * DIBS__NS_PER_MS;
+    assert_true(wait_until(is_unconfirmed, &(struct unconfirmed){&w->seat, &lately.store_state}, LIMIT_MS));
+    dibs__redis_lease_of(&lately.store_state)->confirmed_at -= (MEMORY_MS - MARGIN_MS) * DIBS__NS_PER_MS;
+    dibs__redis_lease_of(&long_ago.store_state)->confirmed_at -= (MEMORY_MS + MARGIN_MS) * DIBS__NS_PER_MS;
     seat_renew(&w->seat, &lately);
     seat_renew(&w->seat, &long_ago);
     assert_int_equal(lately.result, DIBS__RENEWED);
-    assert_false(is_unproven(&(struct unproven){&w->seat, &lately.memo}));
+    assert_false(is_unconfirmed(&(struct unconfirmed){&w->seat, &lately.store_state}));
     assert_true(server_has(w->server, "lock:lately"));
     assert_int_equal(long_ago.result, DIBS__GONE);
     assert_false(server_has(w->server, "lock:long ago"));
@@ -88,13 +88,13 @@ static void what_was_restored_counts_from_then_on(void **state)
 {
     struct world *w = *state;
     struct dibs__renewal lease = lease_of(&w->seat, "x");
-    int64_t confirmed_at = dibs__redis_lease_of(&lease.memo)->confirmed_at;
+    int64_t confirmed_at = dibs__redis_lease_of(&lease.store_state)->confirmed_at;
 
     server_kill(w->server);
     server_restart(w->server);
     seat_renew(&w->seat, &lease);
     assert_int_equal(lease.result, DIBS__RENEWED);
-    assert_true(dibs__redis_lease_of(&lease.memo)->confirmed_at > confirmed_at);
+    assert_true(dibs__redis_lease_of(&lease.store_state)->confirmed_at > confirmed_at);
     server_do(w->server, "DEL lock:x");
     seat_renew(&w->seat, &lease);
     assert_int_equal(lease.result, DIBS__GONE);
@@ -112,7 +112,7 @@ static void the_fence_of_a_held_lock_lives_on(void **state)
     struct dibs__renewal lease = lease_of(&w->seat, "x");
 
     lower_life(w, "x");
-    dibs__redis_lease_of(&lease.memo)->confirmed_at -= 300000 * DIBS__NS_PER_MS;
+    dibs__redis_lease_of(&lease.store_state)->confirmed_at -= 300000 * DIBS__NS_PER_MS;
     seat_renew(&w->seat, &lease);
     assert_int_equal(lease.result, DIBS__RENEWED);
     assert_true(server_integer(w->server, "PTTL dibs:fence:{lock:x}") > 3500000);

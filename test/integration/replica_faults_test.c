@@ -91,8 +91,8 @@ static void a_taken_lock_is_busy_at_once(void **state)
 #define RIVALS 2
 
 /*
- * What one runtime is granted, the other finds taken for a moment. That neither restarts its patience nor is told as
- * the reason in the end. Each runtime stands for a process.
+ * What one runtime is granted, the other finds taken for a moment. That neither restarts its outage budget nor is told
+ * as the reason in the end. Each runtime stands for a process.
  */
 static void rivals_without_replicas_give_up(void **state)
 {

@@ -435,7 +435,7 @@ static bool has_another_token(void *arg)
     return queue_size(t->server, "x") == 1 && queue_find(t->server, "x", 0, &head) && strcmp(head.token, t->old) != 0;
 }
 
-/* What the waiter has sent may still arrive: so its token is spent, and the entry is removed. */
+/* What the waiter has sent may still arrive: so its token is retired, and the entry is removed. */
 static void without_the_right_to_kill_it_has_a_new_token(void **state)
 {
     fixture *f = *state;

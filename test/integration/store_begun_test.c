@@ -166,7 +166,7 @@ static void what_is_begun_outlives_its_connection(struct world *w)
     for (int other = 0; other < MEMBERS - 1 && w->others[0][other]; other++)
         server_do(w->others[0][other], "CLIENT KILL TYPE normal SKIPME yes");
     dibs_status status = ops->ask_finish(seat->store, &bid, &answer, &error);
-    if (status == DIBS_UNAVAILABLE && answer.spent) { /* with replicas nothing settles what was sent */
+    if (status == DIBS_UNAVAILABLE && answer.retired) { /* with replicas nothing settles what was sent */
         assert_true(w->kind->min_replicas > 0);
         assert_int_equal(bid.number, 0);
         return;

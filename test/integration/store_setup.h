@@ -212,7 +212,7 @@ static inline dibs_status ask(struct seat *seat, struct dibs__bid *bid, struct d
     bid->deadline = seat_deadline();
     dibs_status status = dibs__store_ask(seat->store, bid, answer, &error);
     assert_that(status == DIBS_OK || status == DIBS_BUSY, "an ask: %s", error.detail);
-    assert_false(answer->spent);
+    assert_false(answer->retired);
     assert_int_equal(bid->number, number + 1);
     return status;
 }

@@ -257,7 +257,7 @@ static struct dibs__renewal renewal_of(const struct dibs__bid *bid, uint32_t lea
                                   .token = bid->token,
                                   .lease_ms = lease_ms,
                                   .fence = fence,
-                                  .memo = bid->lease,
+                                  .store_state = bid->lease,
                                   .extension = lease_ms != LEASE_MS};
 }
 

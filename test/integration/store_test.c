@@ -245,7 +245,7 @@ static void a_free_lock_is_forgotten(struct world *w)
 static struct dibs__renewal renewal_of(const struct dibs__bid *bid, uint64_t fence, uint32_t lease_ms)
 {
     return (struct dibs__renewal){
-        .name = bid->name, .token = bid->token, .lease_ms = lease_ms, .fence = fence, .memo = bid->lease};
+        .name = bid->name, .token = bid->token, .lease_ms = lease_ms, .fence = fence, .store_state = bid->lease};
 }
 
 static void a_lease_is_renewed_extended_and_gone(struct world *w)
@@ -254,14 +254,14 @@ static void a_lease_is_renewed_extended_and_gone(struct world *w)
     struct dibs__bid bid = bid_for(w, "x", false);
     struct dibs__renewal renewal = renewal_of(&bid, get(seat, &bid), LEASE_MS / 2);
 
-    renewal.memo = bid.lease;
+    renewal.store_state = bid.lease;
     if (is_quorum(w)) /* a master where more is left of a lease than is asked for is not counted (rule 52) */
         renewal.lease_ms = LEASE_MS;
     seat_renew(seat, &renewal);
     assert_int_equal(renewal.result, DIBS__RENEWED);
-    assert_int_equal(renewal.cut_ms, 0);
-    assert_false(seat->store->ops->is_unproven(seat->store, &renewal.memo));
-    assert_false(seat->store->ops->is_unproven(seat->store, &bid.lease));
+    assert_int_equal(renewal.pending_extension_ms, 0);
+    assert_false(seat->store->ops->is_unconfirmed(seat->store, &renewal.store_state));
+    assert_false(seat->store->ops->is_unconfirmed(seat->store, &bid.lease));
     assert_in_range(look(seat, "x").remaining_ms, LEASE_MS / 2 + 1, LEASE_MS); /* a renewal never shortens */
     renewal.extension = true;
     renewal.lease_ms = LEASE_MS / 2;
@@ -360,7 +360,7 @@ static dibs_status requeue(struct seat *seat, const char *token, struct dibs__bi
 
     assert_status(DIBS_OK, dibs__store_release(seat->store, &end, &error));
     assert_false(end.again);
-    assert_false(end.next_answer.spent);
+    assert_false(end.next_answer.retired);
     *answer = end.next_answer;
     return end.next_status;
 }

@@ -48,7 +48,7 @@ struct sim_thread {
     const void *address; /* what it sleeps on: a mutex, a condition variable, a word; NULL: on descriptors */
     const struct pollfd *fds;
     size_t fd_count;
-    uint64_t sleeps; /* how often it slept: the end of an earlier sleep is none of this one */
+    uint64_t sleeps; /* how often it slept: the end of a earlier sleep is none of this one */
     bool timed_out;  /* the last sleep was ended by its deadline */
     long points;     /* that it passed since it slept last */
     int64_t stalled; /* until then it does not run, though it could */

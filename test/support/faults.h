@@ -33,7 +33,7 @@ struct faults {
     bool unanswered;        /* asks are done, but their answers get lost */
     bool spends;            /* an ask that is refused spends its token */
     bool released_again;    /* a release answers that it was sent twice and found nothing */
-    bool unmet;             /* asks are done and retracted, because no replica acknowledged them */
+    bool too_few_replicas;  /* asks are done and retracted, because no replica acknowledged them */
     bool late_proof;        /* an answer comes when the lease that it grants is over already */
     bool pushes_lost;       /* nobody hears of the grants that the store makes by itself */
     bool blocked, blocking; /* asks are to wait in the store; one waits */

@@ -59,12 +59,12 @@ static dibs_status enter(struct faults *faults, int64_t deadline)
     return status;
 }
 
-/* The token of a bid that the store in memory knows nothing of is spent. */
+/* The token of a bid that the store in memory knows nothing of is retired. */
 static void spend(struct dibs__bid *bid, struct dibs__answer *answer)
 {
     bid->number = 0;
     bid->proof = 0;
-    answer->spent = true;
+    answer->retired = true;
 }
 
 /* The answer to an ask that is refused, and not done. */
@@ -101,8 +101,8 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, stru
     struct faults *faults = store->faults;
 
     pthread_mutex_lock(&faults->mutex);
-    bool late = faults->late_proof, unmet = faults->unmet && status == DIBS_OK;
-    bool lost = faults->unanswered || unmet;
+    bool late = faults->late_proof, too_few_replicas = faults->too_few_replicas && status == DIBS_OK;
+    bool lost = faults->unanswered || too_few_replicas;
     uint64_t server = faults->grants_server;
     pthread_mutex_unlock(&faults->mutex);
     bid->lease.words[0] = server;
@@ -112,9 +112,9 @@ static dibs_status spoil(struct faulty_store *store, struct dibs__bid *bid, stru
         return status;
     bid->in_store = true;
     store->inner->ops->conclude(store->inner, bid, false);
-    *answer = (struct dibs__answer){.spent = true, .unmet = unmet};
-    return unmet ? dibs__error_set(error, DIBS_UNAVAILABLE, "the test has no replicas")
-                 : refuse(error, DIBS_UNAVAILABLE);
+    *answer = (struct dibs__answer){.retired = true, .too_few_replicas = too_few_replicas};
+    return too_few_replicas ? dibs__error_set(error, DIBS_UNAVAILABLE, "the test has no replicas")
+                            : refuse(error, DIBS_UNAVAILABLE);
 }
 
 static dibs_status ask_finish(struct dibs__store *base, struct dibs__bid *bid, struct dibs__answer *answer,
@@ -291,11 +291,11 @@ static void on_ask_again(void *context)
     store->listener.ask_again(store->listener.context);
 }
 
-static void on_forgetful(void *context)
+static void on_server_changed(void *context)
 {
     struct faulty_store *store = context;
 
-    store->listener.forgetful(store->listener.context);
+    store->listener.server_changed(store->listener.context);
 }
 
 static void on_reachable(void *context, bool up, const char *detail)
@@ -380,7 +380,7 @@ static void on_renewed(struct dibs__batch *batch, const struct dibs__error *erro
     batch->context = store->done_context;
     pthread_mutex_lock(&faults->mutex);
     for (size_t i = 0; i < batch->count; i++) {
-        batch->items[i].memo.words[0] = faults->server;
+        batch->items[i].store_state.words[0] = faults->server;
         if (strcmp(batch->items[i].name, faults->gone) == 0)
             batch->items[i].result = DIBS__GONE;
     }
@@ -446,7 +446,7 @@ static uint64_t tell_when_free(struct dibs__store *base, const char *name, uint6
 }
 
 /* Called under a mutex of the runtime's: the server that renewals go to is atomic. */
-static bool is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease)
+static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
 {
     uint64_t server = atomic_load(&of(base)->faults->server);
 
@@ -547,7 +547,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         .force_unlock = force_unlock,
         .forget = forget,
         .renew = renew,
-        .is_unproven = is_unproven,
+        .is_unconfirmed = is_unconfirmed,
         .interest = interest,
         .attend = attend,
         .unconfirmed = unconfirmed,
@@ -560,7 +560,7 @@ dibs_status faulty_store_open(struct dibs__store **out, const struct dibs__store
         abort();
     store->faults = faults_current();
     store->listener = config->listener;
-    inner.listener = (struct dibs__listener){store,        on_wake,    on_granted, on_ask_again, on_forgetful,
+    inner.listener = (struct dibs__listener){store,        on_wake,    on_granted, on_ask_again, on_server_changed,
                                              on_reachable, on_wake_by, on_changed, on_watching};
     if (dibs__store_open(&store->inner, &inner, error) != DIBS_OK) {
         free(store);

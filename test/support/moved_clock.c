@@ -126,7 +126,7 @@ static int poll_on(const struct dibs__clock *clock, struct pollfd *fds, nfds_t c
 }
 
 /*
- * Requires mutex. A thread that was roused sleeps no more, though the system may let it run only later: it counts again
+ * Requires mutex. A thread that was woken sleeps no more, though the system may let it run only later: it counts again
  * when it sleeps again. So a test that waits for sleepers does not take one that has work to do for one that has done
  * it.
  */

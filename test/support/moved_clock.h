@@ -37,7 +37,7 @@ void moved_clock_advance(struct moved_clock *clock, int64_t ns);
 void moved_clock_set(struct moved_clock *clock, int64_t time); /* requires that time is not before now */
 
 /*
- * The first tells how many threads sleep in wait() or sleep(), and were not roused there; the second waits until there
+ * The first tells how many threads sleep in wait() or sleep(), and were not woken there; the second waits until there
  * are that many. Fails the test after LIMIT_MS.
  */
 size_t moved_clock_waiting(struct moved_clock *clock);

@@ -152,44 +152,44 @@ long long queue_now(server *s)
     return us;
 }
 
-/* --------------------------------------------------------------------- ears */
+/* --------------------------------------------------------------------- wait events */
 
-redisContext *ear_open(server *s, const char *channel, bool pattern)
+redisContext *wait_event_open(server *s, const char *channel, bool pattern)
 {
-    redisContext *ear = redisConnectUnix(s->socket_path);
+    redisContext *wait_event = redisConnectUnix(s->socket_path);
     redisReply *reply;
 
-    assert_true(ear && !ear->err);
-    reply = redisCommand(ear, "%s %s", pattern ? "PSUBSCRIBE" : "SUBSCRIBE", channel);
+    assert_true(wait_event && !wait_event->err);
+    reply = redisCommand(wait_event, "%s %s", pattern ? "PSUBSCRIBE" : "SUBSCRIBE", channel);
     assert_true(reply && reply->type == REDIS_REPLY_ARRAY);
     freeReplyObject(reply);
-    return ear;
+    return wait_event;
 }
 
-void ear_close(redisContext *ear)
+void wait_event_close(redisContext *wait_event)
 {
-    redisFree(ear);
+    redisFree(wait_event);
 }
 
-static bool wait_readable(redisContext *ear, int limit_ms)
+static bool wait_readable(redisContext *wait_event, int limit_ms)
 {
-    return poll(&(struct pollfd){.fd = ear->fd, .events = POLLIN}, 1, limit_ms) == 1;
+    return poll(&(struct pollfd){.fd = wait_event->fd, .events = POLLIN}, 1, limit_ms) == 1;
 }
 
-const char *ear_hear(redisContext *ear)
+const char *wait_event_hear(redisContext *wait_event)
 {
     static char text[1024];
     redisReply *reply = NULL;
 
-    assert_that(wait_readable(ear, LIMIT_MS), "nothing is published");
-    assert_int_equal(redisGetReply(ear, (void **)&reply), REDIS_OK);
+    assert_that(wait_readable(wait_event, LIMIT_MS), "nothing is published");
+    assert_int_equal(redisGetReply(wait_event, (void **)&reply), REDIS_OK);
     assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
     snprintf(text, sizeof text, "%s", reply->element[reply->elements - 1]->str);
     freeReplyObject(reply);
     return text;
 }
 
-bool ear_heard_anything(redisContext *ear)
+bool wait_event_heard_anything(redisContext *wait_event)
 {
-    return wait_readable(ear, 0);
+    return wait_readable(wait_event, 0);
 }

@@ -48,14 +48,14 @@ void queue_await_listening(server *s, const char *channel);
 long long queue_now(server *s);
 
 /* A connection that listens to a channel, or with `pattern` to all channels that match. */
-redisContext *ear_open(server *s, const char *channel, bool pattern);
-void ear_close(redisContext *ear);
+redisContext *wait_event_open(server *s, const char *channel, bool pattern);
+void wait_event_close(redisContext *wait_event);
 
 /*
  * The first waits for the next message, which must come, and whose text lives until the next call. The second tells
  * whether a message is there now.
  */
-const char *ear_hear(redisContext *ear);
-bool ear_heard_anything(redisContext *ear);
+const char *wait_event_hear(redisContext *wait_event);
+bool wait_event_heard_anything(redisContext *wait_event);
 
 #endif

@@ -139,7 +139,7 @@ static void push_it(stage *s)
 }
 
 /* Nor does it count for the next token of the same bid, whose asks have the same numbers. */
-static void a_grant_for_a_spent_token_is_not_the_next_tokens(void **state)
+static void a_grant_for_a_retired_token_is_not_the_next_tokens(void **state)
 {
     stage *s = *state;
     actor *asker = actor_start();
@@ -181,7 +181,7 @@ static void what_the_store_notes_outlives_the_token(void **state)
     faults_set(&s->faults, &s->faults.unanswered, true);
     unsigned asked = acquires(s);
     dibs__cells_ask_again(s->rt->core->cells);
-    await_asks(s, asked + 1, 1); /* the outcome of the ask is in doubt, so its token is spent */
+    await_asks(s, asked + 1, 1); /* the outcome of the ask is in doubt, so its token is retired */
     assert_string_equal(spy.token, first);
     assert_int_equal(spy.noted, OWNER);
     faults_set(&s->faults, &s->faults.unanswered, false);
@@ -308,13 +308,20 @@ static void a_shutdown_retracts_all_bids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_grant_ends_the_wait_without_another_ask),        TEST(a_granted_lease_counts_from_its_ask),
-        TEST(a_grant_may_come_before_its_ask_is_answered),      TEST(a_grant_that_comes_at_the_end_of_the_wait),
-        TEST(a_grant_for_a_concluded_bid_is_refused),           TEST(a_grant_for_a_concluded_bid_is_not_the_next_ones),
-        TEST(a_grant_for_a_spent_token_is_not_the_next_tokens), TEST(what_the_store_notes_outlives_the_token),
-        TEST(a_grant_of_a_lease_that_is_held_changes_nothing),  TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
-        TEST(a_grant_whose_lease_is_over_by_now_is_none),       TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
-        TEST(a_grant_that_got_lost_is_retracted_with_its_bid),  TEST(a_shutdown_retracts_all_bids),
+        TEST(a_grant_ends_the_wait_without_another_ask),
+        TEST(a_granted_lease_counts_from_its_ask),
+        TEST(a_grant_may_come_before_its_ask_is_answered),
+        TEST(a_grant_that_comes_at_the_end_of_the_wait),
+        TEST(a_grant_for_a_concluded_bid_is_refused),
+        TEST(a_grant_for_a_concluded_bid_is_not_the_next_ones),
+        TEST(a_grant_for_a_retired_token_is_not_the_next_tokens),
+        TEST(what_the_store_notes_outlives_the_token),
+        TEST(a_grant_of_a_lease_that_is_held_changes_nothing),
+        TEST(a_grant_that_proves_nothing_makes_the_waiter_ask),
+        TEST(a_grant_whose_lease_is_over_by_now_is_none),
+        TEST(a_grant_that_got_lost_costs_a_third_of_a_lease),
+        TEST(a_grant_that_got_lost_is_retracted_with_its_bid),
+        TEST(a_shutdown_retracts_all_bids),
     };
 
     return cmocka_run_group_tests_name("acquire_granted", tests, NULL, NULL);

@@ -45,9 +45,9 @@ static inline dibs_status spied_ask(struct dibs__store *store, struct dibs__bid 
     if (status != DIBS_OK) {
         snprintf(spy.token, sizeof spy.token, "%s", bid->token);
         spy.number = number;
-        spy.noted = bid->memo.words[0];
+        spy.noted = bid->store_state.words[0];
         if (spy.note)
-            bid->memo.words[0] = spy.note;
+            bid->store_state.words[0] = spy.note;
         void (*taken)(stage * s) = spy.taken;
         spy.taken = NULL;
         if (taken)

@@ -30,7 +30,7 @@ static void wait_alone(void *arg)
         .name = "a",
         .name_size = 1,
         .deadline = DIBS__NEVER,
-        .patience = DIBS__NEVER,
+        .budget = DIBS__NEVER,
         .contended = &alone->contended,
         .waiting = &alone->waiting,
         .outage = &alone->outage,

@@ -37,9 +37,9 @@ static size_t expect_order(struct dibs__heap *heap)
     size_t count = 0;
 
     for (struct dibs__lease *lease; (lease = dibs__heap_first(heap)); count++) {
-        assert_true(lease->upkeep.due >= last);
+        assert_true(lease->renewal_state.due >= last);
         assert_true(dibs__heap_has(lease));
-        last = lease->upkeep.due;
+        last = lease->renewal_state.due;
         dibs__heap_remove(heap, lease);
         assert_false(dibs__heap_has(lease));
     }
@@ -49,7 +49,7 @@ static size_t expect_order(struct dibs__heap *heap)
 static void fill(struct dibs__heap *heap, unsigned *seed)
 {
     for (size_t i = 0; i < COUNT; i++) {
-        leases[i]->upkeep.due = next(seed) % 1000;
+        leases[i]->renewal_state.due = next(seed) % 1000;
         assert_true(dibs__heap_reserve(heap));
         dibs__heap_add(heap, leases[i], NULL);
     }
@@ -67,7 +67,7 @@ static void the_earliest_comes_first(void **state)
     dibs__heap_free(&heap);
 }
 
-/* To an earlier time and to a later one, the first and the last too. */
+/* To a earlier time and to a later one, the first and the last too. */
 static void a_lease_may_become_due_at_another_time(void **state)
 {
     struct dibs__heap heap = {0};
@@ -103,7 +103,7 @@ static void what_is_due_together_is_one_entry(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT; i++) {
-        leases[i]->upkeep.due = (int64_t)(i / 100);
+        leases[i]->renewal_state.due = (int64_t)(i / 100);
         assert_true(dibs__heap_reserve(&heap));
         dibs__heap_add(&heap, leases[i], i > 0 ? leases[i - 1] : NULL);
     }
@@ -128,7 +128,7 @@ static void a_lease_may_go_from_group_to_group(void **state)
     for (size_t i = 0; i < 20 * COUNT; i++) {
         struct dibs__lease *lease = leases[next(&seed) % COUNT], *beside = leases[next(&seed) % COUNT];
         if (beside != lease)
-            dibs__heap_move(&heap, lease, i % 3 ? beside->upkeep.due : next(&seed) % 1000, beside);
+            dibs__heap_move(&heap, lease, i % 3 ? beside->renewal_state.due : next(&seed) % 1000, beside);
     }
     assert_in_range(heap.groups, 1, COUNT - 1);
     assert_int_equal(expect_order(&heap), COUNT);
@@ -147,9 +147,9 @@ static void all_come_out_at_once_in_order_and_may_go_back(void **state)
     fill(&heap, &seed);
     int64_t last = INT64_MIN;
     for (struct dibs__lease *lease, *next_lease = dibs__heap_take_all(&heap); (lease = next_lease); count++) {
-        next_lease = lease->upkeep.next;
-        assert_true(lease->upkeep.due >= last);
-        last = lease->upkeep.due;
+        next_lease = lease->renewal_state.next;
+        assert_true(lease->renewal_state.due >= last);
+        last = lease->renewal_state.due;
         dibs__heap_add(&heap, lease, NULL);
     }
     assert_int_equal(count, COUNT);

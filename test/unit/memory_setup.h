@@ -54,7 +54,7 @@ static inline void ask_again(void *context)
     assert_true(false); /* this store loses no grants */
 }
 
-static inline void forgetful(void *context)
+static inline void server_changed(void *context)
 {
     (void)context;
     assert_true(false); /* nor does it lose any lease */
@@ -86,7 +86,8 @@ static inline void open_store(struct dibs__store **store, struct moved_clock *cl
 
 static inline void open_user(struct user *user, struct moved_clock *clock, const char *url)
 {
-    const struct dibs__listener listener = {user, wake, granted, ask_again, forgetful, reachable, NULL, NULL, NULL};
+    const struct dibs__listener listener = {user,      wake, granted, ask_again, server_changed,
+                                            reachable, NULL, NULL,    NULL};
 
     memset(user, 0, sizeof *user);
     user->clock = clock;
@@ -118,7 +119,7 @@ static inline dibs_status ask(struct user *user, struct dibs__bid *ask)
     struct dibs__answer answer;
     dibs_status status = dibs__store_ask(user->store, ask, &answer, &error);
 
-    assert_false(answer.spent);
+    assert_false(answer.retired);
     return status;
 }
 

@@ -72,8 +72,8 @@ static void who_is_being_told_is_not_freed(void **state)
     struct dibs__error error;
     struct dibs__answer answer;
     struct dibs__bid first = waiting("first", 1000), second = waiting("second", 1000);
-    const struct dibs__listener listener = {&closer, wake, granted_while_closing, ask_again, forgetful, reachable, NULL,
-                                            NULL,    NULL};
+    const struct dibs__listener listener = {
+        &closer, wake, granted_while_closing, ask_again, server_changed, reachable, NULL, NULL, NULL};
 
     memset(&closer, 0, sizeof closer);
     open_user(&user, *state, "mem:x");
@@ -166,7 +166,7 @@ static void threads_take_turns(void **state)
     open_user(&user, *state, "mem:x");
     for (size_t i = 0; i < MEMBERS; i++) {
         const struct dibs__listener listener = {
-            &members[i], wake, granted_to_member, ask_again, forgetful, reachable, NULL, NULL, NULL};
+            &members[i], wake, granted_to_member, ask_again, server_changed, reachable, NULL, NULL, NULL};
         members[i].letter = (char)('a' + i);
         members[i].turns = &turns;
         open_store(&members[i].store, *state, "mem:x", &members[i].counters, &listener);

@@ -12,19 +12,19 @@
 static void what_is_known_of_the_lock_outlives_the_token(void **state)
 {
     struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000, .number = 3, .proof = 4, .in_store = true};
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(&bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(&bid);
 
     (void)state;
-    memo->seen_until = 77;
-    memo->seen_server = 5;
-    memo->route = 2;
-    memo->doubt = malloc(sizeof *memo->doubt);
+    store_state->seen_until = 77;
+    store_state->seen_server = 5;
+    store_state->route = 2;
+    store_state->doubt = malloc(sizeof *store_state->doubt);
     dibs__redis_lease_of(&bid.lease)->server = 5;
     dibs__redis_bid_set_back(&bid);
-    assert_int_equal(memo->seen_until, 77);
-    assert_int_equal(memo->seen_server, 5);
-    assert_int_equal(memo->route, 0);
-    assert_null(memo->doubt);
+    assert_int_equal(store_state->seen_until, 77);
+    assert_int_equal(store_state->seen_server, 5);
+    assert_int_equal(store_state->route, 0);
+    assert_null(store_state->doubt);
     assert_int_equal(bid.number, 0);
     assert_int_equal(bid.proof, 0);
     assert_false(bid.in_store);
@@ -55,7 +55,7 @@ static void at_a_member_a_doubt_ends_with_the_bid(void **state)
     fake_redis *fake = fake_redis_start(false);
     struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};
     struct dibs__sending sending = {.bid = &bid, .not_after = 9};
-    struct dibs__answer answer = {.spent = false};
+    struct dibs__answer answer = {.retired = false};
     struct seat seat;
 
     (void)state;
@@ -67,7 +67,7 @@ static void at_a_member_a_doubt_ends_with_the_bid(void **state)
     call->view.serial = 3;
     call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = false};
     dibs__sending_doubt(store, &sending, call, &answer);
-    assert_true(answer.spent && answer.stuck);
+    assert_true(answer.retired && answer.stuck);
     assert_int_equal(dibs__retractions_count(store->retractions), 0);
     dibs__redis_conclude(seat.store, &bid, false);
     assert_int_equal(dibs__retractions_count(store->retractions), 2);
@@ -81,7 +81,7 @@ static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
 {
     static const struct {
         size_t channel;
-        bool may_kill, spent;
+        bool may_kill, retired;
     } rows[] = {{0, true, false}, {0, false, true}, {DIBS__SHARED, true, true}, {DIBS__SHARED, false, true}};
     fake_redis *fake = fake_redis_start(false);
     struct seat seat;
@@ -94,14 +94,14 @@ static void a_doubt_that_cannot_be_settled_spends_the_token(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dibs__bid bid = {.name = "a", .token = "t", .lease_ms = 1000};
         struct dibs__sending sending = {.bid = &bid, .not_after = 9};
-        struct dibs__answer answer = {.spent = false};
+        struct dibs__answer answer = {.retired = false};
         call->channel = rows[i].channel;
         call->view.serial = 3;
         call->view.id = (struct dibs__link_id){.client = 5, .run_id = "r", .may_kill = rows[i].may_kill};
         dibs__sending_doubt(store, &sending, call, &answer);
-        assert_int_equal(answer.spent, rows[i].spent);
+        assert_int_equal(answer.retired, rows[i].retired);
         struct dibs__route *doubt = dibs__redis_bid_of(&bid)->doubt;
-        assert_int_equal(doubt == NULL, rows[i].spent);
+        assert_int_equal(doubt == NULL, rows[i].retired);
         assert_true(!doubt || (doubt->channel == store->channels[0] && doubt->serial == 3 && doubt->not_after == 9));
         free(doubt);
     }

@@ -184,7 +184,7 @@ static void a_command_is_sent_again_twice(void **state)
 {
     struct dibs__redis_store store = {.config.clock = &dibs__system_clock};
     static struct dibs__lock_call call;
-    struct dibs__detour detour = {.kind = DIBS__DETOUR_MOVED};
+    struct dibs__redirect redirect = {.kind = DIBS__REDIRECT_MOVED};
     int resends = 0;
 
     (void)state;
@@ -195,7 +195,7 @@ static void a_command_is_sent_again_twice(void **state)
     assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, 0));
     assert_false(dibs__redis_once_more(&store, &call, DIBS_OK, &resends, DIBS__NEVER));
     assert_false(dibs__redis_once_more(&store, &call, DIBS_STORE_ERROR, &resends, DIBS__NEVER));
-    call.detour = &detour;
+    call.redirect = &redirect;
     assert_false(dibs__redis_once_more(&store, &call, DIBS_UNAVAILABLE, &resends, DIBS__NEVER));
 }
 

@@ -72,7 +72,7 @@ static void a_fixed_lease_keeps_its_end_at_another_server(void **state)
 }
 
 /* An extension whose caller has given up does not replace the renewal that is due. */
-static void a_fixed_lease_is_unproven_until_its_renewal_is_answered(void **state)
+static void a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered(void **state)
 {
     stage *s = *state;
     actor *other = actor_start();
@@ -316,8 +316,8 @@ static void a_lease_of_the_server_that_is_asked_has_its_time(void **state)
         lease->asked_ms = LEASE;
         atomic_store(&lease->deadline, moved_clock_now(&s->clock) + believed(LEASE));
         assert_true(dibs__renewals_reserve(r));
-        const struct dibs__lease_memo memo = {.words = {rows[i].server}};
-        dibs__renewals_add(r, lease, LEASE, moved_clock_now(&s->clock), &memo);
+        const struct dibs__lease_store_state store_state = {.words = {rows[i].server}};
+        dibs__renewals_add(r, lease, LEASE, moved_clock_now(&s->clock), &store_state);
         stage_settle(s);
         assert_int_equal(renewals(s), before + rows[i].renewals);
         assert_true(dibs__renewals_remove(r, lease));
@@ -332,7 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(another_server_is_asked_for_all_leases_at_once),
         TEST(a_fixed_lease_keeps_its_end_at_another_server),
-        TEST(a_fixed_lease_is_unproven_until_its_renewal_is_answered),
+        TEST(a_fixed_lease_is_unconfirmed_until_its_renewal_is_answered),
         TEST(an_extension_that_was_left_is_not_repeated),
         TEST(an_unlock_waits_for_the_answer_of_another_server),
         TEST(an_unlock_waits_only_so_long_for_another_server),

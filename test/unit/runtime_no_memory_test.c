@@ -269,10 +269,10 @@ static void an_outage_that_can_not_be_noted(void **state)
     struct dibs__outage told, outage = {.error = {DIBS_UNAVAILABLE, "away"}};
     atomic_uint_fast64_t contended = 0;
     atomic_int_fast64_t waiting = 0;
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
 
     (void)state;
-    dibs__ear_init(&ear);
+    dibs__wait_event_init(&wait_event);
     for (int noted = 0; noted < 2; noted++) {
         struct dibs__turn turn = {.name = "a",
                                   .name_size = 1,
@@ -284,7 +284,7 @@ static void an_outage_that_can_not_be_noted(void **state)
         dibs__asker_begin(turn.cell, lease);
         fails_here = !noted;
         atomic_store(&fail_at, !noted);
-        dibs__asker_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &ear, NULL, &outage});
+        dibs__asker_sleep(cells, turn.cell, lease, &(struct dibs__sleep){DIBS__NEVER, &wait_event, NULL, &outage});
         atomic_store(&fail_at, 0);
         fails_here = false;
         closing = false;

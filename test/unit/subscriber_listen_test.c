@@ -7,7 +7,7 @@ enum { CROWD = 6, ROUNDS = 150, IDLE_MS = 50, UNHEARD_MS = 2 };
 /* A thread that listens until it is told. The mutex guards what it is told, as a shard's does. */
 struct listener {
     struct rig *r;
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
     int64_t until;
     unsigned rounds, told; /* told: guarded by the mutex */
     atomic_bool done;
@@ -22,7 +22,7 @@ static void tell(unsigned number)
     pthread_mutex_lock(&mutex);
     listeners[number].told++;
     if (!listeners[number].done)
-        dibs__ear_rouse(&listeners[number].ear);
+        dibs__wait_event_wake(&listeners[number].wait_event);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -39,11 +39,11 @@ static void listen_once(struct listener *l)
 {
     pthread_mutex_lock(&mutex);
     for (;;) {
-        dibs__ear_reset(&l->ear);
+        dibs__wait_event_reset(&l->wait_event);
         if (l->told > 0 || moved_clock_now(&l->r->clock) >= l->until)
             return;
         pthread_mutex_unlock(&mutex);
-        dibs__subscriber_listen(l->r->subscriber, &l->ear, l->until);
+        dibs__subscriber_listen(l->r->subscriber, &l->wait_event, l->until);
         pthread_mutex_lock(&mutex);
     }
 }
@@ -62,12 +62,12 @@ static void *run_listener(void *arg)
     return NULL;
 }
 
-static enum dibs__hearer hearer_of(struct rig *r)
+static enum dibs__role_holder role_holder_of(struct rig *r)
 {
     subscriber_mutex_lock(&r->subscriber->mutex);
-    enum dibs__hearer hearer = r->subscriber->hearer;
+    enum dibs__role_holder role_holder = r->subscriber->role_holder;
     subscriber_mutex_unlock(&r->subscriber->mutex);
-    return hearer;
+    return role_holder;
 }
 
 static unsigned listed(struct rig *r)
@@ -94,7 +94,7 @@ static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned
     l->told = 0;
     l->rounds = rounds;
     l->done = false;
-    dibs__ear_init(&l->ear);
+    dibs__wait_event_init(&l->wait_event);
     assert_int_equal(pthread_create(&l->thread, NULL, run_listener, l), 0);
 }
 
@@ -102,10 +102,10 @@ static void begin_rounds(struct rig *r, unsigned number, int64_t until, unsigned
 static void listen_in_thread(struct rig *r, unsigned number, int64_t until)
 {
     unsigned before = listed(r);
-    bool first = hearer_of(r) == DIBS__HEARER_POLL || hearer_of(r) == DIBS__HEARER_NOBODY;
+    bool first = role_holder_of(r) == DIBS__ROLE_HOLDER_POLL || role_holder_of(r) == DIBS__ROLE_HOLDER_NOBODY;
 
     begin_rounds(r, number, until, 1);
-    AWAIT(first ? hearer_of(r) == DIBS__HEARER_THREAD : listed(r) == before + 1);
+    AWAIT(first ? role_holder_of(r) == DIBS__ROLE_HOLDER_THREAD : listed(r) == before + 1);
 }
 
 static void join(unsigned number)
@@ -154,7 +154,7 @@ static void who_listens_reads_without_the_scheduler(void **state)
     struct rig *r = *state;
     unsigned woken = r->woken;
 
-    assert_int_equal(hearer_of(r), DIBS__HEARER_POLL);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
     listen_in_thread(r, 0, DIBS__NEVER);
     AWAIT(r->woken == woken + 1); /* so that the scheduler polls for the link no more */
     assert_false(polls_for_it(r));
@@ -187,12 +187,12 @@ static void the_role_goes_to_who_has_waited_longest(void **state)
     for (unsigned i = 0; i < CROWD; i++)
         listen_in_thread(r, i, DIBS__NEVER);
     for (unsigned i = 0; i < CROWD; i++) {
-        assert_int_equal(hearer_of(r), DIBS__HEARER_THREAD);
+        assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_THREAD);
         send_to(r, i);
         expect_told(i);
         assert_int_equal(listed(r), i + 1 < CROWD ? CROWD - i - 2 : 0);
     }
-    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
 static void a_reader_whose_time_is_over_passes_it_on(void **state)
@@ -224,7 +224,7 @@ static void who_is_listed_leaves_at_its_time(void **state)
 }
 
 /* So a thread learns that the runtime closes. */
-static void who_is_roused_by_another_thread_comes_back(void **state)
+static void who_is_woken_by_another_thread_comes_back(void **state)
 {
     struct rig *r = *state;
 
@@ -234,7 +234,7 @@ static void who_is_roused_by_another_thread_comes_back(void **state)
     expect_told(1);
     tell(0);
     expect_told(0);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
 }
 
 static void nobody_reads_for_a_while_and_then_the_scheduler(void **state)
@@ -254,23 +254,23 @@ static void nobody_reads_for_a_while_and_then_the_scheduler(void **state)
     expect_told(1);
     moved_clock_advance(&r->clock, MS(IDLE_MS) - 1);
     attend(r);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
     moved_clock_advance(&r->clock, 1);
     attend(r);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_POLL);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
     assert_true(polls_for_it(r));
 }
 
 static void expect_idle_for(struct rig *r, int64_t ms)
 {
-    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
     assert_true(deadline_of(r) == after(r, ms));
     moved_clock_advance(&r->clock, MS(ms) - 1);
     attend(r);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_NOBODY);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_NOBODY);
     moved_clock_advance(&r->clock, 1);
     attend(r);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_POLL);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_POLL);
 }
 
 /* A begun acquire waits, which is told whoever reads: it must not wait until the next thread listens. */
@@ -324,7 +324,7 @@ static void a_subscription_that_is_lost_while_a_thread_reads(void **state)
     fake_redis_cut(r->fake);
     await_another(r, serial);
     assert_int_equal(r->subscribed, 2);
-    AWAIT(hearer_of(r) == DIBS__HEARER_THREAD && listed(r) == 1);
+    AWAIT(role_holder_of(r) == DIBS__ROLE_HOLDER_THREAD && listed(r) == 1);
     send_to(r, 0);
     send_to(r, 1);
     expect_told(0);
@@ -368,7 +368,7 @@ static void what_a_thread_reads_answers_a_ping(void **state)
     moved_clock_advance(&r->clock, MS(COMMAND_MS));
     attend(r);
     assert_int_equal(serial_of(r), serial);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_THREAD);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_THREAD);
     send_to(r, 0);
     expect_told(0);
 }
@@ -398,11 +398,11 @@ static void who_listens_before_there_is_one(void **state)
     fake_redis_cut(r->fake);
     ATTEND_UNTIL(r, serial_of(r) == 0);
     listen_in_thread(r, 0, DIBS__NEVER);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_SCHEDULER);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_SCHEDULER);
     pass_pause(r);
     subscribed(r);
     attend_all(r);
-    assert_int_equal(hearer_of(r), DIBS__HEARER_THREAD);
+    assert_int_equal(role_holder_of(r), DIBS__ROLE_HOLDER_THREAD);
     send_to(r, 0);
     expect_told(0);
 }
@@ -450,7 +450,7 @@ int main(void)
         TEST(the_role_goes_to_who_has_waited_longest),
         TEST(a_reader_whose_time_is_over_passes_it_on),
         TEST(who_is_listed_leaves_at_its_time),
-        TEST(who_is_roused_by_another_thread_comes_back),
+        TEST(who_is_woken_by_another_thread_comes_back),
         TEST(nobody_reads_for_a_while_and_then_the_scheduler),
         TEST(who_does_not_listen_is_heard_soon),
         TEST(a_subscription_that_is_lost_while_a_thread_reads),

@@ -67,7 +67,7 @@ static void on_ask_again(void *context)
     scene->ask_agains++;
 }
 
-static void on_forgetful(void *context)
+static void on_server_changed(void *context)
 {
     (void)context;
 }
@@ -116,7 +116,7 @@ static int setup(void **state)
         .command_timeout_ms = COMMAND_MS,
         .connect_later = true,
         .clock = &s->clock.clock,
-        .listener = {s, on_wake, on_granted, on_ask_again, on_forgetful, on_reachable, on_wake_by, on_changed,
+        .listener = {s, on_wake, on_granted, on_ask_again, on_server_changed, on_reachable, on_wake_by, on_changed,
                      on_watching},
         .counters = &s->counters,
     };

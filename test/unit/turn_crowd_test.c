@@ -54,7 +54,7 @@ static void wait_once(struct crowd *crowd)
                               .name_size = 1,
                               .lease_ms = 1000,
                               .deadline = 1,
-                              .patience = DIBS__NEVER,
+                              .budget = DIBS__NEVER,
                               .contended = &crowd->contended,
                               .waiting = &crowd->waiting_now,
                               .outage = &outage};

@@ -46,14 +46,14 @@ static bool holds_back(struct dibs__job *job)
     return of(job)->held_back;
 }
 
-static bool is_loose(void *arg)
+static bool is_detached(void *arg)
 {
     return !atomic_load(&((struct work *)arg)->stuck);
 }
 
 static enum dibs__job_next finish(struct dibs__job *job)
 {
-    wait_until(is_loose, of(job), LIMIT_MS);
+    wait_until(is_detached, of(job), LIMIT_MS);
     atomic_fetch_add(&of(job)->finished, 1);
     return of(job)->finishes;
 }
@@ -205,26 +205,26 @@ static void jobs_that_are_held_up_do_not_hold_up_others(void **state)
 
 static void a_thread_that_drives_runs_what_is_ready(void **state)
 {
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
     struct work w;
     int64_t due;
 
-    dibs__ear_init(&ear);
-    assert_false(dibs__workers_drive(*state, &ear)); /* there is no worker that could take over */
+    dibs__wait_event_init(&wait_event);
+    assert_false(dibs__workers_drive(*state, &wait_event)); /* there is no worker that could take over */
     setup_work(&w, *state, DIBS__JOB_ENDS);
-    assert_true(dibs__workers_drive(*state, &ear));
-    struct dibs__ear another;
-    dibs__ear_init(&another);
+    assert_true(dibs__workers_drive(*state, &wait_event));
+    struct dibs__wait_event another;
+    dibs__wait_event_init(&another);
     assert_false(dibs__workers_drive(*state, &another));
     assert_false(dibs__workers_run_some(*state, DIBS__NEVER, &due));
     assert_true(due == DIBS__NEVER);
     dibs__workers_settle(*state, &w.job, DIBS__JOB_GOES_ON);
-    assert_true(dibs__ear_is_roused(&ear));
+    assert_true(dibs__wait_event_is_woken(&wait_event));
     pause_ms(20);
     assert_int_equal(atomic_load(&w.began), 0);
     assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
     assert_int_equal(atomic_load(&w.ended), 1);
-    dibs__workers_end_drive(*state, &ear);
+    dibs__workers_end_drive(*state, &wait_event);
 }
 
 /*
@@ -234,14 +234,14 @@ static void a_thread_that_drives_runs_what_is_ready(void **state)
 static void workers_take_over_from_a_thread_that_leaves(void **state)
 {
     for (int i = 0; i < 20; i++) {
-        struct dibs__ear ear;
+        struct dibs__wait_event wait_event;
         struct work slow, ready, due_later, begun;
         int64_t due;
 
-        dibs__ear_init(&ear);
+        dibs__wait_event_init(&wait_event);
         setup_work(&slow, *state, DIBS__JOB_FINISHES);
         slow.answered = false;
-        assert_true(dibs__workers_drive(*state, &ear));
+        assert_true(dibs__workers_drive(*state, &wait_event));
         dibs__workers_settle(*state, &slow.job, DIBS__JOB_GOES_ON);
         assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due)); /* begins it, */
         assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due)); /* and leaves it to a worker */
@@ -253,7 +253,7 @@ static void workers_take_over_from_a_thread_that_leaves(void **state)
             dibs__workers_settle(*state, &begun.job, DIBS__JOB_GOES_ON);
             assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
         }
-        dibs__workers_end_drive(*state, &ear);
+        dibs__workers_end_drive(*state, &wait_event);
         setup_work(&ready, *state, DIBS__JOB_ENDS);
         setup_work(&due_later, *state, DIBS__JOB_ENDS);
         due_later.job.due = dibs__after_ms(dibs__now(&dibs__system_clock), 10);
@@ -269,15 +269,15 @@ static void workers_take_over_from_a_thread_that_leaves(void **state)
 /* A fair ask could not be sent, so no later job may begin; but the thread that drives has its own time. */
 static void a_thread_that_drives_does_not_wait_for_what_holds_back(void **state)
 {
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
     struct work fair, later;
     int64_t due;
 
-    dibs__ear_init(&ear);
+    dibs__wait_event_init(&wait_event);
     setup_work(&fair, *state, DIBS__JOB_FINISHES);
     fair.held_back = true;
     atomic_store(&fair.stuck, true);
-    assert_true(dibs__workers_drive(*state, &ear));
+    assert_true(dibs__workers_drive(*state, &wait_event));
     dibs__workers_settle(*state, &fair.job, DIBS__JOB_GOES_ON);
     assert_true(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due)); /* comes back */
     setup_work(&later, *state, DIBS__JOB_ENDS);
@@ -285,13 +285,13 @@ static void a_thread_that_drives_does_not_wait_for_what_holds_back(void **state)
     assert_false(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due));
     pause_ms(10);
     assert_int_equal(atomic_load(&later.began), 0);
-    dibs__ear_reset(&ear);
+    dibs__wait_event_reset(&wait_event);
     atomic_store(&fair.stuck, false);
     expect_ended(&fair);
-    dibs__ear_wait(&ear, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS));
+    dibs__wait_event_wait(&wait_event, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), LIMIT_MS));
     assert_true(dibs__workers_run_some(*state, DIBS__NEVER, &due));
     expect_ended(&later);
-    dibs__workers_end_drive(*state, &ear);
+    dibs__workers_end_drive(*state, &wait_event);
 }
 
 /* Of one batch: what could not be sent for the first might be sent for the second, a moment later. */
@@ -299,11 +299,11 @@ static void nothing_begins_behind_what_holds_back_in_one_batch(void **state)
 {
     enum { JOBS = 6 };
     static struct work w[JOBS];
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
     atomic_uint order;
     int64_t due;
 
-    dibs__ear_init(&ear);
+    dibs__wait_event_init(&wait_event);
     atomic_init(&order, 0);
     for (int i = 0; i < JOBS; i++) {
         setup_work(&w[i], *state, DIBS__JOB_FINISHES);
@@ -311,11 +311,11 @@ static void nothing_begins_behind_what_holds_back_in_one_batch(void **state)
         w[i].held_back = i == 2;
         atomic_store(&w[i].stuck, i == 2);
     }
-    assert_true(dibs__workers_drive(*state, &ear));
+    assert_true(dibs__workers_drive(*state, &wait_event));
     for (int i = 0; i < JOBS; i++)
         dibs__workers_settle(*state, &w[i].job, DIBS__JOB_GOES_ON);
     assert_true(dibs__workers_run_some(*state, dibs__now(&dibs__system_clock), &due));
-    dibs__workers_end_drive(*state, &ear);
+    dibs__workers_end_drive(*state, &wait_event);
     expect_ended(&w[1]);
     assert_true(has_begun(&w[2]));
     pause_ms(10);
@@ -362,15 +362,16 @@ static void drive_for_a_while(void *arg)
     int64_t until = now_ms() + 200;
 
     while (now_ms() < until) {
-        struct dibs__ear ear;
+        struct dibs__wait_event wait_event;
         int64_t due;
-        dibs__ear_init(&ear);
-        if (!dibs__workers_drive(workers, &ear))
+        dibs__wait_event_init(&wait_event);
+        if (!dibs__workers_drive(workers, &wait_event))
             continue;
         for (int i = 0; i < 10; i++)
             if (!dibs__workers_run_some(workers, DIBS__NEVER, &due))
-                dibs__ear_wait(&ear, &dibs__system_clock, dibs__after_ms(dibs__now(&dibs__system_clock), 1));
-        dibs__workers_end_drive(workers, &ear);
+                dibs__wait_event_wait(&wait_event, &dibs__system_clock,
+                                      dibs__after_ms(dibs__now(&dibs__system_clock), 1));
+        dibs__workers_end_drive(workers, &wait_event);
     }
 }
 

@@ -4,7 +4,7 @@
  *     cluster_store.c  opening, closing, and the scheduler's part
  *     nodes.c          the nodes: a store for each that is in use
  *     map.c            which node has which slot, and when to ask for that
- *     trip.c           the way of one operation, from node to node where it is turned away
+ *     cluster_op.c           the way of one operation, from node to node where it is turned away
  *     operations.c     the operations of store.h that a thread waits for
  *     walk.c           what goes to all masters
  *     renewals.c       batches, divided among the nodes
@@ -133,12 +133,12 @@ dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, str
 int64_t dibs__map_deadline(const struct dibs__cluster *cluster);
 void dibs__map_attend(struct dibs__cluster *cluster, int64_t now);
 
-/* --------------------------------------------------------------------- trip.c */
+/* --------------------------------------------------------------------- cluster_op.c */
 
 /* Of one operation. What is begun has it on the heap. */
-struct dibs__trip {
-    struct dibs__detour detour; /* the first member: what is begun points to it */
-    struct dibs__node *node;    /* that is asked; in use */
+struct dibs__cluster_op {
+    struct dibs__redirect redirect; /* the first member: what is begun points to it */
+    struct dibs__node *node;        /* that is asked; in use */
     unsigned slot;
     unsigned hops;
     bool was_away; /* the node could not be reached when the trip began */
@@ -146,17 +146,19 @@ struct dibs__trip {
 };
 
 /* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun. */
-struct dibs__trip *dibs__trip_new(struct dibs__cluster *cluster, const char *name);
+struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name);
 
 /* The trip that was begun, or one that begins in `here`. *trip NULL on failure. */
-dibs_status dibs__trip_take(struct dibs__cluster *cluster, struct dibs__begun *begun, struct dibs__trip *here,
-                            const char *name, int64_t deadline, struct dibs__trip **trip, struct dibs__error *error);
+dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__begun *begun,
+                                  struct dibs__cluster_op *here, const char *name, int64_t deadline,
+                                  struct dibs__cluster_op **cluster_op, struct dibs__error *error);
 
 /*
- * The operation is DIBS_UNAVAILABLE. True: it is to be repeated, at trip->node.
+ * The operation is DIBS_UNAVAILABLE. True: it is to be repeated, at cluster_op->node.
  * may_pause: it may be waited for that a slot has moved.
  */
-bool dibs__trip_goes_on(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool may_pause);
+bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
+                              bool may_pause);
 
 /* The slot has no owner, as far as is known, or its owner can't be used: fills the error. */
 dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error);
@@ -166,11 +168,12 @@ dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot,
  * operation is to be repeated there. patient: until the deadline that may become so; else it is only found out whether
  * it became so before.
  */
-bool dibs__trip_finds_heir(struct dibs__cluster *cluster, struct dibs__trip *trip, int64_t deadline, bool patient);
+bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
+                                 bool patient);
 
 /* Frees a trip that is not `here`. */
-void dibs__trip_end(struct dibs__cluster *cluster, struct dibs__trip *trip, const struct dibs__trip *here,
-                    dibs_status status);
+void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
+                          const struct dibs__cluster_op *here, dibs_status status);
 
 /* --------------------------------------------------------------- operations.c */
 
@@ -187,7 +190,8 @@ dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__qu
                                        struct dibs__error *error);
 bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until);
 enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__begun *begun);
-void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until);
+void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
+                          int64_t until);
 void dibs__cluster_unheard(struct dibs__store *base, const char *name);
 void dibs__cluster_retract(struct dibs__store *base, const char *name, const char *token, uint32_t lease_ms,
                            uint64_t fence);
@@ -207,7 +211,7 @@ dibs_status dibs__cluster_examine(struct dibs__store *base, struct dibs__examina
 
 void dibs__cluster_renew(struct dibs__store *base, struct dibs__batch *batch);
 void dibs__cluster_watch(struct dibs__store *base, struct dibs__batch *batch);
-bool dibs__cluster_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease);
+bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease);
 
 /* Whether that is the server of a master that the map names. */
 bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t server);
@@ -222,6 +226,6 @@ struct dibs__node_hooks dibs__node_hooks_of(struct dibs__node *node);
 void dibs__cluster_see_reach(struct dibs__cluster *cluster, const char *detail);
 
 /* A retraction for the node that has its slot. context: the cluster. */
-void dibs__cluster_take_stray(void *context, const struct dibs__stray *stray);
+void dibs__cluster_take_forwarded(void *context, const struct dibs__forwarded_retraction *forwarded);
 
 #endif

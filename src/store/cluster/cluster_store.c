@@ -47,11 +47,11 @@ static bool is_away_from(void *context, const char *name)
     return is_away(context, name);
 }
 
-static void take(void *context, const struct dibs__stray *stray)
+static void take(void *context, const struct dibs__forwarded_retraction *forwarded)
 {
     const struct dibs__node *from = context;
 
-    dibs__cluster_take_stray(from->cluster, stray);
+    dibs__cluster_take_forwarded(from->cluster, forwarded);
 }
 
 /* Retractions follow their slots. What is under way to a node comes back, and follows then. */
@@ -105,7 +105,7 @@ static void tell_of_changes(struct dibs__cluster *cluster)
         if (dibs__node_is_open(&cluster->nodes[i]))
             give_strays(&cluster->nodes[i]);
     listener->ask_again(listener->context);
-    listener->forgetful(listener->context);
+    listener->server_changed(listener->context);
 }
 
 static void attend(struct dibs__store *base, const struct pollfd *fds, size_t fd_count)
@@ -205,7 +205,7 @@ static const struct dibs__store_ops cluster_ops = {
     .renew = dibs__cluster_renew,
     .watch = dibs__cluster_watch,
     .tell_when_free = dibs__cluster_tell_when_free,
-    .is_unproven = dibs__cluster_is_unproven,
+    .is_unconfirmed = dibs__cluster_is_unconfirmed,
     .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,

@@ -6,7 +6,7 @@
 /* What the cluster notes with a bid: 1 more than the place of the node that may know it, which is in use; 0: none. */
 static uint64_t *place_of(struct dibs__bid *bid)
 {
-    return &bid->memo.outer[0];
+    return &bid->store_state.outer[0];
 }
 
 /* No node may know the bid any more. */
@@ -20,7 +20,7 @@ static void leave_node(struct dibs__cluster *cluster, struct dibs__bid *bid)
 /*
  * The bid is about to be asked for at the node. A slot that has moved carried
  * what was in it, also the bid's place in the queue. Where an ask at the other
- * node is in doubt, the token is spent: its retraction begins there, and follows
+ * node is in doubt, the token is retired: its retraction begins there, and follows
  * the slot. False: that is so.
  */
 static bool come_to(struct dibs__cluster *cluster, struct dibs__bid *bid, struct dibs__node *node)
@@ -59,7 +59,7 @@ void dibs__cluster_conclude(struct dibs__store *base, struct dibs__bid *bid, boo
 bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs__bid *bid)
 {
     (void)base;
-    return bid->memo.outer[0] > 0 && bid->in_store && !dibs__redis_bid_is_in_doubt(bid);
+    return bid->store_state.outer[0] > 0 && bid->in_store && !dibs__redis_bid_is_in_doubt(bid);
 }
 
 /* ------------------------------------------------------------------------- asks */
@@ -67,17 +67,18 @@ bool dibs__cluster_may_release(const struct dibs__store *base, const struct dibs
 void dibs__cluster_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__trip *trip = dibs__trip_new(cluster, bid->name);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, bid->name);
 
-    if (!trip)
+    if (!cluster_op)
         return;
-    if (*place_of(bid) > 0 && *place_of(bid) != trip->node->place + 1u) { /* it may have to be spent: by finish */
-        dibs__trip_end(cluster, trip, NULL, DIBS_OK);
+    if (*place_of(bid) > 0 &&
+        *place_of(bid) != cluster_op->node->place + 1u) { /* it may have to be retired: by finish */
+        dibs__cluster_op_end(cluster, cluster_op, NULL, DIBS_OK);
         return;
     }
-    come_to(cluster, bid, trip->node);
-    bid->begun.detour = &trip->detour;
-    trip->node->member->ops->ask_begin(trip->node->member, bid);
+    come_to(cluster, bid, cluster_op->node);
+    bid->begun.redirect = &cluster_op->redirect;
+    cluster_op->node->member->ops->ask_begin(cluster_op->node->member, bid);
 }
 
 /* A server that is known by its answer alone so far. */
@@ -91,27 +92,29 @@ dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid 
                                      struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__trip here, *trip;
+    struct dibs__cluster_op here, *cluster_op;
 
     *answer = (struct dibs__answer){.fence = 0};
-    dibs_status status = dibs__trip_take(cluster, &bid->begun, &here, bid->name, bid->deadline, &trip, error);
-    if (!trip)
+    dibs_status status =
+        dibs__cluster_op_take(cluster, &bid->begun, &here, bid->name, bid->deadline, &cluster_op, error);
+    if (!cluster_op)
         return status;
     do {
-        if (!come_to(cluster, bid, trip->node)) {
-            *answer = (struct dibs__answer){.spent = true};
+        if (!come_to(cluster, bid, cluster_op->node)) {
+            *answer = (struct dibs__answer){.retired = true};
             status =
                 dibs__error_set(error, DIBS_UNAVAILABLE, "%s: an ask at another node is in doubt", cluster->url.shown);
             break;
         }
-        status = trip->node->member->ops->ask_finish(trip->node->member, bid, answer, error);
-    } while (status == DIBS_UNAVAILABLE && !answer->spent &&
-             (dibs__trip_goes_on(cluster, trip, bid->deadline, !bid->wait) ||
-              (!bid->wait && !answer->unmet && dibs__trip_finds_heir(cluster, trip, bid->deadline, false))));
+        status = cluster_op->node->member->ops->ask_finish(cluster_op->node->member, bid, answer, error);
+    } while (status == DIBS_UNAVAILABLE && !answer->retired &&
+             (dibs__cluster_op_goes_on(cluster, cluster_op, bid->deadline, !bid->wait) ||
+              (!bid->wait && !answer->too_few_replicas &&
+               dibs__cluster_op_finds_heir(cluster, cluster_op, bid->deadline, false))));
     if (status == DIBS_OK)
-        note_server(trip->node, bid);
-    bid->begun.detour = NULL;
-    dibs__trip_end(cluster, trip, &here, status);
+        note_server(cluster_op->node, bid);
+    bid->begun.redirect = NULL;
+    dibs__cluster_op_end(cluster, cluster_op, &here, status);
     return status;
 }
 
@@ -120,34 +123,35 @@ dibs_status dibs__cluster_ask_finish(struct dibs__store *base, struct dibs__bid 
 void dibs__cluster_release_begin(struct dibs__store *base, struct dibs__release *release)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__trip *trip = dibs__trip_new(cluster, release->name);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(cluster, release->name);
     struct dibs__bid *next = release->next;
 
-    if (!trip)
+    if (!cluster_op)
         return;
-    if (next && *place_of(next) > 0 && *place_of(next) != trip->node->place + 1u) {
-        dibs__trip_end(cluster, trip, NULL, DIBS_OK);
+    if (next && *place_of(next) > 0 && *place_of(next) != cluster_op->node->place + 1u) {
+        dibs__cluster_op_end(cluster, cluster_op, NULL, DIBS_OK);
         return;
     }
     if (next)
-        come_to(cluster, next, trip->node);
-    release->begun.detour = &trip->detour;
-    trip->node->member->ops->release_begin(trip->node->member, release);
+        come_to(cluster, next, cluster_op->node);
+    release->begun.redirect = &cluster_op->redirect;
+    cluster_op->node->member->ops->release_begin(cluster_op->node->member, release);
 }
 
-/* One leg: the release, and what it says of the next bid, unless the token of that is spent by now. */
-static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__trip *trip, struct dibs__release *release,
-                              struct dibs__bid *next, struct dibs__release *sum, struct dibs__error *error)
+/* One leg: the release, and what it says of the next bid, unless the token of that is retired by now. */
+static dibs_status release_at(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
+                              struct dibs__release *release, struct dibs__bid *next, struct dibs__release *sum,
+                              struct dibs__error *error)
 {
-    struct dibs__store *member = trip->node->member;
+    struct dibs__store *member = cluster_op->node->member;
 
-    if (next && !sum->next_answer.spent && !come_to(cluster, next, trip->node)) {
+    if (next && !sum->next_answer.retired && !come_to(cluster, next, cluster_op->node)) {
         sum->next_status = DIBS_UNAVAILABLE;
-        sum->next_answer = (struct dibs__answer){.spent = true};
+        sum->next_answer = (struct dibs__answer){.retired = true};
     }
-    release->next = sum->next_answer.spent ? NULL : next;
+    release->next = sum->next_answer.retired ? NULL : next;
     dibs_status status = member->ops->release_finish(member, release, error);
-    sum->again = sum->again || release->again || trip->detour.in_doubt;
+    sum->again = sum->again || release->again || cluster_op->redirect.in_doubt;
     if (release->next) {
         sum->next_status = release->next_status;
         sum->next_answer = release->next_answer;
@@ -161,20 +165,21 @@ dibs_status dibs__cluster_release_finish(struct dibs__store *base, struct dibs__
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__release sum = {.next_status = DIBS_BUSY};
     struct dibs__bid *next = release->next;
-    struct dibs__trip here, *trip;
+    struct dibs__cluster_op here, *cluster_op;
     dibs_status status =
-        dibs__trip_take(cluster, &release->begun, &here, release->name, release->deadline, &trip, error);
+        dibs__cluster_op_take(cluster, &release->begun, &here, release->name, release->deadline, &cluster_op, error);
 
-    if (trip) {
+    if (cluster_op) {
         do
-            status = release_at(cluster, trip, release, next, &sum, error);
-        while (status == DIBS_UNAVAILABLE && (dibs__trip_goes_on(cluster, trip, release->deadline, true) ||
-                                              dibs__trip_finds_heir(cluster, trip, release->deadline, true)));
+            status = release_at(cluster, cluster_op, release, next, &sum, error);
+        while (status == DIBS_UNAVAILABLE &&
+               (dibs__cluster_op_goes_on(cluster, cluster_op, release->deadline, true) ||
+                dibs__cluster_op_finds_heir(cluster, cluster_op, release->deadline, true)));
         if (status != DIBS_OK && status != DIBS_NOT_HELD)
-            trip->node->member->ops->retract(trip->node->member, release->name, release->token, release->lease_ms,
-                                             release->fence);
-        release->begun.detour = NULL;
-        dibs__trip_end(cluster, trip, &here, status);
+            cluster_op->node->member->ops->retract(cluster_op->node->member, release->name, release->token,
+                                                   release->lease_ms, release->fence);
+        release->begun.redirect = NULL;
+        dibs__cluster_op_end(cluster, cluster_op, &here, status);
     } else {
         dibs__cluster_retract(base, release->name, release->token, release->lease_ms, release->fence);
     }
@@ -204,29 +209,30 @@ void dibs__cluster_retract(struct dibs__store *base, const char *name, const cha
 
 void dibs__cluster_query_begin(struct dibs__store *base, struct dibs__query *query)
 {
-    struct dibs__trip *trip = dibs__trip_new(dibs__cluster_of(base), query->name);
+    struct dibs__cluster_op *cluster_op = dibs__cluster_op_new(dibs__cluster_of(base), query->name);
 
-    if (!trip)
+    if (!cluster_op)
         return;
-    query->begun.detour = &trip->detour;
-    trip->node->member->ops->query_begin(trip->node->member, query);
+    query->begun.redirect = &cluster_op->redirect;
+    cluster_op->node->member->ops->query_begin(cluster_op->node->member, query);
 }
 
 dibs_status dibs__cluster_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                        struct dibs__error *error)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
-    struct dibs__trip here, *trip;
-    dibs_status status = dibs__trip_take(cluster, &query->begun, &here, query->name, query->deadline, &trip, error);
+    struct dibs__cluster_op here, *cluster_op;
+    dibs_status status =
+        dibs__cluster_op_take(cluster, &query->begun, &here, query->name, query->deadline, &cluster_op, error);
 
-    if (!trip)
+    if (!cluster_op)
         return status;
     do
-        status = trip->node->member->ops->query_finish(trip->node->member, query, owner, error);
-    while (status == DIBS_UNAVAILABLE && (dibs__trip_goes_on(cluster, trip, query->deadline, true) ||
-                                          dibs__trip_finds_heir(cluster, trip, query->deadline, false)));
-    query->begun.detour = NULL;
-    dibs__trip_end(cluster, trip, &here, status);
+        status = cluster_op->node->member->ops->query_finish(cluster_op->node->member, query, owner, error);
+    while (status == DIBS_UNAVAILABLE && (dibs__cluster_op_goes_on(cluster, cluster_op, query->deadline, true) ||
+                                          dibs__cluster_op_finds_heir(cluster, cluster_op, query->deadline, false)));
+    query->begun.redirect = NULL;
+    dibs__cluster_op_end(cluster, cluster_op, &here, status);
     return status;
 }
 
@@ -235,15 +241,15 @@ dibs_status dibs__cluster_force_unlock(struct dibs__store *base, const char *nam
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__begun begun = {.state = NULL};
-    struct dibs__trip here, *trip;
-    dibs_status status = dibs__trip_take(cluster, &begun, &here, name, deadline, &trip, error);
+    struct dibs__cluster_op here, *cluster_op;
+    dibs_status status = dibs__cluster_op_take(cluster, &begun, &here, name, deadline, &cluster_op, error);
 
-    if (!trip)
+    if (!cluster_op)
         return status;
     do
-        status = dibs__redis_force_at(trip->node->member, name, token, deadline, &trip->detour, error);
-    while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, deadline, true));
-    dibs__trip_end(cluster, trip, &here, status);
+        status = dibs__redis_force_at(cluster_op->node->member, name, token, deadline, &cluster_op->redirect, error);
+    while (status == DIBS_UNAVAILABLE && dibs__cluster_op_goes_on(cluster, cluster_op, deadline, true));
+    dibs__cluster_op_end(cluster, cluster_op, &here, status);
     return status;
 }
 
@@ -252,47 +258,49 @@ dibs_status dibs__cluster_forget(struct dibs__store *base, const char *name, int
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__begun begun = {.state = NULL};
-    struct dibs__trip here, *trip;
-    dibs_status status = dibs__trip_take(cluster, &begun, &here, name, deadline, &trip, error);
+    struct dibs__cluster_op here, *cluster_op;
+    dibs_status status = dibs__cluster_op_take(cluster, &begun, &here, name, deadline, &cluster_op, error);
 
-    if (!trip)
+    if (!cluster_op)
         return status;
     do
-        status = dibs__redis_forget_at(trip->node->member, name, deadline, &trip->detour, error);
-    while (status == DIBS_UNAVAILABLE && dibs__trip_goes_on(cluster, trip, deadline, true));
-    dibs__trip_end(cluster, trip, &here, status);
+        status = dibs__redis_forget_at(cluster_op->node->member, name, deadline, &cluster_op->redirect, error);
+    while (status == DIBS_UNAVAILABLE && dibs__cluster_op_goes_on(cluster, cluster_op, deadline, true));
+    dibs__cluster_op_end(cluster, cluster_op, &here, status);
     return status;
 }
 
 bool dibs__cluster_await(struct dibs__store *base, const struct dibs__begun *begun, int64_t until)
 {
-    const struct dibs__trip *trip = (const struct dibs__trip *)begun->detour;
+    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)begun->redirect;
 
     (void)base;
-    return trip && trip->node->member->ops->await(trip->node->member, begun, until);
+    return cluster_op && cluster_op->node->member->ops->await(cluster_op->node->member, begun, until);
 }
 
 /* What could not set out is finish's to send, which has the map asked for where there is none. */
 enum dibs__sent dibs__cluster_is_sent(struct dibs__store *base, const struct dibs__begun *begun)
 {
-    const struct dibs__trip *trip = (const struct dibs__trip *)begun->detour;
+    const struct dibs__cluster_op *cluster_op = (const struct dibs__cluster_op *)begun->redirect;
 
     (void)base;
-    return trip ? trip->node->member->ops->is_sent(trip->node->member, begun) : DIBS__UNSENT_CONNECTED;
+    return cluster_op ? cluster_op->node->member->ops->is_sent(cluster_op->node->member, begun)
+                      : DIBS__UNSENT_CONNECTED;
 }
 
 /* ----------------------------------------------------------------------- waiting */
 
-void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
+void dibs__cluster_listen(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
+                          int64_t until)
 {
     struct dibs__cluster *cluster = dibs__cluster_of(base);
     struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, name));
 
     if (node) {
-        node->member->ops->listen(node->member, name, ear, until);
+        node->member->ops->listen(node->member, name, wait_event, until);
         dibs__node_unuse(node);
     } else {
-        dibs__ear_wait(ear, cluster->config.clock, until);
+        dibs__wait_event_wait(wait_event, cluster->config.clock, until);
     }
 }
 

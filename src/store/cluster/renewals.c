@@ -22,7 +22,7 @@ struct part {
     struct division *division;
     struct dibs__node *node; /* in use */
     unsigned hops;
-    struct dibs__detour detours[DIBS__BATCH_MAX];
+    struct dibs__redirect detours[DIBS__BATCH_MAX];
     unsigned char at[DIBS__BATCH_MAX]; /* the places of the items in the whole batch */
 };
 
@@ -66,7 +66,7 @@ static bool knows_any_server(const struct dibs__cluster *cluster)
 }
 
 /* A slot that moved carried its leases. A master that is no more, or was restarted, may have lost them. */
-bool dibs__cluster_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease)
+bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
 {
     const struct dibs__cluster *cluster = dibs__cluster_of(base);
 
@@ -80,10 +80,10 @@ bool dibs__cluster_is_unproven(struct dibs__store *base, const struct dibs__leas
  */
 static void see_what_came(const struct dibs__node *node, struct dibs__renewal *item)
 {
-    uint64_t server = dibs__redis_lease_server(&item->memo), here = dibs__redis_server(node->member);
+    uint64_t server = dibs__redis_lease_server(&item->store_state), here = dibs__redis_server(node->member);
 
     if (here != 0 && server != here && dibs__cluster_has_server(node->cluster, server))
-        dibs__redis_lease_came(node->member, &item->memo);
+        dibs__redis_lease_came(node->member, &item->store_state);
 }
 
 /* ----------------------------------------------------------------- parts of a batch */
@@ -114,8 +114,8 @@ static void add(struct part *part, const struct dibs__renewal *item, unsigned ch
     size_t i = part->batch.count++;
 
     part->batch.items[i] = *item;
-    part->detours[i] = (struct dibs__detour){.asking = asking};
-    part->batch.items[i].detour = &part->detours[i];
+    part->detours[i] = (struct dibs__redirect){.asking = asking};
+    part->batch.items[i].redirect = &part->detours[i];
     part->at[i] = at;
 }
 
@@ -144,10 +144,10 @@ static void free_part(struct part *part)
 
 static bool goes_on(const struct part *part, size_t i)
 {
-    const struct dibs__detour *detour = &part->detours[i];
+    const struct dibs__redirect *redirect = &part->detours[i];
 
-    return detour->to && part->hops < HOPS_MAX &&
-           (detour->kind == DIBS__DETOUR_MOVED || detour->kind == DIBS__DETOUR_ASK);
+    return redirect->to && part->hops < HOPS_MAX &&
+           (redirect->kind == DIBS__REDIRECT_MOVED || redirect->kind == DIBS__REDIRECT_ASK);
 }
 
 /* Takes out of the part what one node turned away to another, and sends it there. False: there is nothing of that. */
@@ -164,7 +164,7 @@ static bool send_on(struct part *part)
             next = new_part(part->division, to, part->hops + 1);
         }
         if (goes && next) {
-            add(next, &part->batch.items[i], part->at[i], part->detours[i].kind == DIBS__DETOUR_ASK);
+            add(next, &part->batch.items[i], part->at[i], part->detours[i].kind == DIBS__REDIRECT_ASK);
             continue;
         }
         if (goes)

@@ -99,7 +99,7 @@ static void on_ask_again(void *context)
 }
 
 /* The first time, the leases so far were granted by that server. */
-static void on_forgetful(void *context)
+static void on_server_changed(void *context)
 {
     struct dibs__member *member = context;
     struct dibs__quorum *q = member->quorum;
@@ -110,7 +110,7 @@ static void on_forgetful(void *context)
         return;
     atomic_fetch_add(&q->generation, 1);
     dibs__vote_want(q, 0);
-    q->config.listener.forgetful(q->config.listener.context);
+    q->config.listener.server_changed(q->config.listener.context);
 }
 
 static void on_reachable(void *context, bool up, const char *detail)
@@ -144,7 +144,7 @@ static size_t interest(struct dibs__store *base, struct pollfd *fds, int64_t *de
     int64_t votes = dibs__vote_deadline(q);
     size_t count = 0;
 
-    *deadline = dibs__loose_deadline(q);
+    *deadline = dibs__detached_deadline(q);
     *deadline = votes < *deadline ? votes : *deadline;
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__store *store = q->members[i].store;
@@ -166,13 +166,14 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
         store->ops->attend(store, fds, q->members[i].fd_count);
         fds += q->members[i].fd_count;
     }
-    dibs__loose_attend(q, dibs__quorum_now(q));
+    dibs__detached_attend(q, dibs__quorum_now(q));
     dibs__vote_attend(q, dibs__quorum_now(q));
     dibs__quorum_count(q, false);
 }
 
 /* A thread can receive for one member alone: for the fastest. The scheduler's thread receives for the others. */
-static void listen_quorum(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
+static void listen_quorum(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event,
+                          int64_t until)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__store *best = q->members[0].store;
@@ -186,7 +187,7 @@ static void listen_quorum(struct dibs__store *base, const char *name, struct dib
         least = usual;
         best = q->members[i].store;
     }
-    dibs__store_listen(best, q->config.clock, name, ear, until);
+    dibs__store_listen(best, q->config.clock, name, wait_event, until);
 }
 
 /* To wait for the replies alone would be no use: finish has more to ask. */
@@ -196,7 +197,7 @@ static bool await(struct dibs__store *base, const struct dibs__begun *begun, int
     return false;
 }
 
-static bool is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease)
+static bool is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease)
 {
     return lease->words[0] != atomic_load(&dibs__quorum_of(base)->generation);
 }
@@ -210,7 +211,7 @@ static size_t unconfirmed(struct dibs__store *base)
     for (size_t i = 0; i < q->count; i++)
         count += q->members[i].store->ops->unconfirmed(q->members[i].store);
     dibs__quorum_mutex_lock(&q->mutex);
-    for (const struct dibs__flight *at = q->loose; at; at = at->next)
+    for (const struct dibs__flight *at = q->detached; at; at = at->next)
         count++;
     dibs__quorum_mutex_unlock(&q->mutex);
     return count;
@@ -250,7 +251,7 @@ static void close_quorum(struct dibs__store *base)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
 
-    dibs__loose_finish_all(q);
+    dibs__detached_finish_all(q);
     dibs__vote_finish_all(q);
     for (size_t i = 0; i < q->count; i++)
         if (q->members[i].store)
@@ -292,7 +293,7 @@ static const struct dibs__store_ops quorum_ops = {
     .forget = dibs__quorum_forget,
     .renew = dibs__quorum_renew,
     .watch = dibs__quorum_watch,
-    .is_unproven = is_unproven,
+    .is_unconfirmed = is_unconfirmed,
     .gather = gather,
     .interest = interest,
     .attend = attend,
@@ -318,7 +319,7 @@ static dibs_status open_member(struct dibs__quorum *q, size_t i, struct dibs__er
     config.quorum = &q->number;
     config.counters = &member->counters;
     config.listener =
-        (struct dibs__listener){member,       on_wake,    on_granted,           on_ask_again,         on_forgetful,
+        (struct dibs__listener){member,       on_wake,    on_granted,           on_ask_again,         on_server_changed,
                                 on_reachable, on_wake_by, dibs__quorum_changed, dibs__quorum_watching};
     if (dibs__store_open(&member->store, &config, &its) == DIBS_OK)
         return DIBS_OK;

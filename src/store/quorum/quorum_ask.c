@@ -19,7 +19,7 @@
 #define SPLIT_LEAST_MS 1  /* from this, or the time that the ask took, */
 #define SPLIT_LAST_MS 50  /* up to this */
 #define LEAVE_LEAST_MS 10 /* how long a thread waits at least for the release of what no majority granted */
-#define SPARED_SHIFT 32   /* in the memo of a bid: behind the set of members that were asked */
+#define SPARED_SHIFT 32   /* in the store state of a bid: behind the set of members that were asked */
 
 /* One ask of the quorum that is being finished. */
 struct asking {
@@ -58,7 +58,7 @@ static uint64_t begin_at_all(struct dibs__quorum *q, struct dibs__claim *claim, 
     return open | (uint64_t)(spared & ~open) << SPARED_SHIFT;
 }
 
-/* What was begun, as sets of members, lies in the memo beside the claim. */
+/* What was begun, as sets of members, lies in the store state beside the claim. */
 void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
@@ -67,34 +67,34 @@ void dibs__quorum_ask_begin(struct dibs__store *base, struct dibs__bid *bid)
     DIBS__REQUIRE(!bid->begun.state && !bid->fair);
     if (!claim)
         claim = dibs__claim_new(q, bid->name, bid->token, bid->lease_ms);
-    bid->memo.outer[0] = (uintptr_t)claim;
-    bid->memo.outer[1] = 0;
+    bid->store_state.outer[0] = (uintptr_t)claim;
+    bid->store_state.outer[1] = 0;
     if (!claim || !dibs__claim_make_flights(q, claim))
         return;
     bid->begun.state = claim;
     if (dibs__vote_is_announced(&q->voting, bid->lease_ms))
-        bid->memo.outer[1] = begin_at_all(q, claim, bid);
+        bid->store_state.outer[1] = begin_at_all(q, claim, bid);
 }
 
 /* --------------------------------------------------------------- the majority */
 
-static struct asking *asking_of(const struct dibs__wave *wave)
+static struct asking *asking_of(const struct dibs__fan_out *fan_out)
 {
-    return wave->context;
+    return fan_out->context;
 }
 
-static bool can_be_had(const struct dibs__wave *wave, uint32_t have)
+static bool can_be_had(const struct dibs__fan_out *fan_out, uint32_t have)
 {
-    return dibs__set_count(have | wave->open) >= wave->quorum->majority;
+    return dibs__set_count(have | fan_out->open) >= fan_out->quorum->majority;
 }
 
 /* The others can't be a majority, or take long, and with those that rest it may be one. */
-static bool needs_spared(const struct dibs__wave *wave, int64_t now)
+static bool needs_spared(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct asking *asking = asking_of(wave);
+    const struct asking *asking = asking_of(fan_out);
 
-    return asking->spared && can_be_had(wave, asking->granted | asking->spared) &&
-           (!can_be_had(wave, asking->granted) || dibs__wave_is_overdue(wave, now));
+    return asking->spared && can_be_had(fan_out, asking->granted | asking->spared) &&
+           (!can_be_had(fan_out, asking->granted) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
 /*
@@ -102,32 +102,33 @@ static bool needs_spared(const struct dibs__wave *wave, int64_t now)
  * first, or take much longer than usual. Where the lock can't be had, it is
  * still to be known whether it is taken, or the members are not there.
  */
-static bool is_voted(const struct dibs__wave *wave, int64_t now)
+static bool is_voted(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct asking *asking = asking_of(wave);
+    const struct asking *asking = asking_of(fan_out);
     uint32_t heard = asking->granted | asking->refused;
-    size_t majority = wave->quorum->majority;
+    size_t majority = fan_out->quorum->majority;
 
     if (dibs__set_count(asking->granted) >= majority)
         return true;
-    if (needs_spared(wave, now))
+    if (needs_spared(fan_out, now))
         return true;
-    if (!can_be_had(wave, asking->granted))
-        return dibs__set_count(heard) >= majority || !can_be_had(wave, heard);
-    return dibs__set_count(heard) >= majority && (!(wave->open & ~wave->unsent) || dibs__wave_is_overdue(wave, now));
+    if (!can_be_had(fan_out, asking->granted))
+        return dibs__set_count(heard) >= majority || !can_be_had(fan_out, heard);
+    return dibs__set_count(heard) >= majority &&
+           (!(fan_out->open & ~fan_out->unsent) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
-static bool is_raised(const struct dibs__wave *wave, int64_t now)
+static bool is_raised(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct asking *asking = asking_of(wave);
+    const struct asking *asking = asking_of(fan_out);
 
     (void)now;
-    return dibs__set_count(asking->raised) >= wave->quorum->majority || !can_be_had(wave, asking->raised);
+    return dibs__set_count(asking->raised) >= fan_out->quorum->majority || !can_be_had(fan_out, asking->raised);
 }
 
-static void begin_raise(struct dibs__wave *wave, struct dibs__flight *flight)
+static void begin_raise(struct dibs__fan_out *fan_out, struct dibs__flight *flight)
 {
-    const struct asking *asking = asking_of(wave);
+    const struct asking *asking = asking_of(fan_out);
 
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
@@ -136,131 +137,132 @@ static void begin_raise(struct dibs__wave *wave, struct dibs__flight *flight)
         .token = asking->claim->token,
         .fence = asking->fence,
         .lease_ms = asking->claim->lease_ms,
-        .deadline = wave->deadline,
+        .deadline = fan_out->deadline,
     };
     dibs__flight_begin(flight, DIBS__FLIES_RAISE);
-    wave->open |= bit;
-    wave->optional &= ~bit;
+    fan_out->open |= bit;
+    fan_out->optional &= ~bit;
 }
 
 /* Whether what is raised and what is being raised is no majority. */
-static bool needs_more(const struct dibs__wave *wave)
+static bool needs_more(const struct dibs__fan_out *fan_out)
 {
-    return dibs__set_count(asking_of(wave)->raised | (wave->open & ~wave->optional)) < wave->quorum->majority;
+    return dibs__set_count(asking_of(fan_out)->raised | (fan_out->open & ~fan_out->optional)) <
+           fan_out->quorum->majority;
 }
 
 /* A larger fence came while others were raised: they are raised anew, those under way once they have landed. */
-static void raise_anew(struct dibs__wave *wave, uint64_t fence)
+static void raise_anew(struct dibs__fan_out *fan_out, uint64_t fence)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
     uint32_t lower = asking->raised;
 
     asking->fence = fence;
     asking->raised = 0;
-    for (size_t i = 0; i < wave->quorum->count; i++)
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
         if (dibs__set_has(lower, i))
-            begin_raise(wave, &wave->flights[i]);
+            begin_raise(fan_out, &fan_out->flights[i]);
 }
 
 /* The member granted the lock. While fences are raised, its own is, too, where that is needed. */
-static void count_grant(struct dibs__wave *wave, struct dibs__flight *flight)
+static void count_grant(struct dibs__fan_out *fan_out, struct dibs__flight *flight)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
     asking->granted |= bit;
     if (asking->raising && flight->answer.fence > asking->fence)
-        raise_anew(wave, flight->answer.fence);
+        raise_anew(fan_out, flight->answer.fence);
     if (asking->raising && flight->answer.fence == asking->fence)
         asking->raised |= bit;
-    else if (asking->raising && needs_more(wave))
-        begin_raise(wave, flight);
+    else if (asking->raising && needs_more(fan_out))
+        begin_raise(fan_out, flight);
 }
 
-static void land_ask(struct dibs__wave *wave, struct dibs__flight *flight, dibs_status status)
+static void land_ask(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
 
-    dibs__part_note(wave->quorum, flight, status);
+    dibs__part_note(fan_out->quorum, flight, status);
     asking->no_vote |= flight->answer.no_vote;
     if (status == DIBS_OK)
-        count_grant(wave, flight);
+        count_grant(fan_out, flight);
     else if (status == DIBS_BUSY)
         asking->refused |= (uint32_t)1 << flight->member->index;
 }
 
-/* What an earlier ask was granted is given back: now the member can be asked again. */
-static void land_leave(struct dibs__wave *wave, struct dibs__flight *flight, dibs_status status)
+/* What a earlier ask was granted is given back: now the member can be asked again. */
+static void land_leave(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
     bool taken_back;
 
-    dibs__part_left(wave->quorum, flight, status);
-    if (asking->raising || !dibs__part_take(wave->quorum, asking->claim, flight->member->index, &taken_back))
+    dibs__part_left(fan_out->quorum, flight, status);
+    if (asking->raising || !dibs__part_take(fan_out->quorum, asking->claim, flight->member->index, &taken_back))
         return;
     dibs__part_ask(flight, asking->bid);
-    wave->open |= (uint32_t)1 << flight->member->index;
+    fan_out->open |= (uint32_t)1 << flight->member->index;
 }
 
-static void land_raise(struct dibs__wave *wave, struct dibs__flight *flight, dibs_status status)
+static void land_raise(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
     if (status == DIBS_OK && flight->of.raise.fence == asking->fence)
         asking->raised |= bit;
     else if (status == DIBS_OK)
-        begin_raise(wave, flight);
+        begin_raise(fan_out, flight);
     if (status != DIBS_NOT_HELD)
         return;
     asking->granted &= ~bit;
-    dibs__quorum_mutex_lock(&wave->quorum->mutex);
+    dibs__quorum_mutex_lock(&fan_out->quorum->mutex);
     asking->claim->parts[flight->member->index].state = DIBS__PART_TAKEN;
-    dibs__quorum_mutex_unlock(&wave->quorum->mutex);
+    dibs__quorum_mutex_unlock(&fan_out->quorum->mutex);
 }
 
-static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
 {
     if (what == DIBS__FLIES_ASK)
-        land_ask(wave, flight, status);
+        land_ask(fan_out, flight, status);
     else if (what == DIBS__FLIES_RELEASE)
-        land_leave(wave, flight, status);
+        land_leave(fan_out, flight, status);
     else
-        land_raise(wave, flight, status);
+        land_raise(fan_out, flight, status);
 }
 
 /* ------------------------------------------------------------------- the fence */
 
 /* Those of a majority's fences that are smaller than the largest are raised to it. */
-static void raise_fences(struct dibs__wave *wave)
+static void raise_fences(struct dibs__fan_out *fan_out)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
 
-    for (size_t i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(asking->granted, i) && wave->flights[i].answer.fence > asking->fence)
-            asking->fence = wave->flights[i].answer.fence;
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(asking->granted, i) && fan_out->flights[i].answer.fence > asking->fence)
+            asking->fence = fan_out->flights[i].answer.fence;
     asking->raising = true;
-    wave->optional = wave->open;
-    for (size_t i = 0; i < wave->quorum->count; i++) {
+    fan_out->optional = fan_out->open;
+    for (size_t i = 0; i < fan_out->quorum->count; i++) {
         if (!dibs__set_has(asking->granted, i))
             continue;
-        if (wave->flights[i].answer.fence == asking->fence)
+        if (fan_out->flights[i].answer.fence == asking->fence)
             asking->raised |= (uint32_t)1 << i;
         else
-            begin_raise(wave, &wave->flights[i]);
+            begin_raise(fan_out, &fan_out->flights[i]);
     }
-    wave->is_decided = is_raised;
-    dibs__wave_run(wave);
+    fan_out->is_decided = is_raised;
+    dibs__fan_out_run(fan_out);
 }
 
 /* The set of members whose asks and releases are still under way. What raises a fence is not waited for any more. */
-static uint32_t let_go(struct dibs__wave *wave)
+static uint32_t let_go(struct dibs__fan_out *fan_out)
 {
-    uint32_t open = wave->open;
+    uint32_t open = fan_out->open;
 
-    for (size_t i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(open, i) && wave->flights[i].what == DIBS__FLIES_RAISE) {
-            dibs__flight_abandon(&wave->flights[i]);
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(open, i) && fan_out->flights[i].what == DIBS__FLIES_RAISE) {
+            dibs__flight_abandon(&fan_out->flights[i]);
             open &= ~((uint32_t)1 << i);
         }
     return open;
@@ -268,13 +270,13 @@ static uint32_t let_go(struct dibs__wave *wave)
 
 /* ------------------------------------------------------------------ the outcome */
 
-static int64_t proof_of(const struct dibs__wave *wave)
+static int64_t proof_of(const struct dibs__fan_out *fan_out)
 {
     int64_t proof = DIBS__NEVER;
 
-    for (size_t i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(asking_of(wave)->granted, i) && wave->flights[i].bid.proof < proof)
-            proof = wave->flights[i].bid.proof;
+    for (size_t i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(asking_of(fan_out)->granted, i) && fan_out->flights[i].bid.proof < proof)
+            proof = fan_out->flights[i].bid.proof;
     return proof;
 }
 
@@ -284,14 +286,14 @@ static bool is_owner_still(const struct dibs__quorum *q, const struct dibs__clai
     return claim->fence > 0 && dibs__quorum_now(q) < claim->until;
 }
 
-static void hold(struct dibs__wave *wave, uint64_t generation, struct dibs__answer *answer)
+static void hold(struct dibs__fan_out *fan_out, uint64_t generation, struct dibs__answer *answer)
 {
-    struct dibs__quorum *q = wave->quorum;
-    const struct asking *asking = asking_of(wave);
+    struct dibs__quorum *q = fan_out->quorum;
+    const struct asking *asking = asking_of(fan_out);
     struct dibs__claim *claim = asking->claim;
     struct dibs__bid *bid = asking->bid;
 
-    bid->proof = proof_of(wave);
+    bid->proof = proof_of(fan_out);
     bid->in_store = true;
     bid->lease.words[0] = generation;
     claim->fence = answer->fence = asking->fence;
@@ -302,16 +304,16 @@ static void hold(struct dibs__wave *wave, uint64_t generation, struct dibs__answ
     dibs__quorum_mutex_unlock(&q->mutex);
 }
 
-static void land_given_back(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what,
+static void land_given_back(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what,
                             dibs_status status)
 {
     (void)what;
-    dibs__part_left(wave->quorum, flight, status);
+    dibs__part_left(fan_out->quorum, flight, status);
 }
 
-static bool is_never_decided(const struct dibs__wave *wave, int64_t now)
+static bool is_never_decided(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    (void)wave, (void)now;
+    (void)fan_out, (void)now;
     return false;
 }
 
@@ -321,22 +323,22 @@ static void give_back(struct dibs__quorum *q, struct asking *asking)
     struct dibs__claim *claim = asking->claim;
     struct dibs__error unused = {DIBS_OK, ""};
     int64_t now = dibs__quorum_now(q), took = 4 * (now - asking->began), least = LEAVE_LEAST_MS * DIBS__NS_PER_MS;
-    struct dibs__wave wave = {.quorum = q,
-                              .flights = claim->flights,
-                              .open = asking->granted,
-                              .deadline = now + (took > least ? took : least),
-                              .context = asking,
-                              .is_decided = is_never_decided,
-                              .land = land_given_back,
-                              .error = &unused};
+    struct dibs__fan_out fan_out = {.quorum = q,
+                                    .flights = claim->flights,
+                                    .open = asking->granted,
+                                    .deadline = now + (took > least ? took : least),
+                                    .context = asking,
+                                    .is_decided = is_never_decided,
+                                    .land = land_given_back,
+                                    .error = &unused};
 
     if (!asking->granted)
         return;
     for (size_t i = 0; i < q->count; i++)
         if (dibs__set_has(asking->granted, i))
             dibs__part_leave(q, &claim->flights[i]);
-    dibs__wave_run(&wave);
-    dibs__loose_add(q, claim, wave.open);
+    dibs__fan_out_run(&fan_out);
+    dibs__detached_add(q, claim, fan_out.open);
 }
 
 /* When to ask again, if no hint comes before. After a split vote: soon, but not all at the same time. */
@@ -363,39 +365,40 @@ static int64_t pause_ms(const struct dibs__quorum *q, const struct asking *askin
 }
 
 /* No majority granted the lock. */
-static dibs_status fail(struct dibs__wave *wave, struct dibs__answer *answer, struct dibs__error *error)
+static dibs_status fail(struct dibs__fan_out *fan_out, struct dibs__answer *answer, struct dibs__error *error)
 {
-    struct dibs__quorum *q = wave->quorum;
-    struct asking *asking = asking_of(wave);
+    struct dibs__quorum *q = fan_out->quorum;
+    struct asking *asking = asking_of(fan_out);
     struct dibs__bid *bid = asking->bid;
     bool heard = dibs__set_count(asking->granted | asking->refused) >= q->majority;
 
     give_back(q, asking);
     answer->again_ms = pause_ms(q, asking);
     bid->in_store = dibs__claim_is_queued(q, asking->claim);
-    if (dibs__claim_is_spent(q, asking->claim)) {
+    if (dibs__claim_is_retired(q, asking->claim)) {
         dibs__claim_retract(q, asking->claim);
         dibs__claim_forget(bid);
-        answer->spent = true;
+        answer->retired = true;
     }
-    return heard && asking->refused ? DIBS_BUSY : dibs__quorum_no_majority(q, dibs__set_count(wave->answered), error);
+    return heard && asking->refused ? DIBS_BUSY
+                                    : dibs__quorum_no_majority(q, dibs__set_count(fan_out->answered), error);
 }
 
 /* Those that rest are asked as well. */
-static void ask_the_spared(struct dibs__wave *wave)
+static void ask_the_spared(struct dibs__fan_out *fan_out)
 {
-    struct asking *asking = asking_of(wave);
+    struct asking *asking = asking_of(fan_out);
     uint32_t spared = asking->spared;
 
     asking->spared = 0;
-    for (size_t i = 0; i < wave->quorum->count; i++) {
+    for (size_t i = 0; i < fan_out->quorum->count; i++) {
         bool taken_back;
-        if (!dibs__set_has(spared, i) || !dibs__part_take(wave->quorum, asking->claim, i, &taken_back))
+        if (!dibs__set_has(spared, i) || !dibs__part_take(fan_out->quorum, asking->claim, i, &taken_back))
             continue;
-        dibs__part_ask(&wave->flights[i], asking->bid);
-        wave->open |= (uint32_t)1 << i;
+        dibs__part_ask(&fan_out->flights[i], asking->bid);
+        fan_out->open |= (uint32_t)1 << i;
     }
-    dibs__wave_run(wave);
+    dibs__fan_out_run(fan_out);
 }
 
 static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dibs__answer *answer,
@@ -403,32 +406,32 @@ static dibs_status ask(struct dibs__quorum *q, struct asking *asking, struct dib
 {
     uint64_t generation = atomic_load(&q->generation);
     struct dibs__claim *claim = asking->claim;
-    asking->spared = (uint32_t)(asking->bid->memo.outer[1] >> SPARED_SHIFT);
-    struct dibs__wave wave = {.quorum = q,
-                              .flights = claim->flights,
-                              .open = (uint32_t)asking->bid->memo.outer[1],
-                              .deadline = asking->bid->deadline,
-                              .context = asking,
-                              .is_decided = is_voted,
-                              .land = land,
-                              .error = error};
+    asking->spared = (uint32_t)(asking->bid->store_state.outer[1] >> SPARED_SHIFT);
+    struct dibs__fan_out fan_out = {.quorum = q,
+                                    .flights = claim->flights,
+                                    .open = (uint32_t)asking->bid->store_state.outer[1],
+                                    .deadline = asking->bid->deadline,
+                                    .context = asking,
+                                    .is_decided = is_voted,
+                                    .land = land,
+                                    .error = error};
 
-    dibs__wave_run(&wave);
+    dibs__fan_out_run(&fan_out);
     int64_t now = dibs__quorum_now(q);
-    if (dibs__set_count(asking->granted) < q->majority && now < wave.deadline && needs_spared(&wave, now))
-        ask_the_spared(&wave);
+    if (dibs__set_count(asking->granted) < q->majority && now < fan_out.deadline && needs_spared(&fan_out, now))
+        ask_the_spared(&fan_out);
     if (dibs__set_count(asking->granted) >= q->majority && is_owner_still(q, claim)) {
         asking->fence = claim->fence;
         asking->raised = asking->granted;
     } else if (dibs__set_count(asking->granted) >= q->majority) {
-        raise_fences(&wave);
+        raise_fences(&fan_out);
     }
     bool had = dibs__set_count(asking->raised) >= q->majority;
     if (had)
-        hold(&wave, generation, answer);
-    wave.open = let_go(&wave);
-    dibs__loose_add(q, claim, wave.open);
-    return had ? DIBS_OK : fail(&wave, answer, error);
+        hold(&fan_out, generation, answer);
+    fan_out.open = let_go(&fan_out);
+    dibs__detached_add(q, claim, fan_out.open);
+    return had ? DIBS_OK : fail(&fan_out, answer, error);
 }
 
 static dibs_status announce_and_begin(struct dibs__quorum *q, struct dibs__claim *claim, struct dibs__bid *bid,
@@ -436,11 +439,11 @@ static dibs_status announce_and_begin(struct dibs__quorum *q, struct dibs__claim
 {
     unsigned answered;
 
-    if (bid->memo.outer[1] || dibs__vote_is_announced(&q->voting, bid->lease_ms))
+    if (bid->store_state.outer[1] || dibs__vote_is_announced(&q->voting, bid->lease_ms))
         return DIBS_OK;
     if (dibs__vote_announce(q, bid->lease_ms, bid->deadline, &answered, error) != DIBS_OK)
         return error->status;
-    bid->memo.outer[1] = begin_at_all(q, claim, bid);
+    bid->store_state.outer[1] = begin_at_all(q, claim, bid);
     return DIBS_OK;
 }
 

@@ -231,7 +231,7 @@ dibs_status dibs__flight_finish(struct dibs__flight *flight, int64_t deadline, d
     if (status == DIBS_OK && (is_ask || is_vote))
         status = note_clock(flight, is_ask, status, error);
     int64_t now = dibs__quorum_now(flight->member->quorum);
-    if (status != DIBS_UNAVAILABLE || (is_ask && (flight->answer.no_vote || flight->answer.unmet)))
+    if (status != DIBS_UNAVAILABLE || (is_ask && (flight->answer.no_vote || flight->answer.too_few_replicas)))
         note_answer(flight, now);
     else
         note_failure(flight->member, now);
@@ -265,35 +265,36 @@ void dibs__error_keep_worst(struct dibs__error *worst, const struct dibs__error 
         *worst = *other;
 }
 
-static void land(struct dibs__wave *wave, unsigned i, int64_t deadline)
+static void land(struct dibs__fan_out *fan_out, unsigned i, int64_t deadline)
 {
-    struct dibs__flight *flight = &wave->flights[i];
+    struct dibs__flight *flight = &fan_out->flights[i];
     enum dibs__flying what = flight->what;
     struct dibs__error error;
-    dibs_status status = dibs__flight_finish(flight, deadline, wave->owners ? &wave->owners[i] : NULL, &error);
+    dibs_status status = dibs__flight_finish(flight, deadline, fan_out->owners ? &fan_out->owners[i] : NULL, &error);
 
-    wave->open &= ~((uint32_t)1 << i);
-    wave->unsent &= ~((uint32_t)1 << i);
+    fan_out->open &= ~((uint32_t)1 << i);
+    fan_out->unsent &= ~((uint32_t)1 << i);
     if (status != DIBS_UNAVAILABLE)
-        wave->answered |= (uint32_t)1 << i;
+        fan_out->answered |= (uint32_t)1 << i;
     if (status != DIBS_OK && status != DIBS_BUSY && status != DIBS_NOT_HELD)
-        dibs__error_keep_worst(wave->error, &error);
-    wave->land(wave, flight, what, status);
+        dibs__error_keep_worst(fan_out->error, &error);
+    fan_out->land(fan_out, flight, what, status);
 }
 
 /* So long one member may take for what is more than to read its reply: its share of the time that is left. */
-static int64_t share_until(const struct dibs__wave *wave, int64_t now)
+static int64_t share_until(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    return wave->deadline == DIBS__NEVER ? DIBS__NEVER : now + (wave->deadline - now) / dibs__set_count(wave->open);
+    return fan_out->deadline == DIBS__NEVER ? DIBS__NEVER
+                                            : now + (fan_out->deadline - now) / dibs__set_count(fan_out->open);
 }
 
 /*
  * Sends what waited for a connection, and finishes what will have none. `now` 0: what still waits is finished, too,
  * since the outcome is known without it.
  */
-static void go_on_unsent(struct dibs__wave *wave, unsigned i, int64_t now)
+static void go_on_unsent(struct dibs__fan_out *fan_out, unsigned i, int64_t now)
 {
-    struct dibs__flight *flight = &wave->flights[i];
+    struct dibs__flight *flight = &fan_out->flights[i];
     enum dibs__sent sent = dibs__flight_is_sent(flight);
 
     if (sent == DIBS__UNSENT_CONNECTED) {
@@ -301,25 +302,25 @@ static void go_on_unsent(struct dibs__wave *wave, unsigned i, int64_t now)
         sent = dibs__flight_is_sent(flight);
     }
     if (sent == DIBS__SENT)
-        wave->unsent &= ~((uint32_t)1 << i);
+        fan_out->unsent &= ~((uint32_t)1 << i);
     else if (sent == DIBS__UNSENT_CONNECTED && now)
-        land(wave, i, share_until(wave, now));
+        land(fan_out, i, share_until(fan_out, now));
     else if (sent != DIBS__UNSENT || !now)
-        land(wave, i, 0);
+        land(fan_out, i, 0);
 }
 
 /* Finishes all that was answered, and sends what can be sent by now. */
-static void sweep(struct dibs__wave *wave)
+static void sweep(struct dibs__fan_out *fan_out)
 {
-    for (unsigned i = 0; i < wave->quorum->count; i++) {
-        struct dibs__flight *flight = &wave->flights[i];
-        if (!dibs__set_has(wave->open, i))
+    for (unsigned i = 0; i < fan_out->quorum->count; i++) {
+        struct dibs__flight *flight = &fan_out->flights[i];
+        if (!dibs__set_has(fan_out->open, i))
             continue;
         if (dibs__flight_await(flight, 0)) {
-            land(wave, i, wave->deadline);
+            land(fan_out, i, fan_out->deadline);
         } else if (dibs__flight_is_sent(flight) != DIBS__SENT) {
-            wave->unsent |= (uint32_t)1 << i;
-            go_on_unsent(wave, i, dibs__quorum_now(wave->quorum));
+            fan_out->unsent |= (uint32_t)1 << i;
+            go_on_unsent(fan_out, i, dibs__quorum_now(fan_out->quorum));
         }
     }
 }
@@ -337,16 +338,16 @@ static int64_t rank(const struct dibs__flight *flight, int64_t now)
     return expected >= now ? expected : now + (now - expected);
 }
 
-static unsigned choose(const struct dibs__wave *wave, int64_t now)
+static unsigned choose(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    uint32_t open = wave->open & ~wave->unsent;
+    uint32_t open = fan_out->open & ~fan_out->unsent;
     unsigned best = 0;
     int64_t least = INT64_MAX;
 
-    if (open & ~wave->optional)
-        open &= ~wave->optional;
-    for (unsigned i = 0; i < wave->quorum->count; i++) {
-        int64_t its = dibs__set_has(open, i) ? rank(&wave->flights[i], now) : INT64_MAX;
+    if (open & ~fan_out->optional)
+        open &= ~fan_out->optional;
+    for (unsigned i = 0; i < fan_out->quorum->count; i++) {
+        int64_t its = dibs__set_has(open, i) ? rank(&fan_out->flights[i], now) : INT64_MAX;
         if (its < least) {
             least = its;
             best = i;
@@ -355,63 +356,64 @@ static unsigned choose(const struct dibs__wave *wave, int64_t now)
     return best;
 }
 
-bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now)
+bool dibs__fan_out_is_overdue(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    for (unsigned i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(wave->open & ~wave->unsent, i) && now < overdue_at(&wave->flights[i]))
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(fan_out->open & ~fan_out->unsent, i) && now < overdue_at(&fan_out->flights[i]))
             return false;
     return true;
 }
 
 /* While connections are made, it is looked so often whether they stand: at first soon. */
-static int64_t look_at_unsent(const struct dibs__wave *wave, int64_t now)
+static int64_t look_at_unsent(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    int64_t slice = (now - wave->began) / 4;
+    int64_t slice = (now - fan_out->began) / 4;
 
     return now + (slice < CONNECT_LEAST ? CONNECT_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice);
 }
 
 /* Waits for one member for a while. */
-static void wait_for_one(struct dibs__wave *wave, int64_t now)
+static void wait_for_one(struct dibs__fan_out *fan_out, int64_t now)
 {
-    unsigned i = choose(wave, now);
-    struct dibs__flight *flight = &wave->flights[i];
+    unsigned i = choose(fan_out, now);
+    struct dibs__flight *flight = &fan_out->flights[i];
     int64_t expected = expected_at(flight), slice = (now - expected) / 2;
 
     slice = slice < SLICE_LEAST ? SLICE_LEAST : slice > SLICE_MOST ? SLICE_MOST : slice;
-    int64_t until = (expected > now ? expected : now) + slice, look = look_at_unsent(wave, now);
-    until = wave->unsent && look < until ? look : until;
-    until = until < wave->deadline ? until : wave->deadline;
+    int64_t until = (expected > now ? expected : now) + slice, look = look_at_unsent(fan_out, now);
+    until = fan_out->unsent && look < until ? look : until;
+    until = until < fan_out->deadline ? until : fan_out->deadline;
     if (dibs__flight_await(flight, until))
-        land(wave, i, wave->deadline);
+        land(fan_out, i, fan_out->deadline);
 }
 
 /* Nothing was sent. */
-static void wait_for_connections(const struct dibs__wave *wave, int64_t now)
+static void wait_for_connections(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    int64_t look = look_at_unsent(wave, now);
-    struct dibs__ear ear;
+    int64_t look = look_at_unsent(fan_out, now);
+    struct dibs__wait_event wait_event;
 
-    dibs__ear_init(&ear);
-    dibs__ear_wait(&ear, wave->quorum->config.clock, look < wave->deadline ? look : wave->deadline);
+    dibs__wait_event_init(&wait_event);
+    dibs__wait_event_wait(&wait_event, fan_out->quorum->config.clock,
+                          look < fan_out->deadline ? look : fan_out->deadline);
 }
 
-void dibs__wave_run(struct dibs__wave *wave)
+void dibs__fan_out_run(struct dibs__fan_out *fan_out)
 {
     int64_t now;
 
-    wave->began = dibs__quorum_now(wave->quorum);
+    fan_out->began = dibs__quorum_now(fan_out->quorum);
     for (;;) {
-        sweep(wave);
-        now = dibs__quorum_now(wave->quorum);
-        if (!wave->open || wave->is_decided(wave, now) || now >= wave->deadline)
+        sweep(fan_out);
+        now = dibs__quorum_now(fan_out->quorum);
+        if (!fan_out->open || fan_out->is_decided(fan_out, now) || now >= fan_out->deadline)
             break;
-        if (wave->open & ~wave->unsent)
-            wait_for_one(wave, now);
+        if (fan_out->open & ~fan_out->unsent)
+            wait_for_one(fan_out, now);
         else
-            wait_for_connections(wave, now);
+            wait_for_connections(fan_out, now);
     }
-    for (unsigned i = 0; i < wave->quorum->count; i++)
-        if (dibs__set_has(wave->unsent, i))
-            go_on_unsent(wave, i, 0);
+    for (unsigned i = 0; i < fan_out->quorum->count; i++)
+        if (dibs__set_has(fan_out->unsent, i))
+            go_on_unsent(fan_out, i, 0);
 }

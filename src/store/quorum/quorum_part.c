@@ -10,11 +10,12 @@ bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i
 
     dibs__quorum_mutex_lock(&q->mutex);
     bool flies = part->state == DIBS__PART_ASKED || part->state == DIBS__PART_LEAVING;
-    *taken_back = flies && dibs__loose_take(q, &claim->flights[i]);
+    *taken_back = flies && dibs__detached_take(q, &claim->flights[i]);
     bool trusted = !atomic_load_explicit(&q->members[i].distrusted, memory_order_relaxed) &&
                    !atomic_load_explicit(&q->members[i].strange, memory_order_relaxed);
-    bool is_looked_at = claim->flights[i].loose; /* the scheduler's thread has noted the answer, and is not done yet */
-    bool may = *taken_back || (!flies && !is_looked_at && part->state != DIBS__PART_SPENT && !part->stuck && trusted);
+    bool is_looked_at =
+        claim->flights[i].detached; /* the scheduler's thread has noted the answer, and is not done yet */
+    bool may = *taken_back || (!flies && !is_looked_at && part->state != DIBS__PART_RETIRED && !part->stuck && trusted);
     if (may && !*taken_back) {
         part->state = DIBS__PART_ASKED;
         part->has_bid = true;
@@ -41,7 +42,7 @@ void dibs__part_clear(struct dibs__quorum *q, struct dibs__flight *flight)
     dibs__quorum_mutex_lock(&q->mutex);
     bool has_bid = part->has_bid;
     part->has_bid = false;
-    part->state = DIBS__PART_SPENT;
+    part->state = DIBS__PART_RETIRED;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (has_bid)
         store->ops->conclude(store, &flight->bid, false);
@@ -64,8 +65,8 @@ static void take_late_grant(struct dibs__quorum *q, struct dibs__flight *flight)
 
 static enum dibs__part_state state_after(const struct dibs__flight *flight, dibs_status status)
 {
-    if (flight->answer.spent && !flight->answer.stuck)
-        return DIBS__PART_SPENT;
+    if (flight->answer.retired && !flight->answer.stuck)
+        return DIBS__PART_RETIRED;
     return status == DIBS_OK ? DIBS__PART_GRANTED : status == DIBS_BUSY ? DIBS__PART_TAKEN : DIBS__PART_UNKNOWN;
 }
 
@@ -75,11 +76,11 @@ enum dibs__claim_state dibs__part_note(struct dibs__quorum *q, struct dibs__flig
 
     dibs__quorum_mutex_lock(&q->mutex);
     part->state = state_after(flight, status);
-    part->has_bid = part->state != DIBS__PART_SPENT;
+    part->has_bid = part->state != DIBS__PART_RETIRED;
     part->stuck = part->stuck || flight->answer.stuck;
     part->fence = flight->answer.fence;
     part->proof = flight->bid.proof;
-    if (status == DIBS_OK) /* else the member never granted it, and the memo says so */
+    if (status == DIBS_OK) /* else the member never granted it, and the store state says so */
         part->lease = flight->bid.lease;
     enum dibs__claim_state state = flight->claim->state;
     dibs__quorum_mutex_unlock(&q->mutex);
@@ -127,7 +128,7 @@ void dibs__part_left(struct dibs__quorum *q, struct dibs__flight *flight, dibs_s
     bool is_gone = (status == DIBS_OK || status == DIBS_NOT_HELD) && !flight->of.release.again;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    part->state = is_gone ? DIBS__PART_NOTHING : DIBS__PART_SPENT;
+    part->state = is_gone ? DIBS__PART_NOTHING : DIBS__PART_RETIRED;
     bool ended = flight->claim->state == DIBS__CLAIM_ENDED;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (is_gone)
@@ -147,13 +148,13 @@ bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *cla
     return count >= q->majority;
 }
 
-bool dibs__claim_is_spent(struct dibs__quorum *q, const struct dibs__claim *claim)
+bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim)
 {
-    bool spent = false;
+    bool retired = false;
 
     dibs__quorum_mutex_lock(&q->mutex);
     for (size_t i = 0; i < q->count; i++)
-        spent = spent || claim->parts[i].state == DIBS__PART_SPENT || claim->parts[i].stuck;
+        retired = retired || claim->parts[i].state == DIBS__PART_RETIRED || claim->parts[i].stuck;
     dibs__quorum_mutex_unlock(&q->mutex);
-    return spent;
+    return retired;
 }

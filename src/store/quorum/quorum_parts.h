@@ -3,7 +3,7 @@
  *   quorum.c         opening, closing, the scheduler's part, and what the members tell
  *   quorum_table.c   claims: what is known of a token at each member
  *   quorum_flight.c  what was begun at one member, and how a thread waits for several
- *   quorum_loose.c   what no thread waits for any more
+ *   quorum_detached.c   what no thread waits for any more
  *   quorum_ask.c, quorum_release.c, quorum_query.c, quorum_renew.c: the operations of store.h
  *   quorum_watch.c   changes of locks, of which members tell
  *   quorum_vote.c    which masters may vote: looks at them
@@ -13,7 +13,7 @@
  *   quorum_urls.c    whether each URL is one master, and comes once
  *
  * Lock discipline: `mutex` guards the table of claims, the parts of each claim,
- * the list of loose flights, and how long a member rests. `reach_mutex` makes
+ * the list of detached flights, and how long a member rests. `reach_mutex` makes
  * one thing of a change of how many members can be reached and of telling the
  * listener. It is taken by what a member tells, so while that member's
  * dibs__reach_mutex is held, and the listener may take a leaf of its own
@@ -21,8 +21,8 @@
  *
  * What was begun at a member is a flight. A flight belongs to one thread at a
  * time: to the thread that began it, or, while it is loose, to the scheduler's.
- * A thread that asks or releases under the same token takes its loose flights
- * back (dibs__loose_take), unless the scheduler's thread is about to finish it.
+ * A thread that asks or releases under the same token takes its detached flights
+ * back (dibs__detached_take), unless the scheduler's thread is about to finish it.
  */
 #ifndef DIBS_STORE_QUORUM_QUORUM_PARTS_H
 #define DIBS_STORE_QUORUM_QUORUM_PARTS_H
@@ -71,7 +71,7 @@ enum dibs__part_state {
     DIBS__PART_TAKEN,   /* the lock was another's; the token may stand in the queue */
     DIBS__PART_UNKNOWN, /* the last ask failed */
     DIBS__PART_LEAVING, /* a release is under way, because no majority was had */
-    DIBS__PART_SPENT    /* the member retracts the token: nothing may be asked under it there any more */
+    DIBS__PART_RETIRED  /* the member retracts the token: nothing may be asked under it there any more */
 };
 
 /* What is known of a token at one member. */
@@ -85,9 +85,9 @@ struct dibs__part {
     int64_t top_up_from; /* the member lost the lock: renewals do not set it there before */
     uint64_t fence;      /* granted: the member's */
     int64_t proof;       /* granted: of the member's bid */
-    struct dibs__lease_memo lease; /* the member's own */
-    struct dibs__cut_memo cut;     /* the member's own */
-    uint32_t cut_ms;
+    struct dibs__lease_store_state lease; /* the member's own */
+    struct dibs__cut_store_state cut;     /* the member's own */
+    uint32_t pending_extension_ms;
 };
 
 struct dibs__flight;
@@ -100,7 +100,7 @@ enum dibs__claim_state {
 
 /*
  * A token that is asked for or holds a lock, and what each member knows of it.
- * Freed with the last reference: of the table, of each loose flight, of each
+ * Freed with the last reference: of the table, of each detached flight, of each
  * renewal under way, and of the thread that ends the claim.
  */
 struct dibs__claim {
@@ -166,8 +166,8 @@ struct dibs__flight {
         struct dibs__query query;
         struct dibs__vote vote;
     } of;
-    struct dibs__flight *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of loose flights */
-    bool loose DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__flight *next DIBS__GUARDED_BY(dibs__quorum_mutex); /* in the list of detached flights */
+    bool detached DIBS__GUARDED_BY(dibs__quorum_mutex);
     bool is_looked_at DIBS__GUARDED_BY(dibs__quorum_mutex); /* by the scheduler's thread */
     int64_t look_at;                                        /* loose: when to look for the reply */
 };
@@ -194,7 +194,7 @@ void dibs__flight_abandon(struct dibs__flight *flight);
 /* A member that takes much longer than usual rests, as if it had failed. */
 void dibs__flight_note_delay(const struct dibs__flight *flight, int64_t now);
 
-/* When a loose flight is given up. */
+/* When a detached flight is given up. */
 int64_t dibs__flight_end(const struct dibs__flight *flight);
 
 /* The members that are to be asked now: without those that rest or may not vote, where a majority is left. *spared:
@@ -202,7 +202,7 @@ int64_t dibs__flight_end(const struct dibs__flight *flight);
 uint32_t dibs__members_to_ask(struct dibs__quorum *q, uint32_t *spared);
 
 /* How one thread waits for flights to several members at the same time. */
-struct dibs__wave {
+struct dibs__fan_out {
     struct dibs__quorum *quorum;
     struct dibs__flight *flights; /* one for each member */
     uint32_t open;                /* the set of members whose flights are under way */
@@ -212,17 +212,18 @@ struct dibs__wave {
     int64_t deadline;
     int64_t began; /* set by the run */
     void *context;
-    bool (*is_decided)(const struct dibs__wave *wave, int64_t now);
-    void (*land)(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status);
+    bool (*is_decided)(const struct dibs__fan_out *fan_out, int64_t now);
+    void (*land)(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what,
+                 dibs_status status);
     dibs_owner *owners;        /* of queries; one for each member */
     struct dibs__error *error; /* filled: why members failed; the worst of them */
 };
 
 /* Runs until it is decided, nothing is open, or the deadline. What is open then is left to the caller. */
-void dibs__wave_run(struct dibs__wave *wave);
+void dibs__fan_out_run(struct dibs__fan_out *fan_out);
 
 /* Whether all that is open and was sent takes much longer than usual. */
-bool dibs__wave_is_overdue(const struct dibs__wave *wave, int64_t now);
+bool dibs__fan_out_is_overdue(const struct dibs__fan_out *fan_out, int64_t now);
 
 static inline bool dibs__set_has(uint32_t set, size_t i)
 {
@@ -237,15 +238,15 @@ static inline unsigned dibs__set_count(uint32_t set)
 /* -------------------------------------------------------------------- loose */
 
 /* The flights of that set go to the scheduler's thread. */
-void dibs__loose_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set);
+void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set);
 
-/* The calling thread takes a loose flight back. False: the flight is not loose, or the scheduler has it. */
-bool dibs__loose_take(struct dibs__quorum *q, struct dibs__flight *flight) DIBS__REQUIRES(dibs__quorum_mutex);
+/* The calling thread takes a detached flight back. False: the flight is not detached, or the scheduler has it. */
+bool dibs__detached_take(struct dibs__quorum *q, struct dibs__flight *flight) DIBS__REQUIRES(dibs__quorum_mutex);
 
 /* The scheduler's. */
-int64_t dibs__loose_deadline(struct dibs__quorum *q);
-void dibs__loose_attend(struct dibs__quorum *q, int64_t now);
-void dibs__loose_finish_all(struct dibs__quorum *q); /* at the close */
+int64_t dibs__detached_deadline(struct dibs__quorum *q);
+void dibs__detached_attend(struct dibs__quorum *q, int64_t now);
+void dibs__detached_finish_all(struct dibs__quorum *q); /* at the close */
 
 /* ------------------------------------------------- asks, releases, the others */
 
@@ -264,7 +265,8 @@ void dibs__part_leave(struct dibs__quorum *q, struct dibs__flight *flight);
 /* The same is over: where it was not confirmed, the member retracts the token. */
 void dibs__part_left(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
 
-/* The ask of a loose flight is over. A late grant is one more vote for a lock that is held; else it is given back. */
+/* The ask of a detached flight is over. A late grant is one more vote for a lock that is held; else it is given back.
+ */
 void dibs__part_land_late(struct dibs__quorum *q, struct dibs__flight *flight, dibs_status status);
 
 /* The claim has ended, and nothing is under way: leaves nothing of it at the member. */
@@ -274,7 +276,7 @@ void dibs__part_clear(struct dibs__quorum *q, struct dibs__flight *flight);
 bool dibs__claim_is_queued(struct dibs__quorum *q, const struct dibs__claim *claim);
 
 /* Whether nothing may be asked under the token any more at a member. */
-bool dibs__claim_is_spent(struct dibs__quorum *q, const struct dibs__claim *claim);
+bool dibs__claim_is_retired(struct dibs__quorum *q, const struct dibs__claim *claim);
 
 /* The bid goes on as one that never asked. */
 void dibs__claim_forget(struct dibs__bid *bid);
@@ -282,7 +284,7 @@ void dibs__claim_forget(struct dibs__bid *bid);
 /* Of a bid that is being asked for. NULL: it was not asked for yet. */
 static inline struct dibs__claim *dibs__claim_of(const struct dibs__bid *bid)
 {
-    return (struct dibs__claim *)(uintptr_t)bid->memo.outer[0]; /* NOLINT: a memo holds numbers */
+    return (struct dibs__claim *)(uintptr_t)bid->store_state.outer[0]; /* NOLINT: a store state holds numbers */
 }
 
 /* Ends the claim: the members retract what they have of it, in the background. */
@@ -384,7 +386,7 @@ struct dibs__quorum {
     struct dibs__claim **buckets DIBS__GUARDED_BY(dibs__quorum_mutex); /* the table, by token */
     size_t bucket_count DIBS__GUARDED_BY(dibs__quorum_mutex);
     size_t claim_count DIBS__GUARDED_BY(dibs__quorum_mutex);
-    struct dibs__flight *loose DIBS__GUARDED_BY(dibs__quorum_mutex);
+    struct dibs__flight *detached DIBS__GUARDED_BY(dibs__quorum_mutex);
 };
 
 static inline struct dibs__quorum *dibs__quorum_of(struct dibs__store *store)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/ear.h"
+#include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
 #define FORGET_FIRST_MS 2 /* the pauses before what only a minority has is to be forgotten again, */
@@ -37,9 +37,9 @@ void dibs__quorum_query_begin(struct dibs__store *base, struct dibs__query *quer
     }
 }
 
-static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
 {
-    struct looking *looking = wave->context;
+    struct looking *looking = fan_out->context;
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
     (void)what;
@@ -74,18 +74,18 @@ static uint32_t most_agree(const struct dibs__quorum *q, const struct looking *l
     return most;
 }
 
-static bool is_decided(const struct dibs__wave *wave, int64_t now)
+static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct looking *looking = wave->context;
-    unsigned most = dibs__set_count(most_agree(wave->quorum, looking));
-    bool heard = dibs__set_count(looking->seen) >= wave->quorum->majority;
+    const struct looking *looking = fan_out->context;
+    unsigned most = dibs__set_count(most_agree(fan_out->quorum, looking));
+    bool heard = dibs__set_count(looking->seen) >= fan_out->quorum->majority;
 
-    if (most >= wave->quorum->majority)
+    if (most >= fan_out->quorum->majority)
         return true;
     if (!heard)
         return false;
-    return most + dibs__set_count(wave->open) < wave->quorum->majority || !(wave->open & ~wave->unsent) ||
-           dibs__wave_is_overdue(wave, now);
+    return most + dibs__set_count(fan_out->open) < fan_out->quorum->majority || !(fan_out->open & ~fan_out->unsent) ||
+           dibs__fan_out_is_overdue(fan_out, now);
 }
 
 /* A lock without expiry lasts longer than any. */
@@ -129,19 +129,19 @@ static void show(const struct dibs__quorum *q, const struct looking *looking, di
 static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query, struct looking *looking,
                         dibs_owner *owner, struct dibs__error *error)
 {
-    struct dibs__wave wave = {.quorum = q,
-                              .flights = looking->flights,
-                              .open = ((uint32_t)1 << q->count) - 1,
-                              .deadline = query->deadline,
-                              .context = looking,
-                              .is_decided = is_decided,
-                              .land = land,
-                              .owners = looking->owners,
-                              .error = error};
+    struct dibs__fan_out fan_out = {.quorum = q,
+                                    .flights = looking->flights,
+                                    .open = ((uint32_t)1 << q->count) - 1,
+                                    .deadline = query->deadline,
+                                    .context = looking,
+                                    .is_decided = is_decided,
+                                    .land = land,
+                                    .owners = looking->owners,
+                                    .error = error};
 
-    dibs__wave_run(&wave);
+    dibs__fan_out_run(&fan_out);
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(wave.open, i))
+        if (dibs__set_has(fan_out.open, i))
             dibs__flight_abandon(&looking->flights[i]);
     if (dibs__set_count(looking->seen) < q->majority)
         return dibs__quorum_no_majority(q, dibs__set_count(looking->seen), error);
@@ -290,16 +290,16 @@ dibs_status dibs__quorum_forget(struct dibs__store *base, const char *name, int6
 {
     struct dibs__quorum *q = dibs__quorum_of(base);
     struct dibs__backoff backoff = {.first_ms = FORGET_FIRST_MS};
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
 
     error->status = DIBS_OK;
     uint32_t in_use = forget_at(q, ((uint32_t)1 << q->count) - 1, name, deadline, error);
-    dibs__ear_init(&ear);
+    dibs__wait_event_init(&wait_event);
     while (in_use && dibs__set_count(in_use) < q->majority) {
         int64_t at = dibs__after_ms(dibs__quorum_now(q), dibs__backoff_next(&backoff, FORGET_LAST_MS));
         if (at >= deadline)
             break;
-        dibs__ear_wait(&ear, q->config.clock, at);
+        dibs__wait_event_wait(&wait_event, q->config.clock, at);
         in_use = forget_at(q, in_use, name, deadline, error);
     }
     return in_use ? DIBS_BUSY : error->status;

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "base/ear.h"
+#include "base/wait_event.h"
 #include "store/quorum/quorum_parts.h"
 
 #define LOOK_AGAIN (DIBS__NS_PER_MS / 10) /* how often a thread looks whether the scheduler's is done with a reply */
@@ -38,7 +38,7 @@ static enum ending ending_of(const struct dibs__claim *claim, size_t i) DIBS__RE
 {
     const struct dibs__part *part = &claim->parts[i];
 
-    if (claim->flights && claim->flights[i].loose)
+    if (claim->flights && claim->flights[i].detached)
         return LEFT_TO_FLIGHT;
     if (part->state == DIBS__PART_GRANTED || part->topping_up)
         return LOCK_THERE;
@@ -83,11 +83,11 @@ void dibs__claim_retract(struct dibs__quorum *q, struct dibs__claim *claim)
 
 void dibs__claim_forget(struct dibs__bid *bid)
 {
-    bid->memo.outer[0] = bid->memo.outer[1] = 0;
+    bid->store_state.outer[0] = bid->store_state.outer[1] = 0;
     bid->number = 0;
     bid->proof = 0;
     bid->in_store = false;
-    bid->lease = (struct dibs__lease_memo){.words = {0}};
+    bid->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
 /* The members' bids that were granted are concluded. The others stay with the claim until that ends. */
@@ -97,7 +97,8 @@ static void conclude_held(struct dibs__quorum *q, struct dibs__claim *claim)
     for (size_t i = 0; i < q->count; i++) {
         struct dibs__part *part = &claim->parts[i];
         dibs__quorum_mutex_lock(&q->mutex);
-        bool granted = part->has_bid && part->state == DIBS__PART_GRANTED && !part->stuck && !claim->flights[i].loose;
+        bool granted =
+            part->has_bid && part->state == DIBS__PART_GRANTED && !part->stuck && !claim->flights[i].detached;
         if (granted)
             part->has_bid = false;
         dibs__quorum_mutex_unlock(&q->mutex);
@@ -122,7 +123,7 @@ void dibs__quorum_conclude(struct dibs__store *base, struct dibs__bid *bid, bool
         dibs__claim_forget(bid);
         return;
     }
-    bid->memo.outer[0] = bid->memo.outer[1] = 0;
+    bid->store_state.outer[0] = bid->store_state.outer[1] = 0;
     bid->in_store = false;
 }
 
@@ -135,7 +136,7 @@ static bool is_looked_at(const struct dibs__quorum *q, const struct dibs__claim 
     bool looked_at = false;
 
     for (size_t i = 0; claim->flights && i < q->count; i++)
-        looked_at = looked_at || (claim->flights[i].loose && claim->flights[i].is_looked_at);
+        looked_at = looked_at || (claim->flights[i].detached && claim->flights[i].is_looked_at);
     return looked_at;
 }
 
@@ -144,10 +145,10 @@ static void await_scheduler(struct dibs__quorum *q, const struct dibs__claim *cl
     DIBS__REQUIRES(dibs__quorum_mutex)
 {
     while (is_looked_at(q, claim) && dibs__quorum_now(q) < deadline) {
-        struct dibs__ear ear;
+        struct dibs__wait_event wait_event;
         dibs__quorum_mutex_unlock(&q->mutex);
-        dibs__ear_init(&ear);
-        dibs__ear_wait(&ear, q->config.clock, dibs__quorum_now(q) + LOOK_AGAIN);
+        dibs__wait_event_init(&wait_event);
+        dibs__wait_event_wait(&wait_event, q->config.clock, dibs__quorum_now(q) + LOOK_AGAIN);
         dibs__quorum_mutex_lock(&q->mutex);
     }
 }
@@ -158,7 +159,7 @@ static uint32_t take_back(struct dibs__quorum *q, struct dibs__claim *claim) DIB
     uint32_t taken = 0;
 
     for (size_t i = 0; claim->flights && i < q->count; i++)
-        if (dibs__loose_take(q, &claim->flights[i]))
+        if (dibs__detached_take(q, &claim->flights[i]))
             taken |= (uint32_t)1 << i;
     return taken;
 }
@@ -259,9 +260,9 @@ void dibs__quorum_release_begin(struct dibs__store *base, struct dibs__release *
 
 /* -------------------------------------------------------------------- the finish */
 
-static void land_release(struct dibs__wave *wave, const struct dibs__flight *flight, dibs_status status)
+static void land_release(struct dibs__fan_out *fan_out, const struct dibs__flight *flight, dibs_status status)
 {
-    struct releasing *releasing = wave->context;
+    struct releasing *releasing = fan_out->context;
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
     releasing->again |= flight->of.release.again;
@@ -272,32 +273,32 @@ static void land_release(struct dibs__wave *wave, const struct dibs__flight *fli
 }
 
 /* What was pending is over: a member that granted the lock only now releases it, too. */
-static void land_pending(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what,
+static void land_pending(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what,
                          dibs_status status)
 {
-    struct releasing *releasing = wave->context;
+    struct releasing *releasing = fan_out->context;
     uint32_t bit = (uint32_t)1 << flight->member->index;
 
     releasing->pending &= ~bit;
-    wave->optional &= ~bit;
+    fan_out->optional &= ~bit;
     if (what == DIBS__FLIES_ASK)
-        dibs__part_note(wave->quorum, flight, status);
+        dibs__part_note(fan_out->quorum, flight, status);
     else
-        dibs__part_left(wave->quorum, flight, status);
-    if (begin_at(wave->quorum, releasing, flight->member->index))
-        wave->open |= bit;
+        dibs__part_left(fan_out->quorum, flight, status);
+    if (begin_at(fan_out->quorum, releasing, flight->member->index))
+        fan_out->open |= bit;
     else if (status == DIBS_UNAVAILABLE)
         releasing->absent &= ~bit; /* it may have the lock until that is retracted */
 }
 
-static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
 {
-    const struct releasing *releasing = wave->context;
+    const struct releasing *releasing = fan_out->context;
 
     if (dibs__set_has(releasing->pending, flight->member->index))
-        land_pending(wave, flight, what, status);
+        land_pending(fan_out, flight, what, status);
     else
-        land_release(wave, flight, status);
+        land_release(fan_out, flight, status);
 }
 
 /* A majority can grant the lock to others now, and no member said that it was another's before. */
@@ -307,32 +308,32 @@ static bool is_free(const struct dibs__quorum *q, const struct releasing *releas
            dibs__set_count(releasing->done | releasing->absent) >= q->majority;
 }
 
-static bool is_decided(const struct dibs__wave *wave, int64_t now)
+static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    const struct releasing *releasing = wave->context;
-    size_t majority = wave->quorum->majority;
+    const struct releasing *releasing = fan_out->context;
+    size_t majority = fan_out->quorum->majority;
 
     if (dibs__set_count(releasing->done) >= majority)
         return true;
-    if (dibs__set_count(releasing->done | releasing->absent | wave->open) < majority)
+    if (dibs__set_count(releasing->done | releasing->absent | fan_out->open) < majority)
         return true;
-    return is_free(wave->quorum, releasing) &&
-           (!(wave->open & ~wave->unsent & ~wave->optional) || dibs__wave_is_overdue(wave, now));
+    return is_free(fan_out->quorum, releasing) &&
+           (!(fan_out->open & ~fan_out->unsent & ~fan_out->optional) || dibs__fan_out_is_overdue(fan_out, now));
 }
 
-static dibs_status outcome(const struct dibs__wave *wave)
+static dibs_status outcome(const struct dibs__fan_out *fan_out)
 {
-    const struct releasing *releasing = wave->context;
-    size_t majority = wave->quorum->majority, gone = dibs__set_count(releasing->not_held);
+    const struct releasing *releasing = fan_out->context;
+    size_t majority = fan_out->quorum->majority, gone = dibs__set_count(releasing->not_held);
 
-    if (dibs__set_count(releasing->done) >= majority || is_free(wave->quorum, releasing))
+    if (dibs__set_count(releasing->done) >= majority || is_free(fan_out->quorum, releasing))
         return DIBS_OK;
-    if (wave->quorum->count - gone < majority || (gone > 0 && wave->error->status == DIBS_OK && !wave->open))
+    if (fan_out->quorum->count - gone < majority || (gone > 0 && fan_out->error->status == DIBS_OK && !fan_out->open))
         return DIBS_NOT_HELD;
-    if (wave->error->status == DIBS_OK)
-        dibs__error_set(wave->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters confirmed the release", majority,
-                        wave->quorum->count);
-    return wave->error->status;
+    if (fan_out->error->status == DIBS_OK)
+        dibs__error_set(fan_out->error, DIBS_UNAVAILABLE, "fewer than %zu of %zu masters confirmed the release",
+                        majority, fan_out->quorum->count);
+    return fan_out->error->status;
 }
 
 /* What may set the lock behind the release is retracted behind that. */
@@ -359,20 +360,20 @@ static dibs_status finish(struct dibs__quorum *q, struct dibs__release *release,
                           struct dibs__error *error)
 {
     struct dibs__claim *claim = releasing->claim;
-    struct dibs__wave wave = {.quorum = q,
-                              .flights = claim->flights,
-                              .open = releasing->open | releasing->pending,
-                              .optional = releasing->pending,
-                              .deadline = release->deadline,
-                              .context = releasing,
-                              .is_decided = is_decided,
-                              .land = land,
-                              .error = error};
+    struct dibs__fan_out fan_out = {.quorum = q,
+                                    .flights = claim->flights,
+                                    .open = releasing->open | releasing->pending,
+                                    .optional = releasing->pending,
+                                    .deadline = release->deadline,
+                                    .context = releasing,
+                                    .is_decided = is_decided,
+                                    .land = land,
+                                    .error = error};
 
-    dibs__wave_run(&wave);
-    dibs_status status = outcome(&wave);
-    conclude_stuck(q, releasing, wave.open);
-    dibs__loose_add(q, claim, wave.open);
+    dibs__fan_out_run(&fan_out);
+    dibs_status status = outcome(&fan_out);
+    conclude_stuck(q, releasing, fan_out.open);
+    dibs__detached_add(q, claim, fan_out.open);
     retract_restored(q, releasing);
     release->again = releasing->again;
     return status;

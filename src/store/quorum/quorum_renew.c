@@ -48,7 +48,7 @@ struct part_batch {
     struct dibs__member *member;
     struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
     size_t at[DIBS__BATCH_MAX];                  /* their places in the caller's batch */
-    bool was_topping_up[DIBS__BATCH_MAX];        /* an earlier renewal may set the lock there */
+    bool was_topping_up[DIBS__BATCH_MAX];        /* a earlier renewal may set the lock there */
 };
 
 /* ------------------------------------------------------------------ the outcome */
@@ -73,10 +73,10 @@ static void settle_renewed(const struct round *round, struct tally *tally, struc
 
     item->result = DIBS__RENEWED;
     item->status = DIBS_OK;
-    item->memo.words[0] = round->generation;
+    item->store_state.words[0] = round->generation;
     qsort(tally->sure, tally->renewed, sizeof tally->sure[0], compare_down);
     uint32_t sure = tally->sure[majority - 1];
-    item->cut_ms = sure < item->lease_ms ? sure : 0;
+    item->pending_extension_ms = sure < item->lease_ms ? sure : 0;
     item->again_ms = tally->again_ms;
 }
 
@@ -84,8 +84,9 @@ static void settle_unanswered(const struct tally *tally, struct dibs__renewal *i
 {
     item->result = DIBS__UNANSWERED;
     item->status = tally->refused;
-    if (item->extension && tally->asked > 0 && (item->cut_ms == 0 || item->lease_ms < item->cut_ms))
-        item->cut_ms = item->lease_ms;
+    if (item->extension && tally->asked > 0 &&
+        (item->pending_extension_ms == 0 || item->lease_ms < item->pending_extension_ms))
+        item->pending_extension_ms = item->lease_ms;
 }
 
 /* Decides what can be decided of the lease; with `at_last` all. */
@@ -149,9 +150,9 @@ static void note_part(struct part_batch *sent, size_t i)
     dibs__quorum_mutex_lock(&q->mutex);
     bool forgot = item->result == DIBS__GONE && part->state == DIBS__PART_GRANTED;
     part->renewing = false;
-    part->lease = item->memo;
+    part->lease = item->store_state;
     part->cut = item->cut;
-    part->cut_ms = item->cut_ms;
+    part->pending_extension_ms = item->pending_extension_ms;
     if (item->result == DIBS__RENEWED)
         part->state = DIBS__PART_GRANTED;
     if (forgot) {
@@ -176,8 +177,8 @@ static void count(struct round *round, size_t at, const struct dibs__renewal *sa
         tally->refused = said->status;
     if (said->result != DIBS__RENEWED)
         return;
-    bool cut = said->cut_ms > 0 && said->cut_ms < said->lease_ms;
-    tally->sure[tally->renewed++] = cut ? said->cut_ms : said->lease_ms;
+    bool cut = said->pending_extension_ms > 0 && said->pending_extension_ms < said->lease_ms;
+    tally->sure[tally->renewed++] = cut ? said->pending_extension_ms : said->lease_ms;
     if (cut && (tally->again_ms == 0 || said->again_ms < tally->again_ms))
         tally->again_ms = said->again_ms;
 }
@@ -233,7 +234,7 @@ static bool takes_renewal(const struct dibs__member *member, const struct dibs__
 {
     *top_up = part->state != DIBS__PART_GRANTED && now >= part->top_up_from;
     return !(*top_up && (atomic_load(&member->distrusted) || atomic_load(&member->strange))) && !part->renewing &&
-           part->state != DIBS__PART_ASKED && part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_SPENT;
+           part->state != DIBS__PART_ASKED && part->state != DIBS__PART_LEAVING && part->state != DIBS__PART_RETIRED;
 }
 
 /* Adds the lease to the batch of the member. */
@@ -254,8 +255,8 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
             .fence = item->fence,
             .extension = item->extension || part->behind,
             .top_up = top_up,
-            .memo = part->lease,
-            .cut_ms = part->cut_ms,
+            .store_state = part->lease,
+            .pending_extension_ms = part->pending_extension_ms,
             .cut = part->cut,
         };
         part->renewing = true;

@@ -125,7 +125,7 @@ void dibs__claim_leave(struct dibs__quorum *q, struct dibs__claim *claim)
     DIBS__REQUIRE(claim->users > 0);
     bool needed = --claim->users > 0 || claim->state == DIBS__CLAIM_ASKED;
     for (size_t i = 0; i < q->count && !needed; i++)
-        needed = claim->parts[i].has_bid || (claim->flights && claim->flights[i].loose);
+        needed = claim->parts[i].has_bid || (claim->flights && claim->flights[i].detached);
     if (!needed) {
         flights = claim->flights;
         claim->flights = NULL;

@@ -105,38 +105,38 @@ static void note_announced(struct dibs__quorum *q, const struct dibs__look *look
 
 /* A new quorum is given a while to be heard as a whole: a master that is admitted later has to wait, and one may know
  * that it is not new. */
-static bool is_decided(const struct dibs__wave *wave, int64_t now)
+static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
 {
-    struct dibs__look *look = wave->context;
+    struct dibs__look *look = fan_out->context;
 
     if (look->admitting)
-        return is_announced(wave->quorum, look) && dibs__wave_is_overdue(wave, now);
-    dibs__look_identify(wave->quorum, look);
-    if (is_announced(wave->quorum, look))
+        return is_announced(fan_out->quorum, look) && dibs__fan_out_is_overdue(fan_out, now);
+    dibs__look_identify(fan_out->quorum, look);
+    if (is_announced(fan_out->quorum, look))
         return true;
-    return dibs__look_proves_new(wave->quorum, look, &look->new_since, now);
+    return dibs__look_proves_new(fan_out->quorum, look, &look->new_since, now);
 }
 
-static void land(struct dibs__wave *wave, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
+static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enum dibs__flying what, dibs_status status)
 {
     (void)what;
-    dibs__look_note(wave->context, flight, status);
+    dibs__look_note(fan_out->context, flight, status);
 }
 
 static void run(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
 {
-    struct dibs__wave wave = {.quorum = q,
-                              .flights = look->flights,
-                              .open = look->open,
-                              .deadline = look->deadline,
-                              .context = look,
-                              .is_decided = is_decided,
-                              .land = land,
-                              .error = error};
+    struct dibs__fan_out fan_out = {.quorum = q,
+                                    .flights = look->flights,
+                                    .open = look->open,
+                                    .deadline = look->deadline,
+                                    .context = look,
+                                    .is_decided = is_decided,
+                                    .land = land,
+                                    .error = error};
 
-    dibs__wave_run(&wave);
+    dibs__fan_out_run(&fan_out);
     for (size_t i = 0; i < q->count; i++)
-        if (dibs__set_has(wave.open, i))
+        if (dibs__set_has(fan_out.open, i))
             dibs__flight_abandon(&look->flights[i]);
     look->open = 0;
 }
@@ -157,10 +157,10 @@ static bool look_and_admit(struct dibs__quorum *q, struct dibs__look *look, stru
 
 static void pause(struct dibs__quorum *q, int64_t ms)
 {
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
 
-    dibs__ear_init(&ear);
-    dibs__ear_wait(&ear, q->config.clock, dibs__after_ms(dibs__quorum_now(q), ms));
+    dibs__wait_event_init(&wait_event);
+    dibs__wait_event_wait(&wait_event, q->config.clock, dibs__after_ms(dibs__quorum_now(q), ms));
 }
 
 /* Again and again until it is announced, or no majority answers. Returns how many masters answered at last. */

@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct asking) <= DIBS__LOCK_CALL_MAX, "an ask uses the me
 
 static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__bid *bid)
 {
-    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name, bid->begun.detour);
+    struct asking *asking = dibs__lock_call_new(sizeof *asking, store, bid->name, bid->begun.redirect);
 
     if (!asking)
         return NULL;
@@ -45,9 +45,10 @@ static struct asking *new_asking(struct dibs__redis_store *store, struct dibs__b
 static bool is_left_to_its_owner(const struct dibs__redis_store *store, struct dibs__bid *bid,
                                  const struct dibs__link_view *view)
 {
-    const struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+    const struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
 
-    return memo->seen_server && memo->seen_server != view->server && dibs__now(store->config.clock) < memo->seen_until;
+    return store_state->seen_server && store_state->seen_server != view->server &&
+           dibs__now(store->config.clock) < store_state->seen_until;
 }
 
 /* Begins the words of an ask: the keys. */
@@ -102,7 +103,7 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
     const struct dibs__link_view *view = &asking->call.view;
 
     if (dibs__redis_bid_may_be_overtaken(bid, view)) {
-        dibs__redis_bid_spend(store, bid, answer);
+        dibs__redis_bid_retire(store, bid, answer);
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not confirm that it ended the connection that broke",
                                store->endpoint.url.shown);
     }
@@ -115,9 +116,10 @@ static dibs_status may_ask(struct dibs__redis_store *store, struct asking *askin
 
 /* ----------------------------------------------------------------- the answer */
 
-/* Waits for the disk, or for replicas, until then. *unmet: they do not have the grant, though the server was there. */
+/* Waits for the disk, or for replicas, until then. *too_few_replicas: they do not have the grant, though the server was
+ * there. */
 static dibs_status wait_for(struct dibs__redis_store *store, const struct asking *asking, bool on_disk, int64_t until,
-                            bool *unmet, struct dibs__error *error)
+                            bool *too_few_replicas, struct dibs__error *error)
 {
     const struct dibs__bid *bid = asking->sending.bid;
     struct dibs__wait wait = {.on_disk = on_disk,
@@ -131,7 +133,7 @@ static dibs_status wait_for(struct dibs__redis_store *store, const struct asking
                                              dibs__after_ms(bid->deadline, WAIT_GRACE_MS), &count, error);
         if (status != DIBS_OK || count >= wait.count)
             return status;
-        *unmet = true;
+        *too_few_replicas = true;
     }
     if (on_disk)
         return dibs__error_set(error, DIBS_UNAVAILABLE, "%s did not have the grant on its disk within %" PRId64 " ms",
@@ -151,14 +153,14 @@ static dibs_status confirm(struct dibs__redis_store *store, struct asking *askin
     if (until > bid->deadline)
         until = bid->deadline;
     if (store->config.durable)
-        status = wait_for(store, asking, true, until, &answer->unmet, error);
+        status = wait_for(store, asking, true, until, &answer->too_few_replicas, error);
     if (status == DIBS_OK && store->config.min_replicas > 0)
-        status = wait_for(store, asking, false, until, &answer->unmet, error);
+        status = wait_for(store, asking, false, until, &answer->too_few_replicas, error);
     if (status == DIBS_OK)
         return DIBS_OK;
     dibs__redis_retract(&store->store, bid->name, bid->token, bid->lease_ms, answer->fence);
     dibs__redis_bid_set_back(bid);
-    answer->spent = true;
+    answer->retired = true;
     return status;
 }
 
@@ -234,7 +236,7 @@ static dibs_status ask_on(struct dibs__redis_store *store, struct asking *asking
         if (status == DIBS_OK)
             status = take_answer(store, asking, &decided, answer, error);
     } while (goes_on(store, asking->sending.bid, status, answer) ||
-             (!decided && !answer->spent && dibs__redis_once_more(store, &asking->call, status, &resends, deadline)));
+             (!decided && !answer->retired && dibs__redis_once_more(store, &asking->call, status, &resends, deadline)));
     return status;
 }
 
@@ -255,7 +257,7 @@ static bool leaves_channel(struct dibs__redis_store *store, struct asking *askin
     if (!dibs__redis_bid_of(bid)->doubt)
         return in_time;
     if (in_time || heard >= began)
-        dibs__redis_bid_spend(store, bid, answer);
+        dibs__redis_bid_retire(store, bid, answer);
     return false;
 }
 
@@ -274,11 +276,12 @@ static size_t pick(struct dibs__redis_store *store, const struct dibs__bid *bid)
 /* The channel of the token's asks; another, where that does not stand and no ask is in doubt. */
 static void choose_channel(struct dibs__redis_store *store, struct asking *asking)
 {
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(asking->sending.bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(asking->sending.bid);
 
-    if (memo->route == 0 || (!memo->doubt && !dibs__channel_stands(store->channels[memo->route - 1])))
-        memo->route = (unsigned)pick(store, asking->sending.bid) + 1;
-    asking->call.channel = memo->route - 1;
+    if (store_state->route == 0 ||
+        (!store_state->doubt && !dibs__channel_stands(store->channels[store_state->route - 1])))
+        store_state->route = (unsigned)pick(store, asking->sending.bid) + 1;
+    asking->call.channel = store_state->route - 1;
 }
 
 static dibs_status ask_shared(struct dibs__redis_store *store, struct asking *asking, struct dibs__answer *answer,
@@ -322,7 +325,7 @@ static dibs_status ask_exclusively(struct dibs__redis_store *store, struct askin
                                    DIBS__EXCLUSIVE);
         status = ask_on(store, asking, answer, &connected, error);
         give_back(store, asking);
-    } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->spent &&
+    } while (status == DIBS_UNAVAILABLE && !connected && !moved && !answer->retired &&
              dibs__redis_another_stands(store, asking->call.channel));
     return status;
 }

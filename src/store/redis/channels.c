@@ -205,7 +205,7 @@ void dibs__redis_heard(struct dibs__redis_store *store, dibs_status status)
 bool dibs__redis_once_more(struct dibs__redis_store *store, const struct dibs__lock_call *call, dibs_status status,
                            int *resends, int64_t deadline)
 {
-    return status == DIBS_UNAVAILABLE && !dibs__detour_is_taken(call->detour) && ++*resends <= RESENDS &&
+    return status == DIBS_UNAVAILABLE && !dibs__redirect_is_taken(call->redirect) && ++*resends <= RESENDS &&
            dibs__now(store->config.clock) < deadline;
 }
 

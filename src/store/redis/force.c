@@ -39,7 +39,7 @@ static dibs_status read_force(struct dibs__redis_store *store, const char *name,
 
 /*
  * Ends the hold of the target, once more where the server's clock was not
- * known. *repeated: an earlier sending may have done it.
+ * known. *repeated: a earlier sending may have done it.
  */
 static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
                             const struct target *target, int64_t deadline, bool *repeated, struct dibs__error *error)
@@ -80,8 +80,8 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
         status = end_hold(store, call, name, &target, deadline, &repeated, error);
         dibs__reply_free(exchange.reply);
         if (repeated &&
-            call->detour) /* who holds the lock at another node may have come after the one that was meant */
-            call->detour->kind = DIBS__DETOUR_NONE;
+            call->redirect) /* who holds the lock at another node may have come after the one that was meant */
+            call->redirect->kind = DIBS__REDIRECT_NONE;
         if (status == DIBS_NOT_HELD && repeated && target.token) /* the holder now came after the one that was meant */
             status = DIBS_OK;
     } while (status == DIBS_NOT_HELD && dibs__now(store->config.clock) < deadline);
@@ -92,10 +92,10 @@ static dibs_status end_any_hold(struct dibs__redis_store *store, struct dibs__lo
 }
 
 dibs_status dibs__redis_force_at(struct dibs__store *base, const char *name, const char *token, int64_t deadline,
-                                 struct dibs__detour *detour, struct dibs__error *error)
+                                 struct dibs__redirect *redirect, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, detour);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, redirect);
     struct target target = {token, token ? strlen(token) : 0, 0};
     bool repeated;
 
@@ -122,10 +122,10 @@ static void write_forget(const struct dibs__redis_store *store, struct dibs__loc
 }
 
 dibs_status dibs__redis_forget_at(struct dibs__store *base, const char *name, int64_t deadline,
-                                  struct dibs__detour *detour, struct dibs__error *error)
+                                  struct dibs__redirect *redirect, struct dibs__error *error)
 {
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, detour);
+    struct dibs__lock_call *call = dibs__lock_call_new(sizeof *call, store, name, redirect);
     struct dibs__exchange exchange = {.deadline = deadline, .error = error};
     bool repeated;
 

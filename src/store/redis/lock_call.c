@@ -21,7 +21,8 @@ static void *take_spare(struct dibs__redis_store *store)
     return spare;
 }
 
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name, struct dibs__detour *detour)
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name,
+                          struct dibs__redirect *redirect)
 {
     struct dibs__lock_call *call = take_spare(store);
 
@@ -32,7 +33,7 @@ void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const ch
         return NULL;
     call->request = NULL;
     call->tries = 0;
-    call->detour = detour;
+    call->redirect = redirect;
     struct dibs__key *lock = &call->keys[DIBS__KEY_LOCK];
     lock->size = dibs__key_lock(lock->bytes, store->key_prefix, name);
     for (int i = DIBS__KEY_LOCK + 1; i < DIBS__KEYS; i++)
@@ -112,7 +113,7 @@ dibs_status dibs__lock_call_send(struct dibs__redis_store *store, struct dibs__l
                                  struct dibs__error *error)
 {
     DIBS__REQUIRE(!call->request);
-    call->call.asking = call->detour && call->detour->asking;
+    call->call.asking = call->redirect && call->redirect->asking;
     if (!error) {
         error = &call->error;
         deadline = 0;
@@ -129,7 +130,7 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
 
     call->request = NULL;
     dibs_status status = dibs__call_finish(&call->call, store->channels[call->channel], &call->view, request, exchange);
-    if (status != DIBS_OK || !call->detour || !dibs__redis_turned_away(store, call->detour, exchange->reply))
+    if (status != DIBS_OK || !call->redirect || !dibs__redis_turned_away(store, call->redirect, exchange->reply))
         return status;
     dibs__error_set(exchange->error, DIBS_UNAVAILABLE, "%s answered: %s", store->endpoint.url.shown,
                     exchange->reply->str);

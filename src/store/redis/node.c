@@ -41,26 +41,26 @@ static void *read_redirection(const struct dibs__redis_store *store, const char 
     return hooks->redirected(hooks->context, ask, (unsigned)slot, host, port);
 }
 
-bool dibs__redis_turned_away(const struct dibs__redis_store *store, struct dibs__detour *detour,
+bool dibs__redis_turned_away(const struct dibs__redis_store *store, struct dibs__redirect *redirect,
                              const redisReply *reply)
 {
-    struct dibs__detour said = {.kind = DIBS__DETOUR_NONE};
+    struct dibs__redirect said = {.kind = DIBS__REDIRECT_NONE};
 
     if (reply->type != REDIS_REPLY_ERROR || !store->config.node)
         return false;
     if (strncmp(reply->str, "MOVED ", 6) == 0)
-        said.kind = DIBS__DETOUR_MOVED;
+        said.kind = DIBS__REDIRECT_MOVED;
     else if (strncmp(reply->str, "ASK ", 4) == 0)
-        said.kind = DIBS__DETOUR_ASK;
+        said.kind = DIBS__REDIRECT_ASK;
     else if (strncmp(reply->str, "TRYAGAIN", 8) == 0)
-        said.kind = DIBS__DETOUR_AGAIN;
-    if (said.kind == DIBS__DETOUR_MOVED || said.kind == DIBS__DETOUR_ASK)
-        said.to = read_redirection(store, reply->str, said.kind == DIBS__DETOUR_ASK);
-    if (detour) {
-        detour->kind = said.kind;
-        detour->to = said.to;
+        said.kind = DIBS__REDIRECT_AGAIN;
+    if (said.kind == DIBS__REDIRECT_MOVED || said.kind == DIBS__REDIRECT_ASK)
+        said.to = read_redirection(store, reply->str, said.kind == DIBS__REDIRECT_ASK);
+    if (redirect) {
+        redirect->kind = said.kind;
+        redirect->to = said.to;
     }
-    return said.kind != DIBS__DETOUR_NONE;
+    return said.kind != DIBS__REDIRECT_NONE;
 }
 
 /* ----------------------------------------------------------------- the slots */
@@ -167,12 +167,12 @@ uint64_t dibs__redis_server(struct dibs__store *base)
     return atomic_load_explicit(&dibs__redis_of(base)->renewal_server, memory_order_relaxed);
 }
 
-uint64_t dibs__redis_lease_server(const struct dibs__lease_memo *lease)
+uint64_t dibs__redis_lease_server(const struct dibs__lease_store_state *lease)
 {
     return ((const struct dibs__redis_lease *)lease)->server;
 }
 
-void dibs__redis_lease_came(struct dibs__store *base, struct dibs__lease_memo *lease)
+void dibs__redis_lease_came(struct dibs__store *base, struct dibs__lease_store_state *lease)
 {
     dibs__redis_lease_of(lease)->server = dibs__redis_server(base);
 }
@@ -181,31 +181,32 @@ void dibs__redis_lease_came(struct dibs__store *base, struct dibs__lease_memo *l
 
 bool dibs__redis_bid_is_in_doubt(const struct dibs__bid *bid)
 {
-    return ((const struct dibs__redis_bid *)&bid->memo)->doubt != NULL;
+    return ((const struct dibs__redis_bid *)&bid->store_state)->doubt != NULL;
 }
 
 uint64_t dibs__redis_bid_server(const struct dibs__bid *bid)
 {
-    return ((const struct dibs__redis_bid *)&bid->memo)->seen_server;
+    return ((const struct dibs__redis_bid *)&bid->store_state)->seen_server;
 }
 
 void dibs__redis_bid_came(struct dibs__store *base, struct dibs__bid *bid, bool knows)
 {
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
 
-    DIBS__REQUIRE(!memo->doubt);
-    memo->route = 0;
+    DIBS__REQUIRE(!store_state->doubt);
+    store_state->route = 0;
     if (knows)
-        memo->seen_server = dibs__redis_server(base);
+        store_state->seen_server = dibs__redis_server(base);
 }
 
-void dibs__redis_take_stray(struct dibs__store *base, const struct dibs__stray *stray)
+void dibs__redis_take_forwarded(struct dibs__store *base, const struct dibs__forwarded_retraction *forwarded)
 {
-    dibs__retractions_take(dibs__redis_of(base)->retractions, stray);
+    dibs__retractions_take(dibs__redis_of(base)->retractions, forwarded);
 }
 
 void dibs__redis_give_strays(struct dibs__store *base, bool (*is_away)(void *context, const char *name),
-                             void (*take)(void *context, const struct dibs__stray *stray), void *context)
+                             void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
+                             void *context)
 {
     dibs__retractions_give(dibs__redis_of(base)->retractions, is_away, take, context);
 }

@@ -142,7 +142,7 @@ void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query
 
     struct dibs__lock_call *call = query->begun.state;
     if (!call)
-        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
+        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.redirect);
     query->begun.state = call;
     if (!call)
         return;
@@ -164,7 +164,7 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__quer
 
     query->begun.state = NULL;
     if (!call)
-        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.detour);
+        call = dibs__lock_call_new(sizeof *call, store, query->name, query->begun.redirect);
     if (!call)
         return dibs__lock_call_no_memory(error);
     dibs_status status = dibs__redis_look(store, call, query->name, query, &said, &exchange);

@@ -16,11 +16,12 @@ dibs_status dibs__redis_open_at(struct dibs__store **out, struct dibs__url *url,
 /* ------------------------------------------------------ a node of a cluster */
 
 /* Why a node did nothing. */
-enum dibs__detour_kind {
-    DIBS__DETOUR_NONE,  /* it did something, or can't be reached */
-    DIBS__DETOUR_MOVED, /* another node has the slot */
-    DIBS__DETOUR_ASK,  /* the slot is moving, and nothing of the lock is here any more: the other node is to be asked */
-    DIBS__DETOUR_AGAIN /* the slot is moving, and so is the lock, in parts: later */
+enum dibs__redirect_kind {
+    DIBS__REDIRECT_NONE,  /* it did something, or can't be reached */
+    DIBS__REDIRECT_MOVED, /* another node has the slot */
+    DIBS__REDIRECT_ASK,   /* the slot is moving, and nothing of the lock is here any more: the other node is to be asked
+                           */
+    DIBS__REDIRECT_AGAIN  /* the slot is moving, and so is the lock, in parts: later */
 };
 
 /*
@@ -28,20 +29,20 @@ enum dibs__detour_kind {
  * turned away is DIBS_UNAVAILABLE, has done nothing, and is not gone on with by
  * the store.
  */
-struct dibs__detour {
-    bool asking;                 /* another node said that this one is to be asked, though the slot is not here yet */
-    enum dibs__detour_kind kind; /* set where the node turned the operation away; zero before */
-    void *to;                    /* set with MOVED and ASK: what `redirected` returned */
-    bool in_doubt;               /* set by a release that failed: the node may have done it. Nothing is retracted */
+struct dibs__redirect {
+    bool asking;                   /* another node said that this one is to be asked, though the slot is not here yet */
+    enum dibs__redirect_kind kind; /* set where the node turned the operation away; zero before */
+    void *to;                      /* set with MOVED and ASK: what `redirected` returned */
+    bool in_doubt;                 /* set by a release that failed: the node may have done it. Nothing is retracted */
 };
 
 /* A retraction that another node is to go on with. */
-struct dibs__stray {
+struct dibs__forwarded_retraction {
     const char *name, *token;
     uint64_t fence;    /* of the token; 0: not known */
     int64_t ends;      /* nothing of the token is left then */
     int64_t not_after; /* in us of the server's clock; before, the retraction is not final; 0: it is */
-    bool asking;       /* as of the detour */
+    bool asking;       /* as of the redirect */
     unsigned hops;     /* how often it went from node to node */
 };
 
@@ -53,16 +54,16 @@ struct dibs__node_hooks {
     void *(*redirected)(void *context, bool ask, unsigned slot, const char *host, unsigned port);
 
     /* What `redirected` returned is to go on with it. */
-    void (*strayed)(void *context, void *to, const struct dibs__stray *stray);
+    void (*forward)(void *context, void *to, const struct dibs__forwarded_retraction *forwarded);
 };
 
 /* As force_unlock of store.h. */
 dibs_status dibs__redis_force_at(struct dibs__store *store, const char *name, const char *token, int64_t deadline,
-                                 struct dibs__detour *detour, struct dibs__error *error);
+                                 struct dibs__redirect *redirect, struct dibs__error *error);
 
 /* As forget of store.h. */
 dibs_status dibs__redis_forget_at(struct dibs__store *store, const char *name, int64_t deadline,
-                                  struct dibs__detour *detour, struct dibs__error *error);
+                                  struct dibs__redirect *redirect, struct dibs__error *error);
 
 /* Slots from first to last, which a master has. host "": that of the server which said so. */
 struct dibs__slot_range {
@@ -84,10 +85,10 @@ dibs_status dibs__redis_await_slots(struct dibs__store *store, int64_t deadline,
 
 /* A number for the server that renewals go to; 0: not known. That of the server that confirmed a lease last. */
 uint64_t dibs__redis_server(struct dibs__store *store);
-uint64_t dibs__redis_lease_server(const struct dibs__lease_memo *lease);
+uint64_t dibs__redis_lease_server(const struct dibs__lease_store_state *lease);
 
 /* The slot of a lease moved here with all that was in it: this server knows what the other one knew. */
-void dibs__redis_lease_came(struct dibs__store *store, struct dibs__lease_memo *lease);
+void dibs__redis_lease_came(struct dibs__store *store, struct dibs__lease_store_state *lease);
 
 /* Whether an ask of the bid is in doubt. Then its token is to be concluded where that ask went. */
 bool dibs__redis_bid_is_in_doubt(const struct dibs__bid *bid);
@@ -99,11 +100,12 @@ uint64_t dibs__redis_bid_server(const struct dibs__bid *bid);
 void dibs__redis_bid_came(struct dibs__store *store, struct dibs__bid *bid, bool knows);
 
 /* Goes on with a retraction of another node. Any thread. */
-void dibs__redis_take_stray(struct dibs__store *store, const struct dibs__stray *stray);
+void dibs__redis_take_forwarded(struct dibs__store *store, const struct dibs__forwarded_retraction *forwarded);
 
 /* The scheduler's: gives away the retractions of which is_away says so, but those that are under way. */
 void dibs__redis_give_strays(struct dibs__store *store, bool (*is_away)(void *context, const char *name),
-                             void (*take)(void *context, const struct dibs__stray *stray), void *context);
+                             void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
+                             void *context);
 
 /* `gather` of every store that stands on stores on Redis. */
 void dibs__redis_gather(struct dibs__store *store, bool on);

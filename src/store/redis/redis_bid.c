@@ -21,28 +21,28 @@
 #define SLOT_LEAST_MS 500
 #define SLOT_MOST_MS 1000
 
-_Static_assert(sizeof(struct dibs__redis_bid) <= sizeof((struct dibs__bid_memo){0}.words),
+_Static_assert(sizeof(struct dibs__redis_bid) <= sizeof((struct dibs__bid_store_state){0}.words),
                "what is noted leaves `outer` alone");
-_Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_memo), "and can lie there");
+_Static_assert(_Alignof(struct dibs__redis_bid) <= _Alignof(struct dibs__bid_store_state), "and can lie there");
 
 /* --------------------------------------------------------------- the outcome */
 
-static void forget_doubt(struct dibs__redis_bid *memo)
+static void forget_doubt(struct dibs__redis_bid *store_state)
 {
-    free(memo->doubt);
-    memo->doubt = NULL;
+    free(store_state->doubt);
+    store_state->doubt = NULL;
 }
 
 void dibs__redis_bid_set_back(struct dibs__bid *bid)
 {
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
 
-    forget_doubt(memo);
-    memo->route = 0;
+    forget_doubt(store_state);
+    store_state->route = 0;
     bid->number = 0;
     bid->proof = 0;
     bid->in_store = false;
-    bid->lease = (struct dibs__lease_memo){.words = {0}};
+    bid->lease = (struct dibs__lease_store_state){.words = {0}};
 }
 
 static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__route *route,
@@ -50,15 +50,15 @@ static void spend_by(struct dibs__redis_store *store, struct dibs__bid *bid, con
 {
     dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, 0, route);
     dibs__redis_bid_set_back(bid);
-    answer->spent = true;
+    answer->retired = true;
 }
 
 /* A member's token may hold the lock at the others meanwhile, and is set here by renewals: it goes with its bid. */
-void dibs__redis_bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
+void dibs__redis_bid_retire(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer)
 {
     DIBS__REQUIRE(dibs__redis_bid_of(bid)->doubt);
     if (store->config.is_member)
-        answer->spent = answer->stuck = true;
+        answer->retired = answer->stuck = true;
     else
         spend_by(store, bid, dibs__redis_bid_of(bid)->doubt, answer);
 }
@@ -73,37 +73,37 @@ bool dibs__redis_bid_may_be_overtaken(struct dibs__bid *bid, const struct dibs__
 void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sending *sending,
                          const struct dibs__lock_call *call, struct dibs__answer *answer)
 {
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(sending->bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(sending->bid);
     struct dibs__route route = {store->channels[call->channel], call->view.serial, call->view.id, sending->not_after};
     bool goes_on = call->channel < DIBS__SHARED && dibs__link_can_be_ended(&route.link);
     bool is_kept = goes_on || store->config.is_member;
 
-    if (is_kept && !memo->doubt)
-        memo->doubt = malloc(sizeof route);
-    if (!is_kept || !memo->doubt) {
+    if (is_kept && !store_state->doubt)
+        store_state->doubt = malloc(sizeof route);
+    if (!is_kept || !store_state->doubt) {
         spend_by(store, sending->bid, &route, answer);
         return;
     }
-    *memo->doubt = route;
+    *store_state->doubt = route;
     if (!goes_on)
-        dibs__redis_bid_spend(store, sending->bid, answer);
+        dibs__redis_bid_retire(store, sending->bid, answer);
 }
 
 void dibs__redis_conclude(struct dibs__store *base, struct dibs__bid *bid, bool held)
 {
     static const struct dibs__route nowhere = {.channel = NULL};
     struct dibs__redis_store *store = dibs__redis_of(base);
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
 
     DIBS__REQUIRE(!bid->begun.state);
-    bool retracts = !held && (bid->in_store || memo->doubt);
-    if (retracts && (memo->doubt || !store->config.is_member))
+    bool retracts = !held && (bid->in_store || store_state->doubt);
+    if (retracts && (store_state->doubt || !store->config.is_member))
         dibs__retractions_add(store->retractions, bid->name, bid->token, bid->lease_ms, 0,
-                              memo->doubt ? memo->doubt : &nowhere);
+                              store_state->doubt ? store_state->doubt : &nowhere);
     if (retracts && store->config.is_member) /* a top-up may be under way, too */
         dibs__redis_retract(base, bid->name, bid->token, bid->lease_ms, 0);
     if (held) {
-        forget_doubt(memo);
+        forget_doubt(store_state);
         bid->in_store = false;
     } else {
         dibs__redis_bid_set_back(bid);
@@ -185,13 +185,13 @@ dibs_status dibs__redis_bid_no_right(const struct dibs__redis_store *store, cons
 static void note_owner(struct dibs__redis_store *store, struct dibs__bid *bid, const struct dibs__link_view *view,
                        const struct dibs__ask_reply *reply)
 {
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
 
     if (reply->remaining_ms <= 0)
         return;
-    memo->seen_until = dibs__after_ms(dibs__now(store->config.clock), reply->remaining_ms);
-    memo->seen_server = view->server;
-    memo->seen_fence = reply->last_fence;
+    store_state->seen_until = dibs__after_ms(dibs__now(store->config.clock), reply->remaining_ms);
+    store_state->seen_server = view->server;
+    store_state->seen_fence = reply->last_fence;
 }
 
 /* How often a waiter asks that is told of a change: often enough to keep its place in the queue (rule 9). */
@@ -264,10 +264,10 @@ static dibs_status read_taken(struct dibs__redis_store *store, const struct dibs
 /* An answer settles the asks before it too: the store may know the token. A refusal tells nothing of them. */
 static void settle_doubt(struct dibs__bid *bid)
 {
-    struct dibs__redis_bid *memo = dibs__redis_bid_of(bid);
+    struct dibs__redis_bid *store_state = dibs__redis_bid_of(bid);
 
-    bid->in_store = bid->in_store || memo->doubt;
-    forget_doubt(memo);
+    bid->in_store = bid->in_store || store_state->doubt;
+    forget_doubt(store_state);
 }
 
 /* An ask that was late because of its way finds the server's clock no later than was believed. */
@@ -291,7 +291,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
     case DIBS__ASK_TAKEN:
         settle_doubt(bid);
         if (store->config.is_member) /* no push will grant it */
-            bid->lease = (struct dibs__lease_memo){.words = {0}};
+            bid->lease = (struct dibs__lease_store_state){.words = {0}};
         return read_taken(store, sending, &call->view, &said, answer, error);
     case DIBS__ASK_GRANTED:
         settle_doubt(bid);

@@ -100,7 +100,7 @@ static void look_for_another_server(struct dibs__redis_store *store)
     dibs__redis_mutex_lock(&store->mutex);
     store->restored.channel = NULL; /* nothing that went to the other server comes here */
     dibs__redis_mutex_unlock(&store->mutex);
-    store->config.listener.forgetful(store->config.listener.context);
+    store->config.listener.server_changed(store->config.listener.context);
 }
 
 static void try_if_idle(struct dibs__channel *channel)
@@ -163,10 +163,10 @@ static void attend(struct dibs__store *base, const struct pollfd *fds, size_t co
     dibs__retractions_attend(store->retractions, channel, standing ? dibs__redis_changed_at(store, view.server) : 0);
 }
 
-static void listen_redis(struct dibs__store *base, const char *name, struct dibs__ear *ear, int64_t until)
+static void listen_redis(struct dibs__store *base, const char *name, struct dibs__wait_event *wait_event, int64_t until)
 {
     (void)name;
-    dibs__subscriber_listen(dibs__redis_of(base)->subscriber, ear, until);
+    dibs__subscriber_listen(dibs__redis_of(base)->subscriber, wait_event, until);
 }
 
 static void unheard_redis(struct dibs__store *base, const char *name)
@@ -270,7 +270,7 @@ static const struct dibs__store_ops redis_ops = {
     .renew = dibs__redis_renew,
     .watch = dibs__redis_watch,
     .tell_when_free = dibs__redis_tell_when_free,
-    .is_unproven = dibs__redis_is_unproven,
+    .is_unconfirmed = dibs__redis_is_unconfirmed,
     .gather = dibs__redis_gather,
     .interest = interest,
     .attend = attend,
@@ -303,12 +303,13 @@ static bool make_parts(struct dibs__redis_store *store)
 {
     const struct dibs__store_config *config = &store->config;
     struct dibs__channel_hooks hooks = dibs__redis_hooks(store);
-    struct dibs__subscriber_hooks ears = {store, hooks.unattended, on_wake_by, on_missed, on_push, on_changed};
+    struct dibs__subscriber_hooks subscriber_hooks = {store,     hooks.unattended, on_wake_by,
+                                                      on_missed, on_push,          on_changed};
     size_t count = dibs__redis_confirms(store) ? DIBS__SHARED + DIBS__EXCLUSIVE : DIBS__SHARED;
 
     snprintf(store->endpoint.channel, sizeof store->endpoint.channel, "dibs:%s", config->runtime_id);
-    store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &ears, config->connect_timeout_ms,
-                                             config->command_timeout_ms);
+    store->subscriber = dibs__subscriber_new(&store->endpoint, config->clock, &subscriber_hooks,
+                                             config->connect_timeout_ms, config->command_timeout_ms);
     store->retractions = dibs__retractions_new(store->key_prefix, config->clock, config->command_timeout_ms,
                                                config->listener.wake, config->listener.context);
     store->background = dibs__channel_new(&store->endpoint, config->clock, &hooks, config->connect_timeout_ms,

@@ -175,8 +175,8 @@ dibs_status dibs__redis_reply_error(const struct dibs__redis_store *store, const
  * on the heap, for the stack of a thread may be a small one.
  */
 struct dibs__lock_call {
-    struct dibs__request *request; /* NULL: nothing is under way */
-    struct dibs__detour *detour;   /* of a node of a cluster; else NULL */
+    struct dibs__request *request;   /* NULL: nothing is under way */
+    struct dibs__redirect *redirect; /* of a node of a cluster; else NULL */
     size_t channel;
     unsigned tries;              /* how many had ended to connect that channel when the call waited for it */
     struct dibs__link_view view; /* of the connection that the call goes over */
@@ -188,8 +188,10 @@ struct dibs__lock_call {
 /* The size of the largest struct that begins with a lock call, so that each can use the memory of another again. */
 #define DIBS__LOCK_CALL_MAX (sizeof(struct dibs__lock_call) + 256)
 
-/* A struct of that size that begins with a lock call, about that name. detour: as of the operation. NULL: no memory. */
-void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name, struct dibs__detour *detour);
+/* A struct of that size that begins with a lock call, about that name. redirect: as of the operation. NULL: no memory.
+ */
+void *dibs__lock_call_new(size_t size, struct dibs__redis_store *store, const char *name,
+                          struct dibs__redirect *redirect);
 void dibs__lock_call_free(struct dibs__redis_store *store, void *call);
 void dibs__lock_calls_free(struct dibs__redis_store *store); /* what is kept for later calls */
 
@@ -225,7 +227,7 @@ dibs_status dibs__lock_call_finish(struct dibs__redis_store *store, struct dibs_
 
 /* ------------------------------------------------------------- redis_bid.c */
 
-/* What the store notes with a bid. Lies in the memo, whatever type that has. */
+/* What the store notes with a bid. Lies in the store state, whatever type that has. */
 struct __attribute__((__may_alias__)) dibs__redis_bid {
     int64_t seen_until;        /* the lock is another's until then, as seen_server said; 0: none was seen */
     uint64_t seen_server;      /* a server other than this one may not know that owner */
@@ -236,7 +238,7 @@ struct __attribute__((__may_alias__)) dibs__redis_bid {
 
 static inline struct dibs__redis_bid *dibs__redis_bid_of(struct dibs__bid *bid)
 {
-    return (struct dibs__redis_bid *)&bid->memo;
+    return (struct dibs__redis_bid *)&bid->store_state;
 }
 
 /* One ask as it is sent. */
@@ -257,7 +259,7 @@ struct dibs__ask_words dibs__sending_begin(struct dibs__redis_store *store, stru
 /*
  * The outcome of the sending is unknown. Where the next connection of the same
  * channel may prove the end of this one, asks go on there under the same token;
- * else that token is spent.
+ * else that token is retired.
  */
 void dibs__sending_doubt(struct dibs__redis_store *store, const struct dibs__sending *sending,
                          const struct dibs__lock_call *call, struct dibs__answer *answer);
@@ -272,7 +274,7 @@ dibs_status dibs__sending_read(struct dibs__redis_store *store, const struct dib
  * neither be waited for nor followed. The token is retracted, by the way that
  * the ask in doubt went; at a member of a quorum once the bid is concluded.
  */
-void dibs__redis_bid_spend(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
+void dibs__redis_bid_retire(struct dibs__redis_store *store, struct dibs__bid *bid, struct dibs__answer *answer);
 
 /* Sets back the bid, whose token is being retracted. What is known of the lock stays. */
 void dibs__redis_bid_set_back(struct dibs__bid *bid);
@@ -314,21 +316,21 @@ dibs_status dibs__redis_force_unlock(struct dibs__store *base, const char *name,
 dibs_status dibs__redis_forget(struct dibs__store *base, const char *name, int64_t deadline, struct dibs__error *error);
 
 /*
- * node.c: whether a node of a cluster turned a command away, with that reply. Notes so in the detour, if there is one,
- * and tells the cluster where the slot is.
+ * node.c: whether a node of a cluster turned a command away, with that reply. Notes so in the redirect, if there is
+ * one, and tells the cluster where the slot is.
  */
-bool dibs__redis_turned_away(const struct dibs__redis_store *store, struct dibs__detour *detour,
+bool dibs__redis_turned_away(const struct dibs__redis_store *store, struct dibs__redirect *redirect,
                              const redisReply *reply);
 
-static inline bool dibs__detour_is_taken(const struct dibs__detour *detour)
+static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect)
 {
-    return detour && detour->kind != DIBS__DETOUR_NONE;
+    return redirect && redirect->kind != DIBS__REDIRECT_NONE;
 }
 
 /*
  * query.c: runs a call on a shared channel, again where its connection broke or
  * could not be made though another stands. write: the words, for the connection
- * that the call shows. *repeated: an earlier sending may have been executed.
+ * that the call shows. *repeated: a earlier sending may have been executed.
  */
 typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context);
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,
@@ -366,28 +368,28 @@ dibs_status dibs__redis_plain(struct dibs__redis_store *store, struct dibs__plai
 void dibs__plain_free(const struct dibs__plain *plain);
 
 void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch);
-bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *lease);
+bool dibs__redis_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *lease);
 
-/* What the store notes with a lease. Lies in the memo, whatever type that has. */
+/* What the store notes with a lease. Lies in the store state, whatever type that has. */
 struct __attribute__((__may_alias__)) dibs__redis_lease {
     uint64_t server;      /* that confirmed the lease last; 0: not known */
     int64_t confirmed_at; /* when the request that was confirmed so was sent */
 };
 
-/* What the store notes with extensions that were sent and never answered. Lies in the memo, too. */
+/* What the store notes with extensions that were sent and never answered. Lies in the store state, too. */
 struct __attribute__((__may_alias__)) dibs__redis_cut {
     uint64_t serial;   /* of the connection that the first of them went over */
     int64_t not_after; /* the server ignores the last of them after this time */
 };
 
-static inline struct dibs__redis_lease *dibs__redis_lease_of(struct dibs__lease_memo *memo)
+static inline struct dibs__redis_lease *dibs__redis_lease_of(struct dibs__lease_store_state *store_state)
 {
-    return (struct dibs__redis_lease *)memo;
+    return (struct dibs__redis_lease *)store_state;
 }
 
-static inline struct dibs__redis_cut *dibs__redis_cut_of(struct dibs__cut_memo *memo)
+static inline struct dibs__redis_cut *dibs__redis_cut_of(struct dibs__cut_store_state *store_state)
 {
-    return (struct dibs__redis_cut *)memo;
+    return (struct dibs__redis_cut *)store_state;
 }
 
 #endif

@@ -31,7 +31,7 @@ _Static_assert(sizeof(struct releasing) <= DIBS__LOCK_CALL_MAX, "a release uses 
  */
 static struct releasing *new_releasing(struct dibs__redis_store *store, struct dibs__release *release)
 {
-    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name, release->begun.detour);
+    struct releasing *releasing = dibs__lock_call_new(sizeof *releasing, store, release->name, release->begun.redirect);
     bool alone = dibs__redis_confirms(store) || store->config.is_member || release->quiet;
     struct dibs__bid *next = alone ? NULL : release->next;
 
@@ -57,7 +57,7 @@ static dibs_status send_release(struct dibs__redis_store *store, struct releasin
     struct dibs__lock_call *call = &releasing->call;
     struct dibs__release *release = releasing->release;
 
-    releasing->with_next = releasing->next.bid && !release->next_answer.spent;
+    releasing->with_next = releasing->next.bid && !release->next_answer.retired;
     dibs__lock_call_write(call, releasing->with_next ? DIBS__SCRIPT_requeue : DIBS__SCRIPT_release);
     if (releasing->with_next) {
         struct dibs__ask_words ask = dibs__sending_begin(store, &releasing->next, call);
@@ -153,15 +153,15 @@ static dibs_status release_on(struct dibs__redis_store *store, struct releasing 
             if (status != DIBS_OK)
                 return status;
             if (next && dibs__redis_bid_may_be_overtaken(next, &releasing->call.view))
-                dibs__redis_bid_spend(store, next, &release->next_answer);
+                dibs__redis_bid_retire(store, next, &release->next_answer);
             status = send_release(store, releasing, error);
         }
         begun = false;
         if (status == DIBS_OK)
             status = take_answer(store, releasing, &unknown, &decided, error);
     } while (!decided && dibs__redis_once_more(store, &releasing->call, status, &resends, release->deadline));
-    if (release->begun.detour)
-        release->begun.detour->in_doubt = unknown;
+    if (release->begun.redirect)
+        release->begun.redirect->in_doubt = unknown;
     return status;
 }
 
@@ -187,7 +187,7 @@ static dibs_status release_shared(struct dibs__redis_store *store, struct releas
                 dibs__now(store->config.clock) < release->deadline &&
                 dibs__redis_another_stands(store, releasing->call.channel);
         if (moves && next && dibs__redis_bid_of(next)->doubt)
-            dibs__redis_bid_spend(store, next, &release->next_answer);
+            dibs__redis_bid_retire(store, next, &release->next_answer);
     } while (moves);
     return status;
 }
@@ -228,7 +228,7 @@ dibs_status dibs__redis_release_finish(struct dibs__store *base, struct dibs__re
         status = dibs__lock_call_no_memory(error);
     }
     dibs__redis_heard(store, status);
-    if (status != DIBS_OK && status != DIBS_NOT_HELD && !release->begun.detour)
+    if (status != DIBS_OK && status != DIBS_NOT_HELD && !release->begun.redirect)
         dibs__redis_retract(base, release->name, release->token, release->lease_ms, release->fence);
     return status;
 }

@@ -21,10 +21,12 @@
 #define MEMBER_WORDS 3    /* at a member of a quorum: its key, the run id, the number of the quorum */
 #define FENCE_MS 300000   /* how often at least the life of a held lock's fence is counted anew */
 
-_Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_memo), "what is noted fits into the memo");
-_Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_memo), "and can lie there");
-_Static_assert(sizeof(struct dibs__redis_cut) <= sizeof(struct dibs__cut_memo), "what is noted fits into the memo");
-_Static_assert(_Alignof(struct dibs__redis_cut) <= _Alignof(struct dibs__cut_memo), "and can lie there");
+_Static_assert(sizeof(struct dibs__redis_lease) <= sizeof(struct dibs__lease_store_state),
+               "what is noted fits into the memo");
+_Static_assert(_Alignof(struct dibs__redis_lease) <= _Alignof(struct dibs__lease_store_state), "and can lie there");
+_Static_assert(sizeof(struct dibs__redis_cut) <= sizeof(struct dibs__cut_store_state),
+               "what is noted fits into the memo");
+_Static_assert(_Alignof(struct dibs__redis_cut) <= _Alignof(struct dibs__cut_store_state), "and can lie there");
 
 /* A batch that is out: in one call or, if the server refused that call, in one call for each lease. */
 struct renewal {
@@ -67,7 +69,7 @@ static struct dibs__renewal *item_of(const struct renewal_call *call, size_t i)
  */
 static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renewal *item)
 {
-    const struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+    const struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->store_state);
     int64_t now = dibs__now(call->renewal->store->config.clock);
 
     return lease->server && call->server && lease->server != call->server &&
@@ -83,7 +85,7 @@ static bool may_be_forgotten(const struct renewal_call *call, struct dibs__renew
  */
 static bool minds_fence(const struct renewal_call *call, struct dibs__renewal *item)
 {
-    const struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+    const struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->store_state);
     int64_t end = dibs__after_ms(lease->confirmed_at, item->lease_ms);
 
     return lease->confirmed_at != 0 && (item->extension || dibs__now(call->renewal->store->config.clock) < end);
@@ -103,12 +105,12 @@ static void note_restoring(const struct renewal_call *call, const struct dibs__l
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* The life of a fence that was counted anew in an earlier span of time than this one is to be so again. */
+/* The life of a fence that was counted anew in a earlier span of time than this one is to be so again. */
 static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *item)
 {
     const int64_t span = FENCE_MS * DIBS__NS_PER_MS;
 
-    return call->renewal->batch->proof / span != dibs__redis_lease_of(&item->memo)->confirmed_at / span;
+    return call->renewal->batch->proof / span != dibs__redis_lease_of(&item->store_state)->confirmed_at / span;
 }
 
 /* ----------------------------------------------------------------- the words */
@@ -241,8 +243,8 @@ static dibs_status send_call(struct renewal_call *call, bool with_text)
     struct dibs__redis_store *store = call->renewal->store;
     struct dibs__link_view view;
 
-    const struct dibs__detour *detour = item_of(call, 0)->detour;
-    bool asking = detour && detour->asking;
+    const struct dibs__redirect *redirect = item_of(call, 0)->redirect;
+    bool asking = redirect && redirect->asking;
 
     if (!dibs__channel_view(store->background, &view))
         return DIBS_UNAVAILABLE;
@@ -314,8 +316,8 @@ static void note_unanswered(const struct renewal_call *call)
         item->status = call->renewal->failed.status;
         if (!item->extension)
             continue;
-        if (item->cut_ms == 0 || item->lease_ms < item->cut_ms)
-            item->cut_ms = item->lease_ms;
+        if (item->pending_extension_ms == 0 || item->lease_ms < item->pending_extension_ms)
+            item->pending_extension_ms = item->lease_ms;
         if (cut->serial == 0)
             cut->serial = call->serial;
         if (call->not_after > cut->not_after)
@@ -334,13 +336,13 @@ static void see_what_is_sure(const struct renewal_call *call, struct dibs__renew
     struct dibs__redis_cut *cut = dibs__redis_cut_of(&item->cut);
     bool behind = view && view->serial == call->serial && dibs__view_is_behind(view, cut->serial);
 
-    if (item->cut_ms == 0)
+    if (item->pending_extension_ms == 0)
         return;
     if (behind || server_us > cut->not_after) {
-        item->cut_ms = 0;
+        item->pending_extension_ms = 0;
         cut->serial = 0;
         cut->not_after = 0;
-    } else if (item->cut_ms < item->lease_ms) {
+    } else if (item->pending_extension_ms < item->lease_ms) {
         item->again_ms = (cut->not_after - server_us) / 1000 + 1;
     }
 }
@@ -348,7 +350,7 @@ static void see_what_is_sure(const struct renewal_call *call, struct dibs__renew
 static void take_renewed(const struct renewal_call *call, struct dibs__renewal *item,
                          const struct dibs__link_view *view, int64_t server_us)
 {
-    struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->memo);
+    struct dibs__redis_lease *lease = dibs__redis_lease_of(&item->store_state);
 
     item->result = DIBS__RENEWED;
     lease->server = call->server;
@@ -418,7 +420,7 @@ static void on_renewed(void *arg, const redisReply *reply, const struct dibs__er
     if (!reply) {
         renewal->failed = *error;
         note_unanswered(call);
-    } else if (dibs__redis_turned_away(renewal->store, item_of(call, 0)->detour, reply)) {
+    } else if (dibs__redis_turned_away(renewal->store, item_of(call, 0)->redirect, reply)) {
         dibs__error_set(&renewal->failed, DIBS_UNAVAILABLE, "renewing leases: %s answered: %s",
                         renewal->store->endpoint.url.shown, reply->str);
     } else if (dibs__codec_read_renew(reply, call->count, &server_us)) {
@@ -463,9 +465,9 @@ void dibs__redis_renew(struct dibs__store *base, struct dibs__batch *batch)
     end_one(renewal);
 }
 
-bool dibs__redis_is_unproven(struct dibs__store *base, const struct dibs__lease_memo *memo)
+bool dibs__redis_is_unconfirmed(struct dibs__store *base, const struct dibs__lease_store_state *store_state)
 {
-    const struct dibs__redis_lease *lease = (const struct dibs__redis_lease *)memo;
+    const struct dibs__redis_lease *lease = (const struct dibs__redis_lease *)store_state;
     uint64_t server = atomic_load(&dibs__redis_of(base)->renewal_server);
 
     return server != 0 && lease->server != server;

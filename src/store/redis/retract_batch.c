@@ -73,15 +73,15 @@ static void take_answer(struct dibs__retract_batch *batch, const redisReply *rep
  * node that was asked though the slot is not there yet may have been so in vain:
  * the slot's own is to say so again.
  */
-static void take_detour(struct dibs__retract_batch *batch, const struct dibs__detour *detour)
+static void take_redirect(struct dibs__retract_batch *batch, const struct dibs__redirect *redirect)
 {
     struct dibs__retraction *entry = batch->entries[0];
 
     DIBS__REQUIRE(batch->count == 1);
     batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_LATER};
-    if (!detour->to)
+    if (!redirect->to)
         return;
-    batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_ELSEWHERE, .detour = *detour};
+    batch->ends[0] = (struct dibs__retract_end){.ending = DIBS__RETRACT_ELSEWHERE, .redirect = *redirect};
     if (batch->settled)
         entry->route.not_after = 0;
 }
@@ -89,11 +89,11 @@ static void take_detour(struct dibs__retract_batch *batch, const struct dibs__de
 static void on_retracted(void *arg, const redisReply *reply, const struct dibs__error *error)
 {
     struct dibs__retract_batch *batch = arg;
-    struct dibs__detour detour;
+    struct dibs__redirect redirect;
 
     (void)error;
-    if (reply && batch->node && dibs__redis_turned_away(batch->node, &detour, reply))
-        take_detour(batch, &detour);
+    if (reply && batch->node && dibs__redis_turned_away(batch->node, &redirect, reply))
+        take_redirect(batch, &redirect);
     else
         take_answer(batch, reply);
     batch->on_ended(batch);

@@ -19,7 +19,7 @@ struct dibs__retraction {
     int64_t due;                   /* its list's; when to look at it again */
     struct dibs__backoff backoff;  /* its list's */
     bool alone;                    /* its list's or batch's; a batch that it was in was refused */
-    bool asking;                   /* read-only once listed; as of struct dibs__detour */
+    bool asking;                   /* read-only once listed; as of struct dibs__redirect */
     unsigned hops;                 /* read-only once listed; from node to node of a cluster */
     bool with_text;                /* its list's or batch's; the server has lost the script */
     char fence[24];                /* read-only once listed; of the grant, as text; "0": not known */
@@ -42,7 +42,7 @@ enum dibs__retract_ending {
 struct dibs__retract_end {
     enum dibs__retract_ending ending;
     int64_t pause_ms;
-    struct dibs__detour detour; /* elsewhere */
+    struct dibs__redirect redirect; /* elsewhere */
 };
 
 /*

@@ -177,18 +177,18 @@ static struct dibs__retract_batch *take_batch(struct dibs__retractions *all, int
 
 /* Not under the mutex: the other node has one of the same class. */
 static void give_away(const struct dibs__retractions *all, const struct dibs__retraction *entry,
-                      const struct dibs__detour *detour) DIBS__EXCLUDES(retractions_mutex)
+                      const struct dibs__redirect *redirect) DIBS__EXCLUDES(retractions_mutex)
 {
     const struct dibs__node_hooks *hooks = all->node->config.node;
-    struct dibs__stray stray = {.name = entry->name,
-                                .token = entry->token,
-                                .fence = strtoull(entry->fence, NULL, 10),
-                                .ends = entry->ends,
-                                .not_after = entry->route.not_after,
-                                .asking = detour->kind == DIBS__DETOUR_ASK,
-                                .hops = entry->hops};
+    struct dibs__forwarded_retraction forwarded = {.name = entry->name,
+                                                   .token = entry->token,
+                                                   .fence = strtoull(entry->fence, NULL, 10),
+                                                   .ends = entry->ends,
+                                                   .not_after = entry->route.not_after,
+                                                   .asking = redirect->kind == DIBS__REDIRECT_ASK,
+                                                   .hops = entry->hops};
 
-    hooks->strayed(hooks->context, detour->to, &stray);
+    hooks->forward(hooks->context, redirect->to, &forwarded);
 }
 
 static void end_one(struct dibs__retractions *all, struct dibs__retraction *entry, const struct dibs__retract_end *end)
@@ -222,7 +222,7 @@ static void on_ended(struct dibs__retract_batch *batch)
 
     for (size_t i = 0; i < batch->count; i++)
         if (batch->ends[i].ending == DIBS__RETRACT_ELSEWHERE)
-            give_away(all, batch->entries[i], &batch->ends[i].detour);
+            give_away(all, batch->entries[i], &batch->ends[i].redirect);
     retractions_mutex_lock(&all->mutex);
     for (size_t i = 0; i < batch->count; i++)
         end_one(all, batch->entries[i], &batch->ends[i]);
@@ -317,16 +317,16 @@ void dibs__retractions_add(struct dibs__retractions *all, const char *name, cons
         enlist(all, entry);
 }
 
-void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__stray *stray)
+void dibs__retractions_take(struct dibs__retractions *all, const struct dibs__forwarded_retraction *forwarded)
 {
-    const struct dibs__route route = {.channel = NULL, .not_after = stray->not_after};
-    struct dibs__retraction *entry = new_entry(all, stray->name, stray->token, 0, stray->fence, &route);
+    const struct dibs__route route = {.channel = NULL, .not_after = forwarded->not_after};
+    struct dibs__retraction *entry = new_entry(all, forwarded->name, forwarded->token, 0, forwarded->fence, &route);
 
     if (!entry)
         return;
-    entry->ends = stray->ends;
-    entry->asking = stray->asking;
-    entry->hops = stray->hops + 1;
+    entry->ends = forwarded->ends;
+    entry->asking = forwarded->asking;
+    entry->hops = forwarded->hops + 1;
     if (entry->hops <= HOPS_AT_ONCE) {
         enlist(all, entry);
         return;
@@ -355,7 +355,8 @@ static void sort_out(struct list *list, struct list *away, bool (*is_away)(void 
 }
 
 void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void *context, const char *name),
-                            void (*take)(void *context, const struct dibs__stray *stray), void *context)
+                            void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
+                            void *context)
 {
     struct list away;
 
@@ -366,12 +367,12 @@ void dibs__retractions_give(struct dibs__retractions *all, bool (*is_away)(void 
     retractions_mutex_unlock(&all->mutex);
     while (away.first) {
         struct dibs__retraction *entry = take_first(&away);
-        take(context, &(struct dibs__stray){.name = entry->name,
-                                            .token = entry->token,
-                                            .fence = strtoull(entry->fence, NULL, 10),
-                                            .ends = entry->ends,
-                                            .not_after = entry->route.not_after,
-                                            .hops = entry->hops});
+        take(context, &(struct dibs__forwarded_retraction){.name = entry->name,
+                                                           .token = entry->token,
+                                                           .fence = strtoull(entry->fence, NULL, 10),
+                                                           .ends = entry->ends,
+                                                           .not_after = entry->route.not_after,
+                                                           .hops = entry->hops});
         retractions_mutex_lock(&all->mutex);
         drop(all, entry);
         retractions_mutex_unlock(&all->mutex);

@@ -24,7 +24,7 @@ struct dibs__route {
 };
 
 struct dibs__retractions;
-struct dibs__stray;
+struct dibs__forwarded_retraction;
 struct dibs__redis_store;
 
 /* wake(context) is called, from any thread, when there is something new to do. NULL: no memory. */
@@ -46,10 +46,11 @@ void dibs__retractions_free(struct dibs__retractions *retractions); /* its chann
 void dibs__retractions_add(struct dibs__retractions *retractions, const char *name, const char *token,
                            uint32_t lease_ms, uint64_t fence, const struct dibs__route *route);
 
-/* As dibs__redis_take_stray and dibs__redis_give_strays. */
-void dibs__retractions_take(struct dibs__retractions *retractions, const struct dibs__stray *stray);
+/* As dibs__redis_take_forwarded and dibs__redis_give_strays. */
+void dibs__retractions_take(struct dibs__retractions *retractions, const struct dibs__forwarded_retraction *forwarded);
 void dibs__retractions_give(struct dibs__retractions *retractions, bool (*is_away)(void *context, const char *name),
-                            void (*take)(void *context, const struct dibs__stray *stray), void *context);
+                            void (*take)(void *context, const struct dibs__forwarded_retraction *forwarded),
+                            void *context);
 
 size_t dibs__retractions_count(struct dibs__retractions *retractions); /* not confirmed yet */
 

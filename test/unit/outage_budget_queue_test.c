@@ -147,8 +147,8 @@ static void begin_behind_a_thread(stage *s, actor *waiters[CROWD], int64_t wait_
 }
 
 /*
- * The waiters waited for a thread of this process, whose release cannot reach the store: their patience begins only
- * then.
+ * The waiters waited for a thread of this process, whose release cannot reach the store: their outage budget begins
+ * only then.
  */
 static void who_waited_behind_a_thread_here_rides_it_out(void **state)
 {
@@ -186,7 +186,7 @@ static bool has_asked(void *arg)
     return faults_count(&asked->s->faults, &asked->s->faults.acquires) > asked->count;
 }
 
-/* All leave at once when the patience is over, not one after the other. */
+/* All leave at once when the outage budget is over, not one after the other. */
 static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
 {
     stage *s = *state;
@@ -204,7 +204,7 @@ static void who_waited_behind_a_thread_here_leaves_with_the_first(void **state)
         stage_await_waiting(s, CROWD);
         moved_clock_advance(&s->clock, MS(200));
     }
-    /* The time of the first waiter is over: the next asks on, with the patience that is left. */
+    /* The time of the first waiter is over: the next asks on, with the outage budget that is left. */
     assert_status(DIBS_UNAVAILABLE, actor_result(waiters[0]));
     stage_await_waiting(s, CROWD - 1);
     moved_clock_advance(&s->clock, MS(3000) - 1);
@@ -261,7 +261,7 @@ static actor *asker_without_replicas(stage *s, int64_t wait_ms)
     actor *asker = actor_start();
 
     stage_open(s, 0);
-    faults_set(&s->faults, &s->faults.unmet, true);
+    faults_set(&s->faults, &s->faults.too_few_replicas, true);
     actor_begin_lock(asker, s->rt, "x", wait_ms);
     stage_await_waiting(s, 1);
     return asker;
@@ -287,7 +287,7 @@ static void grants_without_replicas_are_forgotten(void **state)
     stage *s = *state;
     actor *asker = asker_without_replicas(s, DIBS_WAIT_FOREVER), *other = actor_start();
 
-    faults_set(&s->faults, &s->faults.unmet, false);
+    faults_set(&s->faults, &s->faults.too_few_replicas, false);
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
     for (int ms = 0; ms < 8000; ms += 1000) { /* longer than outage_ms, 5,000 */
         moved_clock_advance(&s->clock, MS(1000));
@@ -345,7 +345,7 @@ static void the_end_of_a_wait_without_replicas_is_due_to_them(void **state)
     actor *crowd[CROWD];
 
     stage_open(s, 0);
-    faults_set(&s->faults, &s->faults.unmet, true);
+    faults_set(&s->faults, &s->faults.too_few_replicas, true);
     crowd[0] = begin_told(&told[0], s->rt, 3000);
     stage_await_waiting(s, 1);
     faults_acquire(&s->faults, DIBS_BUSY, FOR_EVER);
@@ -369,7 +369,7 @@ static void the_end_of_a_wait_without_replicas_is_due_to_them(void **state)
     assert_int_equal(stats_of(s->rt).timed_out, 0);
 }
 
-/* Not one after the other, each with a patience of its own. */
+/* Not one after the other, each with an outage budget of its own. */
 static void all_who_have_no_replicas_give_up_together(void **state)
 {
     stage *s = *state;
@@ -390,8 +390,9 @@ static void all_who_have_no_replicas_give_up_together(void **state)
     }
 }
 
-/* The thread has its own patience, which counts from when it came, even before it meets a grant without replicas. */
-static void who_comes_later_to_wait_without_replicas_has_patience_left(void **state)
+/* The thread has its own outage budget, which counts from when it came, even before it meets a grant without replicas.
+ */
+static void who_comes_later_to_wait_without_replicas_has_outage_budget_left(void **state)
 {
     stage *s = *state;
     actor *early = asker_without_replicas(s, DIBS_WAIT_FOREVER), *late = actor_start();
@@ -430,7 +431,7 @@ int main(void)
         TEST(grants_without_replicas_are_forgotten),
         TEST(the_end_of_a_wait_without_replicas_is_due_to_them),
         TEST(all_who_have_no_replicas_give_up_together),
-        TEST(who_comes_later_to_wait_without_replicas_has_patience_left),
+        TEST(who_comes_later_to_wait_without_replicas_has_outage_budget_left),
     };
 
     return cmocka_run_group_tests_name("patience queue", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "cli/who.h"
+#include "cli/owner_token.h"
 
 #include <stdio.h>
 #include <string.h>

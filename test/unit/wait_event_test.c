@@ -1,7 +1,7 @@
 /* How a thread waits to be told something: asleep, or in poll(2). */
 #include <unistd.h>
 
-#include "base/ear.h"
+#include "base/wait_event.h"
 #include "support/moved_clock.h"
 #include "support/test.h"
 
@@ -9,7 +9,7 @@ enum { ROUNDS = 20000 };
 
 struct rig {
     struct moved_clock clock;
-    struct dibs__ear ear;
+    struct dibs__wait_event wait_event;
     struct dibs__wake bell;
     int fds[2];           /* what is polled for: the thread reads the first */
     bool polls;           /* else it sleeps */
@@ -22,7 +22,7 @@ static int setup(void **state)
     static struct rig rig;
 
     moved_clock_init(&rig.clock);
-    dibs__ear_init(&rig.ear);
+    dibs__wait_event_init(&rig.wait_event);
     assert_true(dibs__wake_init(&rig.bell));
     assert_int_equal(pipe(rig.fds), 0);
     rig.told = rig.heard = 0;
@@ -48,10 +48,10 @@ static void wait_once(struct rig *r)
     int64_t until = moved_clock_now(&r->clock) + MS(1000);
 
     if (!r->polls) {
-        dibs__ear_wait(&r->ear, &r->clock.clock, until);
+        dibs__wait_event_wait(&r->wait_event, &r->clock.clock, until);
         return;
     }
-    dibs__ear_poll(&r->ear, &r->clock.clock, &r->bell, &fd, until);
+    dibs__wait_event_poll(&r->wait_event, &r->clock.clock, &r->bell, &fd, until);
     r->revents = fd.revents;
 }
 
@@ -74,34 +74,34 @@ static pthread_t begin(struct rig *r, bool polls)
     return thread;
 }
 
-static void it_is_roused(void **state)
+static void it_is_woken(void **state)
 {
     struct rig *r = *state;
 
     for (int polls = 0; polls < 2; polls++) {
-        dibs__ear_reset(&r->ear);
+        dibs__wait_event_reset(&r->wait_event);
         pthread_t thread = begin(r, polls);
-        dibs__ear_rouse(&r->ear);
+        dibs__wait_event_wake(&r->wait_event);
         pthread_join(thread, NULL);
-        assert_true(dibs__ear_is_roused(&r->ear));
+        assert_true(dibs__wait_event_is_woken(&r->wait_event));
         assert_int_equal(r->revents, 0);
     }
 }
 
-static void one_that_is_roused_waits_only_once_it_is_reset(void **state)
+static void one_that_is_woken_waits_only_once_it_is_reset(void **state)
 {
     struct rig *r = *state;
 
     for (int polls = 0; polls < 2; polls++) {
-        dibs__ear_rouse(&r->ear);
+        dibs__wait_event_wake(&r->wait_event);
         r->polls = polls;
         wait_once(r);
         wait_once(r);
-        dibs__ear_reset(&r->ear);
+        dibs__wait_event_reset(&r->wait_event);
         pthread_t thread = begin(r, polls);
         moved_clock_advance(&r->clock, MS(1000));
         pthread_join(thread, NULL);
-        assert_false(dibs__ear_is_roused(&r->ear));
+        assert_false(dibs__wait_event_is_woken(&r->wait_event));
     }
 }
 
@@ -113,7 +113,7 @@ static void a_descriptor_ends_the_poll(void **state)
     assert_int_equal(write(r->fds[1], "", 1), 1);
     pthread_join(thread, NULL);
     assert_int_equal(r->revents, POLLIN);
-    assert_false(dibs__ear_is_roused(&r->ear));
+    assert_false(dibs__wait_event_is_woken(&r->wait_event));
 }
 
 /* The next poll is not ended by what the last one was ended by. */
@@ -124,7 +124,7 @@ static void the_bell_ends_one_poll(void **state)
 
     dibs__wake_ring(&r->bell);
     pthread_join(thread, NULL);
-    assert_false(dibs__ear_is_roused(&r->ear));
+    assert_false(dibs__wait_event_is_woken(&r->wait_event));
     thread = begin(r, true);
     moved_clock_advance(&r->clock, MS(1000));
     pthread_join(thread, NULL);
@@ -136,13 +136,14 @@ static void *hear_all(void *arg)
     struct rig *r = arg;
 
     while (r->heard < ROUNDS) {
-        dibs__ear_reset(&r->ear);
+        dibs__wait_event_reset(&r->wait_event);
         if (r->told > r->heard)
             r->heard++;
         else if (r->heard % 2)
-            dibs__ear_wait(&r->ear, &dibs__system_clock, DIBS__NEVER);
+            dibs__wait_event_wait(&r->wait_event, &dibs__system_clock, DIBS__NEVER);
         else
-            dibs__ear_poll(&r->ear, &dibs__system_clock, &r->bell, &(struct pollfd){.fd = -1}, DIBS__NEVER);
+            dibs__wait_event_poll(&r->wait_event, &dibs__system_clock, &r->bell, &(struct pollfd){.fd = -1},
+                                  DIBS__NEVER);
     }
     return NULL;
 }
@@ -155,7 +156,7 @@ static void it_misses_nothing(void **state)
     assert_int_equal(pthread_create(&thread, NULL, hear_all, r), 0);
     for (unsigned i = 0; i < ROUNDS; i++) {
         r->told++;
-        dibs__ear_rouse(&r->ear);
+        dibs__wait_event_wake(&r->wait_event);
         if (i % 3 == 0)
             while (r->heard < r->told)
                 sched_yield();
@@ -169,8 +170,8 @@ static void it_misses_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_is_roused),
-        TEST(one_that_is_roused_waits_only_once_it_is_reset),
+        TEST(it_is_woken),
+        TEST(one_that_is_woken_waits_only_once_it_is_reset),
         TEST(a_descriptor_ends_the_poll),
         TEST(the_bell_ends_one_poll),
         TEST(it_misses_nothing),

@@ -53,14 +53,14 @@ static bool on_granted(void *context, const struct dibs__grant *grant)
 }
 
 /* Another server answers at the node now, or the first one. */
-static void on_forgetful(void *context)
+static void on_server_changed(void *context)
 {
     struct dibs__node *node = context;
     const struct dibs__listener *listener = listener_of(node);
 
     atomic_store(&node->server, dibs__redis_server(node->member));
     node->cluster->map_at = 0; /* a node that can be asked */
-    listener->forgetful(listener->context);
+    listener->server_changed(listener->context);
 }
 
 /* ------------------------------------------------------------------------- tracking */
@@ -147,25 +147,25 @@ static void *on_redirected(void *context, bool ask, unsigned slot, const char *h
     return node;
 }
 
-static void on_strayed(void *context, void *to, const struct dibs__stray *stray)
+static void on_strayed(void *context, void *to, const struct dibs__forwarded_retraction *forwarded)
 {
     struct dibs__node *node = to;
 
     (void)context;
     if (!dibs__node_use(node))
         return;
-    dibs__redis_take_stray(node->member, stray);
+    dibs__redis_take_forwarded(node->member, forwarded);
     dibs__node_unuse(node);
 }
 
-void dibs__cluster_take_stray(void *context, const struct dibs__stray *stray)
+void dibs__cluster_take_forwarded(void *context, const struct dibs__forwarded_retraction *forwarded)
 {
     struct dibs__cluster *cluster = context;
-    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, stray->name));
+    struct dibs__node *node = dibs__map_use_owner(cluster, dibs__cluster_slot(cluster, forwarded->name));
 
     if (!node)
         return;
-    dibs__redis_take_stray(node->member, stray);
+    dibs__redis_take_forwarded(node->member, forwarded);
     dibs__node_unuse(node);
 }
 
@@ -175,7 +175,7 @@ struct dibs__listener dibs__node_listener(struct dibs__node *node)
                                    .wake = on_wake,
                                    .granted = on_granted,
                                    .ask_again = on_ask_again,
-                                   .forgetful = on_forgetful,
+                                   .server_changed = on_server_changed,
                                    .reachable = on_reachable,
                                    .wake_by = on_wake_by,
                                    .changed = on_changed,

@@ -12,7 +12,7 @@
 #define LOOK_FIRST (2 * DIBS__NS_PER_MS)
 #define LOOK_LAST (50 * DIBS__NS_PER_MS)
 
-void dibs__loose_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set)
+void dibs__detached_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t set)
 {
     int64_t at = dibs__quorum_now(q) + LOOK_FIRST;
 
@@ -23,11 +23,11 @@ void dibs__loose_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t
         if (!dibs__set_has(set, i))
             continue;
         struct dibs__flight *flight = &claim->flights[i];
-        DIBS__REQUIRE(!flight->loose && flight->what != DIBS__FLIES_NOT);
-        flight->loose = true;
+        DIBS__REQUIRE(!flight->detached && flight->what != DIBS__FLIES_NOT);
+        flight->detached = true;
         flight->look_at = at;
-        flight->next = q->loose;
-        q->loose = flight;
+        flight->next = q->detached;
+        q->detached = flight;
         claim->references++;
     }
     dibs__quorum_mutex_unlock(&q->mutex);
@@ -37,17 +37,17 @@ void dibs__loose_add(struct dibs__quorum *q, struct dibs__claim *claim, uint32_t
 /* The claim keeps the reference that the list had. */
 static void take_out(struct dibs__quorum *q, struct dibs__flight *flight) DIBS__REQUIRES(dibs__quorum_mutex)
 {
-    struct dibs__flight **at = &q->loose;
+    struct dibs__flight **at = &q->detached;
 
     while (*at != flight)
         at = &(*at)->next;
     *at = flight->next;
-    flight->loose = false;
+    flight->detached = false;
 }
 
-bool dibs__loose_take(struct dibs__quorum *q, struct dibs__flight *flight)
+bool dibs__detached_take(struct dibs__quorum *q, struct dibs__flight *flight)
 {
-    if (!flight->loose || flight->is_looked_at)
+    if (!flight->detached || flight->is_looked_at)
         return false;
     take_out(q, flight);
     DIBS__REQUIRE(flight->claim->references > 1);
@@ -55,12 +55,12 @@ bool dibs__loose_take(struct dibs__quorum *q, struct dibs__flight *flight)
     return true;
 }
 
-int64_t dibs__loose_deadline(struct dibs__quorum *q)
+int64_t dibs__detached_deadline(struct dibs__quorum *q)
 {
     int64_t deadline = DIBS__NEVER;
 
     dibs__quorum_mutex_lock(&q->mutex);
-    for (const struct dibs__flight *at = q->loose; at; at = at->next)
+    for (const struct dibs__flight *at = q->detached; at; at = at->next)
         deadline = at->look_at < deadline ? at->look_at : deadline;
     dibs__quorum_mutex_unlock(&q->mutex);
     return deadline;
@@ -70,7 +70,7 @@ int64_t dibs__loose_deadline(struct dibs__quorum *q)
 static struct dibs__flight *take_due(struct dibs__quorum *q, int64_t now)
 {
     dibs__quorum_mutex_lock(&q->mutex);
-    struct dibs__flight *flight = q->loose;
+    struct dibs__flight *flight = q->detached;
     while (flight && flight->look_at > now)
         flight = flight->next;
     if (flight)
@@ -116,7 +116,7 @@ static void land(struct dibs__quorum *q, struct dibs__flight *flight, int64_t no
     dibs__claim_unref(q, claim);
 }
 
-void dibs__loose_attend(struct dibs__quorum *q, int64_t now)
+void dibs__detached_attend(struct dibs__quorum *q, int64_t now)
 {
     struct dibs__flight *flight;
 
@@ -131,7 +131,7 @@ void dibs__loose_attend(struct dibs__quorum *q, int64_t now)
     }
 }
 
-void dibs__loose_finish_all(struct dibs__quorum *q)
+void dibs__detached_finish_all(struct dibs__quorum *q)
 {
     struct dibs__flight *flight;
 

@@ -1,5 +1,5 @@
 /* When the renewals look at one lease, and whether they renew it then. */
-#include "core/upkeep.h"
+#include "core/renewal_state.h"
 #include "support/test.h"
 
 #define SECOND (1000 * DIBS__NS_PER_MS)
@@ -12,8 +12,8 @@ static struct dibs__lease *new_lease(void)
 
     assert_non_null(lease);
     atomic_store(&lease->deadline, dibs__lease_deadline(GRANTED, LEASE_MS));
-    dibs__upkeep_begin(lease, LEASE_MS, GRANTED, &(struct dibs__lease_memo){.words = {0}}, 0);
-    dibs__upkeep_watch(lease, DIBS__NEVER);
+    dibs__renewal_state_begin(lease, LEASE_MS, GRANTED, &(struct dibs__lease_store_state){.words = {0}}, 0);
+    dibs__renewal_state_watch(lease, DIBS__NEVER);
     return lease;
 }
 
@@ -23,12 +23,12 @@ static void a_lease_is_looked_at_when_another_is_due_a_moment_sooner(void **stat
     int64_t due = GRANTED + 10 * SECOND, moment = LEASE_MS * DIBS__NS_PER_MS / 1024;
 
     (void)state;
-    assert_int_equal(dibs__upkeep_plan(lease, DIBS__NEVER), due);
-    assert_int_equal(dibs__upkeep_plan(lease, due), due);
-    assert_int_equal(dibs__upkeep_plan(lease, due - moment), due - moment);
-    assert_int_equal(dibs__upkeep_plan(lease, due - moment - 1), due);
-    assert_int_equal(dibs__upkeep_plan(lease, 0), due);
-    assert_int_equal(dibs__upkeep_plan(lease, due + 1), due); /* never later than it must */
+    assert_int_equal(dibs__renewal_state_plan(lease, DIBS__NEVER), due);
+    assert_int_equal(dibs__renewal_state_plan(lease, due), due);
+    assert_int_equal(dibs__renewal_state_plan(lease, due - moment), due - moment);
+    assert_int_equal(dibs__renewal_state_plan(lease, due - moment - 1), due);
+    assert_int_equal(dibs__renewal_state_plan(lease, 0), due);
+    assert_int_equal(dibs__renewal_state_plan(lease, due + 1), due); /* never later than it must */
     dibs__lease_unref(lease);
 }
 
@@ -39,11 +39,11 @@ static void a_lease_that_is_looked_at_a_little_sooner_is_renewed_at_once(void **
     int64_t due = GRANTED + 10 * SECOND, little = 10 * SECOND / 8;
 
     (void)state;
-    assert_true(dibs__upkeep_is_due(lease, due - little, 0));
-    assert_false(dibs__upkeep_is_due(lease, due - little - 1, 0));
-    lease->upkeep.failed = true; /* then it waits for its time */
-    assert_false(dibs__upkeep_is_due(lease, due - 1, 0));
-    assert_true(dibs__upkeep_is_due(lease, due, 0));
+    assert_true(dibs__renewal_state_is_due(lease, due - little, 0));
+    assert_false(dibs__renewal_state_is_due(lease, due - little - 1, 0));
+    lease->renewal_state.failed = true; /* then it waits for its time */
+    assert_false(dibs__renewal_state_is_due(lease, due - 1, 0));
+    assert_true(dibs__renewal_state_is_due(lease, due, 0));
     dibs__lease_unref(lease);
 }
 

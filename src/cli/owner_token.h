@@ -2,8 +2,8 @@
  * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the label may have
  * colons, so the fields are counted from the end.
  */
-#ifndef DIBS_CLI_WHO_H
-#define DIBS_CLI_WHO_H
+#ifndef DIBS_CLI_OWNER_TOKEN_H
+#define DIBS_CLI_OWNER_TOKEN_H
 
 #include <stdbool.h>
 

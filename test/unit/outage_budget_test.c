@@ -76,7 +76,7 @@ static void an_outage_is_ridden_out_for_outage_ms(void **state)
     actor_end(other);
 }
 
-/* Each ask goes out under a new token. What the store sets back with a spent one is not taken for a suspend. */
+/* Each ask goes out under a new token. What the store sets back with a retired one is not taken for a suspend. */
 static void an_outage_that_spends_every_token_lasts_no_longer(void **state)
 {
     stage *s = *state;
@@ -135,8 +135,8 @@ static void all_who_waited_out_an_outage_give_up_together(void **state)
 }
 
 /*
- * The others do not ask once more when the asker has found that the patience is over: each ask may take the command
- * timeout.
+ * The others do not ask once more when the asker has found that the outage budget is over: each ask may take the
+ * command timeout.
  */
 static void who_gives_up_with_another_does_not_ask_before(void **state)
 {
@@ -162,8 +162,8 @@ static void who_gives_up_with_another_does_not_ask_before(void **state)
     end_crowd(crowd);
 }
 
-/* A thread that came later than those which gave up has patience left, and asks on in their place. */
-static void who_came_later_has_patience_left(void **state)
+/* A thread that came later than those which gave up has outage budget left, and asks on in their place. */
+static void who_came_later_has_outage_budget_left(void **state)
 {
     stage *s = *state;
     actor *early = actor_start(), *late = actor_start();
@@ -251,7 +251,7 @@ int main(void)
         TEST(the_outage_counts_from_when_the_store_was_heard_last),
         TEST(all_who_waited_out_an_outage_give_up_together),
         TEST(who_gives_up_with_another_does_not_ask_before),
-        TEST(who_came_later_has_patience_left),
+        TEST(who_came_later_has_outage_budget_left),
         TEST(a_refusal_comes_back_at_once),
         TEST(a_grant_that_comes_when_its_lease_is_over_is_none),
         TEST(an_acquire_without_an_answer_leaves_nothing_behind),

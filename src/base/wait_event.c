@@ -1,0 +1,48 @@
+/*
+ * No wake is missed: the polling thread first sets `bell` and then looks at
+ * `woken`; a thread that wakes first sets `woken` and then looks at `bell`.
+ * One of both sees what the other has done.
+ */
+#include "base/wait_event.h"
+
+void dibs__wait_event_init(struct dibs__wait_event *wait_event)
+{
+    atomic_init(&wait_event->woken, false);
+    atomic_init(&wait_event->bell, NULL);
+    wait_event->tell = NULL;
+    dibs__sleeper_init(&wait_event->sleeper);
+}
+
+void dibs__wait_event_wake(struct dibs__wait_event *wait_event)
+{
+    if (wait_event->tell) {
+        wait_event->tell(wait_event);
+        return;
+    }
+    atomic_store(&wait_event->woken, true);
+    struct dibs__wake *bell = atomic_load(&wait_event->bell);
+    if (bell)
+        dibs__wake_ring(bell);
+    else
+        dibs__sleeper_wake(&wait_event->sleeper);
+}
+
+void dibs__wait_event_wait(struct dibs__wait_event *wait_event, const struct dibs__clock *clock, int64_t until)
+{
+    while (!dibs__wait_event_is_woken(wait_event) && dibs__now(clock) < until)
+        dibs__sleeper_sleep(&wait_event->sleeper, clock, until);
+}
+
+void dibs__wait_event_poll(struct dibs__wait_event *wait_event, const struct dibs__clock *clock,
+                           struct dibs__wake *bell, struct pollfd *fd, int64_t until)
+{
+    struct pollfd fds[2] = {*fd, {.fd = bell->fds[0], .events = POLLIN}};
+
+    atomic_store(&wait_event->bell, bell);
+    if (!dibs__wait_event_is_woken(wait_event))
+        clock->poll(clock, fds, 2, until);
+    atomic_store(&wait_event->bell, NULL);
+    fd->revents = fds[0].revents;
+    if (fds[1].revents)
+        dibs__wake_quiet(bell);
+}

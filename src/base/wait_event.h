@@ -1,0 +1,54 @@
+/*
+ * How a thread waits to be told something: it sleeps by its sleeper, or in
+ * poll(2) where it receives meanwhile what all are told. Whoever tells it need
+ * not know which.
+ *
+ * What the thread is told is guarded by a mutex of the caller's. Under that
+ * mutex the thread resets its wait event and then looks; whoever changes something
+ * does that, and then wakes the wait event, under the same mutex. So the thread
+ * misses nothing when it waits without the mutex, and a wait event that is woken
+ * still exists.
+ */
+#ifndef DIBS_BASE_WAIT_EVENT_H
+#define DIBS_BASE_WAIT_EVENT_H
+
+#include <stdatomic.h>
+
+#include "base/sleeper.h"
+#include "base/wake.h"
+
+struct dibs__wait_event {
+    struct dibs__sleeper sleeper;      /* has its own guard */
+    atomic_bool woken;                 /* atomic; since the last reset */
+    _Atomic(struct dibs__wake *) bell; /* atomic; ends the poll(2) of the thread; NULL: the thread does not poll */
+    void (*tell)(struct dibs__wait_event *wait_event); /* read-only; called instead, by whoever wakes the wait event,
+                                            where no thread waits with it; else NULL */
+};
+
+void dibs__wait_event_init(struct dibs__wait_event *wait_event);
+
+/* Any thread, with or without locks: the wait ends, or the next one does not begin, until the wait event is reset. */
+void dibs__wait_event_wake(struct dibs__wait_event *wait_event);
+
+static inline void dibs__wait_event_reset(struct dibs__wait_event *wait_event)
+{
+    atomic_store(&wait_event->woken, false);
+}
+
+static inline bool dibs__wait_event_is_woken(struct dibs__wait_event *wait_event)
+{
+    return atomic_load(&wait_event->woken);
+}
+
+/* Waits until the wait event is woken, at most until the time. */
+void dibs__wait_event_wait(struct dibs__wait_event *wait_event, const struct dibs__clock *clock, int64_t until);
+
+/*
+ * Waits until the wait event is woken, the bell is rung or the descriptor is ready,
+ * at most until the time; or less. One thread at a time uses a bell here. fd:
+ * as of poll(2); its revents are set.
+ */
+void dibs__wait_event_poll(struct dibs__wait_event *wait_event, const struct dibs__clock *clock,
+                           struct dibs__wake *bell, struct pollfd *fd, int64_t until);
+
+#endif

@@ -1,0 +1,78 @@
+#include "core/outage_budget.h"
+
+#define FIRST_MS 10 /* the first pause before the store is asked again, and the longest */
+#define LAST_MS 200
+
+static int64_t outage_ms(const struct dibs__outage_budget *budget)
+{
+    return budget->core->config.settings->outage_ms;
+}
+
+void dibs__outage_budget_begin(struct dibs__outage_budget *budget, const struct dibs__core *core,
+                               struct dibs__outage *outage, int64_t now)
+{
+    *budget =
+        (struct dibs__outage_budget){.core = core, .outage = outage, .backoff = {.first_ms = FIRST_MS}, .from = now};
+    outage->error.status = DIBS_OK; /* without its sentence: a good acquire writes no more than it needs */
+    outage->too_few_replicas = false;
+}
+
+int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget)
+{
+    return dibs__after_ms(budget->heard_at > budget->from ? budget->heard_at : budget->from, outage_ms(budget));
+}
+
+void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now)
+{
+    budget->from = now;
+}
+
+void dibs__outage_budget_heard(struct dibs__outage_budget *budget)
+{
+    budget->in_outage = false;
+    dibs__backoff_reset(&budget->backoff);
+}
+
+void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t outage_since, int64_t now)
+{
+    if (outage_since == 0) {
+        dibs__outage_budget_renew(budget, now);
+        return;
+    }
+    if (outage_since > budget->from)
+        budget->from = outage_since;
+    if (budget->outage->too_few_replicas) {
+        budget->too_few_replicas_since = budget->from;
+        budget->too_few_replicas_at = now;
+    }
+}
+
+bool dibs__outage_budget_lacks_replicas(const struct dibs__outage_budget *budget, int64_t now)
+{
+    return budget->outage->too_few_replicas && now < dibs__after_ms(budget->too_few_replicas_at, outage_ms(budget));
+}
+
+bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struct dibs__error *error,
+                                 const struct dibs__answer *answer, int64_t now)
+{
+    bool too_few_replicas = answer->too_few_replicas;
+
+    DIBS__REQUIRE(error->status != DIBS_OK);
+    budget->heard_at = answer->heard_at;
+    if (too_few_replicas) {
+        budget->too_few_replicas_at = now;
+        if (budget->too_few_replicas_since == 0)
+            budget->too_few_replicas_since = now;
+    }
+    if (too_few_replicas ||
+        !dibs__outage_budget_lacks_replicas(budget, now)) /* no other outage hides that grants are taken back */
+        *budget->outage = (struct dibs__outage){*error, too_few_replicas};
+    return now >= (too_few_replicas ? dibs__after_ms(budget->too_few_replicas_since, outage_ms(budget))
+                                    : dibs__outage_budget_until(budget));
+}
+
+int64_t dibs__outage_budget_next_ask(struct dibs__outage_budget *budget, int64_t now)
+{
+    budget->in_outage = true;
+    return dibs__after_ms(now, dibs__backoff_next(&budget->backoff, LAST_MS));
+}

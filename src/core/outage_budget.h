@@ -1,0 +1,51 @@
+/*
+ * How long one acquire rides out an outage: a store that can't be reached, or
+ * grants that the store takes back because too few replicas acknowledged
+ * them. Belongs to the thread that acquires.
+ */
+#ifndef DIBS_CORE_OUTAGE_BUDGET_H
+#define DIBS_CORE_OUTAGE_BUDGET_H
+
+#include "base/backoff.h"
+#include "core/core.h"
+#include "core/turn.h"
+
+struct dibs__outage_budget {
+    const struct dibs__core *core;
+    struct dibs__outage *outage; /* the last that this acquire, or another thread for it, met */
+    struct dibs__backoff backoff;
+    bool in_outage;   /* the last ask met an outage */
+    int64_t from;     /* from when an outage is ridden out: the acquire began, or woke to ask again */
+    int64_t heard_at; /* when the servers that have the name were heard last, as the last ask told; 0: not known */
+    int64_t too_few_replicas_since; /* when the first grant was taken back; 0: none was */
+    int64_t too_few_replicas_at;    /* when the last grant was taken back */
+};
+
+/* outage: room, which the caller keeps. */
+void dibs__outage_budget_begin(struct dibs__outage_budget *budget, const struct dibs__core *core,
+                               struct dibs__outage *outage, int64_t now);
+
+/* Until when the acquire rides out a store that can't be reached: outage_ms since what has the name of it was heard
+ * last. */
+int64_t dibs__outage_budget_until(const struct dibs__outage_budget *budget);
+
+/* The acquire slept or waited for another reason than an outage: one that follows counts from now. */
+void dibs__outage_budget_renew(struct dibs__outage_budget *budget, int64_t now);
+
+/* The store was heard: the next pause is the first again. */
+void dibs__outage_budget_heard(struct dibs__outage_budget *budget);
+
+/* The acquire goes on with the outage that the threads with the turn before it met; outage_since 0: they met none. */
+void dibs__outage_budget_take_over(struct dibs__outage_budget *budget, int64_t outage_since, int64_t now);
+
+/* An ask met an outage. True: the acquire has ridden it out for as long as it may. */
+bool dibs__outage_budget_is_over(struct dibs__outage_budget *budget, const struct dibs__error *error,
+                                 const struct dibs__answer *answer, int64_t now);
+
+/* An ask met an outage, and the acquire is going to ask again: when. */
+int64_t dibs__outage_budget_next_ask(struct dibs__outage_budget *budget, int64_t now);
+
+/* Whether grants were taken back lately. Others may have had the lock in between, for moments. */
+bool dibs__outage_budget_lacks_replicas(const struct dibs__outage_budget *budget, int64_t now);
+
+#endif

@@ -1,0 +1,306 @@
+#include "core/renewal_state.h"
+
+#define RETRY_LEAST_MS 5 /* a failed renewal is tried again after a 20th of the lease, within these bounds */
+#define RETRY_MOST_MS 1000
+#define EXTEND_RETRY_MS 10 /* sooner, because a thread waits for an extension */
+#define ALONG 8            /* a renewal is sent earlier by this part of its period if the lease is looked at then */
+#define MOMENT 1024        /* a lease is looked at sooner than need be by this part of its length at most */
+
+/* -------------------------------------------------------------------- times */
+
+/* How long after a grant or renewal the next one is sent. */
+static int64_t period(uint32_t renew_ms, uint32_t lease_ms)
+{
+    int64_t third = lease_ms * DIBS__NS_PER_MS / 3;
+    int64_t wanted = renew_ms * DIBS__NS_PER_MS;
+
+    return wanted > 0 && wanted < third ? wanted : third;
+}
+
+static int64_t retry_pause(uint32_t lease_ms)
+{
+    int64_t ms = lease_ms / 20;
+
+    ms = ms < RETRY_LEAST_MS ? RETRY_LEAST_MS : ms > RETRY_MOST_MS ? RETRY_MOST_MS : ms;
+    return ms * DIBS__NS_PER_MS;
+}
+
+/* How long a renewal makes a lease last for sure: an extension that may still arrive may cut the lease short. */
+static uint32_t sure_ms(uint32_t lease_ms, uint32_t pending_extension_ms)
+{
+    return pending_extension_ms > 0 && pending_extension_ms < lease_ms ? pending_extension_ms : lease_ms;
+}
+
+static uint32_t pending_extension_ms_of(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->renewal_state.extending ? lease->renewal_state.extending->pending_extension_ms : 0;
+}
+
+/* Whether the next renewal of the lease is to be an extension. */
+static bool is_to_extend(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    return lease->renewal_state.extending && lease->renewal_state.extending->extension.state == DIBS__EXTENSION_ASKED;
+}
+
+/* When a renewal that failed is tried again: before the deadline, also where an extension was to cut the lease. */
+static int64_t retry_at(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t pause = retry_pause(sure_ms(lease->renewal_state.lease_ms, pending_extension_ms_of(lease)));
+    int64_t left = (atomic_load(&lease->deadline) - now) / 3, least = RETRY_LEAST_MS * DIBS__NS_PER_MS;
+
+    return now + (left >= pause ? pause : left > least ? left : least);
+}
+
+/* The lease was confirmed by a request that was about to be sent at proof. */
+static void set_times(struct dibs__lease *lease, int64_t proof, uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    uint32_t sure = sure_ms(lease->renewal_state.lease_ms, pending_extension_ms_of(lease));
+
+    lease->renewal_state.renew_at = lease->fixed ? DIBS__NEVER : proof + period(renew_ms, sure);
+    lease->renewal_state.risk_at = lease->fixed ? DIBS__NEVER : proof + sure * DIBS__NS_PER_MS / 2;
+}
+
+void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
+                               const struct dibs__lease_store_state *store_state, uint32_t renew_ms)
+{
+    DIBS__REQUIRE(lease_ms > 0);
+    lease->renewal_state.lease_ms = lease_ms;
+    lease->renewal_state.store_state = *store_state;
+    lease->renewal_state.look_at = DIBS__NEVER;
+    set_times(lease, proof, renew_ms);
+}
+
+void dibs__renewal_state_doubt(struct dibs__lease *lease)
+{
+    lease->renewal_state.unconfirmed = true;
+    lease->renewal_state.renew_at = 0;
+}
+
+void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when)
+{
+    lease->renewal_state.watch_at = when;
+}
+
+bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease)
+{
+    return lease->renewal_state.watch_at == DIBS__NEVER && !lease->renewal_state.in_flight;
+}
+
+/*
+ * The lock may have changed, and is to be looked at: by a renewal. Not where it
+ * is shared: that would change the key, so that the others are told and renew as
+ * well, and so on.
+ */
+static void look_at_change(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t *at = lease->shared ? &lease->renewal_state.look_at : &lease->renewal_state.renew_at;
+
+    if (when < *at)
+        *at = when;
+}
+
+/* A lock that is not watched yet will be looked at before it is. */
+void dibs__renewal_state_hint(struct dibs__lease *lease, int64_t when)
+{
+    if (lease->renewal_state.watch_at != DIBS__NEVER)
+        return;
+    lease->renewal_state.changed = lease->renewal_state.in_flight;
+    if (!lease->renewal_state.in_flight)
+        look_at_change(lease, when);
+}
+
+int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other)
+{
+    int64_t due = atomic_load(&lease->deadline); /* LOST is 0: at once */
+
+    if (lease->renewal_state.risk_at < due)
+        due = lease->renewal_state.risk_at;
+    if (!lease->renewal_state.in_flight && lease->renewal_state.renew_at < due)
+        due = lease->renewal_state.renew_at;
+    if (!lease->renewal_state.in_flight && lease->renewal_state.look_at < due)
+        due = lease->renewal_state.look_at;
+    if (other < due && due - other <= lease->renewal_state.lease_ms * DIBS__NS_PER_MS / MOMENT)
+        due = other;
+    if (!lease->renewal_state.in_flight && lease->renewal_state.watch_at < due)
+        due = lease->renewal_state.watch_at;
+    return due;
+}
+
+bool dibs__renewal_state_is_to_watch(const struct dibs__lease *lease, int64_t now)
+{
+    return !lease->renewal_state.in_flight && now >= lease->renewal_state.watch_at;
+}
+
+static bool is_to_renew(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    int64_t renew_at = lease->renewal_state.renew_at;
+
+    if (renew_at == DIBS__NEVER)
+        return false;
+    if (!lease->renewal_state.failed)
+        renew_at -= period(renew_ms, sure_ms(lease->renewal_state.lease_ms, pending_extension_ms_of(lease))) / ALONG;
+    return now >= renew_at;
+}
+
+bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+{
+    return !lease->renewal_state.in_flight &&
+           (now >= lease->renewal_state.look_at || is_to_renew(lease, now, renew_ms));
+}
+
+/* ------------------------------------------------------------------- sending */
+
+/* Begins the extension that was asked for, and returns its length. If it makes the lease shorter, it may do so now. */
+static uint32_t send_extension(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    uint32_t lease_ms = lease->renewal_state.extending->extension.lease_ms;
+
+    dibs__extension_send(&lease->renewal_state.extending->extension);
+    atomic_store_explicit(&lease->extended, true, memory_order_relaxed);
+    dibs__lease_move(lease, dibs__lease_deadline(now, lease_ms), true, now);
+    return lease_ms;
+}
+
+void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
+                              uint32_t renew_ms)
+{
+    bool extension = is_to_extend(lease);
+
+    DIBS__REQUIRE(!lease->renewal_state.in_flight);
+    *item = (struct dibs__renewal){
+        .name = lease->name,
+        .token = token,
+        .lease_ms = extension      ? send_extension(lease, now)
+                    : lease->fixed ? (uint32_t)dibs__lease_remaining_ms(lease, now) + 1
+                                   : lease->renewal_state.lease_ms,
+        .fence = lease->store_fence,
+        .extension = extension,
+        .look = lease->shared && !extension && !is_to_renew(lease, now, renew_ms),
+        .store_state = lease->renewal_state.store_state,
+        .pending_extension_ms = pending_extension_ms_of(lease),
+        .context = lease,
+    };
+    if (item->pending_extension_ms > 0)
+        item->cut = lease->renewal_state.extending->cut;
+    lease->renewal_state.look_at = DIBS__NEVER;
+    lease->renewal_state.in_flight = true;
+}
+
+void dibs__renewal_state_retry(struct dibs__lease *lease, int64_t now)
+{
+    if (is_to_extend(lease))
+        lease->renewal_state.renew_at = dibs__after_ms(now, EXTEND_RETRY_MS);
+    else
+        lease->renewal_state.renew_at =
+            lease->fixed && !lease->renewal_state.unconfirmed ? DIBS__NEVER : retry_at(lease, now);
+}
+
+void dibs__renewal_state_leave_extension(struct dibs__lease *lease)
+{
+    bool is_over = dibs__extension_leave(&lease->renewal_state.extending->extension);
+
+    if (is_over && lease->fixed && !lease->renewal_state.unconfirmed && !lease->renewal_state.paced)
+        lease->renewal_state.renew_at = DIBS__NEVER;
+}
+
+/* ---------------------------------------------------------- what the store said */
+
+bool dibs__renewal_state_land(struct dibs__lease *lease, const struct dibs__renewal *item)
+{
+    DIBS__REQUIRE(lease->renewal_state.in_flight);
+    lease->renewal_state.in_flight = false;
+    if (!lease->renewal_state.unconfirmed || item->look)
+        return false;
+    lease->renewal_state.unconfirmed = item->result == DIBS__UNANSWERED;
+    lease->renewal_state.may_come_back = lease->renewal_state.may_come_back || lease->renewal_state.unconfirmed;
+    return true;
+}
+
+/* Whether the store renewed the lease, but an extension that may still arrive may undo that. */
+static bool is_unsure(const struct dibs__renewal *item)
+{
+    return item->result == DIBS__RENEWED && sure_ms(item->lease_ms, item->pending_extension_ms) < item->lease_ms;
+}
+
+/* True: the extension is done. Otherwise none was sent, or it is to be sent again. */
+static bool end_extension(struct dibs__lease *lease, const struct dibs__renewal *item, dibs_status status)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    struct dibs__extending *extending = lease->renewal_state.extending;
+    enum dibs__extension_answer answer = DIBS__EXTENSION_ANSWERED;
+
+    if (!extending)
+        return false;
+    extending->pending_extension_ms = item->pending_extension_ms;
+    extending->cut = item->cut;
+    status = item->status != DIBS_OK ? item->status : status;
+    if (item->result == DIBS__UNANSWERED && (status == DIBS_UNAVAILABLE || status == DIBS_OK))
+        answer = DIBS__EXTENSION_UNANSWERED;
+    else if (is_unsure(item))
+        answer = DIBS__EXTENSION_UNSURE;
+    status = item->result == DIBS__RENEWED ? DIBS_OK : status;
+    if (!dibs__extension_answer(&extending->extension, answer, status))
+        return false;
+    if (item->result == DIBS__RENEWED)
+        lease->renewal_state.lease_ms = item->lease_ms;
+    return true;
+}
+
+/* The lease was renewed by a request that was about to be sent at proof. */
+static void prolong(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof, int64_t now,
+                    uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    uint32_t sure = sure_ms(item->lease_ms, item->pending_extension_ms);
+
+    bool changed = lease->renewal_state.changed;
+
+    lease->renewal_state.failed = lease->renewal_state.changed = false;
+    if (item->extension || !lease->fixed)
+        dibs__lease_move(lease, dibs__lease_deadline(proof, sure), false, now);
+    set_times(lease, proof, renew_ms);
+    if (changed)
+        look_at_change(lease, 0);
+    if (!is_to_extend(lease))
+        return;
+    if (item->extension && is_unsure(item)) { /* in time to keep what is sure, or when all of it will be */
+        int64_t again = dibs__after_ms(now, item->again_ms), due = proof + period(renew_ms, sure);
+        lease->renewal_state.renew_at = again < due ? again : due;
+    } else {
+        lease->renewal_state.renew_at = 0; /* the extension was asked for while this renewal was in flight */
+    }
+}
+
+/* The lock was looked at because of a change: where it is still the token's, nothing has changed. */
+static void take_look(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t now)
+    DIBS__REQUIRES(dibs__renewals_mutex)
+{
+    bool again = lease->renewal_state.changed;
+
+    lease->renewal_state.changed = false;
+    if (item->result == DIBS__UNANSWERED)
+        lease->renewal_state.look_at = now + retry_pause(lease->renewal_state.lease_ms);
+    else if (again)
+        lease->renewal_state.look_at = 0;
+}
+
+bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
+                                     dibs_status status, int64_t now, uint32_t renew_ms)
+{
+    DIBS__REQUIRE(!lease->renewal_state.in_flight && item->result != DIBS__GONE);
+    if (item->look) {
+        take_look(lease, item, now);
+        return false;
+    }
+    lease->renewal_state.store_state = item->store_state;
+    bool extended = end_extension(lease, item, status);
+    if (item->result == DIBS__RENEWED) {
+        prolong(lease, item, proof, now, renew_ms);
+    } else {
+        lease->renewal_state.failed = true;
+        dibs__renewal_state_retry(lease, now);
+        if (!item->extension && lease->renewal_state.renew_at == DIBS__NEVER) /* a message asked for it */
+            lease->renewal_state.renew_at = retry_at(lease, now);
+    }
+    return extended;
+}

@@ -1,0 +1,75 @@
+/*
+ * The renewal state of one lease: when to renew it, what to ask the store for, and
+ * what the store's answer means for it. Guarded by the renewals' mutex
+ * (renewal.c). Nothing here knows the other leases.
+ */
+#ifndef DIBS_CORE_RENEWAL_STATE_H
+#define DIBS_CORE_RENEWAL_STATE_H
+
+#include "core/lease.h"
+
+/* The lease was granted to a request that was about to be sent at proof. renew_ms: the most time from a grant or
+ * renewal to the next one; 0: a third of the lease. */
+void dibs__renewal_state_begin(struct dibs__lease *lease, uint32_t lease_ms, int64_t proof,
+                               const struct dibs__lease_store_state *store_state, uint32_t renew_ms)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The lease is unconfirmed: it is to be renewed or restored at once. */
+void dibs__renewal_state_doubt(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* From that time on the store is to watch the lock; DIBS__NEVER: it is not to. */
+void dibs__renewal_state_watch(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Whether a change of the lock has the lease renewed by itself: not where the lock is looked at before it is watched,
+ * or a renewal is in flight. */
+bool dibs__renewal_state_awaits_hint(const struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The store says that the lock may have changed: the lease is to be renewed at that time at the latest. */
+void dibs__renewal_state_hint(struct dibs__lease *lease, int64_t when) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/*
+ * When the renewals are to look at the lease: at its deadline, when it is at
+ * risk, or when it is to be renewed; or at `other`, when they look at another
+ * lease, where that is a moment sooner: then both are one group of the heap. Or
+ * when its lock is to be watched.
+ */
+int64_t dibs__renewal_state_plan(const struct dibs__lease *lease, int64_t other) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Whether the store is to watch the lock now. */
+bool dibs__renewal_state_is_to_watch(const struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/*
+ * Whether the lease, which the renewals look at, is to be renewed now: also
+ * where that would be due a little later, so that leases which are due close
+ * together cost one request.
+ */
+bool dibs__renewal_state_is_due(const struct dibs__lease *lease, int64_t now, uint32_t renew_ms)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* Fills in a request that renews the lease, and extends it if that was asked for. None may be in flight. token: its
+ * text, which is kept. */
+void dibs__renewal_state_send(struct dibs__lease *lease, const char *token, struct dibs__renewal *item, int64_t now,
+                              uint32_t renew_ms) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The renewal could not be sent, or failed: sets when to try again. */
+void dibs__renewal_state_retry(struct dibs__lease *lease, int64_t now) DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The request is not in flight any more. True: the lease was unconfirmed: threads that wait until it is settled are
+ * woken.
+ */
+bool dibs__renewal_state_land(struct dibs__lease *lease, const struct dibs__renewal *item)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/*
+ * What the store said of a lease that is neither gone nor lost, of a batch that
+ * was about to be sent at proof and ended with `status`. True: an extension is
+ * done, so the thread that waits for it must look.
+ */
+bool dibs__renewal_state_take_result(struct dibs__lease *lease, const struct dibs__renewal *item, int64_t proof,
+                                     dibs_status status, int64_t now, uint32_t renew_ms)
+    DIBS__REQUIRES(dibs__renewals_mutex);
+
+/* The call that extends the lease does not wait any longer. */
+void dibs__renewal_state_leave_extension(struct dibs__lease *lease) DIBS__REQUIRES(dibs__renewals_mutex);
+
+#endif

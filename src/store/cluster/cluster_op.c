@@ -1,0 +1,143 @@
+/*
+ * The way of one operation through the cluster: it goes to the node that has the
+ * slot, as far as is known, and from there to where the nodes say. A node that
+ * turns an operation away has done nothing, so to repeat it elsewhere is as if
+ * it had been sent there first.
+ */
+#include <stdlib.h>
+
+#include "store/cluster/cluster_parts.h"
+
+#define HOPS_MAX 5
+#define HOPS_AT_ONCE 2 /* while a slot changes hands, two nodes may each say that the other has it */
+#define PAUSE_FIRST_MS 2
+#define PAUSE_LAST_MS 50
+#define HEIR_MS 100 /* so long a map is waited for that names another node than one that just failed */
+
+static void set_out(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, const char *name)
+{
+    *cluster_op =
+        (struct dibs__cluster_op){.slot = dibs__cluster_slot(cluster, name), .backoff = {.first_ms = PAUSE_FIRST_MS}};
+    cluster_op->node = dibs__map_use_owner(cluster, cluster_op->slot);
+    cluster_op->was_away = cluster_op->node && atomic_load(&cluster_op->node->down);
+}
+
+struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name)
+{
+    struct dibs__cluster_op *cluster_op = atomic_load(&cluster->mapped) ? malloc(sizeof *cluster_op) : NULL;
+
+    if (!cluster_op)
+        return NULL;
+    set_out(cluster, cluster_op, name);
+    if (cluster_op->node)
+        return cluster_op;
+    free(cluster_op);
+    return NULL;
+}
+
+dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot, struct dibs__error *error)
+{
+    dibs__map_want(cluster);
+    if (atomic_load(&cluster->owners[slot]) != DIBS__NO_NODE)
+        return dibs__error_set(error, DIBS_NO_MEMORY, "no memory or descriptor for a node of a cluster");
+    dibs__error_set(error, DIBS_UNAVAILABLE, "%s: no node has the slot %u", cluster->url.shown, slot);
+    atomic_store(&cluster->unserved, (int)slot);
+    dibs__cluster_see_reach(cluster, error->detail);
+    return error->status;
+}
+
+dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__begun *begun,
+                                  struct dibs__cluster_op *here, const char *name, int64_t deadline,
+                                  struct dibs__cluster_op **cluster_op, struct dibs__error *error)
+{
+    *cluster_op = (struct dibs__cluster_op *)begun->redirect;
+    if (*cluster_op)
+        return DIBS_OK;
+    if (!atomic_load_explicit(&cluster->mapped, memory_order_relaxed) &&
+        dibs__map_fetch(cluster, deadline, error) != DIBS_OK)
+        return error->status;
+    set_out(cluster, here, name);
+    if (!here->node)
+        return dibs__cluster_no_owner(cluster, here->slot, error);
+    *cluster_op = here;
+    begun->redirect = &here->redirect;
+    return DIBS_OK;
+}
+
+/* Leaves the node for that one. False: it can't be used. */
+static bool go_to(struct dibs__cluster_op *cluster_op, struct dibs__node *node, bool asking)
+{
+    if (!node || !dibs__node_use(node))
+        return false;
+    dibs__node_unuse(cluster_op->node);
+    cluster_op->node = node;
+    cluster_op->redirect = (struct dibs__redirect){.asking = asking};
+    return true;
+}
+
+static void wait_a_moment(const struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline)
+{
+    const struct dibs__clock *clock = cluster->config.clock;
+    int64_t until = dibs__after_ms(dibs__now(clock), dibs__backoff_next(&cluster_op->backoff, PAUSE_LAST_MS));
+
+    clock->poll(clock, NULL, 0, until < deadline ? until : deadline);
+}
+
+bool dibs__cluster_op_goes_on(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
+                              bool may_pause)
+{
+    struct dibs__redirect said = cluster_op->redirect;
+    bool again = said.kind == DIBS__REDIRECT_AGAIN;
+
+    if (said.kind == DIBS__REDIRECT_NONE || dibs__now(cluster->config.clock) >= deadline || (again && !may_pause) ||
+        (!again && ++cluster_op->hops > HOPS_MAX))
+        return false;
+    if (again || (may_pause && cluster_op->hops > HOPS_AT_ONCE))
+        wait_a_moment(cluster, cluster_op, deadline);
+    if (!again)
+        return go_to(cluster_op, said.to, said.kind == DIBS__REDIRECT_ASK);
+    cluster_op->hops =
+        0; /* the node that gets the slot may say so too, for a part of the lock that is still at the other */
+    unsigned char place = atomic_load(&cluster->owners[cluster_op->slot]);
+    return place != DIBS__NO_NODE && go_to(cluster_op, &cluster->nodes[place], false);
+}
+
+/* A node that was away before has the map asked for all the time. */
+static int64_t heir_by(const struct dibs__cluster *cluster, const struct dibs__cluster_op *cluster_op, int64_t deadline,
+                       bool patient)
+{
+    int64_t now = dibs__now(cluster->config.clock), soon = cluster_op->was_away ? now : dibs__after_ms(now, HEIR_MS);
+
+    return patient || deadline < soon ? deadline : soon;
+}
+
+bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
+                                 bool patient)
+{
+    int64_t until = heir_by(cluster, cluster_op, deadline, patient);
+
+    if (cluster_op->redirect.kind != DIBS__REDIRECT_NONE || ++cluster_op->hops > HOPS_MAX)
+        return false;
+    for (;;) {
+        unsigned char place = atomic_load(&cluster->owners[cluster_op->slot]);
+        int64_t now = dibs__now(cluster->config.clock);
+        if (now >= deadline)
+            return false;
+        if (place != DIBS__NO_NODE && place != cluster_op->node->place)
+            return go_to(cluster_op, &cluster->nodes[place], false);
+        if (now >= until)
+            return false;
+        dibs__map_want(cluster);
+        wait_a_moment(cluster, cluster_op, until);
+    }
+}
+
+void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
+                          const struct dibs__cluster_op *here, dibs_status status)
+{
+    if (status == DIBS_UNAVAILABLE)
+        dibs__map_want(cluster);
+    dibs__node_unuse(cluster_op->node);
+    if (cluster_op != here)
+        free(cluster_op);
+}
