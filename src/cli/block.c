@@ -71,6 +71,8 @@ void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const
         print_owner(out, owner->token);
         print_times(out, owner);
     }
+    if (owner->sharers)
+        fprintf(out, "  sharers  %" PRIu32 ", of whom this one came last\n", owner->sharers);
     if (owner->fence)
         fprintf(out, "  fence    %" PRIu64 "\n", owner->fence);
     if (owner->held || owner->waiters)

@@ -58,6 +58,21 @@ def status_of_a_foreign_client():
     expect("never expires" in result.text and "not known" in result.text and b"\x1b" not in result.out, result)
 
 
+def status_of_those_who_share():
+    fresh()
+    put(server, "a", owner="dibs:shared", lease_ms=60000)
+    ends = -int(time.time() * 1000) - 60000
+    for number, pid in ((1, 101), (2, 102)):
+        sharer = token(label="reader", pid=pid) + "~0"
+        server.call("ZADD", "dibs:share:{lock:a}", "0", "<", "2", ">", str(ends), "+" + sharer, str(number), "-" + sharer)
+    result = expect_status(dibs(URL, "status", "a"), OK)
+    expect("reader on alpha, process 102" in result.text and "  sharers  2, of whom" in result.text, result)
+    expect(expect_status(dibs(URL, "status", "--json", "a"), OK).json["locks"][0]["sharers"] == 2)
+    fresh("a")
+    expect("sharers" not in expect_status(dibs(URL, "status", "a"), OK).text)
+    expect(expect_status(dibs(URL, "status", "--json", "a"), OK).json["locks"][0]["sharers"] == 0)
+
+
 def status_as_json():
     fresh("nightly", owner=token(label="my:job", pid=12, thread=34), held_s=60)
     put(server, "foreign", owner="abc", lease_ms=None)
@@ -424,7 +439,7 @@ def has_slot(node, name):
 
 if __name__ == "__main__":
     looking.main(
-        status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_as_json,
+        status_of_a_lock_that_is_held, status_tells_by_its_exit_whether_all_are_held, status_of_a_foreign_client, status_of_those_who_share, status_as_json,
         list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         list_is_cut_to_the_width_of_a_terminal,
