@@ -4,6 +4,7 @@
 #include "support/process.h"
 #include "support/restart.h"
 #include "support/test.h"
+#include "support/tracking.h"
 #include "support/wait.h"
 
 #define PERSISTENT "appendonly yes\nappendfsync always"
@@ -92,6 +93,51 @@ static void a_slow_waiter_has_what_was_restored_and_unlocked(void **state)
     unlocked_after_a_restart(*state);
 }
 
+static bool has_two_connections(void *arg)
+{
+    return server_clients(arg) == 2;
+}
+
+static bool one_waits_for_y(void *arg)
+{
+    return server_has(arg, "dibs:queue:{lock:y}");
+}
+
+/* An agent all of whose connections stand: for calls, of its scheduler, and for grants. */
+static process *connected_agent(server *s)
+{
+    process *agent = agent_start(s->url, 0);
+
+    server_do(s, "SET lock:y other");
+    agent_begin_lock(agent, "y", DIBS_WAIT_FOREVER);
+    assert_true(wait_until(one_waits_for_y, s, LIMIT_MS));
+    server_do(s, "DEL lock:y");
+    assert_status(DIBS_OK, agent_result(agent));
+    assert_status(DIBS_OK, agent_unlock(agent, "y"));
+    assert_true(wait_until(has_two_connections, s, LIMIT_MS));
+    return agent;
+}
+
+/* Its scheduler's connection, over which leases are renewed, comes to stand only after the restart. */
+static void a_slow_waiter_has_what_was_unlocked_by_a_holder_with_one_connection(void **state)
+{
+    fixture *f = *state;
+
+    set_up_persistent(f);
+    struct scene scene = {.waiter = connected_agent(f->server)};
+    server_do(f->server, "CONFIG SET maxclients %lld", server_info(f->server, "connected_clients") + 1);
+    scene.holder = open_runtime(f->server, LEASE_OF_AN_HOUR_MS);
+    assert_status(DIBS_OK, dibs_lock(scene.holder, "x"));
+    agent_begin_lock(scene.waiter, "x", DIBS_WAIT_FOREVER);
+    assert_that(wait_until(one_waits, scene.holder, LIMIT_MS), "nobody waits");
+    assert_int_equal(server_clients(f->server), 3);
+    process_pause(scene.waiter);
+    server_kill(f->server);
+    assert_status(DIBS_UNAVAILABLE, dibs_unlock(scene.holder, "x"));
+    server_restart(f->server);
+    end_scene(f, &scene);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -99,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_slow_waiter_has_what_was_unlocked_during_a_restart),
         TEST(a_slow_waiter_has_what_was_unlocked_while_the_server_forgot),
+        TEST(a_slow_waiter_has_what_was_unlocked_by_a_holder_with_one_connection),
         TEST(a_slow_waiter_has_what_was_unlocked_after_a_restart),
         TEST(a_slow_waiter_has_what_was_restored_and_unlocked),
     };
