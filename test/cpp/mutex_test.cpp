@@ -181,7 +181,7 @@ void errors(dibs::runtime &rt)
     std::lock_guard lock(strict);
     CHECK_THROWS(std::errc::device_or_resource_busy, strict.lock());
     CHECK(!strict.try_lock() && !strict.try_lock_for(1h) && !strict.try_lock_until(steady_clock::now() + 1h));
-    dibs::mutex wrong(rt, "wrong", {1, 0});
+    dibs::mutex wrong(rt, "wrong", {1, 0, 0});
     CHECK_THROWS(dibs::errc::invalid, wrong.lock());
     CHECK_THROWS(dibs::errc::invalid, static_cast<void>(wrong.try_lock_for(1s)));
 }

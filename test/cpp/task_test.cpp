@@ -162,7 +162,7 @@ void a_begun_lock_fails(dibs::runtime &rt)
     task.begin_lock(queue, "fails", to.function(), 20ms);
     CHECK(dispatches_until(queue, [&] { return to.times == 2; }) && to.status == DIBS_TIMEOUT);
     CHECK(to.detail.find("fails") != std::string::npos);
-    CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, "fails", to.function(), 1s, {1, 0}));
+    CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, "fails", to.function(), 1s, {1, 0, 0}));
     CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, "", to.function()));
     CHECK_THROWS(dibs::errc::invalid, task.begin_lock(queue, std::string_view("a\0b", 3), to.function()));
     {
