@@ -70,6 +70,12 @@ static void a_name_whose_sidecars_lie_elsewhere_is_refused(void **state)
 
 /* -------------------------------------------------------------- slots that have moved */
 
+/* That of the calls, and the scheduler's: each of them begins with a script. */
+static bool both_connections_stand(void *arg)
+{
+    return server_clients(arg) >= 2;
+}
+
 static void a_slot_that_has_moved_is_followed(void **state)
 {
     struct scene *s = *state;
@@ -80,6 +86,7 @@ static void a_slot_that_has_moved_is_followed(void **state)
     const char *name = new_name(s, from);
     assert_status(DIBS_OK, dibs_trylock(s->rt, name));
     assert_status(DIBS_OK, dibs_unlock(s->rt, name));
+    assert_true(wait_until(both_connections_stand, from, LIMIT_MS));
     cluster_move_slot(s->c, slot_of(s, name), to);
     long long asks = server_asks(from);
     assert_status(DIBS_OK, dibs_trylock(s->rt, name));
