@@ -138,9 +138,10 @@ static bool append_to(struct dibs__channel *channel, uint64_t serial, struct dib
 
 #define GATHERED_MAX 16 /* from more channels than that a thread does not gather at a time */
 
-static _Thread_local unsigned gathers; /* the calling thread's, as are those from which it gathers; how deep it is */
-static _Thread_local size_t gathered_count;
-static _Thread_local struct dibs__channel *gathered[GATHERED_MAX];
+static _Thread_local unsigned gathers;      /* the calling thread's; how many gathers it is inside of */
+static _Thread_local size_t gathered_count; /* the calling thread's */
+static _Thread_local struct dibs__channel
+    *gathered[GATHERED_MAX]; /* the calling thread's; those from which it gathers */
 
 bool dibs__channel_is_gathered(struct dibs__channel *channel)
 {
