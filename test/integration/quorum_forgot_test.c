@@ -6,6 +6,7 @@
 #include "support/actor.h"
 #include "support/fixture.h"
 #include "support/masters.h"
+#include "support/script_server.h"
 #include "support/test.h"
 #include "support/wait.h"
 
@@ -417,6 +418,32 @@ static void a_master_of_one_quorum_is_none_of_another(void **state)
     dibs_close(one);
 }
 
+/* What it says of the reason is what it heard, and not how few answered while its time ran out. */
+static void a_look_that_the_deadline_cuts_short_hides_no_reason(void **state)
+{
+    masters *m = *state;
+    script_server *between[2];
+    dibs_runtime *one = open_three(m, 0, 1, 2), *other;
+
+    assert_true(are_ready(m, 0, 3));
+    for (size_t i = 0; i < 2; i++) {
+        between[i] = script_server_start(&(script_options){.backend = m->servers[3 + i]->socket_path});
+        script_server_add(between[i], (script_rule){.match = "dibs:vote", .nth = 3, .action = SCRIPT_STALL_REPLY});
+    }
+    const char *urls[] = {m->urls[0], script_server_url(between[0]), script_server_url(between[1])};
+    assert_status(DIBS_OK, dibs_open(&other, &(dibs_config){.urls = urls, .url_count = 3, .lease_ms = LEASE_MS}));
+    for (size_t i = 0; i < 2; i++)
+        script_server_release(between[i]);
+    assert_that(wait_until(is_refused, other, LIMIT_MS), "%s", dibs_last_error());
+    for (size_t i = 0; i < 2; i++)
+        script_server_add(between[i], (script_rule){.match = "dibs:vote", .nth = 4, .action = SCRIPT_STALL_REPLY});
+    assert_that(is_refused(other), "%s", dibs_last_error());
+    dibs_close(other);
+    dibs_close(one);
+    for (size_t i = 0; i < 2; i++)
+        script_server_stop(between[i]);
+}
+
 /* An operator says that the master belongs to the others. */
 static void whose_key_is_deleted_is_a_master_of_the_others(void **state)
 {
@@ -469,6 +496,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_wiped_and_one_down_wait_for_the_longest_lease_of_all, masters_setup_3,
                                         masters_teardown),
         cmocka_unit_test_setup_teardown(a_master_of_one_quorum_is_none_of_another, masters_setup_5, masters_teardown),
+        cmocka_unit_test_setup_teardown(a_look_that_the_deadline_cuts_short_hides_no_reason, masters_setup_5,
+                                        masters_teardown),
         cmocka_unit_test_setup_teardown(whose_key_is_deleted_is_a_master_of_the_others, masters_setup_5,
                                         masters_teardown),
         THREE_AND_FIVE(all_masters_agree_on_one_number),

@@ -289,7 +289,7 @@ dibs_status dibs__look_tell_why(const struct dibs__quorum *q, const struct dibs_
     bool is_known = atomic_load(&q->number) != 0;
 
     for (size_t i = 0; answered >= q->majority && i < q->count; i++) {
-        if (is_known && dibs__set_has(look->strange, i))
+        if (is_known && atomic_load(&q->members[i].strange))
             return dibs__error_set(error, DIBS_UNAVAILABLE, "urls[%zu] is a master of another quorum", i);
         if (!is_known && look->numbers[i] != 0)
             return dibs__error_set(

@@ -163,18 +163,25 @@ static void pause(struct dibs__quorum *q, int64_t ms)
     dibs__wait_event_wait(&wait_event, q->config.clock, dibs__after_ms(dibs__quorum_now(q), ms));
 }
 
-/* Again and again until it is announced, or no majority answers. Returns how many masters answered at last. */
+/*
+ * Again and again until it is announced, or no majority answers. Returns how many masters answered, and fills `error`:
+ * of the last look, unless the deadline cut that short, which then tells less than the one before.
+ */
 static unsigned look_until_announced(struct dibs__quorum *q, struct dibs__look *look, struct dibs__error *error)
 {
     struct dibs__backoff backoff = {.first_ms = PAUSE_FIRST_MS};
-    unsigned answered;
+    unsigned answered = 0;
 
     for (;;) {
-        error->status = DIBS_OK;
-        bool announced = look_and_admit(q, look, error);
-        answered = dibs__set_count(dibs__look_heard(look) | look->strange);
+        struct dibs__error its = {DIBS_OK, ""};
+        bool announced = look_and_admit(q, look, &its);
+        unsigned heard = dibs__set_count(dibs__look_heard(look) | look->strange);
+        if (heard >= answered || dibs__quorum_now(q) < look->deadline) {
+            answered = heard;
+            *error = its;
+        }
         int64_t pause_ms = dibs__backoff_next(&backoff, PAUSE_LAST_MS);
-        if (announced || answered < q->majority || dibs__after_ms(dibs__quorum_now(q), pause_ms) >= look->deadline)
+        if (announced || heard < q->majority || dibs__after_ms(dibs__quorum_now(q), pause_ms) >= look->deadline)
             return answered;
         pause(q, pause_ms);
     }
