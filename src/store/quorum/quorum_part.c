@@ -82,13 +82,13 @@ enum dibs__claim_state dibs__part_note(struct dibs__quorum *q, struct dibs__flig
     part->proof = flight->bid.proof;
     if (status == DIBS_OK) /* else the member never granted it, and the store state says so */
         part->lease = flight->bid.lease;
-    enum dibs__claim_state state = flight->claim->state;
+    enum dibs__claim_state lock_state = flight->claim->state;
     dibs__quorum_mutex_unlock(&q->mutex);
     if (flight->answer.stepped)
         dibs__vote_distrust(flight->member);
     else if (flight->answer.no_vote)
         dibs__vote_want(q, 0);
-    return state;
+    return lock_state;
 }
 
 void dibs__part_leave(struct dibs__quorum *q, struct dibs__flight *flight)
