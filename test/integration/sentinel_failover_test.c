@@ -12,6 +12,8 @@
 #include "support/certificates.h"
 #include "support/events.h"
 #include "support/fixture.h"
+#include "support/process.h"
+#include "support/queue.h"
 #include "support/sentinels.h"
 #include "support/test.h"
 #include "support/wait.h"
@@ -270,6 +272,14 @@ static void a_master_that_hangs_is_left(void **state)
     expect_works_at(scene->rt, new_one, "other");
 }
 
+/* What the master does from now on they will not hear: what was sent to who stands still would be read afterwards. */
+static void stop_replicas(struct scene *scene)
+{
+    server_pause(scene->s->data[1]);
+    server_pause(scene->s->data[2]);
+    server_do(scene->s->data[0], "CLIENT KILL TYPE replica");
+}
+
 /* What the replicas have not heard of is restored on the new master at once, not at the next renewal. */
 static void a_lease_that_was_lost_is_restored(void **state)
 {
@@ -279,8 +289,7 @@ static void a_lease_that_was_lost_is_restored(void **state)
 
     open_scene(scene, (dibs_config){.lease_ms = LONG_LEASE_MS});
     expect_works_at(scene->rt, old, "x"); /* all connections stand */
-    server_pause(scene->s->data[1]);
-    server_pause(scene->s->data[2]);
+    stop_replicas(scene);
     assert_status(DIBS_OK, dibs_lock(scene->rt, "held"));
     uint64_t fence = fence_of(scene->rt, "held");
     server_string(old, token, sizeof token, "GET lock:held");
@@ -362,6 +371,102 @@ static void a_waiter_is_granted_soon_after_the_election(void **state)
 static void a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile(void **state)
 {
     expect_grant_soon(*state, true);
+}
+
+/* ----------------------------------------------------------------- sharers */
+
+static const dibs_lock_options shared = {.flags = DIBS_SHARED, .lease_ms = 2 * LIMIT_MS};
+
+/* Two share a lock, somebody waits to have it alone, and somebody to share it. All of them go on at the new master. */
+static void sharers_and_those_who_wait_go_on_after_a_failover(void **state)
+{
+    struct scene *scene = *state;
+    actor *reader = actor_start(), *alone = actor_start(), *late = actor_start();
+
+    open_scene(scene, (dibs_config){0});
+    dibs_runtime *other = open_url(scene->s->url, &(dibs_config){.lease_ms = LEASE_MS, .outage_ms = LIMIT_MS});
+    assert_status(DIBS_OK, dibs_lock_with(scene->rt, "held", 0, &shared));
+    assert_status(DIBS_OK, actor_lock_with(reader, other, "held", 0, &shared));
+    uint64_t fence = fence_of(scene->rt, "held");
+    actor_begin_lock(alone, other, "held", LIMIT_MS);
+    queue_await(scene->s->data[0], "held", 1);
+    unsigned long long asks = queue_at(scene->s->data[0], "held", 0).number;
+    server *new_one = sentinels_failover(scene->s);
+    queue_await_ask(new_one, "held", asks);
+    actor_begin_lock_with(late, scene->rt, "held", LIMIT_MS, &shared);
+    queue_await(new_one, "held", 2);
+    assert_status(DIBS_OK, actor_check(reader, other, "held"));
+    assert_status(DIBS_OK, dibs_check(scene->rt, "held"));
+    assert_status(DIBS_OK, dibs_unlock(scene->rt, "held"));
+    assert_int_equal(queue_size(new_one, "held"), 2);
+    assert_true(actor_busy(alone));
+    assert_status(DIBS_OK, actor_unlock(reader, other, "held"));
+    assert_status(DIBS_OK, actor_result(alone));
+    assert_true(actor_busy(late));
+    dibs_hold hold;
+    assert_status(DIBS_OK, actor_hold(alone, other, "held", &hold));
+    assert_true(hold.fence > fence);
+    assert_status(DIBS_OK, actor_unlock(alone, other, "held"));
+    assert_status(DIBS_OK, actor_result(late));
+    assert_status(DIBS_OK, actor_unlock(late, scene->rt, "held"));
+    assert_int_equal(events_count(&scene->events, DIBS_EVENT_LOST, "held"), 0);
+    actor_end(reader);
+    actor_end(alone);
+    actor_end(late);
+    dibs_close(other);
+}
+
+static bool has_two_sharers(void *arg)
+{
+    dibs_owner owner;
+
+    return dibs_query(arg, "held", &owner) == DIBS_OK && owner.sharers == 2;
+}
+
+/*
+ * The new master has not heard of the two who share the lock, and they stand still when it takes over: who waits for
+ * the lock alone leaves it to them.
+ */
+static void sharers_that_were_lost_are_waited_for_and_restored(void **state)
+{
+    struct scene *scene = *state;
+    server *old = scene->s->data[0], *new_one;
+    process *readers = process_start((const char *const[]){program_path("team"), NULL});
+    actor *alone = actor_start();
+    dibs_owner owner;
+
+    open_scene(scene, (dibs_config){0});
+    expect_works_at(scene->rt, old, "x"); /* all connections stand */
+    stop_replicas(scene);
+    assert_string_equal(process_ask(readers, "open %s %d", scene->s->url, 2 * LIMIT_MS), "DIBS_OK ");
+    for (int i = 0; i < 2; i++)
+        process_ask(readers, "lock %d held 0 %u", i, DIBS_SHARED);
+    actor_begin_lock(alone, scene->rt, "held", 2 * LIMIT_MS);
+    queue_await(old, "held", 1);
+    process_pause(readers);
+    server_kill(old);
+    server_resume(scene->s->data[1]);
+    server_resume(scene->s->data[2]);
+    new_one = sentinels_await_other(scene->s, old);
+    queue_await(new_one, "held", 1);
+    assert_false(server_has(new_one, "lock:held"));
+    assert_true(actor_busy(alone));
+    process_resume(readers);
+    assert_that(wait_until(has_two_sharers, scene->rt, LIMIT_MS), "they are not restored");
+    for (int i = 0; i < 2; i++) {
+        char done[16];
+        assert_true(actor_busy(alone));
+        snprintf(done, sizeof done, "%d DIBS_OK ", i);
+        assert_string_equal(process_ask(readers, "unlock %d held", i), done);
+    }
+    assert_status(DIBS_OK, actor_result(alone));
+    assert_status(DIBS_OK, actor_unlock(alone, scene->rt, "held"));
+    assert_string_equal(process_ask(readers, "close"), "DIBS_OK ");
+    assert_int_equal(process_wait(readers, LIMIT_MS), 0);
+    assert_status(DIBS_OK, dibs_query(scene->rt, "held", &owner));
+    assert_false(owner.held);
+    process_free(readers);
+    actor_end(alone);
 }
 
 /* ---------------------------------------------------------------- outages */
@@ -467,6 +572,8 @@ int main(void)
         TEST(replicas_acknowledge_on_the_new_master),
         TEST(a_waiter_is_granted_soon_after_the_election),
         TEST(a_waiter_is_granted_soon_where_the_holder_unlocked_meanwhile),
+        TEST(sharers_and_those_who_wait_go_on_after_a_failover),
+        TEST(sharers_that_were_lost_are_waited_for_and_restored),
         TEST(no_master_is_an_outage_in_which_sentinels_are_not_hammered),
         TEST(an_outage_has_an_end),
 #ifdef DIBS_WITH_TLS

@@ -6,7 +6,8 @@
 -- account may not publish. Also sets `fence_text`, `my_fence` and `granted_ms`, and asks for the subscribers of `channel` on
 -- the way.
 -- `leaving` is the token that is released, or nil: a server that was brought back to an earlier state may know it as a waiter,
--- and as the owner, since its lease was restored (rule 5).
+-- and as the owner, since its lease was restored (rule 5). So it may know who shares K as a waiter, too: it is taken out of Q,
+-- and not told, because it would give back what it has.
 -- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free: whoever asks
 -- first has it. While somebody is asking, nobody is told, for K goes to who asks.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
@@ -29,7 +30,8 @@ while count > 0 and not is_served and budget > 0 do
     local publish = 'PUBLISH'
     if token == me then
       is_served = true
-    elseif token ~= leaving and now - seen < lease * 500 then
+    elseif token ~= leaving and now - seen < lease * 500 and not (owner and sharers and
+      call('ZADD', S, 'XX', 'INCR', 0, '+' .. token)) then
       local reply = channel and redis.pcall('PUBSUB', 'NUMSUB', ear, channel) or redis.pcall('PUBSUB', 'NUMSUB', ear)
       is_served, heard = (reply[2] or 0) > 0, channel and (reply[4] or -1)
       if not is_served and string.byte(ear, -1) == 125 then

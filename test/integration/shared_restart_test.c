@@ -1,0 +1,237 @@
+/* DIBS_SHARED, while the server is restarted: with all its data, and with what it knew some time before. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/actor.h"
+#include "support/fixture.h"
+#include "support/queue.h"
+#include "support/restart.h"
+#include "support/test.h"
+#include "support/wait.h"
+
+#define PERSISTENT "appendonly yes\nappendfsync always"
+
+enum { READERS = 2 };
+
+static const dibs_lock_options shared = {.flags = DIBS_SHARED};
+
+/* Each reader is a thread with a runtime of its own; so is who wants the lock alone, and who comes last. */
+struct scene {
+    fixture *f;
+    dibs_runtime *readers_rt[READERS], *alone_rt;
+    actor *readers[READERS], *alone, *late;
+};
+
+static struct scene begin_scene(void **state, const char *config)
+{
+    struct scene s = {.f = *state, .alone = actor_start(), .late = actor_start()};
+
+    if (config) {
+        server_stop(s.f->server);
+        s.f->server = server_start(&(server_options){.config = config});
+        s.f->urls[0] = s.f->server->url;
+    }
+    fixture_open(s.f, LONG_LEASE_MS);
+    s.alone_rt = open_runtime(s.f->server, LONG_LEASE_MS);
+    for (int i = 0; i < READERS; i++) {
+        s.readers[i] = actor_start();
+        s.readers_rt[i] = open_runtime(s.f->server, LONG_LEASE_MS);
+    }
+    return s;
+}
+
+static void end_scene(struct scene *s)
+{
+    for (int i = 0; i < READERS; i++) {
+        assert_int_equal(stats_of(s->readers_rt[i]).lost, 0);
+        dibs_close(s->readers_rt[i]);
+        actor_end(s->readers[i]);
+    }
+    assert_int_equal(stats_of(s->f->rt).lost, 0);
+    actor_end(s->alone);
+    actor_end(s->late);
+    dibs_close(s->alone_rt);
+    queue_assert_gone(s->f->server, "x");
+    assert_false(server_has(s->f->server, "lock:x"));
+}
+
+static dibs_owner owner_of(dibs_runtime *rt)
+{
+    dibs_owner owner;
+
+    assert_status(DIBS_OK, dibs_query(rt, "x", &owner));
+    return owner;
+}
+
+struct sharers_at {
+    dibs_runtime *rt;
+    uint32_t count;
+    uint64_t fence; /* of the newest; 0: any */
+};
+
+static bool has_sharers(void *arg)
+{
+    const struct sharers_at *at = arg;
+    dibs_owner owner;
+
+    return dibs_query(at->rt, "x", &owner) == DIBS_OK && owner.sharers == at->count &&
+           (!at->fence || owner.fence == at->fence);
+}
+
+static void await_sharers(dibs_runtime *rt, uint32_t count, uint64_t fence)
+{
+    assert_that(wait_until(has_sharers, &(struct sharers_at){rt, count, fence}, LIMIT_MS),
+                "%u share the lock, not %u, and the newest fence is %llu", owner_of(rt).sharers, count,
+                (unsigned long long)owner_of(rt).fence);
+}
+
+static uint64_t reader_fence(struct scene *s, int i)
+{
+    dibs_hold hold;
+
+    assert_status(DIBS_OK, actor_hold(s->readers[i], s->readers_rt[i], "x", &hold));
+    assert_true(hold.shared);
+    return hold.fence;
+}
+
+/* Both readers go, and no sooner is the lock somebody's alone. */
+static void readers_leave(struct scene *s)
+{
+    for (int i = 0; i < READERS; i++) {
+        assert_true(actor_busy(s->alone));
+        assert_status(DIBS_OK, actor_check(s->readers[i], s->readers_rt[i], "x"));
+        assert_status(DIBS_OK, actor_unlock(s->readers[i], s->readers_rt[i], "x"));
+    }
+}
+
+/* ---------------------------------------------------------------- nothing is lost */
+
+static void sharers_and_those_who_wait_go_on_after_a_restart(void **state)
+{
+    struct scene s = begin_scene(state, PERSISTENT);
+    uint64_t fences[READERS];
+    dibs_hold hold;
+
+    for (int i = 0; i < READERS; i++) {
+        assert_status(DIBS_OK, actor_lock_with(s.readers[i], s.readers_rt[i], "x", 0, &shared));
+        fences[i] = reader_fence(&s, i);
+    }
+    actor_begin_lock(s.alone, s.alone_rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(s.f->server, "x", 1);
+    unsigned long long asks = queue_at(s.f->server, "x", 0).number;
+    restart(s.f->server);
+    queue_await_ask(s.f->server, "x", asks); /* before, nobody listens for it: it would be passed over */
+    actor_begin_lock_with(s.late, s.f->rt, "x", DIBS_WAIT_FOREVER, &shared);
+    queue_await(s.f->server, "x", 2);
+    await_sharers(s.f->rt, READERS, fences[READERS - 1]);
+    for (int i = 0; i < READERS; i++)
+        assert_true(reader_fence(&s, i) == fences[i]);
+    assert_int_equal(queue_size(s.f->server, "x"), 2);
+    readers_leave(&s);
+    assert_status(DIBS_OK, actor_result(s.alone));
+    assert_status(DIBS_OK, actor_hold(s.alone, s.alone_rt, "x", &hold));
+    assert_true(hold.fence > fences[READERS - 1] && !hold.shared);
+    assert_true(actor_busy(s.late));
+    assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+    assert_status(DIBS_OK, actor_result(s.late));
+    assert_status(DIBS_OK, actor_unlock(s.late, s.f->rt, "x"));
+    end_scene(&s);
+}
+
+/* -------------------------------------------------------------------- a snapshot */
+
+/*
+ * It shows another as the owner, and the readers in the queue. They have the lock since: their leases take the owner's
+ * place. Then somebody serves the queue, which is not to let them in once more, nor to take back what they hold.
+ */
+static void sharers_take_the_place_of_an_owner_of_a_snapshot(void **state)
+{
+    struct scene s = begin_scene(state, NULL);
+
+    assert_status(DIBS_OK, actor_lock(s.alone, s.alone_rt, "x", 0));
+    for (int i = 0; i < READERS; i++) {
+        actor_begin_lock_with(s.readers[i], s.readers_rt[i], "x", DIBS_WAIT_FOREVER, &shared);
+        queue_await(s.f->server, "x", i + 1);
+    }
+    server_do(s.f->server, "SAVE");
+    assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+    for (int i = 0; i < READERS; i++)
+        assert_status(DIBS_OK, actor_result(s.readers[i]));
+    restart(s.f->server);
+    await_sharers(s.f->rt, READERS, 0);
+    for (int i = 0; i < READERS; i++)
+        queue_await_listening(s.f->server, queue_at(s.f->server, "x", i).channel);
+    assert_status(DIBS_OK, dibs_lock_with(s.f->rt, "x", LIMIT_MS, &shared));
+    assert_int_equal(owner_of(s.f->rt).sharers, READERS + 1);
+    assert_status(DIBS_OK, dibs_unlock(s.f->rt, "x"));
+    assert_int_equal(owner_of(s.f->rt).sharers, READERS);
+    assert_true(owner_of(s.f->rt).fence == reader_fence(&s, READERS - 1));
+    actor_begin_lock(s.alone, s.alone_rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(s.f->server, "x", 1);
+    readers_leave(&s);
+    assert_status(DIBS_OK, actor_result(s.alone));
+    assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+    end_scene(&s);
+}
+
+/* It shows sharers that have left since, one or more. Who holds the lock alone by now goes on to. */
+static void who_is_alone_takes_the_place_of_sharers_of_a_snapshot(void **state)
+{
+    for (int ghosts = 1; ghosts <= READERS; ghosts++) {
+        struct scene s = begin_scene(state, NULL);
+        for (int i = 0; i < ghosts; i++)
+            assert_status(DIBS_OK, actor_lock_with(s.readers[i], s.readers_rt[i], "x", 0, &shared));
+        server_do(s.f->server, "SAVE");
+        for (int i = 0; i < ghosts; i++)
+            assert_status(DIBS_OK, actor_unlock(s.readers[i], s.readers_rt[i], "x"));
+        assert_status(DIBS_OK, actor_lock(s.alone, s.alone_rt, "x", 0));
+        restart(s.f->server);
+        await_sharers(s.alone_rt, 0, 0);
+        assert_status(DIBS_OK, actor_check(s.alone, s.alone_rt, "x"));
+        assert_status(DIBS_BUSY, dibs_lock_with(s.f->rt, "x", 0, &shared));
+        assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+        assert_status(DIBS_OK, dibs_lock_with(s.f->rt, "x", LIMIT_MS, &shared));
+        assert_int_equal(owner_of(s.f->rt).sharers, 1);
+        assert_status(DIBS_OK, dibs_unlock(s.f->rt, "x"));
+        end_scene(&s);
+        server_do(s.f->server, "FLUSHALL");
+        dibs_close(s.f->rt);
+        s.f->rt = NULL;
+    }
+}
+
+/* It shows one that has left since, with a short lease, beside others, and not yet who came last. */
+static void a_sharer_of_a_snapshot_stays_no_longer_than_its_lease(void **state)
+{
+    const dibs_lock_options brief = {.flags = DIBS_SHARED, .lease_ms = SAFE_LEASE_MS};
+    struct scene s = begin_scene(state, NULL);
+
+    assert_status(DIBS_OK, actor_lock_with(s.readers[0], s.readers_rt[0], "x", 0, &shared));
+    assert_status(DIBS_OK, actor_lock_with(s.late, s.f->rt, "x", 0, &brief));
+    server_do(s.f->server, "SAVE");
+    assert_status(DIBS_OK, actor_unlock(s.late, s.f->rt, "x"));
+    assert_status(DIBS_OK, actor_lock_with(s.readers[1], s.readers_rt[1], "x", 0, &shared));
+    restart(s.f->server);
+    await_sharers(s.f->rt, READERS, reader_fence(&s, 1)); /* for a moment three share it */
+    assert_status(DIBS_OK, actor_check(s.readers[1], s.readers_rt[1], "x"));
+    actor_begin_lock(s.alone, s.alone_rt, "x", DIBS_WAIT_FOREVER);
+    queue_await(s.f->server, "x", 1);
+    readers_leave(&s);
+    assert_status(DIBS_OK, actor_result(s.alone));
+    assert_status(DIBS_OK, actor_unlock(s.alone, s.alone_rt, "x"));
+    end_scene(&s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(sharers_and_those_who_wait_go_on_after_a_restart),
+        TEST(sharers_take_the_place_of_an_owner_of_a_snapshot),
+        TEST(who_is_alone_takes_the_place_of_sharers_of_a_snapshot),
+        TEST(a_sharer_of_a_snapshot_stays_no_longer_than_its_lease),
+    };
+
+    return cmocka_run_group_tests_name("shared_restart", tests, NULL, NULL);
+}
