@@ -11,6 +11,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
+#define ASK_OR_RELEASE "\r\n$1\r\n3\r\n$8\r\nlock:cut\r\n" /* as ASK_OR_RELEASE_OF_X */
+
 #define FOREVER DIBS_WAIT_FOREVER
 #define PROMISED_MS 100
 
@@ -98,11 +100,11 @@ static void cut_everywhere(scene *s, cut_function *cut)
     size_t count = 0;
 
     do {
-        cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
+        cut(s, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
     } while (count++ < script_server_cut_length(s->net));
     assert_true(count > 3);
-    cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
-    cut(s, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+    cut(s, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_CLOSE_BEFORE});
+    cut(s, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_CLOSE_AFTER});
     print_message("# cut at %zu places\n", count + 2);
     delays_expect_few_late(&s->disorder, "in order after the reconnect");
 }

@@ -7,6 +7,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
+#define ASK_OR_RELEASE "\r\n$1\r\n3\r\n$8\r\nlock:cut\r\n" /* as ASK_OR_RELEASE_OF_X */
+
 static bool nobody_holds_or_waits(void *arg)
 {
     dibs_owner owner;
@@ -97,14 +99,14 @@ static void cut_everywhere(fixture *f, cut_function *cut)
     fixture_open(f, 0);
     stranded = (delays){0};
     do {
-        cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
+        cut(f, rt, net, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_TRUNCATE, .count = count});
     } while (count++ < script_server_cut_length(net));
     assert_true(count > 3);
     for (script_action action = SCRIPT_CLOSE_BEFORE; action <= SCRIPT_CLOSE_AFTER; action++)
-        cut(f, rt, net, (script_rule){.match = "lock:cut", .nth = 1, .action = action});
+        cut(f, rt, net, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = action});
     /* A second break, on the new connection, changes nothing. */
-    cut(f, rt, net, (script_rule){.match = "lock:cut", .action = SCRIPT_CLOSE_AFTER});
-    cut(f, rt, net, (script_rule){.match = "lock:cut", .action = SCRIPT_CLOSE_BEFORE});
+    cut(f, rt, net, (script_rule){.match = ASK_OR_RELEASE, .action = SCRIPT_CLOSE_AFTER});
+    cut(f, rt, net, (script_rule){.match = ASK_OR_RELEASE, .action = SCRIPT_CLOSE_BEFORE});
     delays_expect_few_late(&stranded, "nothing was left after the reconnect");
     expect_works(f, rt, "cut");
     dibs_close(rt);
@@ -132,7 +134,7 @@ static void replies_that_hang(void **state)
 
     fixture_open(f, 0);
     for (size_t i = 0; i < 3; i++) {
-        script_rule rule = {.match = "lock:cut", .nth = 1, .action = actions[i], .count = 3};
+        script_rule rule = {.match = ASK_OR_RELEASE, .nth = 1, .action = actions[i], .count = 3};
         int64_t begin = now_ms();
 
         cut_acquire(f, rt, net, rule);
@@ -161,7 +163,7 @@ static void a_late_ask_leaves_nothing(void **state)
         dibs_status status;
 
         assert_status(DIBS_OK, dibs_lock(f->rt, "cut"));
-        script_server_add(net, (script_rule){.match = "lock:cut", .nth = 1, .action = SCRIPT_STALL_REQUEST});
+        script_server_add(net, (script_rule){.match = ASK_OR_RELEASE, .nth = 1, .action = SCRIPT_STALL_REQUEST});
         status = dibs_timedlock(rt, "cut", 500);
         assert_true(status == DIBS_TIMEOUT || status == DIBS_UNAVAILABLE);
         script_server_clear(net);

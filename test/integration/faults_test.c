@@ -414,7 +414,8 @@ static void a_release_that_is_refused_is_not_sent_again(void **state)
 
     assert_status(DIBS_OK, dibs_timedlock(rt, "x", LIMIT_MS));
     script_server_add(
-        net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_REPLACE, .bytes = passing_refusals[0]});
+        net,
+        (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_REPLACE, .bytes = passing_refusals[0]});
     assert_status(DIBS_UNAVAILABLE, dibs_unlock(rt, "x"));
     assert_true(server_wait_gone(f->server, "lock:x", LIMIT_MS));
     dibs_close(rt);

@@ -180,8 +180,8 @@ static void a_master_that_comes_back_with_older_data_does_not_vote_before_its_ti
     for (size_t i = 0; i < silent; i++)
         server_pause(m->servers[m->count - 1 - i]);
     dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    int64_t granted = now_ms(); /* or later */
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
-    int64_t granted = now_ms();
     server_kill(m->servers[0]);
     server_restart(m->servers[0]);
     assert_true(server_has(m->servers[0], "dibs:vote"));

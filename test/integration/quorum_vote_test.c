@@ -107,8 +107,8 @@ static void a_master_whose_clock_steps_does_not_vote_before_the_longest_lease_is
     server_pause(m->servers[3]);
     server_pause(m->servers[4]);
     dibs_runtime *holder = masters_open_another(m, LEASE_MS);
+    int64_t granted = now_ms(); /* or later */
     assert_status(DIBS_OK, dibs_lock_with(holder, "a", LIMIT_MS, &(dibs_lock_options){.flags = DIBS_FIXED_LEASE}));
-    int64_t granted = now_ms();
     masters_step_clock(m, 0, 60000);
     assert_false(server_has(m->servers[0], "lock:a"));
     server_resume(m->servers[3]);

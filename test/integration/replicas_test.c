@@ -258,7 +258,7 @@ static void each_grant_without_replicas_has_a_token_of_its_own(void **state)
     }
     redisFree(monitor);
     assert_that(waits > 2, "%u", waits);
-    assert_int_equal(count, waits);
+    assert_that(count >= waits, "%u tokens, %u waits", count, waits); /* who is granted it too late does not wait */
 }
 
 /* One address, which leads to one server after the other. */

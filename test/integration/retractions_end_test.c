@@ -47,6 +47,17 @@ static void waiters_leave_the_queue_over_a_connection_that_stands(void **state)
 
 /* ------------------------------------------------------------- a member is down */
 
+/* A master that was slow to answer the release before may still have the lock. */
+static dibs_status ask_until_granted(struct dibs__store *store, struct dibs__bid *bid, struct dibs__answer *answer)
+{
+    struct dibs__error error;
+    dibs_status status = dibs__store_ask(store, bid, answer, &error);
+
+    for (int64_t end = now_ms() + LIMIT_MS; status == DIBS_BUSY && now_ms() < end; pause_ms(1))
+        status = dibs__store_ask(store, bid, answer, &error);
+    return status;
+}
+
 /* A hold that was renewed while a master was away left nothing there: there is nothing to retract once it ends. */
 static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
 {
@@ -66,7 +77,7 @@ static void a_master_that_is_away_has_nothing_of_a_renewed_hold(void **state)
         char token[32];
         snprintf(token, sizeof token, "dibs:test:%u", i);
         struct dibs__bid bid = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .deadline = seat_deadline()};
-        assert_status(DIBS_OK, dibs__store_ask(seat.store, &bid, &answer, &error));
+        assert_status(DIBS_OK, ask_until_granted(seat.store, &bid, &answer));
         seat.store->ops->conclude(seat.store, &bid, true);
         struct dibs__renewal renewal = {.name = "a", .token = token, .lease_ms = LONG_LEASE_MS, .fence = answer.fence};
         seat_renew(&seat, &renewal);

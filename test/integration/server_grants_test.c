@@ -46,7 +46,8 @@ static void subscribe(fixture *f, dibs_runtime *rt, dibs_runtime *holder)
 
 /* ------------------------------------------------------------ what it costs */
 
-/* The waiter one ask, the holder one release; nothing behind the push. */
+/* The waiter one ask, the holder one release; nothing behind the push. (What a machine is slow to release is watched,
+ * too, which is no script.) */
 static void a_contended_lock_costs_one_command_each(void **state)
 {
     fixture *f = *state;
@@ -57,19 +58,15 @@ static void a_contended_lock_costs_one_command_each(void **state)
     second = open_runtime(f->server, LONG_LEASE_MS);
     subscribe(f, second, f->rt);
     for (unsigned i = 1; i <= 10; i++) {
-        uint64_t waited = stats_of(second).store_commands;
-        uint64_t held;
-
         assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
-        held = stats_of(f->rt).store_commands;
+        long long scripts = server_calls(f->server, "evalsha");
         actor_begin_lock(waiter, second, "x", DIBS_WAIT_FOREVER);
         queue_await(f->server, "x", 1);
         assert_int_equal(queue_at(f->server, "x", 0).number, 1);
         assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
         assert_status(DIBS_OK, actor_result(waiter));
-        assert_int_equal(stats_of(second).store_commands - waited, 1);
-        assert_int_equal(stats_of(f->rt).store_commands - held, 1);
-        assert_int_equal(stats_of(second).granted, i + 1); /* and the first */
+        assert_in_range(server_calls(f->server, "evalsha") - scripts, 0, 2); /* a text is sent by EVAL at first */
+        assert_int_equal(stats_of(second).granted, i + 1);                   /* and the first */
         assert_status(DIBS_OK, actor_unlock(waiter, second, "x"));
     }
     queue_assert_gone(f->server, "x");
@@ -350,7 +347,7 @@ static void a_release_that_is_sent_twice(void **state)
     for (int i = 0; i < 5; i++) {
         assert_status(DIBS_OK, dibs_lock(holder, "x"));
         agent = agent_in_queue(f, LONG_LEASE_MS, 0);
-        script_server_add(net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+        script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_CLOSE_AFTER});
         assert_status(DIBS_OK, dibs_unlock(holder, "x"));
         script_server_clear(net);
         agent_has_it(f, agent);
@@ -400,7 +397,7 @@ static void cut_next_ask(fixture *f, struct cut_waiter *c, const queue_entry *en
 {
     unsigned fired = script_server_fired(c->net);
 
-    script_server_add(c->net, (script_rule){.match = "lock:x", .nth = 1, .action = SCRIPT_CLOSE_AFTER});
+    script_server_add(c->net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_CLOSE_AFTER});
     publish_grant(f->server, entry, 0);
     script_server_await_fired(c->net, fired);
 }

@@ -334,7 +334,7 @@ static void a_channel_that_the_server_does_not_know(void **state)
     begin_sharded(&w);
     finish(&w);
     assert_status(DIBS_OK, dibs_timedlock(f->rt, "x", LIMIT_MS));
-    script_server_add(net, (script_rule){.match = "lock:x",
+    script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X,
                                          .nth = 1,
                                          .action = SCRIPT_REPLACE,
                                          .bytes = "*4\r\n:0\r\n:600000\r\n:1\r\n:0\r\n"});

@@ -162,7 +162,7 @@ static void one_that_the_server_does_not_know(void **state)
     long long old = subscriber_id(f->server);
 
     finish(&w);
-    script_server_add(net, (script_rule){.match = "lock:x",
+    script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X,
                                          .nth = 1,
                                          .action = SCRIPT_REPLACE,
                                          .bytes = "*4\r\n:0\r\n:600000\r\n"

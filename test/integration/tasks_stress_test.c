@@ -443,13 +443,19 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
+/* On a busy machine the threads draw less in the same time, and what is seldom may not have been drawn. */
+static bool had_all(void)
+{
+    return counts[GRANTED] > 100 && counts[CANCELLED] > 10 && counts[CLOSED] > 0 && counts[FORKED] > 0;
+}
+
 /* From the test's own thread: what happens to the server. */
 static void disturb(server *s)
 {
     unsigned seed = first_seed;
-    int64_t until = now_ms() + (int64_t)seconds * 1000;
+    int64_t until = now_ms() + (int64_t)seconds * 1000, limit = until + LIMIT_MS;
 
-    for (int i = 0; now_ms() < until; i++) {
+    for (int i = 0; now_ms() < until || (!had_all() && now_ms() < limit); i++) {
         pause_ms(50 + draw(&seed, 200));
         if (i % 3 == 0)
             freeReplyObject(server_try(s, "CLIENT KILL TYPE %s SKIPME yes", i % 2 ? "normal" : "pubsub"));
@@ -536,7 +542,7 @@ static void everything_at_once(void **state)
                   counts[BEGUN], counts[TAKEN], counts[GRANTED], counts[CANCELLED], counts[LOST], counts[FREED],
                   counts[CLOSED], counts[FORKED], counts[BLOCKED], counts[QUEUES_FREED], counts[UNKNOWN]);
     assert_int_equal(atomic_load(&wrong), 0);
-    assert_true(counts[GRANTED] > 100 && counts[CANCELLED] > 10 && counts[CLOSED] > 0 && counts[FORKED] > 0);
+    assert_true(had_all());
     for (struct run *run = last, *before; run; run = before) {
         before = run->before;
         free(run);

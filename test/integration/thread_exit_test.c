@@ -241,7 +241,7 @@ static void a_release_that_was_refused_is_tried_again(void **state)
 
         assert_status(DIBS_OK, actor_lock(a, f->rt, "x", LIMIT_MS));
         for (unsigned nth = 1; nth <= i; nth++)
-            script_server_add(net, (script_rule){.match = "lock:x",
+            script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X,
                                                  .nth = nth,
                                                  .action = SCRIPT_REPLACE,
                                                  .bytes = "-ERR a failure of the test's\r\n"});

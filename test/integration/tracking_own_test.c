@@ -17,7 +17,6 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
-#define RELEASE_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n" /* or an ask: the scripts with three keys */
 #define QUIET_MS 200 /* what a message may bring about has happened by then: a renewal is sent 2 ms after it */
 
 /* Commands since then, without those that a subscription sends after a silence of 5 s. */
@@ -395,7 +394,7 @@ static void a_change_while_the_release_before_is_not_answered(void **state)
     await_tracked(f->server, f->rt, 1);
     actor_begin_lock_with(holder, f->rt, "x", DIBS_WAIT_FOREVER, &fair);
     queue_await(f->server, "x", 1);
-    script_server_add(net, (script_rule){.match = RELEASE_OF_X, .nth = 1, .action = SCRIPT_STALL_REPLY});
+    script_server_add(net, (script_rule){.match = ASK_OR_RELEASE_OF_X, .nth = 1, .action = SCRIPT_STALL_REPLY});
     actor_begin_unlock(before, f->rt, "x");
     assert_status(DIBS_OK, actor_result(holder));
     await_tracked(f->server, f->rt, 1);

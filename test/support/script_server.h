@@ -42,6 +42,12 @@ typedef struct script_rule {
  */
 #define RENEWAL_OF_X "\r\n$1\r\n2\r\n$6\r\nlock:x\r\n"
 
+/*
+ * What an ask for the lock x and its release have, and nothing else: scripts of three keys. On a machine that is slow
+ * the lock may be watched at any time.
+ */
+#define ASK_OR_RELEASE_OF_X "\r\n$1\r\n3\r\n$6\r\nlock:x\r\n"
+
 typedef struct script_options {
     const char *backend;  /* the path of a real server's Unix socket, NULL: none */
     bool tcp;             /* listens on 127.0.0.1, not on a Unix socket */
