@@ -132,6 +132,23 @@ sources_are_on_the_map() {
     [ ! -s "$tmp/unmapped" ] || { cat "$tmp/unmapped" && false; }
 }
 
+# The sources without a unit test of their name, and what CONTRIBUTING.md names as such: each belongs to the other.
+untested_sources_are_named() {
+    sed -n '/^| sources | why/,/^$/p' doc/CONTRIBUTING.md | cut -d '|' -f 2 | grep -oE '`[^`]+`' | tr -d '`' >"$tmp/patterns"
+    for source in $(cd src && find api base core redis store -name '*.c'); do
+        name=$(basename "$source" .c)
+        for at in "test/unit/${name}_test.c" "test/unit/${name}_"*_test.c; do [ -e "$at" ] && continue 2; done
+        found=
+        while read -r pattern; do
+            # shellcheck disable=SC2254
+            case $source in $pattern) found=$pattern && echo "$pattern" ;; esac
+        done <"$tmp/patterns" >>"$tmp/used"
+        [ -n "$found" ] || echo "$source has no unit test, and CONTRIBUTING.md does not say why"
+    done >"$tmp/untold"
+    sort -u "$tmp/used" | sort - "$tmp/patterns" | uniq -u | sed 's/$/ in CONTRIBUTING.md names no source without a test/' >>"$tmp/untold"
+    [ ! -s "$tmp/untold" ] || { cat "$tmp/untold" && false; }
+}
+
 mutexes_are_in_the_lock_order() {
     grep -rhoE '^DIBS__MUTEX_CLASS\([a-z_]+' src --include='*.[ch]' | sed 's/.*(//' | sort >"$tmp/mutexes"
     sed -n 's/^| `\([a-z_]*_mutex\)` |.*/\1/p' doc/ARCHITECTURE.md | sort | diff "$tmp/mutexes" -
@@ -149,7 +166,7 @@ END
     ! echo 999 | are_all_among rules >/dev/null
 }
 
-tap_plan 9
+tap_plan 10
 tap 'what the documents name is there' names_what_is_there
 tap 'links between the documents lead somewhere' links_lead_somewhere
 tap 'every rule that is referred to is in PROTOCOL.md' rules_are_written_down
@@ -157,6 +174,7 @@ tap 'every invariant that is referred to is in ARCHITECTURE.md' invariants_are_w
 tap 'the rules are numbered without a gap' rules_are_numbered_without_a_gap
 tap 'every rule has an accident and a test' rules_have_a_test
 tap 'every source file is on the map of ARCHITECTURE.md' sources_are_on_the_map
+tap 'a source without a unit test of its name is named as such' untested_sources_are_named
 tap 'every mutex class is in the lock order' mutexes_are_in_the_lock_order
 tap 'a name that is not there is noticed' notices_what_is_not_there
 tap_end
