@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "commands.h"
+#include "redis/slot.h"
 
 static const char WRONG_TYPE[] = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 static const char NO_INTEGER[] = "-ERR value is not an integer or out of range";
@@ -49,26 +50,61 @@ static void put_push(struct sim_client *client, const char *kind, const struct s
     sim_put_bulk(&client->out, channel->bytes, channel->size);
 }
 
-static bool is_subscribed(const struct sim_client *client, const struct sim_text *channel)
+/* Where its subscription stands, of that kind ('s': sharded); NULL: it has none. */
+static char **subscription(const struct sim_client *client, char kind, const struct sim_text *channel)
 {
     for (size_t i = 0; i < client->channel_count; i++)
-        if (strlen(client->channels[i]) == channel->size &&
-            memcmp(client->channels[i], channel->bytes, channel->size) == 0)
-            return true;
-    return false;
+        if (client->channels[i][0] == kind && strlen(client->channels[i] + 1) == channel->size &&
+            memcmp(client->channels[i] + 1, channel->bytes, channel->size) == 0)
+            return &client->channels[i];
+    return NULL;
 }
 
-int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message)
+static int count_channels(const struct sim_client *client, char kind)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < client->channel_count; i++)
+        count += client->channels[i][0] == kind;
+    return count;
+}
+
+static int publish(struct sim_server *server, char kind, const struct sim_text *channel, const struct sim_text *message)
 {
     int heard = 0;
 
     for (struct sim_client *client = server->clients; client; client = client->next)
-        if (is_subscribed(client, channel)) {
-            put_push(client, "message", channel);
+        if (subscription(client, kind, channel)) {
+            put_push(client, kind == 's' ? "smessage" : "message", channel);
             sim_put_bulk(&client->out, message->bytes, message->size);
             heard++;
         }
     return heard;
+}
+
+int sim_publish(struct sim_server *server, const struct sim_text *channel, const struct sim_text *message)
+{
+    return publish(server, 'c', channel, message);
+}
+
+static void leave(struct sim_client *client, char **channel)
+{
+    struct sim_text name = {*channel + 1, strlen(*channel + 1)};
+    char kind = **channel;
+
+    *channel = client->channels[--client->channel_count];
+    put_push(client, kind == 's' ? "sunsubscribe" : "unsubscribe", &name);
+    sim_put_head(&client->out, ':', count_channels(client, kind));
+}
+
+void sim_server_leave_slot(struct sim_server *server, unsigned slot)
+{
+    for (struct sim_client *client = server->clients; client; client = client->next)
+        for (size_t i = client->channel_count; i-- > 0;)
+            if (client->channels[i][0] == 's' &&
+                dibs__slot_of(client->channels[i] + 1, strlen(client->channels[i] + 1)) == slot)
+                leave(client, &client->channels[i]);
+    sim_server_flush_clients(server);
 }
 
 /* ------------------------------------------------------------ keys that change */
@@ -141,7 +177,6 @@ void sim_server_flush(struct sim_server *server)
 {
     sim_clear(&server->keys);
     sim_server_changed(server, NULL);
-    server->lost_at = sim_now;
     for (struct sim_client *client = server->clients; client; client = client->next)
         if (client->tracking) {
             while (client->tracked_count > 0)
@@ -157,12 +192,32 @@ bool sim_server_delete(struct sim_server *server, const char *name)
 
     if (!sim_find(&server->keys, &key))
         return false;
-    server->lost_at = sim_now;
     sim_remove(&server->keys, &key);
     tell_all(server, NULL, &key);
     sim_server_changed(server, &key);
     sim_server_flush_clients(server);
     return true;
+}
+
+void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *name)
+{
+    struct sim_text key = sim_copy_text(name->bytes, name->size);
+    int64_t ahead = (sim_server_us(to) - sim_server_us(from)) / 1000;
+    struct sim_object *object = sim_server_look(from, &key);
+
+    if (object) {
+        if (sim_server_look(to, &key))
+            sim_judge_twice(&key);
+        sim_copy_object(&to->keys, &key, object);
+        object = sim_find(&to->keys, &key);
+        object->expires += object->expires ? ahead : 0;
+        tell_all(to, NULL, &key);
+        sim_server_flush_clients(to);
+    }
+    sim_remove(&from->keys, &key);
+    tell_all(from, NULL, &key);
+    sim_server_flush_clients(from);
+    free((char *)(uintptr_t)key.bytes);
 }
 
 void sim_track(struct sim_client *client, const struct sim_text *key)
@@ -450,18 +505,27 @@ static void do_hkeys(struct sim_call *call)
 
 /* --------------------------------------------------------------- subscriptions */
 
+static char kind_of(const struct sim_call *call)
+{
+    return sim_is(&call->words[0], "SSUBSCRIBE") || sim_is(&call->words[0], "SUNSUBSCRIBE") ? 's' : 'c';
+}
+
 static void do_subscribe(struct sim_call *call)
 {
     struct sim_client *client = call->client;
 
+    char kind = kind_of(call);
+
     for (int i = 1; i < call->count; i++) {
-        if (!is_subscribed(client, &call->words[i])) {
+        if (!subscription(client, kind, &call->words[i])) {
+            char *channel = calloc(1, call->words[i].size + 2);
+            channel[0] = kind;
+            memcpy(channel + 1, call->words[i].bytes, call->words[i].size);
             client->channels = realloc(client->channels, (client->channel_count + 1) * sizeof *client->channels);
-            client->channels[client->channel_count++] =
-                (char *)(uintptr_t)sim_copy_text(call->words[i].bytes, call->words[i].size).bytes;
+            client->channels[client->channel_count++] = channel;
         }
-        put_push(client, "subscribe", &call->words[i]);
-        put_int(call, (int64_t)client->channel_count);
+        put_push(client, kind == 's' ? "ssubscribe" : "subscribe", &call->words[i]);
+        put_int(call, count_channels(client, kind));
     }
 }
 
@@ -470,28 +534,39 @@ static void do_unsubscribe(struct sim_call *call)
     struct sim_client *client = call->client;
 
     for (int i = 1; i < call->count; i++) {
-        for (size_t k = 0; k < client->channel_count; k++)
-            if (sim_is(&call->words[i], client->channels[k]))
-                client->channels[k--] = client->channels[--client->channel_count];
-        put_push(client, "unsubscribe", &call->words[i]);
-        put_int(call, (int64_t)client->channel_count);
+        char **channel = subscription(client, kind_of(call), &call->words[i]);
+        if (channel) {
+            leave(client, channel);
+            continue;
+        }
+        put_push(client, kind_of(call) == 's' ? "sunsubscribe" : "unsubscribe", &call->words[i]);
+        put_int(call, count_channels(client, kind_of(call)));
     }
 }
 
+/* Of a cluster, the other nodes hear of it. */
 static void do_publish(struct sim_call *call)
 {
-    put_int(call, sim_publish(call->server, &call->words[1], &call->words[2]));
+    put_int(call, publish(call->server, 'c', &call->words[1], &call->words[2]));
+    for (struct sim_server *other = call->server->cluster ? sim_servers : NULL; other; other = other->next)
+        if (other != call->server)
+            sim_cluster_pass_on(other, &call->words[1], &call->words[2]);
+}
+
+static void do_spublish(struct sim_call *call)
+{
+    put_int(call, publish(call->server, 's', &call->words[1], &call->words[2]));
 }
 
 static void do_pubsub(struct sim_call *call)
 {
-    bool sharded = sim_is(&call->words[1], "SHARDNUMSUB");
+    char kind = sim_is(&call->words[1], "SHARDNUMSUB") ? 's' : 'c';
 
     sim_put_head(call->out, '*', 2 * (call->count - 2));
     for (int i = 2; i < call->count; i++) {
         int heard = 0;
-        for (struct sim_client *client = call->server->clients; client && !sharded; client = client->next)
-            heard += is_subscribed(client, &call->words[i]);
+        for (struct sim_client *client = call->server->clients; client; client = client->next)
+            heard += subscription(client, kind, &call->words[i]) != NULL;
         put_text(call, &call->words[i]);
         put_int(call, heard);
     }
@@ -586,7 +661,7 @@ static void do_info(struct sim_call *call)
         size = snprintf(text, sizeof text, "# Replication\r\nrole:%s\r\nmaster_replid:%s\r\n",
                         server->master ? "slave" : "master", server->replication_id);
     else
-        size = snprintf(text, sizeof text, "# Cluster\r\ncluster_enabled:0\r\n");
+        size = snprintf(text, sizeof text, "# Cluster\r\ncluster_enabled:%d\r\n", server->cluster != NULL);
     sim_put_bulk(call->out, text, (size_t)size);
 }
 
@@ -627,6 +702,20 @@ static void do_ping(struct sim_call *call)
         sim_put_line(call->out, "+PONG");
 }
 
+static void do_cluster(struct sim_call *call)
+{
+    if (!call->server->cluster)
+        sim_put_line(call->out, "-ERR This instance has cluster support disabled");
+    else
+        sim_cluster_slots(call);
+}
+
+static void do_asking(struct sim_call *call)
+{
+    call->client->asks_asking = true;
+    sim_put_line(call->out, call->server->cluster ? "+OK" : "-ERR This instance has cluster support disabled");
+}
+
 static void do_ok(struct sim_call *call)
 {
     sim_put_line(call->out, "+OK");
@@ -658,7 +747,9 @@ enum {
     WRITES = 2,
     ADDS = 4 /* not without memory */,
     NO_SCRIPT = 8,
-    LISTENS = 16 /* also while subscribed */
+    LISTENS = 16 /* also while subscribed */,
+    SHARDED = 32, /* its channel lies in a slot */
+    MANY = 64     /* all its words are keys */
 };
 
 static const struct command {
@@ -669,11 +760,11 @@ static const struct command {
     void (*run)(struct sim_call *call);
 } commands[] = {
     {"GET", -2, READS, 0, do_get},
-    {"MGET", 2, READS, 0, do_mget},
+    {"MGET", 2, READS | MANY, 0, do_mget},
     {"SET", 3, WRITES | ADDS, 0, do_set},
     {"INCRBY", -3, WRITES | ADDS, 0, do_incrby},
-    {"DEL", 2, WRITES, 0, do_del},
-    {"EXISTS", 2, READS, 0, do_exists},
+    {"DEL", 2, WRITES | MANY, 0, do_del},
+    {"EXISTS", 2, READS | MANY, 0, do_exists},
     {"PTTL", -2, READS, 0, do_pttl},
     {"PEXPIRE", 3, WRITES, 0, do_pexpire},
     {"SCAN", 2, 0, 0, do_scan},
@@ -685,6 +776,11 @@ static const struct command {
     {"HKEYS", -2, READS, 0, do_hkeys},
     {"TIME", -1, 0, 0, do_time},
     {"PUBLISH", -3, 0, SIM_DENIES_PUBLISH, do_publish},
+    {"SPUBLISH", -3, SHARDED, SIM_DENIES_PUBLISH, do_spublish},
+    {"SSUBSCRIBE", 2, NO_SCRIPT | LISTENS | SHARDED, SIM_DENIES_SUBSCRIBE, do_subscribe},
+    {"SUNSUBSCRIBE", 2, NO_SCRIPT | LISTENS | SHARDED, 0, do_unsubscribe},
+    {"CLUSTER", 2, NO_SCRIPT, 0, do_cluster},
+    {"ASKING", -1, NO_SCRIPT, 0, do_asking},
     {"PUBSUB", 2, 0, 0, do_pubsub},
     {"SUBSCRIBE", 2, NO_SCRIPT | LISTENS, SIM_DENIES_SUBSCRIBE, do_subscribe},
     {"UNSUBSCRIBE", 2, NO_SCRIPT | LISTENS, 0, do_unsubscribe},
@@ -720,6 +816,18 @@ static bool is_denied(const struct sim_call *call, const struct command *command
     return (call->server->denied & right) != 0;
 }
 
+static const char *refusal_of_keys(const struct sim_call *call, const struct command *command)
+{
+    const struct sim_text *first = &call->words[1];
+    int count = command->kind & MANY ? call->count - 1 : command->kind & (READS | WRITES | SHARDED) ? 1 : 0;
+
+    if (command->run == do_eval || command->run == do_evalsha) {
+        count = atoi(call->words[2].bytes) < call->count - 2 ? atoi(call->words[2].bytes) : 0;
+        first = &call->words[3];
+    }
+    return sim_cluster_refusal(call, first, count, command->kind & SHARDED);
+}
+
 /* NULL: it may be run. */
 static const char *refusal(const struct sim_call *call, const struct command *command)
 {
@@ -729,6 +837,9 @@ static const char *refusal(const struct sim_call *call, const struct command *co
                               : "-ERR wrong number of arguments";
     if (call->scripted && (command->kind & NO_SCRIPT))
         return "-ERR This Redis command is not allowed from script";
+    const char *elsewhere = call->server->cluster ? refusal_of_keys(call, command) : NULL;
+    if (elsewhere)
+        return call->scripted ? "-ERR Script attempted to access a non local key in a cluster node" : elsewhere;
     if (is_denied(call, command))
         return "-NOPERM this user has no permissions to run this command";
     if (!call->scripted && call->client->channel_count > 0 && !(command->kind & LISTENS))
@@ -756,7 +867,7 @@ void sim_server_call(struct sim_call *call)
     }
     command->run(call);
     if ((command->kind & READS) && !call->scripted && call->client->tracking)
-        for (int i = 1; i < (command->words < 0 || command->run == do_hmget ? 2 : call->count); i++)
+        for (int i = 1; i < (command->kind & MANY ? call->count : 2); i++)
             sim_track(call->client, &call->words[i]);
     if ((command->kind & READS) && call->scripted)
         sim_script_read();

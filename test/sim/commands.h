@@ -13,6 +13,11 @@ bool sim_is(const struct sim_text *word, const char *name);            /* whatev
 void sim_track(struct sim_client *client, const struct sim_text *key); /* that the client has read */
 void sim_script_read(void);                                            /* the script that runs has read a key */
 
+/* Of a cluster: the key goes to another node; the channels of a slot that is another's are. */
+void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *key);
+void sim_server_leave_slot(struct sim_server *server, unsigned slot);
+
+void sim_judge_twice(const struct sim_text *key); /* two nodes have it */
 void sim_fail_unknown(const struct sim_text *command); /* the server does not have it: see CONTRIBUTING.md */
 
 #endif

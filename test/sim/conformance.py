@@ -1,6 +1,6 @@
 """Whether the simulation's server answers as redis-server does: the same commands are sent to both, one by one.
 
-    conformance.py SIM LIBRARY SHIM [--seed N] [--commands N]
+    conformance.py SIM LIBRARY SHIM [--seed N] [--commands N] [--cluster]
 
 Prints TAP. The clocks of both are set to the same time before each command. What expires does so when the clocks are
 stepped, by far more or far less than a lease: so it does not matter how slow the machine is. Of an error the first word
@@ -21,9 +21,11 @@ import time
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(TOP, "test", "fault"))
+import cluster  # noqa: E402
 import servers  # noqa: E402
 
 CLIENTS = 3  # 0 and 1 ask, 2 is subscribed
+NODES = 3  # of a cluster: clients 0 to 2 ask one of them each, 3 to 5 listen to sharded channels
 LIMIT_S = 150
 ANSWER_S = 30  # for one command
 STEP_S = 50
@@ -35,8 +37,9 @@ SCRIPTS = ("acquire", "release", "requeue", "retract", "renew", "query", "force"
 
 class Simulated:
     def __init__(self, arguments):
-        self.process = subprocess.Popen([arguments.sim, arguments.library, "--commands"], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE)
+        count = NODES if arguments.cluster else 1
+        self.process = subprocess.Popen([arguments.sim, arguments.library, "--commands", str(count)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, client, us, words):
         line = "\t".join([str(client), str(us), *words]).replace("\n", "\x01") + "\n"
@@ -82,8 +85,37 @@ class Real:
             self.server.process.wait()
 
 
+class RealCluster(cluster.Cluster, Real):
+    """Its nodes leave each other alone when the clock is stepped."""
+
+    def __init__(self, arguments, folder):
+        cluster.NODES, cluster.NODE_TIMEOUT_MS = NODES, 100_000_000
+        self.folder, self.options = folder, arguments
+        self.clock = servers.Clock(os.path.join(folder, "clock"))
+        self.start_servers()
+        self.clients = [servers.Client(self.nodes[i % NODES].path, ANSWER_S) for i in range(2 * NODES)]
+
+    def end(self):
+        self.close_servers()
+
+
 def is_push(reply):
-    return isinstance(reply, list) and reply[:1] == [b"message"]
+    return isinstance(reply, list) and reply[:1] in ([b"message"], [b"smessage"], [b"sunsubscribe"])
+
+
+def place_of(address, nodes):
+    """The node of that address, as the simulation or as the cluster has it."""
+    host, port = address.split(":")
+    return int(host.split(".")[3]) if host != "127.0.0.1" else 1 + [node.port for node in nodes].index(int(port))
+
+
+def without_addresses(reply, nodes):
+    if isinstance(reply, servers.ServerError) and str(reply).split()[0] in ("MOVED", "ASK"):
+        how, slot, address = str(reply).split()
+        return f"{how} {slot} {place_of(address, nodes)}"
+    if isinstance(reply, list) and reply and isinstance(reply[0], list) and isinstance(reply[0][-1], list):
+        return sorted([first, last, place_of(f"{node[0].decode()}:{node[1]}", nodes)] for first, last, node in reply)
+    return reply
 
 
 def same(one, other, slack):
@@ -107,7 +139,7 @@ class Pair:
         self.stepped = self.asked = self.differing = 0
         self.simulated = Simulated(arguments)
         try:
-            self.real = Real(arguments, folder)
+            self.real = (RealCluster if arguments.cluster else Real)(arguments, folder)
         except BaseException:
             self.simulated.end()
             raise
@@ -119,6 +151,8 @@ class Pair:
         now = time.time()
         ours = self.simulated.ask(client, int((now + self.stepped) * 1e6),
                                   [word[0] if isinstance(word, list) else word for word in words])
+        nodes = getattr(self.real, "nodes", [])
+        ours, theirs = ([without_addresses(reply, nodes) for reply in replies] for replies in (ours, theirs))
         self.asked += 1
         slack = SLACK + 2 * (now - began)
         pushes = [sorted(filter(is_push, replies), key=repr) for replies in (ours, theirs)]  # of keys that expire at once
@@ -127,6 +161,16 @@ class Pair:
             shown = [word[:60] for word in words]
             print(f"# client {client}, {shown}:\n#   simulated {str(ours)[:400]}\n#   redis     {str(theirs)[:400]}")
         return ours[-1], theirs[-1]
+
+    def order(self, node, *words):
+        """Node 0 to 2 of both clusters: IMPORT, MIGRATE or OWN a slot, or MOVE a key."""
+        self.simulated.ask(node, 0, [words[0], str(words[1]), str(words[2] + 1)])
+        real, to = self.real.nodes[node], self.real.nodes[words[2]]
+        if words[0] == "MOVE":
+            real.call("MIGRATE", "127.0.0.1", to.port, words[1], 0, 5000, "REPLACE")
+        else:
+            how = {"IMPORT": "IMPORTING", "MIGRATE": "MIGRATING", "OWN": "NODE"}[words[0]]
+            real.call("CLUSTER", "SETSLOT", words[1], how, to.id())
 
     def step(self):
         self.stepped += STEP_S
@@ -203,7 +247,54 @@ def reads(keys):
             ["SCAN", "0", "MATCH", "lock:a", "COUNT", "1000", "TYPE", "string"]]
 
 
-def random_commands(pair, draw, count):
+class Moves:
+    """A slot after the other goes from node to node, step by step."""
+
+    def __init__(self, pair, draw):
+        self.pair, self.draw, self.step = pair, draw, 0
+
+    def go_on(self):
+        if self.step == 0:
+            self.slot = self.pair.real.nodes[0].call("CLUSTER", "KEYSLOT", f"lock:{self.draw.choice(NAMES)}")
+            self.old = self.pair.real.nodes.index(self.pair.real.owner(self.slot))
+            self.new = (self.old + self.draw.choice((1, 2))) % NODES
+            self.pair.order(self.new, "IMPORT", self.slot, self.old)
+        elif self.step == 1:
+            self.pair.order(self.old, "MIGRATE", self.slot, self.new)
+        elif keys := self.pair.real.nodes[self.old].call("CLUSTER", "GETKEYSINSLOT", self.slot, 10):
+            self.pair.order(self.old, "MOVE", self.draw.choice(keys).decode(), self.new)
+            return
+        else:
+            real = self.pair.real
+            for node in (self.new, self.old, 3 - self.new - self.old):
+                self.pair.order(node, "OWN", self.slot, self.new)
+                servers.await_that(lambda: real.owner(self.slot) is real.nodes[self.new], "all nodes know who has the slot")
+        self.step = (self.step + 1) % 3
+
+
+def cluster_commands(pair, draw, count):
+    moves = Moves(pair, draw)
+
+    def listen():
+        pair.ask(draw.choice((3, 4, 5)), "SSUBSCRIBE", "ear:{lock:%s}" % draw.choice(NAMES))
+
+    def before(client):
+        if draw.random() < 0.12:
+            moves.go_on()
+        if draw.random() < 0.1:
+            listen()
+        if draw.random() < 0.3:
+            pair.ask(client, "ASKING")
+        if draw.random() < 0.1:
+            channel = "ear:{lock:%s}" % draw.choice(NAMES)
+            pair.ask(client, *draw.choice((["SPUBLISH", channel, "x"], ["CLUSTER", "SLOTS"], ["INFO", "cluster"],
+                                           ["PUBSUB", "SHARDNUMSUB", channel])))
+
+    channels = ("", *("ear:{lock:%s}" % name for name in NAMES))
+    random_commands(pair, draw, count, (0, 1, 2), (3, 4, 5), channels, before)
+
+
+def random_commands(pair, draw, count, clients=(0, 1), ears=(2,), channels=("", "ear", "ear2", "nobody"), before=None):
     scripts = {name: Script(name) for name in SCRIPTS}
 
     def call(script, keys, *argv):
@@ -217,9 +308,9 @@ def random_commands(pair, draw, count):
         pair.ask(client, "PUBSUB", "SHARDNUMSUB", "ear")
 
     for number in range(1, count + 1):
-        client, keys = draw.choice((0, 1)), keys_of(draw.choice(NAMES))
+        client, keys = draw.choice(clients), keys_of(draw.choice(NAMES))
         tokens = ("dibs:t1", "dibs:t2", "dibs:t3", "other")
-        token, lease, channel = draw.choice(tokens), draw.choice(LEASES), draw.choice(("", "ear", "ear2", "nobody"))
+        token, lease, channel = draw.choice(tokens), draw.choice(LEASES), draw.choice(channels)
         asks = (token, str(number), lease, channel)
         actions = {
             "acquire": (5, lambda: call("acquire", keys, *asks, "0")),
@@ -242,10 +333,13 @@ def random_commands(pair, draw, count):
                                                                lambda: pair.ask(client, "SET", "x", "y"))),
             "forget scripts": (0.2, lambda: pair.ask(client, "SCRIPT", "FLUSH")),
         }
-        if client == 1 and draw.random() < 0.5:
+        if before:
+            before(client)
+        elif client == 1 and draw.random() < 0.5:
             pair.ask(1, "CLIENT", "CACHING", "NO")
         draw.choices([run for _, run in actions.values()], [weight for weight, _ in actions.values()])[0]()
-        pair.ask(2, "PING")  # what was pushed comes before the answer
+        for ear in ears:
+            pair.ask(ear, "PING")  # what was pushed comes before the answer
 
 
 def give_up(*_):
@@ -258,6 +352,7 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--commands", type=int, default=1500)
+    parser.add_argument("--cluster", action="store_true")
     arguments = parser.parse_args()
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(LIMIT_S)
@@ -265,8 +360,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         pair = Pair(arguments, folder)
         try:
-            greet(pair)
-            random_commands(pair, random.Random(arguments.seed), arguments.commands)
+            draw = random.Random(arguments.seed)
+            if arguments.cluster:
+                cluster_commands(pair, draw, arguments.commands)
+            else:
+                greet(pair)
+                random_commands(pair, draw, arguments.commands)
         finally:
             pair.end()
     print(f'{"not " if pair.differing else ""}ok 1 - {pair.asked} commands are answered as redis-server does '

@@ -47,6 +47,13 @@ void sim_fail_unknown(const struct sim_text *command)
     sim_fail("unknown command %.*s: test/sim/commands.c does not have it", (int)command->size, command->bytes);
 }
 
+/* MIGRATE would fail. */
+void sim_judge_twice(const struct sim_text *key)
+{
+    if (plan && !plan->loses_data)
+        sim_fail("two nodes have the key %s", key->bytes);
+}
+
 const char *sim_name(int name)
 {
     static const char *const texts[SIM_NAMES] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
@@ -335,7 +342,7 @@ static bool fits(const struct sim_worker *worker, dibs_status status)
     case DIBS_CLOSED:
         return true;
     case DIBS_LOST:
-        return !plan->is_calm || has_fixed(worker);
+        return !plan->is_calm || worker->freed || has_fixed(worker);
     case DIBS_CANCELLED:
         return worker->cancel_begun || worker->freed;
     case DIBS_UNAVAILABLE:
@@ -429,7 +436,9 @@ static const char *token_of(int name)
     char key[16];
 
     snprintf(key, sizeof key, "lock:%s", sim_name(name));
-    struct sim_server *server = plan->topology == SIM_REPLICAS ? sim_sentinel_master() : sim_servers;
+    struct sim_server *server = plan->topology == SIM_REPLICAS  ? sim_sentinel_master()
+                                : plan->topology == SIM_CLUSTER ? sim_cluster_owner(key)
+                                                                : sim_servers;
     const struct sim_object *object = server->alive ? sim_server_find(server, key) : NULL;
     return object && !object->is_hash ? object->value.bytes : NULL;
 }

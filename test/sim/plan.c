@@ -72,6 +72,8 @@ static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
 {
     if (kind == SIM_FAULT_failover)
         return drawn->topology == SIM_REPLICAS;
+    if (kind == SIM_FAULT_slot_move)
+        return drawn->topology == SIM_CLUSTER;
     /* Of a quorum's member a deleted lock, and older data, are not promised to do no harm. */
     return drawn->topology != SIM_QUORUM || (kind != SIM_FAULT_del && kind != SIM_FAULT_server_recall);
 }
@@ -188,6 +190,7 @@ static void draw_faults(struct sim_plan *drawn, enum theme theme)
                                              : theme == ANY                    ? 0.18
                                                                                : 0.03) ||
                       (favours(theme, (enum sim_fault_kind)kind) && sim_chance(SIM_FAULTS, 0.7));
+        chosen = chosen || (kind == SIM_FAULT_slot_move && sim_chance(SIM_FAULTS, 0.8));
         int count = (int)sim_between_log(SIM_FAULTS, favours(theme, (enum sim_fault_kind)kind) ? 4 : 1, 16);
         for (int i = 0; i < count; i++) {
             struct sim_fault fault = {.time = sim_between(SIM_FAULTS, 20 * SIM_MS, drawn->last_fault),
@@ -283,15 +286,17 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     out->topology = is_named(only, "one")        ? SIM_ONE
                     : is_named(only, "quorum")   ? SIM_QUORUM
                     : is_named(only, "replicas") ? SIM_REPLICAS
+                    : is_named(only, "cluster")  ? SIM_CLUSTER
+                    : draw < 12                  ? SIM_CLUSTER
                     : draw < 60                  ? SIM_ONE
                     : draw < 80                  ? SIM_QUORUM
                                                  : SIM_REPLICAS;
     out->sentinels = out->topology == SIM_REPLICAS ? 3 : 0;
     out->replication_delay = sim_between_log(SIM_FAULTS, 100000, 100 * SIM_MS);
     out->min_replicas = out->topology == SIM_REPLICAS && sim_chance(SIM_FAULTS, 0.3);
-    out->servers = out->topology == SIM_QUORUM     ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
-                   : out->topology == SIM_REPLICAS ? 3
-                                                   : 1;
+    out->servers = out->topology == SIM_QUORUM ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
+                   : out->topology == SIM_ONE  ? 1
+                                               : 3;
     enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, THEMES - 1);
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
@@ -358,7 +363,7 @@ void sim_plan_cut(struct sim_plan *cut, const struct sim_cut *by)
 
 void sim_plan_print(const struct sim_plan *drawn)
 {
-    static const char *const topologies[] = {"one server", "replicas", "a quorum"};
+    static const char *const topologies[] = {"one server", "replicas", "a quorum", "a cluster"};
 
     printf("seed %llu: %s (%d), %d processes of %d threads, %d names, leases of %u ms, %.1f s; "
            "timeouts %u and %u ms, outage %u ms, spin %u; delay %.2f ms; a change each %.0f points, stalls %.3f up to "
@@ -396,6 +401,20 @@ static bool harms_a_vote(enum sim_fault_kind kind)
            kind == SIM_FAULT_clock_step || kind == SIM_FAULT_fence_evicted;
 }
 
+static bool takes_a_key(enum sim_fault_kind kind)
+{
+    return kind == SIM_FAULT_del || kind == SIM_FAULT_fence_evicted || kind == SIM_FAULT_foreign;
+}
+
+/* The lock that it concerns. */
+static const char *key_of(const struct sim_fault *fault)
+{
+    static char key[16];
+
+    snprintf(key, sizeof key, "lock:%s", sim_name(fault->which % plan->names));
+    return key;
+}
+
 static struct sim_server *server_of(const struct sim_fault *fault)
 {
     struct sim_server *server = sim_servers;
@@ -403,6 +422,9 @@ static struct sim_server *server_of(const struct sim_fault *fault)
     bool concerns_all =
         fault->kind <= SIM_FAULT_server_kill || fault->kind == SIM_FAULT_cut_off || fault->kind == SIM_FAULT_deaf;
     int at = fault->which % (plan->servers + (concerns_all ? plan->sentinels : 0));
+
+    if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
+        return sim_cluster_owner(key_of(fault));
 
     if (plan->topology == SIM_QUORUM && harms_a_vote(fault->kind)) /* a minority, the same all the time */
         at = (int)(plan->seed + (uint64_t)(fault->which % ((plan->servers - 1) / 2))) % plan->servers;
@@ -474,12 +496,12 @@ static void on_continue(void *arg, uint64_t number)
 
 static void foreign(const struct sim_fault *fault, struct sim_server *server)
 {
-    char ms[16], key[16];
+    char ms[16];
+    const char *key = key_of(fault);
 
     if (!server->alive)
         return;
     snprintf(ms, sizeof ms, "%d", 20 + fault->which);
-    snprintf(key, sizeof key, "lock:%s", sim_name(fault->which % plan->names));
     struct sim_text words[] = {{"SET", 3}, {key, strlen(key)}, {"somebody", 8}, {"PX", 2}, {ms, strlen(ms)}, {"NX", 2}};
     struct sim_buffer out = {NULL, 0, 0};
     struct sim_client nobody = {.server = server};
@@ -544,8 +566,7 @@ static void on_fault(void *arg, uint64_t number)
         break;
     case SIM_FAULT_del:
     case SIM_FAULT_fence_evicted:
-        snprintf(key, sizeof key, fault->kind == SIM_FAULT_del ? "lock:%s" : "dibs:fence:{lock:%s}",
-                 sim_name(fault->which % plan->names));
+        snprintf(key, sizeof key, fault->kind == SIM_FAULT_del ? "%s" : "dibs:fence:{%s}", key_of(fault));
         if (server->alive)
             sim_server_delete(server, key);
         break;
@@ -572,6 +593,9 @@ static void on_fault(void *arg, uint64_t number)
             sim_at(sim_now + fault->length, on_begin, sim_sentinel_master(), SIM_KEEPS);
         }
         sim_sentinel_fail_over(fault->which % 3 ? fault->length / 10 : fault->length + 300 * SIM_MS, 500 * SIM_MS);
+        break;
+    case SIM_FAULT_slot_move:
+        sim_cluster_move(key_of(fault), fault->which / SIM_NAMES, fault->length / 10 + SIM_MS, plan->last_fault);
         break;
     case SIM_FAULT_KINDS:
         break;
@@ -625,6 +649,8 @@ void sim_plan_begin(const struct sim_plan *drawn)
         begin_server(i);
     for (int i = 1; i <= plan->sentinels; i++)
         sim_sentinel_new(20 + i, "main", sim_servers);
+    if (plan->topology == SIM_CLUSTER)
+        sim_cluster_begin(plan->servers);
     for (int i = 0; i < plan->fault_count; i++)
         sim_at(plan->faults[i].time, on_fault, (void *)(uintptr_t)&plan->faults[i], 0);
     if (plan->last_fault > 0)

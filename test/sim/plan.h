@@ -12,7 +12,7 @@
 #define SIM_CROWD 1000 /* names of a burst */
 #define SIM_FAULTS_MOST 64
 
-enum sim_topology { SIM_ONE, SIM_REPLICAS, SIM_QUORUM };
+enum sim_topology { SIM_ONE, SIM_REPLICAS, SIM_QUORUM, SIM_CLUSTER };
 
 #define SIM_FAULT_MAP(XX)                                                                                              \
     XX(cut)           /* connections are reset */                                                                      \
@@ -33,7 +33,8 @@ enum sim_topology { SIM_ONE, SIM_REPLICAS, SIM_QUORUM };
     XX(no_right)      /* the account lacks a right for a while */                                                      \
     XX(clock_step)    /* a server's clock is set */                                                                    \
     XX(foreign)       /* a client without dibs takes a lock */                                                         \
-    XX(failover)      /* a replica becomes the master */
+    XX(failover)      /* a replica becomes the master */                                                               \
+    XX(slot_move)     /* the slot of a lock goes to another node, key by key */
 
 enum sim_fault_kind {
 #define SIM_FAULT_ENUM(name) SIM_FAULT_##name,

@@ -41,7 +41,6 @@ struct sim_server *sim_server_new(int number)
                                   .rate = 1,
                                   .offset = EPOCH_NS,
                                   .version = "7.0.15",
-                                  .lost_at = -SIM_S * 100000,
                                   .linked = true,
                                   .replication_delay = SIM_MS};
     draw_id(server->run_id);
@@ -160,7 +159,8 @@ static void take_requests(struct sim_client *client)
         struct sim_call call = {client->server, client, words, count, &client->out, false};
         at += size;
         client->not_cached = client->asks_not_cached;
-        client->asks_not_cached = false;
+        client->asking = client->asks_asking;
+        client->asks_not_cached = client->asks_asking = false;
         if (server->busy_until < sim_now)
             server->busy_until = sim_now;
         sim_server_call(&call);
@@ -279,7 +279,6 @@ static void on_synchronised(void *arg, uint64_t number)
     memcpy(server->replication_id, server->master->replication_id, sizeof server->replication_id);
     server->linked = true;
     server->heard = server->acknowledged = server->master->changes;
-    server->lost_at = sim_now;
 }
 
 void sim_server_follow(struct sim_server *server, struct sim_server *master)
@@ -291,7 +290,6 @@ void sim_server_follow(struct sim_server *server, struct sim_server *master)
         sim_at(sim_now + 20 * SIM_MS, on_synchronised, server, 0);
     } else {
         draw_id(server->replication_id);
-        server->lost_at = sim_now;
     }
 }
 
@@ -302,6 +300,7 @@ void sim_server_kill(struct sim_server *server)
     while (server->clients)
         end_client(server->clients, true);
     server->alive = false;
+    server->killed_at = sim_now;
 }
 
 void sim_server_save(struct sim_server *server)
@@ -312,6 +311,7 @@ void sim_server_save(struct sim_server *server)
 void sim_server_begin(struct sim_server *server, enum sim_data data)
 {
     server->alive = true;
+    server->began_at = sim_now;
     server->stopped_until = 0;
     server->scripts = 0;
     draw_id(server->run_id);
@@ -321,8 +321,6 @@ void sim_server_begin(struct sim_server *server, enum sim_data data)
         sim_clear(&server->keys);
     else if (data == SIM_RECALLS)
         sim_copy_table(&server->keys, &server->saved);
-    if (data != SIM_KEEPS)
-        server->lost_at = sim_now;
     if (server->master)
         sim_server_follow(server, server->master);
     for (struct sim_server *replica = sim_servers; replica; replica = replica->next)
@@ -332,12 +330,16 @@ void sim_server_begin(struct sim_server *server, enum sim_data data)
 
 /* ------------------------------------------------------------------ the judge */
 
-struct sim_object *sim_server_find(struct sim_server *server, const char *key)
+struct sim_object *sim_server_look(struct sim_server *server, const struct sim_text *key)
 {
-    struct sim_text text = {key, strlen(key)};
-    struct sim_object *object = sim_find(&server->keys, &text);
+    struct sim_object *object = sim_find(&server->keys, key);
 
     return object && object->expires && object->expires < sim_server_us(server) / 1000 ? NULL : object;
+}
+
+struct sim_object *sim_server_find(struct sim_server *server, const char *key)
+{
+    return sim_server_look(server, &(struct sim_text){key, strlen(key)});
 }
 
 size_t sim_server_keys(struct sim_server *server, const char *prefix)

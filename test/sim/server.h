@@ -53,9 +53,10 @@ struct sim_client {
     int64_t id;
     struct sim_buffer in, out;
     bool ended;
-    char **channels;
+    char **channels; /* behind a byte that tells their kind */
     size_t channel_count;
     bool tracking, optout, noloop, not_cached, asks_not_cached;
+    bool asking, asks_asking;
     int64_t redirect;
     char **tracked;
     size_t tracked_count, tracked_cap;
@@ -89,8 +90,9 @@ struct sim_server {
     int64_t heard, acknowledged; /* of a replica: up to which change */
     int64_t last_effect;         /* when the last one comes */
     int64_t replication_delay;
-    int64_t lost_at;               /* when it lost data last, ns; the judge's */
     struct sim_sentinel *sentinel; /* NULL: it is none */
+    struct sim_cluster *cluster;   /* NULL: it is no node of one */
+    int64_t killed_at, began_at;   /* last */
 };
 
 enum {
@@ -123,7 +125,8 @@ bool sim_server_delete(struct sim_server *server, const char *key);
 void sim_server_end_clients(struct sim_server *server);
 void sim_server_follow(struct sim_server *server, struct sim_server *master); /* NULL: becomes a master */
 
-/* The judge's. */
+/* The judge's. What has expired is not there. */
+struct sim_object *sim_server_look(struct sim_server *server, const struct sim_text *key);
 struct sim_object *sim_server_find(struct sim_server *server, const char *key);
 size_t sim_server_keys(struct sim_server *server, const char *prefix);
 const char *sim_server_eternal(const struct sim_server *server); /* a key that never expires; NULL: none */
@@ -155,5 +158,20 @@ struct sim_server *sim_sentinel_new(int number, const char *name, struct sim_ser
 bool sim_sentinel_call(struct sim_call *call);
 struct sim_server *sim_sentinel_master(void); /* that was elected last */
 void sim_sentinel_fail_over(int64_t demoted_after, int64_t told_within);
+
+/* --------------------------------------------------------------------- clusters */
+
+void sim_cluster_begin(int nodes);                     /* all servers are nodes of one */
+struct sim_server *sim_cluster_owner(const char *key); /* that has its slot */
+const char *sim_cluster_refusal(const struct sim_call *call, const struct sim_text *keys, int count, bool is_channel);
+void sim_cluster_slots(struct sim_call *call);
+void sim_cluster_pass_on(struct sim_server *to, const struct sim_text *channel, const struct sim_text *message);
+void sim_cluster_move(const char *key, int which, int64_t pause, int64_t until);
+
+/* The steps by which an operator moves a slot: what each node is told. */
+void sim_cluster_import(struct sim_server *server, unsigned slot, int from);
+void sim_cluster_migrate(struct sim_server *server, unsigned slot, int to);
+bool sim_cluster_move_key(struct sim_server *from, struct sim_server *to, unsigned slot); /* false: there is none */
+void sim_cluster_own(struct sim_server *server, unsigned slot, int owner);
 
 #endif

@@ -4,7 +4,7 @@
  *   sim LIBRARY [--seed N] [--runs M] [--only WHAT] [--seconds S]    M runs, from seed N on; of S s of a processor
  *   sim LIBRARY --replay N [--only WHAT]                             tells the story of one
  *   sim LIBRARY --shrink N [--only WHAT]                             leaves out of it what is not needed to fail
- *   sim LIBRARY --commands                                           commands to a server, from standard input
+ *   sim LIBRARY --commands N              commands to a server, or to N nodes of a cluster, from standard input
  *
  * The library is the one that was linked for this: see seams.txt. Each run is
  * a process of its own, so what one leaves behind concerns no other.
@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "commands.h"
 #include "work.h"
 
 #define LIMIT_S 60 /* of a processor, for a run: what else the machine does counts for nothing */
@@ -41,7 +42,8 @@ static struct {
     long runs;
     double seconds;
     const char *only;
-    bool is_replay, shrinks, commands, twice, quiet, stops, bytes;
+    int commands; /* to so many servers; 0: it was not asked for that */
+    bool is_replay, shrinks, twice, quiet, stops, bytes;
     struct sim_cut cut;
 } options = {.seed = 1, .runs = 100};
 
@@ -223,10 +225,35 @@ static int shrink(void)
 
 /* -------------------------------------------------------------------- commands */
 
-#define CLIENTS 4
+#define CLIENTS 6
 
-/* One line of input is one command: which client sends it, the time of the server's clock in us, then its words, each
- * behind a tab; 1 stands for a new line. OOM is for the simulation itself. */
+/* For the simulation itself: IMPORT, MIGRATE and OWN, with a slot and a node, MOVE with a key and a node. */
+static bool take_order(struct sim_server *server, const char *const *words)
+{
+    unsigned slot = words[1] ? (unsigned)atoi(words[1]) : 0;
+    int node = words[1] && words[2] ? atoi(words[2]) : 0;
+    struct sim_server *to = sim_servers;
+
+    if (strcmp(words[0], "OOM") == 0)
+        sim_servers->out_of_memory = words[1][0] == '1';
+    else if (strcmp(words[0], "IMPORT") == 0)
+        sim_cluster_import(server, slot, node);
+    else if (strcmp(words[0], "MIGRATE") == 0)
+        sim_cluster_migrate(server, slot, node);
+    else if (strcmp(words[0], "OWN") == 0)
+        sim_cluster_own(server, slot, node);
+    else if (strcmp(words[0], "MOVE") == 0) {
+        while (to->number != node)
+            to = to->next;
+        sim_server_move(server, to, &(struct sim_text){words[1], strlen(words[1])});
+    } else
+        return false;
+    sim_run(never, sim_now + SIM_MS / 5);
+    return true;
+}
+
+/* One line of input is one command: which client sends it, the time of the servers' clocks in us, then its words, each
+ * behind a tab; 1 stands for a new line. */
 static void take_line(char *line, struct sim_conn *clients)
 {
     struct sim_conn *conn = &clients[line[0] - '0'];
@@ -242,10 +269,9 @@ static void take_line(char *line, struct sim_conn *clients)
         words[count] = at;
     }
     words[count] = NULL;
-    sim_servers->offset += atoll(words[0]) ? 1000 * (atoll(words[0]) - sim_server_us(sim_servers)) : 0;
-    if (strcmp(words[1], "OOM") == 0) {
-        sim_servers->out_of_memory = words[2][0] == '1';
-    } else if (conn->client) {
+    for (struct sim_server *server = sim_servers; server; server = server->next)
+        server->offset += atoll(words[0]) ? 1000 * (atoll(words[0]) - sim_server_us(server)) : 0;
+    if (!take_order(conn->server, words + 1) && conn->client) {
         sim_put_words(&out, words + 1);
         sim_server_take(conn->client, out.bytes, out.used);
         sim_run(never, sim_now + SIM_MS / 5);
@@ -263,10 +289,16 @@ static int run_commands(void)
     static char line[1 << 16];
 
     sim_seed(options.seed);
-    sim_server_new(1);
+    for (int i = 1; i <= options.commands; i++)
+        sim_server_new(i);
+    if (options.commands > 1)
+        sim_cluster_begin(options.commands);
     for (int i = 0; i < CLIENTS; i++) {
-        clients[i] = (struct sim_conn){.proc = &nobody, .server = sim_servers, .state = SIM_OPEN};
-        clients[i].client = sim_server_accept(sim_servers, &clients[i]);
+        struct sim_server *server = sim_servers;
+        for (int node = i % options.commands; node > 0; node--)
+            server = server->next;
+        clients[i] = (struct sim_conn){.proc = &nobody, .server = server, .state = SIM_OPEN};
+        clients[i].client = sim_server_accept(server, &clients[i]);
     }
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';
@@ -340,8 +372,6 @@ static void read_options(int argc, char **argv)
             options.twice = true;
         else if (strcmp(argv[i], "--bytes") == 0)
             options.bytes = true;
-        else if (strcmp(argv[i], "--commands") == 0)
-            options.commands = true;
         else if (strcmp(argv[i], "--quiet-network") == 0)
             options.cut.quiet_network = true;
         else if (strcmp(argv[i], "--quiet-schedule") == 0)
@@ -357,6 +387,8 @@ static void read_options(int argc, char **argv)
                 options.runs = atol(value);
             else if (strcmp(argv[i], "--seconds") == 0)
                 options.seconds = atof(value);
+            else if (strcmp(argv[i], "--commands") == 0)
+                options.commands = atoi(value);
             else if (strcmp(argv[i], "--only") == 0)
                 options.only = value;
             else if (strcmp(argv[i], "--replay") == 0) {

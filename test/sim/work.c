@@ -476,6 +476,11 @@ static void urls(const char **out, char text[SIM_SERVERS][128], size_t *count)
         out[(*count)++] = text[0];
         return;
     }
+    if (plan->topology == SIM_CLUSTER) {
+        snprintf(text[0], 128, "redis-cluster://10.0.0.1,10.0.0.2,10.0.0.3");
+        out[(*count)++] = text[0];
+        return;
+    }
     for (struct sim_server *server = sim_servers; server; server = server->next) {
         if (plan->topology == SIM_QUORUM || *count == 0)
             snprintf(text[*count], 128, "redis://%s", sim_server_name(server));

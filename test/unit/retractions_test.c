@@ -593,6 +593,38 @@ static void another_connection_takes_what_waited_for_the_first(void **state)
     assert_int_equal(fake_redis_accepted(r->fake), 2);
 }
 
+static bool is_named_away(void *context, const char *name)
+{
+    (void)context;
+    return strcmp(name, "away") == 0;
+}
+
+static void take_none(void *context, const struct dibs__forwarded_retraction *forwarded)
+{
+    (void)context;
+    (void)forwarded;
+}
+
+/* As where a slot of a cluster moves: the scheduler would go round and round until what is under way is answered. */
+static void what_was_given_away_is_not_due_any_more(void **state)
+{
+    struct rig *r = *state;
+    struct dibs__route route = route_of_ask(r, 0);
+
+    fake_redis_answer(r->fake, "EVALSHA", "-NOREPLICAS Not enough good replicas to write.\r\n");
+    dibs__retractions_add(r->all, "away", "one", LEASE_MS, 0, &route);
+    attend_until_asked(r, "EVALSHA", 1);
+    int64_t due = dibs__retractions_deadline(r->all);
+    dibs__retractions_give(r->all, is_named_away, take_none, NULL);
+    assert_int_equal(dibs__retractions_count(r->all), 0);
+    fake_redis_hold(r->fake, true);
+    dibs__retractions_add(r->all, "name", "two", LEASE_MS, 0, &route);
+    moved_clock_set(&r->clock, due);
+    attend(r);
+    assert_int_equal(dibs__retractions_count(r->all), 1);
+    assert_true(dibs__retractions_deadline(r->all) == DIBS__NEVER);
+}
+
 static void the_end_takes_what_is_under_way_and_what_is_not(void **state)
 {
     struct rig *r = *state;
@@ -630,6 +662,7 @@ int main(void)
         TEST(what_is_refused_for_ever_ends_with_its_lease),
         TEST(what_waits_for_a_connection_ends_with_its_lease),
         TEST(another_connection_takes_what_waited_for_the_first),
+        TEST(what_was_given_away_is_not_due_any_more),
         TEST(the_end_takes_what_is_under_way_and_what_is_not),
     };
 

@@ -107,10 +107,10 @@ static void make_due(struct dibs__retractions *all, int64_t by) DIBS__REQUIRES(r
 {
     struct list later = all->later;
 
+    all->later_due = DIBS__NEVER; /* also where none waits any more: they may have been given away */
     if (!later.first)
         return;
     clear(&all->later);
-    all->later_due = DIBS__NEVER;
     while (later.first) {
         struct dibs__retraction *entry = take_first(&later);
         if (entry->due <= by)
