@@ -28,9 +28,9 @@ static void hide_password(char *word, size_t length)
         memset(password + 1, '*', (size_t)(at - password - 1));
 }
 
-const char *arguments_take_url(char *argument)
+char *arguments_take_url(char *argument)
 {
-    const char *copy = strdup(argument);
+    char *copy = strdup(argument);
 
     for (char *word = argument; *word; word += strspn(word, " \t\n")) {
         size_t length = strcspn(word, " \t\n");

@@ -8,10 +8,10 @@
 void arguments_keep(int argc, char **argv);
 
 /*
- * Returns a copy of an argument that has URLs, and overwrites their passwords where the argument stands. NULL: no
- * memory. The copy is for as long as the process lives.
+ * Returns a copy of an argument that has URLs, which belongs to the caller, and overwrites their passwords where the
+ * argument stands. NULL: no memory.
  */
-const char *arguments_take_url(char *argument);
+char *arguments_take_url(char *argument);
 
 /* Overwrites all words by title. They are of no use to this process any more. */
 void arguments_overwrite(const char *title);

@@ -19,6 +19,8 @@ static struct {
     const char *prefix, *tls_ca, *tls_cert, *tls_key, *tls_name;
 } store;
 
+static char *urls_kept; /* what the last --url or --url-file said; for as long as the process lives */
+
 /* ------------------------------------------------------------------ messages */
 
 /*
@@ -146,17 +148,22 @@ static bool no_memory(struct cli_common *common)
     return false;
 }
 
-/* The URLs are for as long as the process lives. */
+static bool keep_urls(struct cli_common *common, char *text)
+{
+    free(urls_kept);
+    common->url = urls_kept = text;
+    return text || no_memory(common);
+}
+
 static bool read_url_file(struct cli_common *common, const char *command)
 {
     char *text = malloc(URL_FILE_MOST + 1);
 
-    if (!text)
-        return no_memory(common);
+    if (!keep_urls(common, text))
+        return false;
     FILE *file = fopen(optarg, "re");
     size_t got = file ? fread(text, 1, URL_FILE_MOST, file) : 0;
     text[got] = '\0';
-    common->url = text;
     if (!file || ferror(file))
         common->status = cli_usage_error(command, "--url-file: %s: %s", optarg, strerror(errno));
     else if (got == URL_FILE_MOST)
@@ -171,8 +178,7 @@ bool cli_common_option(int option, char **argv, const char *help, struct cli_com
 {
     switch (option) {
     case CLI_OPTION_URL:
-        common->url = arguments_take_url(optarg);
-        return common->url || no_memory(common);
+        return keep_urls(common, arguments_take_url(optarg));
     case CLI_OPTION_URL_FILE:
         return read_url_file(common, argv[0]);
     case 'q':
