@@ -310,10 +310,11 @@ $(FAULT_SHIM) $(TEST_SHIMS): $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARNINGS) $(CFLAGS) $(ALL_CPPFLAGS) -shared -fPIC -o $@ $(filter %.c,$^)
 
-# The command is of several files, which use the public header alone.
+# The command is of several files, which use the public header alone. Like the shared library it has a hiredis inside, so that it
+# also starts where hiredis is in a folder in which the system does not look for libraries.
 $(CLI): $(CLI_OBJECTS) $(CLI_LIBRARY) $(BUILD)/objects $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(CLI_OBJECTS) $(CLI_LIBRARY) $(if $(filter %.a,$(CLI_LIBRARY)),$(HIREDIS_LIBS))
+	$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(CLI_OBJECTS) $(CLI_LIBRARY) $(if $(filter %.a,$(CLI_LIBRARY)),$(SHARED_LIBS))
 
 cli: $(CLI)
 race: $(DEMOS)

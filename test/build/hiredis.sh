@@ -1,12 +1,16 @@
 # A program that has a hiredis of another kind than the one that the library was built with, whose symbols have the same
-# names: test/support/other_hiredis.h, which ends the program where the library uses it.
-# Builds: lib
+# names: test/support/other_hiredis.h, which ends the program where the library uses it. DIBS_OTHER_HIREDIS=/opt/hiredis tries it
+# with the hiredis that is installed there, if its first number is another one.
+# Builds: lib cli
 # Priority: low
 set -u
 . "$DIBS_TOP/test/support/tap.sh"
 . "$DIBS_TOP/test/support/server.sh"
 lib=$DIBS_TOP/lib
 cc="${CC:-cc} -std=c11 -Wall -Wextra -Werror"
+other=${DIBS_OTHER_HIREDIS:-}
+other_inside=${other:+$other/lib/libhiredis.a}
+other_inside=${other_inside:-$tmp/other.o}
 hiredis_version=$(pkg-config --modversion hiredis)
 hiredis_libs=$(pkg-config --libs $(! pkg-config --exists hiredis_ssl || echo hiredis_ssl libssl libcrypto) hiredis)
 
@@ -34,8 +38,12 @@ int main(void)
 END_OF_C
 
 compiles() {
-    $cc $(pkg-config --cflags hiredis) -D_GNU_SOURCE -fPIC -x c -c -o "$tmp/other.o" "$DIBS_TOP/test/support/other_hiredis.h"
-    $cc -shared -Wl,-soname,libother.so -o "$tmp/libother.so" "$tmp/other.o"
+    if [ -n "$other" ]; then
+        ln -s "$other/lib/libhiredis.so" "$tmp/libother.so"
+    else
+        $cc $(pkg-config --cflags hiredis) -D_GNU_SOURCE -fPIC -x c -c -o "$tmp/other.o" "$DIBS_TOP/test/support/other_hiredis.h"
+        $cc -shared -Wl,-soname,libother.so -o "$tmp/libother.so" "$tmp/other.o"
+    fi
     $cc "-I$DIBS_TOP/include" -c -o "$tmp/app.o" "$tmp/app.c"
     # As where no static hiredis is installed: a shared library that needs the shared one.
     mkdir -p "$tmp/needs"
@@ -49,7 +57,7 @@ program() {
     folder=$1
     shift
     $cc -pthread -o "$tmp/app" "$tmp/app.o" "$@"
-    DIBS_URL=$server_url LD_LIBRARY_PATH=$folder:$tmp "$tmp/app" >"$tmp/said"
+    DIBS_URL=$server_url LD_LIBRARY_PATH=$folder:$tmp${other:+:$other/lib} "$tmp/app" >"$tmp/said"
     cat "$tmp/said"
 }
 
@@ -68,6 +76,11 @@ sees_its_own_alone() {
     if nm -D "$lib/libdibs.so" | grep -i -e redis -e freeReplyObject; then return 1; fi
 }
 
+# Also where hiredis is in a folder in which the system does not look for libraries.
+command_needs_none() {
+    if objdump -p "$DIBS_BUILD/dibs" | grep 'NEEDED *libhiredis'; then return 1; fi
+}
+
 # Of what would be run: the libraries with which the shared library is linked.
 links() {
     make -n -C "$DIBS_TOP" BUILD="$tmp/none" SANITIZE= "$@" lib | sed -n 's,.* -o [^ ]*/libdibs\.so.* [^ ]*scripts_lua\.o,,p'
@@ -82,14 +95,15 @@ can_need_the_shared_one() {
     if grep 'libhiredis\.a' "$tmp/needed"; then return 1; fi
 }
 
-tap_plan 8
+tap_plan 9
 server_start || exit 1
 tap 'the program and the stand-in compile' compiles
 tap 'libdibs.so has a hiredis inside, which nobody else sees' sees_its_own_alone
+tap 'so has the command' command_needs_none
 tap 'or needs the shared one, where that is wanted' can_need_the_shared_one
-tap 'a program with another hiredis inside, and libdibs.so' works "$lib" "$tmp/other.o" "-L$lib" -ldibs
+tap 'a program with another hiredis inside, and libdibs.so' works "$lib" "$other_inside" "-L$lib" -ldibs
 tap 'a program with another shared hiredis, and libdibs.so' works "$lib" "-L$tmp" -lother "-L$lib" -ldibs
-tap 'a program with another hiredis inside, and libdibs.a: refused' is_refused "$lib" "$tmp/other.o" "$lib/libdibs.a" $hiredis_libs
+tap 'a program with another hiredis inside, and libdibs.a: refused' is_refused "$lib" "$other_inside" "$lib/libdibs.a" $hiredis_libs
 tap 'a program with another shared hiredis, and libdibs.a: refused' is_refused "$lib" "$lib/libdibs.a" "-L$tmp" -lother $hiredis_libs
-tap 'a libdibs.so without a hiredis inside: refused' is_refused "$tmp/needs" "$tmp/other.o" "-L$tmp/needs" -ldibs
+tap 'a libdibs.so without a hiredis inside: refused' is_refused "$tmp/needs" "$other_inside" "-L$tmp/needs" -ldibs
 tap_end
