@@ -5,6 +5,8 @@
 #include "support/test.h"
 #include "support/wait.h"
 
+enum { ONCE = 1 }; /* of a few, one may be late because the machine ran something else meanwhile */
+
 void delays_note(delays *d, int64_t took_ms, int64_t promised_ms)
 {
     d->count++;
@@ -18,6 +20,6 @@ void delays_expect_few_late(const delays *d, const char *what)
     print_message("# %s: %zu of %zu late, %" PRId64 " ms at the most\n", what, d->late, d->count, d->worst_ms);
     assert_true(d->count > 0);
 #if !defined(TEST_UNDER_ASAN) && !defined(TEST_UNDER_TSAN)
-    assert_true(d->late * 10 <= d->count);
+    assert_true(d->late <= ONCE + d->count / 10);
 #endif
 }
