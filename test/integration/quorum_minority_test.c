@@ -195,11 +195,12 @@ static void a_foreign_key_at_a_majority(void **state)
     lock_and_unlock(m->rt, "a");
 }
 
+/* Busy: a slow master has not taken back yet what it granted to the try before. */
 static bool is_had(void *rt)
 {
     dibs_status status = dibs_trylock(rt, "a");
 
-    assert_true(status == DIBS_OK || status == DIBS_UNAVAILABLE);
+    assert_that(status == DIBS_OK || status == DIBS_UNAVAILABLE || status == DIBS_BUSY, "%s", dibs_status_name(status));
     return status == DIBS_OK;
 }
 

@@ -10,8 +10,6 @@
 #include "support/tracking.h"
 #include "support/wait.h"
 
-#define TOP_UP_AFTER_MS 100 /* as quorum_renew.c has it */
-
 /* Holds the lock at all masters; those up to `tell` watch it. */
 static void hold(masters *m, size_t tell)
 {
@@ -34,21 +32,41 @@ static void expect_told_since(masters *m, int64_t since)
     assert_true(stats_of(m->rt).invalidations > 0);
 }
 
+static bool is_lost(masters *m)
+{
+    return events_count(&m->events, DIBS_EVENT_LOST, "a") > 0;
+}
+
+static bool is_over(void *arg)
+{
+    masters *m = arg;
+
+    return masters_with_key(m, "a") == m->count || is_lost(m);
+}
+
+/* Waits until the lock has all its keys again, and they are watched; or it is lost. */
+static void await_watched_again(masters *m)
+{
+    assert_true(wait_until(is_over, m, LIMIT_MS));
+    for (size_t i = 0; i < m->count && !is_lost(m); i++)
+        await_tracked(m->servers[i], m->rt, 1);
+}
+
 /*
- * At a majority, one shortly after the other. Where that takes longer, as on a slow machine, the first has its key
- * again by now, and nothing is lost: then all once more. Returns since when.
+ * At a majority, one shortly after the other. Where that takes longer, or is noticed later, as on a slow machine, the
+ * first may have its key again by then, and nothing be lost: then all once more. Returns since when.
  */
 static int64_t have_a_majority(masters *m, const char *command, int64_t pause)
 {
-    int64_t since;
+    int64_t since = 0;
 
-    do {
+    for (int64_t limit = now_ms() + LIMIT_MS; !is_lost(m) && now_ms() < limit; await_watched_again(m)) {
         since = now_ms();
         for (size_t i = 0; i < m->majority; i++) {
             server_do(m->servers[i], command);
             pause_ms(pause);
         }
-    } while (now_ms() - since >= TOP_UP_AFTER_MS);
+    }
     return since;
 }
 
