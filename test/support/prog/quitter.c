@@ -39,6 +39,11 @@ static bool ends(const char *way)
 
 static void *hold_other(void *arg)
 {
+    sigset_t alarm;
+
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, NULL); /* it is for main, wherever that waits */
     if (dibs_lock(rt, "other") != DIBS_OK)
         _exit(2);
     pthread_mutex_lock(&mutex);
