@@ -9,8 +9,9 @@
  *   the lease. When the process dies, nobody renews the lease, and the lock is free again
  *   after at most one lease.
  *
- *   A lock may be shared (DIBS_SHARED): by readers, beside whom nobody has it alone, or by as
- *   many as a limit says, as the permits of a semaphore. Each of them has a lease of its own.
+ *   A lock may be shared (DIBS_SHARED): by readers, while no writer has it, or by as many
+ *   threads as a limit allows, like the permits of a semaphore. Each of them has a lease of its
+ *   own.
  *
  *   A lock is reentrant. A thread's holds are counted in thread-local storage: only the
  *   thread's first acquire and its last unlock ask the store.
@@ -51,13 +52,13 @@
  *     nobody else was granted the lock in the meantime.
  *   - When a thread ends, its locks are released in the background. When the process ends,
  *     by exit(3) or by the return from main, the locks of the thread that called exit are
- *     released, behind all handlers of atexit(3), and exit waits up to 500 ms for that.
+ *     released, after all handlers of atexit(3), and exit waits up to 500 ms for that.
  *     Locks of other threads stay until their leases end, because these threads may be in
  *     the midst of what their locks are for. So do all locks if the process ends otherwise
  *     (_exit, quick_exit, abort, a signal), if exit was called by the handler of a signal
  *     that came during a call of dibs, if the store is reached by TLS, or if it does not
- *     answer. exit writes what stdio has in its buffers after the release: call fflush
- *     before, or unlock where it matters.
+ *     answer. exit writes what stdio has in its buffers only after the release: where that
+ *     matters, call fflush first, or unlock.
  *   - After fork(2) the child holds nothing that its parent holds. The child may use the
  *     runtime at once.
  *   - No function may be called from a signal handler.
@@ -68,15 +69,15 @@
  * returns early because of a signal, or raises SIGPIPE. Times are in milliseconds.
  *
  * In a program compiled with -fsanitize=thread the library tells ThreadSanitizer of acquires
- * and releases, so data that a lock guards is no data race. Link the shared library, and set
- * TSAN_OPTIONS=ignore_noninstrumented_modules=1, because ThreadSanitizer takes the memory of
- * a library that it did not compile for racy.
+ * and releases, so it reports no race on data that a lock guards. Link the shared library, and
+ * set TSAN_OPTIONS=ignore_noninstrumented_modules=1, because ThreadSanitizer takes the memory
+ * of a library that it did not compile for racy.
  *
  * If the library is built with optimization, a stack of 16 KiB (PTHREAD_STACK_MIN) is
  * enough for every call: a call takes 7 KiB at most, and the rest is for the C library and
  * the caller. Resolving a host name that is not an address needs more, because of
  * getaddrinfo(3): a thread that calls dibs_open, or any function that may connect anew,
- * then needs 64 KiB. With TLS every thread that calls needs them, because of OpenSSL.
+ * then needs 64 KiB. With TLS every thread that calls needs that much, because of OpenSSL.
  */
 #ifndef DIBS_H
 #define DIBS_H
@@ -91,7 +92,7 @@
 #define DIBS_API
 #endif
 
-/* Of a function whose result says whether the caller may go on: compilers warn where nobody looks at it. */
+/* Of a function whose result says whether the caller may go on: compilers warn where the result is ignored. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define DIBS_API_CHECKED [[nodiscard]] DIBS_API
 #elif defined(__GNUC__)
@@ -198,9 +199,9 @@ typedef struct dibs_config {
     uint32_t min_replicas;         /* 0: how many replicas must acknowledge a first acquire */
     uint32_t replica_timeout_ms;   /* 500; with durable 2500: how long replicas and disk may take */
     const char *tls_ca_file;       /* the system's authorities; a PEM file. tls_...: DIBS_INVALID without a TLS url */
-    const char *tls_cert_file;     /* none; a PEM file: the client's certificate, and its chain behind it */
+    const char *tls_cert_file;     /* none; a PEM file: the client's certificate, followed by its chain */
     const char *tls_key_file;      /* none; a PEM file, not encrypted: the key of that certificate */
-    const char *tls_server_name;   /* the URL's host; whom the certificate is to name, and who is asked for (SNI) */
+    const char *tls_server_name;   /* the URL's host; the name that the certificate must bear, sent as SNI, too */
     const char *sentinel_user;     /* none; for the sentinels. sentinel_...: DIBS_INVALID without a Sentinel url */
     const char *sentinel_password; /* none: the sentinels want no password; those of the URL are the data servers' */
     dibs_event_fn *on_event;       /* none */
@@ -219,7 +220,7 @@ typedef struct dibs_config {
  * that was granted is forgotten. That takes up to a second with appendfsync everysec, for
  * each grant by the store; with appendfsync always there is nothing to wait for. A grant
  * that is not on the disk within replica_timeout_ms is given back, as with min_replicas,
- * which may be set besides.
+ * which may be set as well.
  *
  * The server must be Redis 7.2, or 7.4.3 and later, with appendonly yes, and must let the
  * account use WAITAOF and INFO. (Redis 7.4.0 to 7.4.2 and Valkey 8 say that the disk has
@@ -227,8 +228,9 @@ typedef struct dibs_config {
  * returns DIBS_STORE_ERROR, or DIBS_DENIED if WAITAOF is not allowed; so does an acquire if
  * the server can't do it any more.
  *
- * Renewals and extensions are not waited for. A server that is away until a lease would
- * have ended without its last renewal may grant the lock to another thread.
+ * Nothing waits until a renewal or an extension is on the disk. A server that forgot the last
+ * renewal of a lease, and is away until the lease would have ended without it, may grant the
+ * lock to another thread.
  */
 
 #define DIBS_NO_HANDOFF UINT32_MAX /* for handoff_ms: no thread hands a lease over to another of this process */
@@ -241,8 +243,8 @@ typedef struct dibs_config {
  * server nearby takes to answer. It polls for at most spin_us, and only where
  * that pays: dibs goes on measuring what waits take with polling and without. It
  * does not pay where replies take longer than spin_us, or where other threads
- * want the processors. Of the threads of a process, one fewer than there are
- * processors poll at a time, but always one.
+ * want the processors. Of the threads of a process, at most one fewer than there are
+ * processors poll at a time, but one always may.
  *
  * That costs processor time, about as much as sleeping does, and on a battery
  * some energy. Set spin_us higher where the server is a little further away and
@@ -285,18 +287,18 @@ typedef struct dibs_config {
  * announced to the others is over. dibs_open needs a majority.
  *
  * With TLS (1.2 or later) a server is accepted only if its certificate leads to an
- * authority of tls_ca_file, or without that of the system, and is made out to the URL's
- * host, or to its IP address where the URL has one. tls_server_name is expected instead.
- * The files are read by dibs_open alone. A field tls_... without a URL with TLS, a
+ * authority of tls_ca_file (if that is not set, of the system), and is made out to the URL's
+ * host, or to its IP address where the URL has one. If tls_server_name is set, that name is
+ * expected instead. Only dibs_open reads the files. A field tls_... without a URL with TLS, a
  * certificate without its key, and a key without its certificate are DIBS_INVALID. Where
  * the library was built with a hiredis that has no hiredis_ssl (before 1.0), a URL with
  * TLS is DIBS_INVALID, and dibs_last_error() says so.
  *
- * Where a static hiredis was there when libdibs.so was built, it has that one inside, and the
- * program may have any hiredis of its own. libdibs.a, and a libdibs.so without one, use the
- * hiredis that the program is linked with, or finds when it starts. If that is of another
- * kind than the one that dibs was built with (before 1.0, or since), every URL but mem: is
- * DIBS_INVALID, and dibs_last_error() says so.
+ * If a static hiredis was there when libdibs.so was built, libdibs.so contains it, and the
+ * program may use any hiredis of its own. libdibs.a, and a libdibs.so without a hiredis inside,
+ * use the hiredis that the program is linked with, or finds when it starts. If that is from
+ * before 1.0 and the one that dibs was built with is not, or the other way round, every URL but
+ * mem: is DIBS_INVALID, and dibs_last_error() says so.
  *
  * With Sentinel the sentinels of the URL, and those of which they tell, are asked side by
  * side, and a majority of them decides; where only a minority answers, see GUARANTEES.md. The
@@ -308,7 +310,7 @@ typedef struct dibs_config {
  *
  * DIBS_OK; DIBS_INVALID: an argument, a field or a URL is wrong, and dibs_last_error()
  * names it; DIBS_UNAVAILABLE: no server answers, or no sentinel names one that is a master,
- * and dibs_last_error() says why of each sentinel; DIBS_DENIED: the server refuses the
+ * and dibs_last_error() says why for each sentinel; DIBS_DENIED: the server refuses the
  * credentials, or the account may not run scripts; or one side refuses the other's
  * certificate; DIBS_STORE_ERROR: the server answers, but not as Redis does, or without the
  * TLS that the URL wants; DIBS_NO_MEMORY: there is no memory, thread, descriptor, mutex or
@@ -391,8 +393,8 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  *
  * With a quorum the call takes two round trips, to the slowest of the fastest majority.
  * Whoever comes first to a majority has the lock, so waiters may pass one another: a
- * release tells the first waiter of each master, and waiters ask every 50 to 100 ms
- * besides. min_replicas holds for each master.
+ * release tells the first waiter of each master, and waiters also ask every 50 to 100 ms.
+ * min_replicas applies to each master.
  *
  * DIBS_FIXED_LEASE: a lease that was waited for counts from the waiter's last ask, which
  * may precede the grant by up to a third of the lease.
@@ -416,16 +418,17 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * alone before. (Of two that share, the fence says nothing: a resource compares it with the
  * fences of writers alone.) A sharer that dies keeps its place no longer than its lease.
  *
- * Both kinds come first, first served: a waiter that wants the lock alone is passed by nobody
- * who comes later to share it, also not by one try. When the lock becomes free, all who wait to
- * share it are granted it together, up to the first behind them that wants it alone, or up to
- * the limit. A re-entry never waits. A hand-over inside a process may pass those who wait, as
- * above; what is shared is never handed over. A thread that holds the lock shared may acquire it
- * again with DIBS_SHARED, whatever the limit. Without the flag the call returns DIBS_BUSY at
- * once, whatever wait_ms is, because to wait for the lock alone while sharing it could only be a
- * deadlock. A thread that holds the lock alone may acquire it again with or without the flag,
- * and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as DIBS_SHARED, and DIBS_DENIED
- * where the waiter can't be told of its turn. A quorum can't share locks yet: DIBS_INVALID.
+ * Both kinds are served first come, first served: a waiter that wants the lock alone is passed
+ * by nobody who comes later to share it, not even by a single try. When the lock becomes free,
+ * all who wait to share it are granted it together, up to the first behind them that wants it
+ * alone, or up to the limit. A re-entry never waits. A hand-over inside a process may pass
+ * those who wait, as above; what is shared is never handed over. A thread that holds the lock
+ * shared may acquire it again with DIBS_SHARED, whatever the limit. Without the flag the call
+ * returns DIBS_BUSY at once, whatever wait_ms is, because waiting for the lock alone while
+ * sharing it could only end in a deadlock. A thread that holds the lock alone may acquire it
+ * again with or without the flag, and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as
+ * DIBS_SHARED, and DIBS_DENIED where the waiter can't be told of its turn. A quorum can't share
+ * locks yet: DIBS_INVALID.
  *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
  * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but
@@ -476,7 +479,7 @@ DIBS_API dibs_status dibs_unlock(dibs_runtime *rt, const char *name);
 
 /*
  * Gives up every hold that the calling thread has of rt, whatever the counts: for threads
- * of a pool, between two tasks. Blocks as long as one dibs_unlock after another does.
+ * of a pool, between two jobs. Blocks as long as one dibs_unlock after another does.
  *
  * DIBS_OK, also if nothing was held. Otherwise, after all holds were given up, the first
  * status other than DIBS_OK that a dibs_unlock among them would have returned.
@@ -520,17 +523,17 @@ DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t le
  *
  * The names are taken in the order of their bytes, whatever order they are given in: while
  * the call waits for a name it holds only those before it, renewed. So callers that hold
- * nothing else can't deadlock, and each gets its turn. What is free is had in one round trip
+ * nothing else can't deadlock, and each gets its turn. Free names are locked in one round trip
  * to each server (with min_replicas or durable, one name after the other): the call asks for
  * all names, and if one of them is taken, gives back those behind it before it waits. For
  * moments it therefore holds names that it does not get, which one try elsewhere may meet.
- * DIBS_FAIR: a place in the queue of one name at a time, that which is waited for.
+ * DIBS_FAIR: the call has a place in one queue at a time, that of the name that it waits for.
  *
  * A name that the thread holds already is entered again, which costs no I/O. If that can't
  * be (DIBS_NO_REENTRY: DIBS_BUSY; a hold that is lost: DIBS_LOST; DIBS_OVERFLOW), the call
  * fails before anything is asked. The leases of the other names run while the last one is
- * waited for: with DIBS_FIXED_LEASE they may end. A name that is known to be lost before the
- * call returns, also one that was held before, makes it DIBS_LOST.
+ * waited for: with DIBS_FIXED_LEASE they may end. If one of the names is known to be lost before
+ * the call returns, even one that was held before, the call returns DIBS_LOST.
  *
  * After a failure nothing of this call is held, what was held before is held as often as
  * before, and dibs_last_error() names the lock that was the reason. What was granted has
@@ -548,8 +551,8 @@ DIBS_API_CHECKED dibs_status dibs_lock_names(dibs_runtime *rt, const char *const
  * round trip to each server, of at most command_timeout_ms. A name that is given twice is
  * given up once.
  *
- * DIBS_OK. Otherwise the first status, in the order in which the names are given, that
- * dibs_unlock would not have returned as DIBS_OK; dibs_last_error() names that lock, and the
+ * DIBS_OK. Otherwise the first status other than DIBS_OK, in the order in which the names are
+ * given, that dibs_unlock would have returned; dibs_last_error() names that lock, and the
  * others were given up all the same. DIBS_INVALID: an argument is wrong, and nothing was
  * given up.
  */
@@ -575,16 +578,16 @@ DIBS_API dibs_status dibs_unlock_names(dibs_runtime *rt, const char *const *name
  *
  * DIBS_UNGUARD(status) unlocks before the block ends, and returns what dibs_unlock returns:
  * DIBS_LOST if another thread may have been inside. If the lock was not acquired, or
- * DIBS_UNGUARD was there before, it returns DIBS_NOT_HELD and does nothing. Without it a
+ * DIBS_UNGUARD has unlocked it already, it returns DIBS_NOT_HELD and does nothing. Without it a
  * loss goes unnoticed at the end of the block: call dibs_check before what can't be undone.
  *
  * A compiler warns of a status that is not looked at (-Wall). Each argument is evaluated
  * once. The name is copied, so the caller may change it meanwhile. A guard is a declaration,
  * so that no "if" without braces can have it for its body, and a block may have several:
  * they are unlocked in the opposite order. Do not jump over a guard into its block, by goto
- * or by a case label. A block that is left by longjmp, exit or pthread_exit is not unlocked,
- * except that pthread_exit and cancellation do so in a program compiled with -fexceptions;
- * what becomes of the lock then stands among the caveats at the top.
+ * or by a case label. If a block is left by longjmp, exit or pthread_exit, its locks are not
+ * unlocked, except that pthread_exit and cancellation unlock them in a program compiled with
+ * -fexceptions; what becomes of the locks otherwise stands among the caveats at the top.
  *
  * Where the compiler has no attribute cleanup, the macros are not defined.
  */
@@ -598,7 +601,7 @@ static inline dibs_status dibs__guard_lock(struct dibs__guard *guard, dibs_runti
 {
     const dibs_status status = dibs_lock(rt, name);
 
-    guard->rt = status == DIBS_OK && name ? rt : NULL; /* with DIBS_OK name is no NULL, which compilers can't know */
+    guard->rt = status == DIBS_OK && name ? rt : NULL; /* with DIBS_OK name is not NULL, which compilers can't know */
     if (guard->rt)
         __builtin_memcpy(guard->name, name, __builtin_strlen(name) + 1);
     return status;
@@ -651,7 +654,7 @@ DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold 
 
 /*
  * A task owns locks as a thread does, but it may move from thread to thread: a request of a
- * server, a coroutine, a job of a pool. Two tasks exclude each other, also on one thread.
+ * server, a coroutine, a job of a pool. Two tasks exclude each other, even on one thread.
  * A task belongs to one runtime, and does one thing at a time.
  *
  * Between dibs_task_enter and dibs_task_leave the calling thread acts for the task:
@@ -673,7 +676,7 @@ DIBS_API_CHECKED dibs_status dibs_task_new(dibs_runtime *rt, dibs_task **out);
 
 /*
  * The calling thread acts for the task until it leaves it. No I/O, no waiting, no
- * allocation. Also after dibs_shutdown and dibs_close, so that a loss can be read.
+ * allocation. Works even after dibs_shutdown and dibs_close, so that a loss can be read.
  *
  * DIBS_OK. DIBS_BUSY: a thread, perhaps the calling one, is in the task, or a begun call of
  * the task (dibs_lock_begin) is not complete. DIBS_INVALID: the task is NULL.
@@ -688,7 +691,7 @@ DIBS_API_CHECKED dibs_status dibs_task_enter(dibs_task *task);
 DIBS_API dibs_status dibs_task_leave(dibs_task *task);
 
 /*
- * First acquires of the task, those that wait now and those that come later, also one try,
+ * First acquires of the task, those that wait now and those that come later, single tries too,
  * return DIBS_CANCELLED, unless the lock was granted before. The call whose ask has no
  * answer yet returns at once all the same, and what it asked for is retracted in the
  * background. A try that is under way may also return what it would have returned without
@@ -778,10 +781,10 @@ DIBS_API void dibs_queue_free(dibs_queue *queue);
  * queue, with the same arg, unless the last unlock of the hold has begun, or dibs_close or
  * dibs_task_free has given it up.
  *
- * DIBS_OK: exactly one completion will come, also after dibs_task_cancel, after
- * dibs_task_free, and before dibs_close returns (DIBS_CLOSED). Otherwise none will come.
- * DIBS_BUSY: a thread, perhaps the calling one, is in the task, or an earlier begun call of
- * the task is not complete: it is once its completion is in the queue, taken or not.
+ * DIBS_OK: exactly one completion will come, even after dibs_task_cancel or dibs_task_free, and
+ * at the latest before dibs_close returns (DIBS_CLOSED). Otherwise none will come. DIBS_BUSY: a
+ * thread, perhaps the calling one, is in the task, or an earlier begun call of the task is not
+ * complete: it is complete once its completion is in the queue, taken or not.
  * DIBS_INVALID: task, name or queue is NULL, or an argument is wrong; DIBS_CLOSED;
  * DIBS_NO_MEMORY: that is found out now, so that completing never fails for lack of memory.
  */
@@ -854,13 +857,13 @@ typedef struct dibs_waiter {
 /*
  * Asks the store who waits for the lock of name, in one round trip of at most
  * command_timeout_ms, or two of a quorum. Fills *out with the first entries of the queue, in
- * their order, and *count with how many these are: at most max, which is from 1 to
+ * their order, and *count with how many there are: at most max, which is from 1 to
  * DIBS_WAITERS_MAX. What out has beyond *count is zero.
  *
- * All waiters of a process without DIBS_FAIR are one entry. An entry that asks no more, as
- * that of a process that died, stays until it is passed over; a live one asks at least every
+ * All waiters of a process without DIBS_FAIR are one entry. An entry that asks no more, such
+ * as that of a process that died, stays until it is passed over; a live one asks at least every
  * third of its lease. Clients without dibs do not queue. Of a quorum: the queue of the master
- * that has most entries.
+ * that has the most entries.
  *
  * DIBS_OK, also if nobody waits. Otherwise *count is 0, with the statuses of dibs_query;
  * DIBS_INVALID also where out or count is NULL, or max is out of range.
@@ -870,13 +873,13 @@ DIBS_API dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs
 
 /*
  * Takes the lock of name from the holder with that token, as dibs_query showed it, or from
- * any holder if token is NULL: of those who share it from that one, or from all. The next
- * waiter is granted the lock at once. The old holder learns of it at its next renewal, at the
- * latest. Takes one round trip, or two if token is
- * NULL: the first one looks up the holder, so that a request which arrives late never ends
- * the hold of somebody else. Both together take at most command_timeout_ms. Of a quorum:
- * takes the lock on all masters, one after the other; DIBS_OK, DIBS_NOT_HELD and
- * DIBS_UNAVAILABLE are what a majority says.
+ * any holder if token is NULL; where the lock is shared, from the one with that token, or from
+ * all who share it. The next waiter is granted the lock at once. The old holder learns of it at
+ * its next renewal, at the latest. Takes one round trip, or two if token is NULL: the first one
+ * looks up the holder, so that a request which arrives late never ends the hold of somebody
+ * else. Both together take at most command_timeout_ms. Of a quorum: takes the lock on all
+ * masters, one after the other; DIBS_OK, DIBS_NOT_HELD and DIBS_UNAVAILABLE are what a majority
+ * says.
  *
  * DIBS_OK: the lock was taken away, or was free. DIBS_NOT_HELD: the holder has another
  * token. DIBS_UNAVAILABLE: it is not known whether the lock was taken away. DIBS_DENIED;
@@ -887,7 +890,7 @@ DIBS_API dibs_status dibs_force_unlock(dibs_runtime *rt, const char *name, const
 /*
  * Deletes what the store remembers of the lock of name while nobody holds it: the fence of
  * its newest grant, which otherwise stays for an hour or more. Meant for names that are not
- * used again, as that of a job with its number. The fence of a later grant is the time of the
+ * used again, such as that of a job with a number. The fence of a later grant is the time of the
  * server's clock, so it is larger all the same, unless that clock is set back meanwhile.
  * Takes one round trip of at most command_timeout_ms; of a quorum, one to each master, and
  * more within that time where only a minority has the lock: it may not know of the release yet.
@@ -919,10 +922,10 @@ typedef bool dibs_list_fn(const char *name, const dibs_owner *owner, void *arg);
  * First the names of all keys are gone through (SCAN, about a thousand keys in one round
  * trip), then the locks are looked up, 64 in one round trip. So no command takes the server
  * long, and 10,000 locks are some 200 round trips. A round trip takes at most
- * command_timeout_ms; all of them together have no limit. The list is no instant: a lock that
- * is held from the begin of the call to its end is in it; a lock that is granted or released
- * meanwhile may be in it or not, and each owner is as it was a moment before its callback.
- * All names are kept in memory until the call returns.
+ * command_timeout_ms; all of them together have no limit. The list does not show one instant:
+ * a lock that is held from the beginning of the call to its end is in it; a lock that is
+ * granted or released meanwhile may be in it or not, and each owner is as it was a moment
+ * before its callback. All names are kept in memory until the call returns.
  *
  * A lock of a client without dibs is listed, too. Left out are keys that can't be locks: of
  * another type than string, with a NUL in the name, or with a name longer than DIBS_NAME_MAX.
@@ -984,8 +987,8 @@ typedef void dibs_finding_fn(const dibs_finding *finding, void *arg);
  * denies appears in its ACL LOG. What the account may not ask is itself a finding, and so is
  * a server that can't be reached.
  *
- * Takes some ten round trips to each server, one server after the other; of each at most
- * connect_timeout_ms, and command_timeout_ms for each round trip.
+ * Takes some ten round trips to each server, one server after the other: for each server at
+ * most connect_timeout_ms, plus command_timeout_ms for each round trip.
  *
  * DIBS_OK: all findings were told. Otherwise none was: DIBS_INVALID: fn is NULL;
  * DIBS_NO_MEMORY; DIBS_CLOSED: dibs_shutdown or dibs_close was called.
@@ -997,21 +1000,21 @@ DIBS_API dibs_status dibs_examine(dibs_runtime *rt, dibs_finding_fn *fn, void *a
  * nobody but the operator knows what dibs needs to know. The caller vouches for two things:
  *
  *   - no program that uses these masters has leases longer than longest_ms. So a master that is
- *     away for good need not be asked how long leases are: without a word, the others wait for
- *     24 hours where they are no majority.
+ *     away for good need not be asked how long leases are: otherwise the others wait for 24
+ *     hours where they are no majority.
  *   - all of these masters, and no others, are one quorum. So where a majority lost its data, and
  *     every process was opened since, those that still know which quorum they are of are believed.
  *
- * If one of the two is wrong, two threads may hold the same lock. A master that is admitted votes after
- * longest_ms, or after the longest lease that one of the masters knows of, whichever is longer, and
- * 1 % + 20 ms; and only once a runtime that is open then has told it which fences were given: 10 s
- * later, if a majority of the others is not there to say so. What is not admitted: a master that
- * votes, or does not answer, or belongs to another quorum.
+ * If one of the two is wrong, two threads may hold the same lock. A master that is admitted votes
+ * after longest_ms, or after the longest lease that one of the masters knows of, whichever is
+ * longer, plus 1 % + 20 ms; and only once a runtime that is open then has told it which fences were
+ * given: 10 s later, if a majority of the others is not there to say so. What is not admitted: a
+ * master that votes, or does not answer, or belongs to another quorum.
  *
  * Calls fn for each master, as dibs_examine does: what was done, and when it votes. The subject is
  * "quorum"; DIBS_VERDICT_BAD: a master was refused.
  *
- * Blocks for at most two times command_timeout_ms for each master.
+ * Blocks for at most twice command_timeout_ms for each master.
  *
  * DIBS_OK: all findings were told. Otherwise none was: DIBS_INVALID: fn is NULL, longest_ms is not
  * the length of a lease, or the store is no quorum; DIBS_UNAVAILABLE: no majority of the masters

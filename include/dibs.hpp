@@ -237,11 +237,11 @@ using event_function = std::function<void(const dibs_event &)>;
  *
  *   dibs::runtime rt(dibs::config().url("redis://127.0.0.1").lease(10s).label("shop"));
  *
- * What is not set has its default. A time is rounded up to the field's unit; a time of
- * which the field's range has nothing is refused when the runtime opens, with
- * errc::invalid. Zero or less is the smallest unit, but for handoff and spin, where it
- * stands for DIBS_NO_HANDOFF and DIBS_NO_SPIN. A text with a NUL is refused at once, with
- * errc::invalid. A configuration may be copied, and used for several runtimes.
+ * What is not set has its default. A time is rounded up to the field's unit; a time outside
+ * of the field's range is refused when the runtime opens, with errc::invalid. Zero or less
+ * is the smallest unit, but for handoff and spin, where it stands for DIBS_NO_HANDOFF and
+ * DIBS_NO_SPIN. A text with a NUL is refused at once, with errc::invalid. A configuration
+ * may be copied, and used for several runtimes.
  */
 class config {
   public:
@@ -367,17 +367,18 @@ class config {
 
     dibs_config numbers_{};
     std::vector<std::string> urls_;
-    std::vector<std::pair<text_field, std::string>> texts_; /* of two for one field the later one counts */
+    std::vector<std::pair<text_field, std::string>> texts_; /* of two for one field, the later one counts */
     event_function on_event_;
 };
 
 /*
  * A runtime: dibs_open when it is made, dibs_close when it is destroyed.
  *
- * It can be moved, not copied. To move it disturbs nothing: mutexes, and calls of other
- * threads, go on with the same runtime. What was moved from has none, and every function of
- * it throws errc::invalid, or does nothing. No thread may use the object while it is moved,
- * closed, assigned to or destroyed; mutexes may be used all the while, and outlive it.
+ * It can be moved, not copied. Moving it disturbs nothing: mutexes, and calls of other
+ * threads, go on with the same runtime. The object that was moved from has no runtime, and
+ * every function of it throws errc::invalid, or does nothing. No thread may use the object
+ * while it is moved, closed, assigned to or destroyed; mutexes may be used all the while,
+ * and outlive it.
  */
 class runtime {
   public:
@@ -516,7 +517,7 @@ class runtime {
  * std::scoped_lock and std::lock. For several locks at once dibs::lock() is better.
  *
  * A mutex holds nothing itself: two mutexes of one name and runtime are the same lock, a
- * thread's holds are counted for both together, and to destroy one unlocks nothing. All
+ * thread's holds are counted for both together, and destroying one unlocks nothing. All
  * threads of a process may use one mutex, or each its own. A thread may lock it again; with
  * DIBS_NO_REENTRY in options the second lock throws errc::busy, and the second try_lock is
  * false. std::condition_variable_any does not fit: whoever waits would wait across
@@ -550,7 +551,7 @@ class mutex {
         return granted(acquire(0));
     }
 
-    /* Waits for that time at the most; false if the lock was not granted. Throws what else dibs_lock_with returns. */
+    /* Waits for at most that time; false if the lock was not granted. Throws what else dibs_lock_with returns. */
     template <class Rep, class Period> [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &time)
     {
         return granted(acquire(detail::wait_ms(time)));
@@ -559,7 +560,7 @@ class mutex {
     /*
      * Waits until Clock shows that time; false if the lock was not granted. If the clock is
      * set back while the call waits, the call waits longer. If the clock is set forward, the
-     * call notices that only when the time is over that was left at first. Throws what else
+     * call notices that only when the time that was left at first is over. Throws what else
      * dibs_lock_with returns.
      */
     template <class Clock, class Duration>
@@ -583,8 +584,8 @@ class mutex {
      * The calling thread must hold the lock: a std::unique_lock that is moved to another
      * thread can't unlock there, and the lock stays held. Without NDEBUG such an unlock fails
      * an assertion, which ends the program. With NDEBUG it does nothing; it is counted in
-     * dibs_stats.not_held, and on_event is told (DIBS_EVENT_NOT_HELD). To unlock behind
-     * runtime::close() does nothing; so it does in a forked child what its parent locked.
+     * dibs_stats.not_held, and on_event is told (DIBS_EVENT_NOT_HELD). Unlocking after
+     * runtime::close() does nothing, nor does unlocking in a forked child what its parent locked.
      */
     void unlock() noexcept
     {
@@ -616,7 +617,7 @@ class mutex {
         return out.fence;
     }
 
-    /* What the calling thread holds, also if the lease was lost (out.lost). Throws errc::not_held. */
+    /* What the calling thread holds, even if the lease was lost (out.lost). Throws errc::not_held. */
     dibs_hold hold() const
     {
         dibs_hold out;
@@ -665,7 +666,7 @@ class mutex {
         return status == DIBS_OK;
     }
 
-    dibs_runtime *const rt_; /* never freed by dibs, so also good when the runtime was closed */
+    dibs_runtime *const rt_; /* never freed by dibs, so valid even when the runtime was closed */
     const std::string name_;
     const dibs_lock_options options_;
 };
@@ -685,10 +686,10 @@ class mutex {
  *   prices.lock_shared();                       // or std::shared_lock, of <shared_mutex>
  *   prices.unlock_shared();
  *
- * As a mutex it holds nothing itself, and a thread's holds are counted: a reader may read again,
- * a writer may read or write again, and goes on alone. To lock alone while reading throws
- * errc::busy, and try_lock is false: that could only be a deadlock. A writer that waits is
- * passed by no reader that comes later.
+ * Like a mutex, it holds nothing itself, and a thread's holds are counted: a reader may read
+ * again; a writer may read or write again, and goes on holding the lock alone. A reader's
+ * lock() throws errc::busy, and its try_lock() is false: waiting could only end in a deadlock.
+ * A writer that waits is passed by no reader that comes later.
  */
 class shared_mutex {
   public:
@@ -796,9 +797,9 @@ class shared_mutex {
  *   workers.acquire();
  *   workers.release();
  *
- * Unlike the standard's, a permit belongs to the thread that acquired it, which alone can
- * release it, and has one at a time: a thread that acquires again counts up its hold, and needs
- * as many releases. All who use a name must give the same number.
+ * Unlike a permit of the standard's semaphore, a permit belongs to the thread that acquired it:
+ * only that thread can release it. A thread has one permit at a time; if it acquires again, its
+ * hold is counted up, and needs as many releases. All who use a name must give the same number.
  */
 class semaphore {
   public:
@@ -908,7 +909,7 @@ class guard {
     /*
      * Unlocks, and throws what dibs_unlock returns: errc::lost if the lease had ended, so
      * that another thread may have been inside as well. After any other error the lock was
-     * kept until this call, only its release is in doubt: dibs goes on with that in the
+     * kept until this call, and only its release is in doubt: dibs goes on with that in the
      * background. In every case the guard holds nothing afterwards, and all its functions
      * throw errc::not_held.
      */
@@ -955,7 +956,7 @@ class guard {
 /* ------------------------------------------------------- several locks at once */
 
 /*
- * Waits for several locks, and holds them until its result ends, which is kept in a variable:
+ * Waits for several locks. They are held until the result ends, so keep that in a variable:
  *
  *   dibs::runtime store;
  *   dibs::mutex alice(store, "account:alice"), bob(store, "account:bob");
@@ -965,7 +966,7 @@ class guard {
  * want some of the same locks by this function never wait for each other in a circle.
  * (std::scoped_lock of several mutexes knows no order: it tries, gives back and tries again,
  * and each of these steps asks the store.) Throws as mutex::lock() does; what was locked
- * before is then unlocked. Takes mutexes alone, which may be of several runtimes.
+ * before is then unlocked. Takes mutexes only, which may be of several runtimes.
  */
 template <class... Rest>
 [[nodiscard]] std::scoped_lock<mutex, mutex, Rest...> lock(mutex &first, mutex &second, Rest &...rest)

@@ -1,7 +1,7 @@
 /*
  * The thread that asks the store for a lease: how it learns what the store says
- * of its bid while it sleeps between two asks, and how the bid goes on to
- * another thread.
+ * of its bid while it sleeps between two asks, and how the bid passes to another
+ * thread.
  */
 #ifndef DIBS_CORE_ASKER_H
 #define DIBS_CORE_ASKER_H
@@ -102,7 +102,10 @@ void dibs__asker_give_up_fair(struct dibs__cell *cell, struct dibs__lease *lease
 struct dibs__asker *dibs__asker_detach(struct dibs__shard *shard, struct dibs__lease *lease)
     DIBS__REQUIRES(dibs__shard_mutex);
 
-/* The store granted a lease by itself. False: no thread here asks for that token or holds its lease. */
+/*
+ * The store granted a lease by itself: notes that, and wakes the thread that asks
+ * for it. False: no thread here asks for that token or holds its lease.
+ */
 bool dibs__cells_push(struct dibs__cells *cells, const struct dibs__grant *grant);
 
 #define DIBS__HELD_MOST 64

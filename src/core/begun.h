@@ -5,8 +5,8 @@
  * ask, so that the calling thread can leave at any time.
  *
  * A wanting is an acquire for a task (`struct dibs__wanting`). It is reached from
- * its job, and from dibs_task.wanting. How the call ends is said by whoever takes
- * it out of there: its job, or the thread that cancels. A job that comes too late
+ * its job, and from dibs_task.wanting. Whoever takes it out of there decides how
+ * the call ends: its job, or the thread that cancels. A job that comes too late
  * gives the lock back. Where the call is for several names (several.h), the
  * acquire is for the one that is waited for.
  */

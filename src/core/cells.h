@@ -6,11 +6,11 @@
  *
  * Threads that ask for a fair lock, or a shared one, have no turns: each asks the store itself.
  *
- * Lock discipline: a cell, the threads that wait in it, and `listing` and what
- * is said in lease.h of the leases listed in it, are guarded by the mutex of
- * the shard that the cell's name falls to (dibs__shard_mutex). That mutex is a
- * leaf: no other mutex is taken, no store asked and no callback called while it
- * is held. What a thread waits for stands in turn.c and asker.c.
+ * Lock discipline: a cell belongs to the shard that its name falls to. The mutex
+ * of the shard (dibs__shard_mutex) guards the cell, the threads that wait in it,
+ * and `listing` of each lease that is listed in it, with what else lease.h says.
+ * That mutex is a leaf: no other mutex is taken, no store asked and no callback
+ * called while it is held. What a thread waits for stands in turn.c and asker.c.
  *
  * All leases that threads here ask the store for or hold are listed in their
  * cell, the fair ones too, and in the shard by their tokens while they are asked

@@ -7,6 +7,11 @@
  * passed writes LOST there, and nothing is ever written over LOST. So all
  * threads agree from then on, and none waits for another (invariant 2 in
  * doc/ARCHITECTURE.md).
+ *
+ * Nobody owns a lease: dibs__lease_unref frees it with the last reference. The
+ * acquire that asks for it has one, which becomes the hold's with the grant; so
+ * have the cell that lists it, the renewals while they keep it alive, and whoever
+ * looks at it without the mutex of any of these.
  */
 #ifndef DIBS_CORE_LEASE_H
 #define DIBS_CORE_LEASE_H

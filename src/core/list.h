@@ -1,4 +1,4 @@
-/* The locks that are held, of everybody. */
+/* All locks that are held, whoever holds them. */
 #ifndef DIBS_CORE_LIST_H
 #define DIBS_CORE_LIST_H
 

@@ -232,7 +232,7 @@ static dibs_status give_up(struct unlocking *call, size_t number, struct dibs__e
     return begin_release(call, number, hold, error);
 }
 
-/* Which entries name a hold again that a earlier one names. */
+/* Which entries name a hold again that an earlier one names. */
 static void find_repeated(const dibs_runtime *runtime, const char *const *names, size_t count, bool *repeated)
 {
     for (size_t i = 0; i < count; i++) {

@@ -2,8 +2,8 @@
  * How long threads wait for locks and how long they hold them, as histograms, and
  * how many wait now: by group. A lock belongs to the group that stands before
  * the first ':' of its name, or to the group "" where there is no ':'. Each
- * runtime has room for so many groups; locks of later ones count in a group of
- * the rest.
+ * runtime has room for a certain number of groups; the locks of all later ones
+ * count in one more group, the rest.
  *
  * A histogram is log-linear: two buckets for each power of two, from 1 us to
  * 36 minutes. Counting is two atomic additions, to one of several copies of the

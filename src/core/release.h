@@ -1,4 +1,5 @@
-/* The end of a hold: the lease passes to another thread, or goes back to the store. Each call is made in a visit. */
+/* The end of a hold: the lease passes to another thread, or goes back to the store. Each call is made in a visit
+ * (runtime.h). */
 #ifndef DIBS_CORE_RELEASE_H
 #define DIBS_CORE_RELEASE_H
 

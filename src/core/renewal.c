@@ -181,7 +181,7 @@ static bool wait_for_extension(struct dibs__renewals *r, struct dibs__lease *lea
 static dibs_status extend(struct dibs__renewals *r, struct dibs__lease *lease, uint32_t lease_ms, int64_t deadline)
     DIBS__REQUIRES(dibs__renewals_mutex)
 {
-    if (!wait_for_extension(r, lease, deadline)) /* for a earlier one that its call did not wait for */
+    if (!wait_for_extension(r, lease, deadline)) /* for an earlier one that its call did not wait for */
         return DIBS_UNAVAILABLE;
     if (!dibs__heap_has(lease))
         return DIBS_LOST;

@@ -11,9 +11,9 @@
  * held, and nothing of the store but is_unconfirmed.
  *
  * A thread that extends a lease sleeps on `changed` until
- *     the extension does not pend any more, or its deadline;
+ *     the extension is no longer pending, or its deadline;
  * a thread that is about to release a lease, until
- *     the lease is not unconfirmed, or not kept alive any more, or its deadline.
+ *     the lease is confirmed, or no longer kept alive, or its deadline.
  */
 #ifndef DIBS_CORE_RENEWAL_PARTS_H
 #define DIBS_CORE_RENEWAL_PARTS_H

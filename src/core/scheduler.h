@@ -55,7 +55,7 @@ void dibs__scheduler_wake(struct dibs__scheduler *scheduler);
 
 /*
  * Any thread, with or without locks: interest of something that joined names
- * `when`, or a earlier time, from now on. To be called after that was made so.
+ * `when`, or an earlier time, from now on. To be called after that was made so.
  * Costs one atomic load where the thread would be awake by then anyway.
  */
 void dibs__scheduler_wake_by(struct dibs__scheduler *scheduler, int64_t when);

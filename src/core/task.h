@@ -1,6 +1,6 @@
 /*
- * Tasks: owners of locks that are not threads. A task has a table of holds, for
- * which a thread acts that has entered the task, or one begun call (begun.h).
+ * Tasks: owners of locks that are not threads. A task has a table of holds, which
+ * is used by a thread that has entered the task, or by one begun call (begun.h).
  */
 #ifndef DIBS_CORE_TASK_H
 #define DIBS_CORE_TASK_H

@@ -2,8 +2,8 @@
  * The tokens of a runtime, dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the
  * thread and the sequence differ from token to token, so a lease keeps no more
  * than these; the text is written where the store is to have it. The token of a
- * bid that wants to share the lock has ~LIMIT behind that, so that whoever has
- * the token in hand knows its kind: the queue, a retraction, the holders' list.
+ * bid that wants to share the lock ends in ~LIMIT, so that whoever has the token
+ * in hand knows its kind: the queue, a retraction, the holders' list.
  */
 #ifndef DIBS_CORE_TOKEN_H
 #define DIBS_CORE_TOKEN_H

@@ -80,6 +80,7 @@ static void hurry(struct dibs__cell *cell, const struct dibs__turn *turn, int64_
     dibs__wait_event_wake(cell->lease->asker->wait_event);
 }
 
+/* The waiter enters the queue of this process for the name. (The store's queue: src/redis/scripts/join.lua.) */
 static void enter(struct dibs__cell *cell, struct dibs__waiter *waiter) DIBS__REQUIRES(dibs__shard_mutex)
 {
     struct dibs__turn *turn = waiter->turn;

@@ -4,7 +4,7 @@
  * handed over to them.
  *
  * As in Go's sync.Mutex a running thread may take a lease that was left before
- * one that sleeps, but not before one that has waited for long.
+ * one that sleeps, but not before one that has waited for a long time.
  */
 #ifndef DIBS_CORE_TURN_H
 #define DIBS_CORE_TURN_H

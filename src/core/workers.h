@@ -9,9 +9,10 @@
  * requests reach the server together, and then finishes them as their replies
  * come. A job whose reply does not come soon is slow: it is finished by itself.
  *
- * A thread that waits for completions drives: it does what a worker does, but
- * finish slow jobs, and spares two switches from thread to thread. While one
- * drives, and for a moment after that, the workers leave the jobs to it.
+ * A thread that waits for completions drives: it does what a worker does,
+ * except that it finishes no slow jobs, and saves two switches from thread to
+ * thread. While one drives, and for a moment after that, the workers leave the
+ * jobs to it.
  */
 #ifndef DIBS_CORE_WORKERS_H
 #define DIBS_CORE_WORKERS_H

@@ -2,7 +2,8 @@
  * What is said on a new link before it can be used: the account and the
  * database, and what the link needs to know of the server. All of that goes out
  * at once. Where the answers call for it, more follows: the end of the link that
- * this one replaces, and the scripts.
+ * this one replaces, and the scripts. Nothing says HELLO: the server goes on with
+ * RESP2, which hiredis reads (reader.c).
  */
 #include "redis/link.h"
 

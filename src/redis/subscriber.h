@@ -21,7 +21,7 @@ struct dibs__subscriber_hooks {
     void *context;
     void (*wake)(void *context); /* any thread: interest has changed */
     void (*wake_by)(void *context,
-                    int64_t when); /* any thread: interest names that time, or a earlier one, from now on */
+                    int64_t when); /* any thread: interest names that time, or an earlier one, from now on */
 
     /*
      * Messages may have been lost: a subscription stands that did not before, or

@@ -4,7 +4,7 @@
  * A store knows names and tokens. It grants a name to a token for a lease;
  * nothing else about threads, holds or runtimes is its business.
  *
- * Calls block at most until their deadline (of the clock given at the opening)
+ * Calls block at most until their deadline (by the clock given at the opening)
  * and may come from any thread, except those said to be the scheduler's: these
  * never block. A call that fails fills its error, one that succeeds leaves the
  * error alone.
@@ -14,13 +14,13 @@
  * same time without a thread for each.
  *   begin   sends what can be sent without waiting. It never blocks. Where no
  *           connection stands nothing is sent: a connection is asked for in the
- *           background, and finish does the whole. begin tells no failure. What
+ *           background, and finish does the whole. begin reports no failure. What
  *           was begun and not sent (is_sent) may be begun again.
  *   await   waits for the reply of what was begun, at most until a time, and
  *           leaves the rest to finish.
  *   finish  waits for the reply at most until the deadline and does all else:
- *           it sends again where a connection broke, moves to another, reads
- *           the reply and retracts. A reply that has come is taken also past
+ *           it sends again where a connection broke, moves to another one, reads
+ *           the reply and retracts. A reply that has come is taken even after
  *           the deadline, so a store that hangs does not cost the caller the
  *           replies of the others. (With min_replicas or durable, replicas or
  *           the disk are waited for here, which takes time before the deadline.) The outcome is
@@ -73,11 +73,11 @@ struct dibs__cut_store_state {
 /*
  * What stands for an acquire in the store under one token, over all its asks,
  * which are numbered. A grant that comes by the listener names the ask that
- * proves it. Used by one thread at a time. Zero but for the fields up to the deadline
- * before the first ask.
+ * proves it. Used by one thread at a time. Before the first ask all fields after
+ * `deadline` are zero.
  *
- * A token may be retired, or a bid concluded as not held. The store then sets
- * back the bid by itself: number, proof, in_store and lease are zero again, the
+ * A token may be retired, or a bid concluded as not held. The store then resets
+ * the bid by itself: number, proof, in_store and lease are zero again, and the
  * store state keeps only what the store knows of the lock. The bid may go on: the
  * caller only gives it a new token before the next ask.
  */
@@ -130,9 +130,9 @@ enum dibs__vote_what {
  * Of a member of a quorum: whether its master may vote. A master that lost its
  * data does not know what it granted, so it must not grant anything before the
  * longest lease that it may have granted is over, and then with a larger fence
- * than any that it forgot. It notes that it may vote in a key of its own; who
- * lost the data lost that, too. A master whose process is another than the one
- * that wrote that key may have come back with older data.
+ * than any that it forgot. It notes that it may vote in a key of its own; a
+ * master that lost its data lost that key, too. A master whose process is
+ * another than the one that wrote that key may have come back with older data.
  */
 struct dibs__vote {
     int64_t deadline;
@@ -144,7 +144,7 @@ struct dibs__vote {
     uint64_t quorum;     /* the number of the quorum, 0: not known; set: that of which the master is a member */
     int64_t server_us;   /* set: the master's clock */
     bool known;          /* set: the master knows whether it may vote */
-    bool restarted;      /* set, where not: it knew in a earlier process */
+    bool restarted;      /* set, where not: it knew in an earlier process */
     int64_t votes_in_ms; /* set, where it is known: 0: the wait is over; else after that time */
     bool ready;          /* set: the master may vote now */
     uint64_t highest;    /* set: the master has given no larger fence, as far as it knows */
@@ -254,7 +254,7 @@ struct dibs__batch {
         dibs_status status; /* set where it is unanswered, if that has a reason of its own; else DIBS_OK: the batch's */
         bool sent;          /* set, by a member of a quorum: something of it may reach the server */
         int64_t again_ms;   /* set where it is renewed and pending_extension_ms is less than lease_ms: a renewal after
-                               this time   makes the whole of lease_ms sure */
+                               this time makes the whole of lease_ms sure */
         struct dibs__redirect *redirect; /* of a node of a cluster; else NULL */
         void *context;
     } items[DIBS__BATCH_MAX];
@@ -282,7 +282,7 @@ struct dibs__listener {
     void (*server_changed)(void *context); /* the scheduler's: renewals go to another server now; is_unconfirmed is to
                                          be asked again of every lease */
     void (*reachable)(void *context, bool up, const char *detail); /* only when it changes */
-    void (*wake_by)(void *context, int64_t when); /* interest names that time, or a earlier one, from now on */
+    void (*wake_by)(void *context, int64_t when); /* interest names that time, or an earlier one, from now on */
 
     /* Only of a store with watch. A hint: the lock that was watched may be gone or another's; NULL: any lock. It may
      * come late, twice, or for what this process did itself. */
@@ -304,7 +304,7 @@ enum dibs__sent {
     DIBS__SENT,             /* there may be a reply */
     DIBS__UNSENT,           /* no connection stands; one is being made */
     DIBS__UNSENT_CONNECTED, /* one stands by now: to be begun again. If that is no use, finish has more to do */
-    DIBS__UNSENT_FAILED     /* no connection could be made: finish says why, also past the deadline */
+    DIBS__UNSENT_FAILED     /* no connection could be made: finish says why, even after the deadline */
 };
 
 struct dibs__store_ops {
@@ -353,8 +353,8 @@ struct dibs__store_ops {
                                 struct dibs__error *error);
 
     /*
-     * Tells the walk of each name that somebody has held since the begin of the
-     * call, and of others perhaps, some of them twice. DIBS_OK: of all of them;
+     * Tells the walk of each name that somebody has held since the call began,
+     * and perhaps of others, some of them twice. DIBS_OK: of all of them;
      * DIBS_UNAVAILABLE, DIBS_DENIED, DIBS_STORE_ERROR, DIBS_NO_MEMORY,
      * DIBS_CLOSED. Each round trip has a command timeout.
      */

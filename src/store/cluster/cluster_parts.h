@@ -4,11 +4,11 @@
  *     cluster_store.c  opening, closing, and the scheduler's part
  *     nodes.c          the nodes: a store for each that is in use
  *     map.c            which node has which slot, and when to ask for that
- *     cluster_op.c           the way of one operation, from node to node where it is turned away
+ *     cluster_op.c     the way of one operation, from node to node where it is turned away
  *     operations.c     the operations of store.h that a thread waits for
  *     walk.c           what goes to all masters
  *     renewals.c       batches, divided among the nodes
- *     hearing.c        what the nodes tell: grants, changes, whether they can be reached
+ *     node_callbacks.c what the nodes tell: grants, changes, whether they can be reached
  *
  * Lock discipline: `mutex` guards what the nodes are and which are opened. It is
  * not held while a node is asked anything, but while one is opened, which only
@@ -133,7 +133,7 @@ dibs_status dibs__map_fetch(struct dibs__cluster *cluster, int64_t deadline, str
 int64_t dibs__map_deadline(const struct dibs__cluster *cluster);
 void dibs__map_attend(struct dibs__cluster *cluster, int64_t now);
 
-/* --------------------------------------------------------------------- cluster_op.c */
+/* --------------------------------------------------------------- cluster_op.c */
 
 /* Of one operation. What is begun has it on the heap. */
 struct dibs__cluster_op {
@@ -141,14 +141,14 @@ struct dibs__cluster_op {
     struct dibs__node *node;        /* that is asked; in use */
     unsigned slot;
     unsigned hops;
-    bool was_away; /* the node could not be reached when the trip began */
+    bool was_away; /* the node could not be reached when the operation began */
     struct dibs__backoff backoff;
 };
 
 /* Begins at the owner of the name's slot. Never blocks. NULL: nothing can be begun. */
 struct dibs__cluster_op *dibs__cluster_op_new(struct dibs__cluster *cluster, const char *name);
 
-/* The trip that was begun, or one that begins in `here`. *trip NULL on failure. */
+/* The operation that was begun, or one that begins in `here`. *cluster_op NULL on failure. */
 dibs_status dibs__cluster_op_take(struct dibs__cluster *cluster, struct dibs__begun *begun,
                                   struct dibs__cluster_op *here, const char *name, int64_t deadline,
                                   struct dibs__cluster_op **cluster_op, struct dibs__error *error);
@@ -171,7 +171,7 @@ dibs_status dibs__cluster_no_owner(struct dibs__cluster *cluster, unsigned slot,
 bool dibs__cluster_op_finds_heir(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op, int64_t deadline,
                                  bool patient);
 
-/* Frees a trip that is not `here`. */
+/* Frees an operation that is not `here`. */
 void dibs__cluster_op_end(struct dibs__cluster *cluster, struct dibs__cluster_op *cluster_op,
                           const struct dibs__cluster_op *here, dibs_status status);
 
@@ -216,7 +216,7 @@ bool dibs__cluster_is_unconfirmed(struct dibs__store *base, const struct dibs__l
 /* Whether that is the server of a master that the map names. */
 bool dibs__cluster_has_server(const struct dibs__cluster *cluster, uint64_t server);
 
-/* ------------------------------------------------------------------ hearing.c */
+/* ----------------------------------------------------------- node_callbacks.c */
 
 /* What the store of the node tells, and to whom. */
 struct dibs__listener dibs__node_listener(struct dibs__node *node);

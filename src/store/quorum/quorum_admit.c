@@ -111,7 +111,7 @@ static uint64_t find_number(const struct dibs__quorum *q, const struct dibs__loo
     return dibs__set_count(look->known) == q->count ? make_number(q, look) : 0;
 }
 
-/* Whether a earlier one of the URLs leads to the same server. */
+/* Whether an earlier one of the URLs leads to the same server. */
 static bool is_twin(const struct dibs__look *look, size_t i)
 {
     for (size_t before = 0; before < i; before++)

@@ -191,7 +191,7 @@ static void land_ask(struct dibs__fan_out *fan_out, struct dibs__flight *flight,
         asking->refused |= (uint32_t)1 << flight->member->index;
 }
 
-/* What a earlier ask was granted is given back: now the member can be asked again. */
+/* What an earlier ask was granted is given back: now the member can be asked again. */
 static void land_leave(struct dibs__fan_out *fan_out, struct dibs__flight *flight, dibs_status status)
 {
     struct asking *asking = asking_of(fan_out);

@@ -21,7 +21,7 @@ struct dibs__look {
     uint32_t open;      /* have not answered */
     uint32_t known;     /* know whether they may vote */
     uint32_t ready;     /* those among them that may vote now */
-    uint32_t restarted; /* knew it in a earlier process */
+    uint32_t restarted; /* knew it in an earlier process */
     uint32_t unknown;   /* do not know */
     uint32_t strange;   /* members of another quorum, or the second name of a server; in none of the sets above */
     uint32_t admitted;

@@ -48,7 +48,7 @@ struct part_batch {
     struct dibs__member *member;
     struct dibs__claim *claims[DIBS__BATCH_MAX]; /* of the items; each with a reference */
     size_t at[DIBS__BATCH_MAX];                  /* their places in the caller's batch */
-    bool was_topping_up[DIBS__BATCH_MAX];        /* a earlier renewal may set the lock there */
+    bool was_topping_up[DIBS__BATCH_MAX];        /* an earlier renewal may set the lock there */
 };
 
 /* ------------------------------------------------------------------ the outcome */

@@ -39,7 +39,7 @@ static dibs_status read_force(struct dibs__redis_store *store, const char *name,
 
 /*
  * Ends the hold of the target, once more where the server's clock was not
- * known. *repeated: a earlier sending may have done it.
+ * known. *repeated: an earlier sending may have done it.
  */
 static dibs_status end_hold(struct dibs__redis_store *store, struct dibs__lock_call *call, const char *name,
                             const struct target *target, int64_t deadline, bool *repeated, struct dibs__error *error)

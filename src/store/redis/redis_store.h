@@ -330,7 +330,7 @@ static inline bool dibs__redirect_is_taken(const struct dibs__redirect *redirect
 /*
  * query.c: runs a call on a shared channel, again where its connection broke or
  * could not be made though another stands. write: the words, for the connection
- * that the call shows. *repeated: a earlier sending may have been executed.
+ * that the call shows. *repeated: an earlier sending may have been executed.
  */
 typedef void dibs__write_fn(const struct dibs__redis_store *store, struct dibs__lock_call *call, const void *context);
 dibs_status dibs__redis_run_shared(struct dibs__redis_store *store, struct dibs__lock_call *call, dibs__write_fn *write,

@@ -105,7 +105,7 @@ static void note_restoring(const struct renewal_call *call, const struct dibs__l
     dibs__redis_mutex_unlock(&store->mutex);
 }
 
-/* The life of a fence that was counted anew in a earlier span of time than this one is to be so again. */
+/* The life of a fence that was counted anew in an earlier span of time than this one is to be so again. */
 static bool fence_is_due(const struct renewal_call *call, struct dibs__renewal *item)
 {
     const int64_t span = FENCE_MS * DIBS__NS_PER_MS;
