@@ -584,8 +584,8 @@ class mutex {
      * The calling thread must hold the lock: a std::unique_lock that is moved to another
      * thread can't unlock there, and the lock stays held. Without NDEBUG such an unlock fails
      * an assertion, which ends the program. With NDEBUG it does nothing; it is counted in
-     * dibs_stats.not_held, and on_event is told (DIBS_EVENT_NOT_HELD). Unlocking after
-     * runtime::close() does nothing, nor does unlocking in a forked child what its parent locked.
+     * dibs_stats.not_held, and on_event is told (DIBS_EVENT_NOT_HELD). To unlock after
+     * runtime::close(), or in a forked child what its parent locked, does nothing.
      */
     void unlock() noexcept
     {

@@ -1,10 +1,10 @@
 /*
  * What an owner of locks holds: a table by runtime and name. A thread's table
- * lies in thread-local storage; a task (task.h) has one of its own, which a thread
- * uses that has entered the task. One thread at a time uses a table, so it needs
- * no lock. A few holds are looked through one by one, and the first of them need
- * no allocation; more of them get an index. What was allocated is freed with the
- * last hold.
+ * lies in thread-local storage; a task (task.h) has one of its own, which is
+ * used by a thread that has entered the task. One thread at a time uses a table,
+ * so it needs no lock. A few holds are looked through one by one, and the first of
+ * them need no allocation; more of them get an index. What was allocated is freed
+ * with the last hold.
  */
 #ifndef DIBS_CORE_HOLDS_H
 #define DIBS_CORE_HOLDS_H

@@ -8,9 +8,8 @@
  *
  * What is free need not be asked for one by one. In a round the call asks for
  * all names that it does not have yet, with one try each, in one round trip to
- * each server. If one of them is taken, the call gives back the names after that
- * one which it was granted, waits for that one, and begins another round for those
- * after it.
+ * each server. If one of them is taken, the call gives back those names after it
+ * that it was granted, waits for it, and begins another round for those after it.
  *
  * What is given back is work in vain, for other calls as well. After some rounds
  * that met a taken name, a round asks for no more than twice as many names as the

@@ -1,9 +1,10 @@
 /*
  * A store that stands on several others, its members: each name is granted by a
  * majority of them (the Redlock algorithm). Two majorities have a member in common,
- * and a member votes for one token at a time (src/redis/scripts/acquire_member.lua),
- * so no two tokens have a name at once. See PROTOCOL.md, rules 15, 35 to 37, 39 and
- * 42 to 46.
+ * and a member votes for one token at a time, and for none where it may have
+ * forgotten a vote (src/redis/scripts/acquire_member.lua). So no two tokens have a
+ * name at once; GUARANTEES.md says under which faults. See PROTOCOL.md, rules 15,
+ * 35 to 37, 39 and 42 to 46.
  */
 #ifndef DIBS_STORE_QUORUM_QUORUM_H
 #define DIBS_STORE_QUORUM_QUORUM_H
