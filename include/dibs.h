@@ -650,6 +650,15 @@ typedef struct dibs_hold {
 DIBS_API_CHECKED dibs_status dibs_check(dibs_runtime *rt, const char *name);
 DIBS_API dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out);
 
+/*
+ * The token by which the store, and so everybody, knows the calling thread's hold of name: what
+ * dibs_query shows of the owner, and dibs_query_sharers of one who shares. out has room for 192
+ * bytes. No I/O. A later hold has another token, but for one that was handed over within the
+ * process. DIBS_OK, DIBS_LOST: *out is the token, ended by a NUL. DIBS_NOT_HELD, DIBS_INVALID:
+ * *out is "".
+ */
+DIBS_API dibs_status dibs_token_of(dibs_runtime *rt, const char *name, char out[192]);
+
 /* ------------------------------------- tasks: owners of locks that are not threads */
 
 /*
@@ -869,6 +878,29 @@ typedef struct dibs_waiter {
  * DIBS_INVALID also where out or count is NULL, or max is out of range.
  */
 DIBS_API dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs_waiter *out, size_t max,
+                                        size_t *count);
+
+/* One of those who share a lock. */
+typedef struct dibs_sharer {
+    char token[192];      /* as of dibs_owner */
+    int64_t remaining_ms; /* of this sharer's lease */
+    uint64_t fence;       /* of its grant; 0: not known */
+    int64_t held_ms;      /* how long ago that was; -1: not known */
+    uint64_t reserved[2];
+} dibs_sharer;
+
+#define DIBS_SHARERS_MAX 1024
+
+/*
+ * Asks the store who shares the lock of name, in one round trip of at most command_timeout_ms.
+ * Fills *out with those who do, the newest first, and *count with how many these are: at most
+ * max, which is from 1 to DIBS_SHARERS_MAX. What out has beyond *count is zero. Where somebody
+ * has the lock alone, nobody shares it.
+ *
+ * DIBS_OK, also if nobody shares it. Otherwise *count is 0, with the statuses of dibs_query;
+ * DIBS_INVALID also where out or count is NULL, or max is out of range.
+ */
+DIBS_API dibs_status dibs_query_sharers(dibs_runtime *rt, const char *name, dibs_sharer *out, size_t max,
                                         size_t *count);
 
 /*

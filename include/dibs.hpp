@@ -470,6 +470,20 @@ class runtime {
     }
 
     /*
+     * Asks the store who shares the lock of that name, in one round trip: the newest first, at
+     * most DIBS_SHARERS_MAX. Throws what dibs_query_sharers returns.
+     */
+    std::vector<dibs_sharer> query_sharers(std::string_view name) const
+    {
+        std::vector<dibs_sharer> out(DIBS_SHARERS_MAX);
+        std::size_t count = 0;
+
+        detail::expect_ok(dibs_query_sharers(rt_, detail::checked_name(name).c_str(), out.data(), out.size(), &count));
+        out.resize(count);
+        return out;
+    }
+
+    /*
      * Takes the lock of that name from the holder with that token, or with "" from any
      * holder: see dibs_force_unlock. False if the holder has another token. Throws what
      * else dibs_force_unlock returns.
@@ -628,6 +642,15 @@ class mutex {
         return out;
     }
 
+    /* By which others see the calling thread's hold: see dibs_token_of. No I/O. Throws as check() does. */
+    std::string token() const
+    {
+        char out[192];
+
+        detail::expect_ok(dibs_token_of(rt_, name_.c_str(), out));
+        return out;
+    }
+
     /*
      * Makes the lease end that time from now, rounded up to milliseconds. Throws what
      * dibs_extend returns; errc::invalid for less than 20 ms or more than a day.
@@ -773,6 +796,11 @@ class shared_mutex {
         return alone_.hold();
     }
 
+    std::string token() const
+    {
+        return alone_.token();
+    }
+
     void extend(detail::real_ms lease)
     {
         alone_.extend(lease);
@@ -848,6 +876,11 @@ class semaphore {
     dibs_hold hold() const
     {
         return permit_.hold();
+    }
+
+    std::string token() const
+    {
+        return permit_.token();
     }
 
     void extend(detail::real_ms lease)

@@ -109,3 +109,14 @@ dibs_status dibs_hold_of(dibs_runtime *rt, const char *name, dibs_hold *out)
     memset(out, 0, sizeof *out);
     return size == 0 ? DIBS_INVALID : dibs__return(dibs__hold_of(rt, name, size, out, &error), &error);
 }
+
+dibs_status dibs_token_of(dibs_runtime *rt, const char *name, char out[192])
+{
+    size_t size = dibs__check_name(rt, name);
+    struct dibs__error error;
+
+    if (!out)
+        return dibs__fail(DIBS_INVALID, "out is NULL");
+    *out = '\0';
+    return size == 0 ? DIBS_INVALID : dibs__return(dibs__token_of(rt, name, size, out, &error), &error);
+}

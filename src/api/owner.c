@@ -14,7 +14,7 @@ dibs_status dibs_query(dibs_runtime *rt, const char *name, dibs_owner *out)
     memset(out, 0, sizeof *out);
     if (dibs__check_name(rt, name) == 0)
         return DIBS_INVALID;
-    return dibs__return(dibs__owner_query(rt, name, out, NULL, &error), &error);
+    return dibs__return(dibs__owner_query(rt, name, out, NULL, NULL, &error), &error);
 }
 
 dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs_waiter *out, size_t max, size_t *count)
@@ -31,8 +31,27 @@ dibs_status dibs_query_waiters(dibs_runtime *rt, const char *name, dibs_waiter *
         return DIBS_INVALID;
     memset(out, 0, max * sizeof *out);
     struct dibs__waiters waiters = {.items = out, .most = max};
-    dibs_status status = dibs__owner_query(rt, name, &owner, &waiters, &error);
+    dibs_status status = dibs__owner_query(rt, name, &owner, &waiters, NULL, &error);
     *count = status == DIBS_OK ? waiters.count : 0;
+    return dibs__return(status, &error);
+}
+
+dibs_status dibs_query_sharers(dibs_runtime *rt, const char *name, dibs_sharer *out, size_t max, size_t *count)
+{
+    struct dibs__error error;
+    dibs_owner owner = {0};
+
+    if (!count)
+        return dibs__fail(DIBS_INVALID, "count is NULL");
+    *count = 0;
+    if (!out || max < 1 || max > DIBS_SHARERS_MAX)
+        return dibs__fail(DIBS_INVALID, "out is NULL, or max is not from 1 to %d", DIBS_SHARERS_MAX);
+    if (dibs__check_name(rt, name) == 0)
+        return DIBS_INVALID;
+    memset(out, 0, max * sizeof *out);
+    struct dibs__sharers sharers = {.items = out, .most = max};
+    dibs_status status = dibs__owner_query(rt, name, &owner, NULL, &sharers, &error);
+    *count = status == DIBS_OK ? sharers.count : 0;
     return dibs__return(status, &error);
 }
 

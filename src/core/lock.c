@@ -178,3 +178,22 @@ dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t 
     out->remaining_ms = dibs__lease_remaining_ms(hold->lease, now);
     return out->lost ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
 }
+
+/* The runtime's part of each token is gone when the runtime is closed, and so is every lease. */
+dibs_status dibs__token_of(dibs_runtime *runtime, const char *name, size_t name_size, char *out,
+                           struct dibs__error *error)
+{
+    struct dibs__hold *hold = dibs__holds_find(runtime->serial, name, name_size);
+    struct dibs__visit visit;
+
+    if (!hold)
+        return dibs__lock_not_held(dibs__lock_owner(runtime), name, error);
+    dibs_status status = dibs__visit_begin(&visit, runtime, error);
+    if (status == DIBS_CLOSED)
+        return dibs__lock_lost(dibs__lock_owner(runtime), name, error);
+    if (status != DIBS_OK)
+        return status;
+    dibs__token_write(&visit.core->tokens, &hold->lease->token, out);
+    dibs__visit_end(&visit);
+    return dibs__lock_is_lost(runtime, hold) ? dibs__lock_lost(dibs__lock_owner(runtime), name, error) : DIBS_OK;
+}

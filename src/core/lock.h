@@ -161,6 +161,10 @@ static inline bool dibs__check_last_used(const dibs_runtime *runtime, const char
 dibs_status dibs__hold_of(const dibs_runtime *runtime, const char *name, size_t name_size, dibs_hold *out,
                           struct dibs__error *error);
 
+/* As dibs_token_of; *out is "" before. */
+dibs_status dibs__token_of(dibs_runtime *runtime, const char *name, size_t name_size, char *out,
+                           struct dibs__error *error);
+
 /* As dibs_unlock_all; the error is that of the first hold that failed. */
 dibs_status dibs__unlock_all(dibs_runtime *runtime, struct dibs__error *error);
 

@@ -1,19 +1,23 @@
 #include "core/owner.h"
 
 dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__waiters *waiters,
-                              struct dibs__error *error)
+                              struct dibs__sharers *sharers, struct dibs__error *error)
 {
     struct dibs__visit visit;
     dibs_status status = dibs__visit_begin(&visit, runtime, error);
 
     if (status != DIBS_OK)
         return status;
-    struct dibs__query query = {.name = name, .deadline = dibs__core_command_deadline(visit.core), .waiters = waiters};
+    struct dibs__query query = {
+        .name = name, .deadline = dibs__core_command_deadline(visit.core), .waiters = waiters, .sharers = sharers};
     status = dibs__store_query(visit.core->store, &query, out, error);
     dibs__visit_end(&visit);
-    if (status == DIBS_OK)
-        out->fence *= DIBS__FENCE_STEPS;
-    return status;
+    if (status != DIBS_OK)
+        return status;
+    out->fence *= DIBS__FENCE_STEPS;
+    for (size_t i = 0; sharers && i < sharers->count; i++)
+        sharers->items[i].fence *= DIBS__FENCE_STEPS;
+    return DIBS_OK;
 }
 
 dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, const char *token,

@@ -4,10 +4,15 @@
 
 #include "core/runtime.h"
 
-/* As dibs_query; *out is all zero before, and on failure. waiters: filled as well, as dibs_query_waiters; or NULL. */
 struct dibs__waiters;
+struct dibs__sharers;
+
+/*
+ * As dibs_query; *out is all zero before, and on failure. waiters and sharers: filled as well, as dibs_query_waiters
+ * and dibs_query_sharers do; or NULL.
+ */
 dibs_status dibs__owner_query(dibs_runtime *runtime, const char *name, dibs_owner *out, struct dibs__waiters *waiters,
-                              struct dibs__error *error);
+                              struct dibs__sharers *sharers, struct dibs__error *error);
 
 /* As dibs_force_unlock. */
 dibs_status dibs__owner_force_unlock(dibs_runtime *runtime, const char *name, const char *token,

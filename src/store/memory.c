@@ -304,6 +304,7 @@ static dibs_status query_finish(struct dibs__store *store, struct dibs__query *q
     if (lock) {
         owner->waiters = dibs__space_count_waiters(lock);
         dibs__space_show_waiters(lock, query->waiters);
+        dibs__space_show_sharers(lock, query->sharers, now);
     }
     if (lock && dibs__space_is_held(lock)) {
         const struct dibs__space_sharer *newest = lock->sharers;

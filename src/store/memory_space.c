@@ -426,6 +426,19 @@ void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__
     }
 }
 
+void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__sharers *sharers, int64_t now)
+{
+    const struct dibs__space_sharer *sharer = sharers ? lock->sharers : NULL;
+
+    for (; sharer && sharers->count < sharers->most; sharer = sharer->next) {
+        dibs_sharer *out = &sharers->items[sharers->count++];
+        memcpy(out->token, sharer->token, sizeof out->token);
+        out->remaining_ms = dibs__ms_until(sharer->expires, now);
+        out->fence = sharer->fence;
+        out->held_ms = (now - sharer->granted) / DIBS__NS_PER_MS;
+    }
+}
+
 /* The first in the queue has its part of the lock, or its hint. */
 static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock, bool is_me, int64_t now)
     DIBS__REQUIRES(dibs__space_mutex)

@@ -157,6 +157,8 @@ uint32_t dibs__space_count_waiters(const struct dibs__space_lock *lock) DIBS__RE
 /* NULL: nobody wants to know. */
 void dibs__space_show_waiters(const struct dibs__space_lock *lock, struct dibs__waiters *waiters)
     DIBS__REQUIRES(dibs__space_mutex);
+void dibs__space_show_sharers(const struct dibs__space_lock *lock, struct dibs__sharers *sharers, int64_t now)
+    DIBS__REQUIRES(dibs__space_mutex);
 
 /*
  * A free lock goes to the first in the queue; where that wants a hint, it stays

@@ -193,11 +193,18 @@ struct dibs__waiters {
     size_t most, count; /* count: set, also where the query fails */
 };
 
+/* Those who share a lock, the newest first. The fences are those of the store. */
+struct dibs__sharers {
+    dibs_sharer *items;
+    size_t most, count; /* count: set by a query that does not fail */
+};
+
 /* A look at a lock. */
 struct dibs__query {
     const char *name;
     int64_t deadline;
     struct dibs__waiters *waiters; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of one master */
+    struct dibs__sharers *sharers; /* filled by finish; NULL: nobody wants to know */
     bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
     struct dibs__begun begun;
 };

@@ -362,6 +362,7 @@ void configurations()
     CHECK(m.hold().remaining_ms <= 2000 && m.hold().remaining_ms > 500);
     CHECK(other.hold().remaining_ms > 30000);
     CHECK(std::string(rt.query("m").token).find("mutex_test") != std::string::npos);
+    CHECK(m.token() == rt.query("m").token && rt.query_sharers("m").empty());
     CHECK(!rt.force_unlock("m", "somebody else") && rt.query("m").held);
 
     dibs_config raw{};

@@ -35,6 +35,7 @@ void readers_are_together_and_a_writer_is_alone(dibs::runtime &rt)
         std::shared_lock reader(m);
         CHECK(m.hold().shared);
         CHECK(can_read(m) && !can_write(m));
+        CHECK(rt.query_sharers("shared").size() == 1 && rt.query_sharers("shared")[0].token == m.token());
         std::shared_lock again(m);
         CHECK(m.hold().count == 2);
         CHECK_THROWS(dibs::errc::busy, m.lock());

@@ -91,6 +91,78 @@ static void who_is_alone_re_enters_either_way_and_stays_alone(void **state)
     dibs_close(other);
 }
 
+/* ------------------------------------------------------------ tokens, sharers */
+
+/* By it the thread finds itself among others. */
+static void who_holds_a_lock_knows_its_token(void **state)
+{
+    char token[sizeof((dibs_owner *)0)->token];
+    fixture *f = *state;
+    dibs_sharer out[3];
+    dibs_hold hold;
+    size_t count;
+
+    fixture_open(f, LONG_LEASE_MS);
+    actor *a = actor_start();
+    assert_status(DIBS_NOT_HELD, dibs_token_of(f->rt, "x", token));
+    assert_string_equal(token, "");
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    assert_status(DIBS_OK, dibs_token_of(f->rt, "x", token));
+    assert_string_equal(token, owner_of(f->rt, "x").token);
+    assert_status(DIBS_OK, dibs_unlock(f->rt, "x"));
+    assert_status(DIBS_OK, share(f->rt, "x", 0, 2));
+    assert_status(DIBS_OK, actor_lock_with(a, f->rt, "x", 0, &shared));
+    assert_status(DIBS_OK, dibs_token_of(f->rt, "x", token));
+    assert_string_not_equal(token, owner_of(f->rt, "x").token);
+    assert_status(DIBS_OK, dibs_query_sharers(f->rt, "x", out, 3, &count));
+    assert_int_equal(count, 2);
+    assert_string_equal(out[1].token, token);
+    assert_status(DIBS_OK, dibs_hold_of(f->rt, "x", &hold));
+    assert_int_equal(out[1].fence, hold.fence);
+    assert_status(DIBS_OK, actor_unlock(a, f->rt, "x"));
+    actor_end(a);
+    assert_status(DIBS_OK, dibs_force_unlock(f->rt, "x", token));
+    await_lost(f->rt, "x");
+    assert_status(DIBS_LOST, dibs_token_of(f->rt, "x", token));
+    assert_string_equal(token, out[1].token);
+    assert_status(DIBS_LOST, dibs_unlock(f->rt, "x"));
+}
+
+static void close_it(void *rt)
+{
+    dibs_close(rt);
+}
+
+static void arguments_that_are_wrong_are_refused(void **state)
+{
+    char token[sizeof((dibs_owner *)0)->token];
+    fixture *f = *state;
+    dibs_sharer out[1];
+    size_t count = 99;
+
+    fixture_open(f, LONG_LEASE_MS);
+    assert_status(DIBS_INVALID, dibs_query_sharers(f->rt, "x", out, 1, NULL));
+    assert_status(DIBS_INVALID, dibs_query_sharers(f->rt, "x", NULL, 1, &count));
+    assert_int_equal(count, 0);
+    assert_status(DIBS_INVALID, dibs_query_sharers(f->rt, "x", out, 0, &count));
+    assert_status(DIBS_INVALID, dibs_query_sharers(f->rt, "x", out, DIBS_SHARERS_MAX + 1, &count));
+    assert_status(DIBS_INVALID, dibs_query_sharers(f->rt, "", out, 1, &count));
+    assert_status(DIBS_INVALID, dibs_query_sharers(NULL, "x", out, 1, &count));
+    assert_status(DIBS_INVALID, dibs_token_of(f->rt, "", token));
+    assert_string_equal(token, "");
+    assert_status(DIBS_INVALID, dibs_token_of(NULL, "x", token));
+    assert_status(DIBS_OK, dibs_lock(f->rt, "x"));
+    dibs_runtime *closed = f->rt;
+    actor *a = actor_start();
+    actor_begin(a, close_it, f->rt);
+    actor_finish(a);
+    actor_end(a);
+    f->rt = NULL;
+    assert_status(DIBS_LOST, dibs_token_of(closed, "x", token));
+    assert_string_equal(token, "");
+    assert_status(DIBS_LOST, dibs_unlock(closed, "x"));
+}
+
 /* ------------------------------------------------------- readers and writers */
 
 enum { READERS = 4 };
@@ -668,6 +740,8 @@ int main(void)
         TEST(a_limit_is_for_what_is_shared),
         TEST(who_shares_re_enters_shared_alone),
         TEST(who_is_alone_re_enters_either_way_and_stays_alone),
+        TEST(who_holds_a_lock_knows_its_token),
+        TEST(arguments_that_are_wrong_are_refused),
         TEST(readers_share_and_a_writer_waits_for_all),
         TEST(what_a_writer_leaves_all_readers_have),
         TEST(a_semaphore_has_so_many_permits),

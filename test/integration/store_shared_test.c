@@ -367,6 +367,80 @@ static void a_look_shows_the_newest_sharer(struct world *w)
     assert_int_equal(owner.sharers, 0);
 }
 
+static size_t sharers_of(struct seat *seat, dibs_sharer *out, size_t most)
+{
+    struct dibs__sharers sharers = {.items = out, .most = most};
+    struct dibs__query query = {.name = "x", .deadline = seat_deadline(), .sharers = &sharers};
+    struct dibs__error error;
+    dibs_owner owner = {0};
+
+    assert_status(DIBS_OK, dibs__store_query(seat->store, &query, &owner, &error));
+    return sharers.count;
+}
+
+static void expect_sharer(const dibs_sharer *sharer, const struct dibs__bid *bid, uint64_t fence)
+{
+    assert_string_equal(sharer->token, bid->token);
+    assert_int_equal(sharer->fence, fence);
+    assert_in_range(sharer->held_ms, 0, LIMIT_MS);
+    assert_in_range(sharer->remaining_ms, 1, bid->lease_ms);
+}
+
+static void those_who_share_are_told_the_newest_first(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid bids[3], alone = bid_for(w, "x", false);
+    uint64_t fences[3];
+    dibs_sharer out[4];
+
+    assert_int_equal(sharers_of(seat, out, 4), 0);
+    for (int i = 0; i < 3; i++) {
+        bids[i] = share_for(w, "x", false, 0);
+        bids[i].lease_ms += 1000 * (uint32_t)i;
+        fences[i] = get(seat, &bids[i]);
+        assert_int_equal(sharers_of(seat, out, 4), i + 1);
+        expect_sharer(&out[0], &bids[i], fences[i]);
+        expect_sharer(&out[i], &bids[0], fences[0]);
+    }
+    assert_true(out[0].remaining_ms > bids[0].lease_ms);
+    assert_int_equal(sharers_of(seat, out, 2), 2);
+    expect_sharer(&out[1], &bids[1], fences[1]);
+    give_back(seat, &bids[1]);
+    assert_int_equal(sharers_of(seat, out, 4), 2);
+    expect_sharer(&out[1], &bids[0], fences[0]);
+    give_back(seat, &bids[0]);
+    give_back(seat, &bids[2]);
+    get(seat, &alone);
+    assert_int_equal(sharers_of(seat, out, 4), 0);
+    give_back(seat, &alone);
+}
+
+static bool two_share(void *arg)
+{
+    dibs_sharer out[4];
+
+    return sharers_of(arg, out, 4) == 2;
+}
+
+static void who_died_is_not_among_those_who_share(struct world *w)
+{
+    struct seat *seat = sit(w, 0);
+    struct dibs__bid lives = share_for(w, "x", false, 0), dead = share_for(w, "x", false, 0),
+                     more = share_for(w, "x", false, 0);
+    dibs_sharer out[4];
+
+    dead.lease_ms = 20;
+    get(seat, &lives);
+    get(seat, &dead);
+    uint64_t fence = get(seat, &more);
+    assert_true(wait_until(two_share, seat, LIMIT_MS));
+    sharers_of(seat, out, 4);
+    expect_sharer(&out[0], &more, fence);
+    assert_string_equal(out[1].token, lives.token);
+    give_back(seat, &more);
+    give_back(seat, &lives);
+}
+
 static dibs_status force(struct seat *seat, const char *token)
 {
     struct dibs__error error;
@@ -444,6 +518,8 @@ int main(void)
         CASE(the_permit_of_a_dead_sharer_is_free_when_its_lease_is_over),
         CASE(who_wants_it_alone_has_it_when_a_dead_sharers_lease_is_over),
         CASE(a_look_shows_the_newest_sharer),
+        CASE(those_who_share_are_told_the_newest_first),
+        CASE(who_died_is_not_among_those_who_share),
         CASE(a_forced_unlock_ends_one_sharer_or_all),
         CASE(a_walk_finds_what_is_shared),
     };

@@ -1,18 +1,19 @@
 -- Looks at the lock.
 -- In C (store/redis/codec.h): dibs__codec_read_query
 -- KEYS: see keys.lua
--- ARGV: optionally how many entries of the queue are to be told
+-- ARGV: optionally how many entries of the queue are to be told; and behind that how many sharers
 -- Reply: {owner or nil, PTTL, last fence as text or nil, number of waiters, now (us of the server's clock)}; where the lock is
 -- shared, behind these the token and the fence of the newest who shares it, and how many do; with ARGV then
--- {token, us since its last ask, ...}, from the first entry on
+-- {token, us since its last ask, ...}, from the first entry on; with two in ARGV then {token, fence, ms that are left, ...} of
+-- those who share K with others, the newest first
 -- @insert keys
 -- @insert clock
 
 -- Two for each who waits, and one for all.
 local fields = call('HLEN', Q)
 local owner, newest, fence, sharers = call('GET', K), nil, nil, 0
+local S, dead = 'dibs:share' .. string.sub(F, 11), {}
 if owner == 'dibs:shared' then
-  local S, dead = 'dibs:share' .. string.sub(F, 11), {}
   local size = call('ZCARD', S)
   for _, member in ipairs(call('ZRANGEBYSCORE', S, -math.floor(now / 1000), '(0')) do
     dead[string.sub(member, 2)] = true
@@ -50,4 +51,22 @@ while place <= last and budget > 0 and #entries < 2 * ARGV[1] do
   place, budget = place + 1, budget - 1
 end
 reply[#reply + 1] = entries
+if not ARGV[2] then
+  return reply
+end
+
+-- The times of all come first, with scores below 0, and then the fences, the newest at the end.
+local told, ends, members = {}, {}, sharers > 0 and call('ZRANGE', S, 0, -1, 'WITHSCORES') or {}
+for i = 1, #members, 2 do
+  if string.sub(members[i], 1, 1) == '+' then
+    ends[string.sub(members[i], 2)] = -members[i + 1]
+  end
+end
+for i = #members - 1, 1, -2 do
+  local token = string.sub(members[i], 2)
+  if #told < 3 * ARGV[2] and string.sub(members[i], 1, 1) == '-' and not dead[token] and ends[token] then
+    told[#told + 1], told[#told + 2], told[#told + 3] = token, members[i + 1], math.floor(ends[token] - now / 1000)
+  end
+end
+reply[#reply + 1] = told
 return reply

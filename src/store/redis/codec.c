@@ -243,17 +243,32 @@ static bool read_sharers(struct dibs__query_reply *out, const redisReply *reply)
     return true;
 }
 
-void dibs__codec_query(struct dibs__call *call, size_t most)
+void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers)
 {
-    if (most > 0)
-        dibs__call_add_number(call, (int64_t)most);
+    if (waiters > 0 || sharers > 0)
+        dibs__call_add_number(call, (int64_t)waiters);
+    if (sharers > 0)
+        dibs__call_add_number(call, (int64_t)sharers);
 }
 
-/* Behind the first five: three of who shares, and the entries where asked for. */
+#define QUERY_ALWAYS 5 /* elements of the reply */
+#define QUERY_SHARED 8 /* the same where the lock is shared */
+
+/* Behind the first five: three of who shares; then the entries where asked for; then the sharers. */
 static bool is_query_reply(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ARRAY &&
-           (reply->elements == 5 || reply->elements == 6 || reply->elements == 8 || reply->elements == 9);
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements >= QUERY_ALWAYS && reply->elements <= QUERY_SHARED + 2;
+}
+
+/* The list at that place behind what is always told; NULL: it was not asked for. */
+static const redisReply *query_list(const redisReply *reply, size_t place)
+{
+    size_t first = reply->elements >= QUERY_SHARED ? QUERY_SHARED : QUERY_ALWAYS;
+
+    if (!is_query_reply(reply) || first + place >= reply->elements)
+        return NULL;
+    const redisReply *list = reply->element[first + place];
+    return list->type == REDIS_REPLY_ARRAY ? list : NULL;
 }
 
 /* {owner or nil, PTTL, last fence as text or nil, how many wait, the server's time}, and what is said above */
@@ -276,18 +291,29 @@ bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *rep
     if (out->fence >= DIBS__REPLY_MOST)
         out->fence = 0;
     out->waiters = (uint32_t)waiters;
-    return reply->elements < 8 || read_sharers(out, reply);
+    return reply->elements < QUERY_SHARED || read_sharers(out, reply);
 }
 
 bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us)
 {
-    bool has_entries = is_query_reply(reply) && reply->elements % 3 == 0;
-    const redisReply *entries = has_entries ? reply->element[reply->elements - 1] : NULL;
+    const redisReply *entries = query_list(reply, 0);
 
-    if (!entries || entries->type != REDIS_REPLY_ARRAY || 2 * i + 1 >= entries->elements)
+    if (!entries || 2 * i + 1 >= entries->elements)
         return false;
     *token = entries->element[2 * i];
     return (*token)->type == REDIS_REPLY_STRING && dibs__reply_integer(entries, 2 * i + 1, asked_us);
+}
+
+bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__codec_sharer *out)
+{
+    const redisReply *sharers = query_list(reply, 1);
+
+    if (!sharers || 3 * i + 2 >= sharers->elements)
+        return false;
+    const redisReply *fence = sharers->element[3 * i + 1];
+    out->token = sharers->element[3 * i];
+    out->fence = fence->type == REDIS_REPLY_STRING ? strtoull(fence->str, NULL, 10) : 0;
+    return out->token->type == REDIS_REPLY_STRING && dibs__reply_integer(sharers, 3 * i + 2, &out->remaining_ms);
 }
 
 void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size, uint64_t fence)

@@ -163,13 +163,21 @@ struct dibs__query_reply {
 
 enum dibs__forget_code { DIBS__FORGET_IN_USE, DIBS__FORGET_DONE };
 
-/* most: how many entries of the queue are to be told; 0: none. */
-void dibs__codec_query(struct dibs__call *call, size_t most);
+/* How many entries of the queue are to be told, and how many sharers; 0: none. */
+void dibs__codec_query(struct dibs__call *call, size_t waiters, size_t sharers);
 
 bool dibs__codec_read_query(struct dibs__query_reply *out, const redisReply *reply);
 
 /* The entry i of the reply, which dibs__codec_read_query has read. False: there are no more. */
 bool dibs__codec_read_waiter(const redisReply *reply, size_t i, const redisReply **token, int64_t *asked_us);
+
+/* The sharer i of the reply; where it shares the lock alone, none is told. False: there are no more. */
+struct dibs__codec_sharer {
+    const redisReply *token;
+    uint64_t fence;
+    int64_t remaining_ms;
+};
+bool dibs__codec_read_sharer(const redisReply *reply, size_t i, struct dibs__codec_sharer *out);
 
 /* token NULL: nobody held the lock when it was looked at; DIBS__CODEC_SHARED: all sharers whose fence is not larger. */
 void dibs__codec_force(struct dibs__call *call, int64_t not_after, const char *token, size_t token_size,

@@ -43,7 +43,8 @@ static void write_query(const struct dibs__redis_store *store, struct dibs__lock
 
     (void)store;
     dibs__lock_call_write(call, DIBS__SCRIPT_query);
-    dibs__codec_query(&call->call, query && query->waiters ? query->waiters->most : 0);
+    dibs__codec_query(&call->call, query && query->waiters ? query->waiters->most : 0,
+                      query && query->sharers ? query->sharers->most : 0);
 }
 
 /* In the error of a script the code may come late. */
@@ -86,11 +87,11 @@ static bool is_by_dibs(const struct dibs__query_reply *owner)
 }
 
 /* The fence is the time of the grant, or little more. A fence of the future is from before the clock was set back. */
-static int64_t held_ms(const struct dibs__query_reply *owner, uint64_t fence)
+static int64_t held_ms(int64_t server_us, uint64_t fence)
 {
-    int64_t held_us = owner->server_us - (int64_t)fence;
+    int64_t held_us = server_us - (int64_t)fence;
 
-    if (!is_by_dibs(owner) || fence == 0 || held_us < -AHEAD_MOST_US)
+    if (fence == 0 || held_us < -AHEAD_MOST_US)
         return -1;
     return held_us < 0 ? 0 : held_us / 1000;
 }
@@ -110,7 +111,7 @@ static void show_owner(dibs_owner *out, const struct dibs__query_reply *owner)
 
     if (owner->owner) {
         out->held = true;
-        out->held_ms = held_ms(owner, fence);
+        out->held_ms = is_by_dibs(owner) ? held_ms(owner->server_us, fence) : -1;
         show_token(out->token, sizeof out->token, shared ? owner->newest : owner->owner,
                    shared ? owner->newest_size : owner->owner_size);
         out->remaining_ms = owner->remaining_ms;
@@ -133,6 +134,31 @@ static void show_waiters(struct dibs__waiters *waiters, const redisReply *reply)
         show_token(out->token, sizeof out->token, token->str, (size_t)token->len);
         out->asked_ms = asked_us > 0 ? asked_us / 1000 : 0;
     }
+}
+
+static void show_sharer(struct dibs__sharers *sharers, const char *token, size_t token_size, int64_t remaining_ms,
+                        uint64_t fence, int64_t server_us)
+{
+    dibs_sharer *out = &sharers->items[sharers->count++];
+
+    show_token(out->token, sizeof out->token, token, token_size);
+    out->remaining_ms = remaining_ms;
+    out->fence = fence;
+    out->held_ms = held_ms(server_us, fence);
+}
+
+/* Who shares the lock with nobody else is told as its owner. */
+static void show_sharers(struct dibs__sharers *sharers, const struct dibs__query_reply *owner, const redisReply *reply)
+{
+    struct dibs__codec_sharer one;
+
+    if (!sharers)
+        return;
+    sharers->count = 0;
+    if (is_only_sharer(owner))
+        show_sharer(sharers, owner->owner, owner->owner_size, owner->remaining_ms, owner->fence, owner->server_us);
+    while (sharers->count < sharers->most && dibs__codec_read_sharer(reply, sharers->count, &one))
+        show_sharer(sharers, one.token->str, (size_t)one.token->len, one.remaining_ms, one.fence, owner->server_us);
 }
 
 void dibs__redis_query_begin(struct dibs__store *base, struct dibs__query *query)
@@ -171,6 +197,7 @@ dibs_status dibs__redis_query_finish(struct dibs__store *base, struct dibs__quer
     if (status == DIBS_OK) {
         show_owner(owner, &said);
         show_waiters(query->waiters, exchange.reply);
+        show_sharers(query->sharers, &said, exchange.reply);
         dibs__reply_free(exchange.reply);
     }
     dibs__lock_call_free(store, call);
