@@ -2,6 +2,7 @@
  * dibs break: takes a lock away from its owner.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@ static const char help[] =
     "\n"
     "  -y, --yes           does not ask\n"
     "  --token TOKEN       only if the owner has this token, as \"dibs status\" shows\n"
-    "                      it\n"
+    "                      it; of those who share the lock that one. Without it, the\n"
+    "                      one who came last\n"
     CLI_COMMON_HELP
     "\n"
     "Exit status: 0 if the lock was taken away, or was free; 1 if it was left alone;\n"
@@ -87,10 +89,40 @@ static int take(const struct breaking *breaking, const dibs_owner *owner)
     return cli_look_failed(status);
 }
 
+/* Makes *owner the sharer with the token that was given, if there is such a one. */
+static dibs_status find_sharer(const struct breaking *breaking, dibs_owner *owner)
+{
+    dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
+    size_t count = 0;
+
+    if (!sharers)
+        return DIBS_NO_MEMORY;
+    dibs_status status = dibs_query_sharers(breaking->rt, breaking->name, sharers, DIBS_SHARERS_MAX, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(sharers[i].token, breaking->token) != 0)
+            continue;
+        memcpy(owner->token, sharers[i].token, sizeof owner->token);
+        owner->remaining_ms = sharers[i].remaining_ms;
+        owner->fence = sharers[i].fence;
+        owner->held_ms = sharers[i].held_ms;
+    }
+    free(sharers);
+    return status;
+}
+
+static dibs_status ask(const struct breaking *breaking, dibs_owner *owner)
+{
+    dibs_status status = dibs_query(breaking->rt, breaking->name, owner);
+
+    if (status != DIBS_OK || owner->sharers < 2 || !breaking->token)
+        return status;
+    return find_sharer(breaking, owner);
+}
+
 static int ask_and_take(const struct breaking *breaking)
 {
     dibs_owner owner;
-    dibs_status status = dibs_query(breaking->rt, breaking->name, &owner);
+    dibs_status status = ask(breaking, &owner);
 
     if (status != DIBS_OK)
         return cli_look_failed(status);

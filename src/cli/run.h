@@ -25,6 +25,10 @@
 /* What their helps have in common. */
 /* clang-format off */
 #define RUN_COMMON_HELP                                                                                                \
+    "      --shared        others may hold the lock as well, if they share it: readers,\n"                                   \
+    "                      beside whom nobody has it without --shared\n"                                                 \
+    "      --slots N       the same, but N hold the lock at most; all who use NAME give\n"                               \
+    "                      the same N\n"                                                                                 \
     "      --also NAME     locks that NAME as well: all or none of them, whatever the\n" \
     "                      order; may be given again\n" \
     "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"                                     \
@@ -71,6 +75,8 @@ struct run_plan {
     bool leave;        /* what COMMAND leaves running lives on */
     bool no_reentry;   /* inside a dibs that holds the lock: refuses */
     bool fair;
+    bool shared;    /* others may hold the locks as well, if they share them */
+    uint32_t slots; /* so many at a time, with this one; 0: any number */
 };
 
 /* Returns false where the process is to end with *status. argv[0] is the command's name. */
@@ -96,6 +102,11 @@ struct run_lock {
  */
 bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status);
 
+#define RUN_AGAIN_MS 200 /* between two attempts to reach the store */
+
+/* Whether a store that can't be reached since then, by cli_now_ms, is tried again. */
+bool run_goes_on(const struct run_plan *plan, int64_t since);
+
 /*
  * Gives the lock up and closes the runtime. With keep_ms more than 0 the lock is left to end by itself, in that time.
  * Returns false if the lease had been lost. The process is to end soon.
@@ -110,6 +121,9 @@ dibs_status run_extend(const struct run_lock *lock, int64_t lease_ms);
 
 /* COMMAND is inside of what is held beside NAME. */
 void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock);
+
+/* Whether an owner that stands in the store, while this process has lost the lock, keeps this one from having it. */
+bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner);
 
 /* How long the leases are sure to last; less than 0 once it is lost. */
 int64_t run_remaining_ms(const struct run_lock *lock);

@@ -19,7 +19,6 @@
 #include "cli/text.h"
 
 #define ENTERED_MS INT64_C(86400000) /* the dibs that has the lock ends its descendants in time */
-#define OPEN_AGAIN_MS 200            /* between two attempts to open the store */
 
 static struct {
     pthread_mutex_t mutex;
@@ -177,7 +176,7 @@ static uint32_t outage_of(const struct run_plan *plan)
     return outage_ms > 0 ? (uint32_t)outage_ms : 1;
 }
 
-static bool goes_on(const struct run_plan *plan, int64_t since)
+bool run_goes_on(const struct run_plan *plan, int64_t since)
 {
     int64_t now = cli_now_ms();
 
@@ -198,11 +197,11 @@ static int open_store(const struct run_plan *plan, dibs_runtime **rt)
         config.min_replicas = plan->min_replicas;
         config.durable = plan->durable;
         status = cli_try_open(rt, &config, plan->url);
-        if (status != DIBS_UNAVAILABLE || !goes_on(plan, since))
+        if (status != DIBS_UNAVAILABLE || !run_goes_on(plan, since))
             break;
         if (!told)
             cli_warn("%s; waits for that to pass", dibs_last_error());
-        poll(NULL, 0, OPEN_AGAIN_MS);
+        poll(NULL, 0, RUN_AGAIN_MS);
     }
     if (status != DIBS_OK && status != DIBS_INVALID)
         cli_warn("%s", dibs_last_error());
@@ -226,7 +225,10 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
 {
     switch (status) {
     case DIBS_BUSY:
-        cli_note("%s: %s", plan->shown, plan->name_count > 1 ? dibs_last_error() : "somebody else holds the lock");
+        cli_note("%s: %s", plan->shown,
+                 plan->name_count > 1 ? dibs_last_error()
+                 : plan->slots > 0    ? "no slot is free, or somebody else wants the lock alone"
+                                      : "somebody else holds the lock");
         return plan->not_acquired;
     case DIBS_TIMEOUT:
         return timed_out(plan, lock);
@@ -241,34 +243,36 @@ static int refused(const struct run_plan *plan, const struct run_lock *lock, dib
     }
 }
 
-/* The locks are held: the owner of NAME that the store names is this process, unless the lease was lost meanwhile. */
+/* The locks are held, unless one of them was lost meanwhile. */
 static int look_up(const struct run_plan *plan, struct run_lock *lock)
 {
-    dibs_owner owner;
     dibs_hold hold;
 
     if (lock->names[0] != plan->names[0])
         return CLI_OK; /* the dibs around this one has NAME */
-    if (dibs_query(lock->rt, plan->names[0], &owner) != DIBS_OK) {
-        cli_warn("%s: %s", plan->shown, dibs_last_error());
-        return CLI_UNAVAILABLE;
-    }
-    if (dibs_hold_of(lock->rt, plan->names[0], &hold) != DIBS_OK) {
+    if (dibs_hold_of(lock->rt, plan->names[0], &hold) != DIBS_OK ||
+        dibs_token_of(lock->rt, plan->names[0], lock->token) != DIBS_OK) {
         cli_warn("%s: the lease was lost at once", plan->shown);
         return CLI_LOST;
     }
     lock->fence = hold.fence;
-    memcpy(lock->token, owner.token, sizeof lock->token);
     return CLI_OK;
 }
 
 void run_tell_inside(const struct run_plan *plan, const struct run_lock *lock)
 {
-    dibs_owner owner;
+    char token[sizeof lock->token];
 
     for (size_t i = 0; i < lock->count; i++)
-        if (lock->names[i] != plan->names[0] && dibs_query(lock->rt, lock->names[i], &owner) == DIBS_OK && owner.held)
-            run_inside_set(owner.token);
+        if (lock->names[i] != plan->names[0] && dibs_token_of(lock->rt, lock->names[i], token) == DIBS_OK)
+            run_inside_set(token);
+}
+
+bool run_is_taken(const struct run_plan *plan, const dibs_owner *owner)
+{
+    bool sharable = plan->shared && owner->sharers > 0 && (plan->slots == 0 || owner->sharers < plan->slots);
+
+    return owner->held && !sharable;
 }
 
 static int64_t wait_left_ms(const struct run_plan *plan)
@@ -281,15 +285,17 @@ static int64_t wait_left_ms(const struct run_plan *plan)
     return left > 0 ? left : 0;
 }
 
-/* Whether the dibs around this one has that lock. */
-static bool is_inside(const struct run_plan *plan, const struct run_lock *lock, const char *name, dibs_owner *owner)
+/* Whether this one may run under the lock that the dibs around it has. */
+static bool may_enter(const struct run_plan *plan, const dibs_owner *owner)
 {
-    int64_t since = cli_now_ms();
-    dibs_status answer;
-
-    while ((answer = dibs_query(lock->rt, name, owner)) == DIBS_UNAVAILABLE && goes_on(plan, since))
-        poll(NULL, 0, OPEN_AGAIN_MS);
-    return answer == DIBS_OK && owner->held && run_inside_has(owner->token);
+    if (plan->no_reentry)
+        cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
+    else if (owner->sharers > 0 && !plan->shared)
+        cli_warn("%s: the dibs that this one runs inside of shares the lock, and would wait for ever to be alone",
+                 plan->shown);
+    else
+        return true;
+    return false;
 }
 
 /*
@@ -302,12 +308,11 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
     dibs_owner owner;
 
     for (size_t i = 0; i < plan->name_count; i++) {
-        if (!inside || !is_inside(plan, lock, plan->names[i], &owner)) {
+        if (!inside || !run_inside_holds(plan, lock->rt, plan->names[i], &owner)) {
             lock->names[lock->count++] = plan->names[i];
             continue;
         }
-        if (plan->no_reentry) {
-            cli_warn("%s: the dibs that this one runs inside of holds the lock", plan->shown);
+        if (!may_enter(plan, &owner)) {
             *status = plan->not_acquired;
             return true;
         }
@@ -325,7 +330,8 @@ static bool enter(const struct run_plan *plan, struct run_lock *lock, int *statu
 /* Returns whether the lock is held; otherwise *status is the exit status. */
 static bool take_lock(const struct run_plan *plan, struct run_lock *lock, int *status)
 {
-    const dibs_lock_options options = {.flags = plan->fair ? DIBS_FAIR : 0};
+    const dibs_lock_options options = {.flags = (plan->fair ? DIBS_FAIR : 0u) | (plan->shared ? DIBS_SHARED : 0u),
+                                       .limit = plan->slots};
     int64_t start = cli_now_ms();
     struct run_waiting waiting;
     dibs_status answer;

@@ -73,7 +73,8 @@ static void *look(void *argument)
     dibs_owner owner;
 
     while (!atomic_load(&holder->look_no_more)) {
-        if (dibs_query(holder->lock.rt, holder->lock.names[0], &owner) != DIBS_OK || owner.held) {
+        if (dibs_query(holder->lock.rt, holder->lock.names[0], &owner) != DIBS_OK ||
+            run_is_taken(holder->plan, &owner)) {
             atomic_store(&holder->taken, true);
             run_signals_wake();
             break;

@@ -1,5 +1,6 @@
 #include "cli/run_inside.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,4 +47,40 @@ void run_inside_set(const char *token)
     }
     free(text);
     setenv(INNERMOST, token, 1);
+}
+
+/* Of several who share a lock, dibs_query tells the newest alone. */
+static dibs_status look_at_sharers(dibs_runtime *rt, const char *name, dibs_owner *owner, bool *inside)
+{
+    dibs_sharer *sharers = calloc(DIBS_SHARERS_MAX, sizeof *sharers);
+    dibs_status answer = DIBS_NO_MEMORY;
+    size_t count = 0;
+
+    if (sharers)
+        answer = dibs_query_sharers(rt, name, sharers, DIBS_SHARERS_MAX, &count);
+    for (size_t i = 0; i < count && !*inside; i++) {
+        *inside = run_inside_has(sharers[i].token);
+        memcpy(owner->token, sharers[i].token, sizeof owner->token);
+        owner->fence = sharers[i].fence;
+    }
+    free(sharers);
+    return answer;
+}
+
+static dibs_status look(dibs_runtime *rt, const char *name, dibs_owner *owner, bool *inside)
+{
+    dibs_status answer = dibs_query(rt, name, owner);
+
+    *inside = answer == DIBS_OK && owner->held && run_inside_has(owner->token);
+    return answer != DIBS_OK || *inside || owner->sharers < 2 ? answer : look_at_sharers(rt, name, owner, inside);
+}
+
+bool run_inside_holds(const struct run_plan *plan, dibs_runtime *rt, const char *name, dibs_owner *owner)
+{
+    int64_t since = cli_now_ms();
+    bool inside;
+
+    while (look(rt, name, owner, &inside) == DIBS_UNAVAILABLE && run_goes_on(plan, since))
+        poll(NULL, 0, RUN_AGAIN_MS);
+    return inside;
 }

@@ -22,6 +22,8 @@
 enum {
     OPTION_FAIR = CLI_OPTION_OWN,
     OPTION_ALSO,
+    OPTION_SHARED,
+    OPTION_SLOTS,
     OPTION_NO_REENTRY,
     OPTION_GRACE,
     OPTION_OUTAGE,
@@ -41,7 +43,8 @@ enum {
         {"timeout", required_argument, NULL, 'w'}, {"lease", required_argument, NULL, 't'},                            \
         {"conflict-exit-code", required_argument, NULL, 'E'}, {"fair", no_argument, NULL, OPTION_FAIR},                \
         {"no-reentry", no_argument, NULL, OPTION_NO_REENTRY}, {"outage", required_argument, NULL, OPTION_OUTAGE},      \
-        {"also", required_argument, NULL, OPTION_ALSO},                                                                \
+        {"also", required_argument, NULL, OPTION_ALSO}, {"shared", no_argument, NULL, OPTION_SHARED},                  \
+        {"slots", required_argument, NULL, OPTION_SLOTS},                                                              \
         {"min-replicas", required_argument, NULL, OPTION_MIN_REPLICAS},                                                \
         {"durable", no_argument, NULL, OPTION_DURABLE},                                                                \
     {                                                                                                                  \
@@ -136,6 +139,17 @@ static bool also(const struct reading *reading)
     return false;
 }
 
+static bool slots(const struct reading *reading)
+{
+    long count;
+    bool good = number(reading, "--slots", "a number", INT32_MAX, &count);
+
+    if (good && count == 0)
+        cli_usage_error(reading->argv[0], "--slots: with 0 nobody could ever have the lock");
+    reading->plan->slots = (uint32_t)count;
+    return good && count > 0;
+}
+
 static bool take_option(struct reading *reading, int option, const char *help, struct cli_common *common)
 {
     struct run_plan *plan = reading->plan;
@@ -154,6 +168,10 @@ static bool take_option(struct reading *reading, int option, const char *help, s
         return (reading->shell_command = optarg) != NULL;
     case OPTION_ALSO:
         return also(reading);
+    case OPTION_SHARED:
+        return (plan->shared = true);
+    case OPTION_SLOTS:
+        return slots(reading);
     case OPTION_FAIR:
         return (plan->fair = true);
     case OPTION_GRACE:
@@ -229,6 +247,18 @@ static bool settle_wait(const struct reading *reading)
     if (reading->once)
         plan->wait_ms = 0;
     plan->wait_until = plan->wait_ms > 0 ? cli_now_ms() + plan->wait_ms : 0;
+    return true;
+}
+
+static bool settle_sharing(const struct reading *reading)
+{
+    struct run_plan *plan = reading->plan;
+
+    if (plan->shared && plan->slots > 0) {
+        cli_usage_error(reading->argv[0], "--shared and --slots exclude each other: --slots shares the lock as well");
+        return false;
+    }
+    plan->shared = plan->shared || plan->slots > 0;
     return true;
 }
 
@@ -352,5 +382,6 @@ bool run_options(int argc, char **argv, const char *help, bool with_command, str
         }
     plan->url = common.url;
     *status = CLI_USAGE;
-    return settle_rest(&reading, argv + optind, with_command) && settle_times(&reading) && settle_wait(&reading);
+    return settle_rest(&reading, argv + optind, with_command) && settle_times(&reading) && settle_wait(&reading) &&
+           settle_sharing(&reading);
 }

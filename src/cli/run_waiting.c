@@ -17,7 +17,9 @@ static void say(const char *name, const dibs_owner *owner)
 
     cli_show(shown, sizeof shown, name);
     cli_who_show(who, owner->token);
-    if (owner->held_ms < 0)
+    if (owner->sharers > 1)
+        cli_warn("%s: waits for the lock, which %s and %u more share", shown, who, (unsigned)owner->sharers - 1);
+    else if (owner->held_ms < 0)
         cli_warn("%s: waits for the lock, which %s holds", shown, who);
     else
         cli_warn("%s: waits for the lock, which %s holds since %s", shown, who, cli_time_ago(since, owner->held_ms));

@@ -1,0 +1,262 @@
+"""dibs run and dibs hold that share a lock: --shared and --slots."""
+
+import re
+import subprocess
+import time
+
+from command import *  # noqa: F403
+
+SHOW = 'echo "$DIBS_FENCE $DIBS_TOKEN"'
+SLEEP = ("sh", "-c", f"{SHOW}; exec sleep 60")
+
+
+def sharers(name="n"):
+    """How many share the lock."""
+    return int((re.findall(r"sharers +(\d+)", dibs("status", name).out) or [0])[0])
+
+
+def ends():
+    """When their leases end, in ms of the server's clock."""
+    words = server().ask("ZRANGEBYSCORE", "dibs:share:{lock:n}", "-inf", "(0", "WITHSCORES")
+    return [-int(word) for word in words[1::2]]
+
+
+def hold(*options):
+    """A dibs hold that has the lock."""
+    process = start("hold", *options, "n")
+    assert process.stdout.readline().startswith("n held, fence ")
+    return process
+
+
+def run(*options, inside=SLEEP):
+    """A dibs run whose COMMAND has begun, its fence, and its token."""
+    process = start("run", *options, "n", *inside)
+    fence, token = process.stdout.readline().split()
+    return process, int(fence), token
+
+
+def end(*processes, status=0):
+    for process in processes:
+        process.terminate()
+    equal([Done(process).status for process in processes], [status] * len(processes))
+
+
+@test("readers are inside together, and nobody beside them who does not share")
+def readers():
+    first, fence, token = run("--shared")
+    second, later, other = run("--shared")
+    assert later > fence and other != token, (token, other)
+    equal(sharers(), 2)
+    equal(dibs("run", "-n", "n", "echo", "ran").status, 1)
+    equal(dibs("run", "-n", "--shared", "n", "echo", "ran").out, "ran\n")
+    end(first, status=128 + 15)
+    equal(dibs("run", "-n", "n", "echo", "ran").status, 1)
+    end(second, status=128 + 15)
+    writer = hold()
+    equal(dibs("run", "-n", "--shared", "n", "echo", "ran").status, 1)
+    equal(dibs("run", "-n", "--slots", "3", "n", "echo", "ran").status, 1)
+    end(writer)
+    equal(server().owner("n"), None)
+
+
+@test("a writer that waits is passed by no reader, and waits for those inside alone")
+def writer_waits():
+    reader = hold("--shared")
+    writer = start("run", "n", *SLEEP)
+    wait_for(lambda: server().waiters("n") == 1, "the writer waits")
+    equal(dibs("run", "-n", "--shared", "n", "echo", "ran").status, 1)
+    late = start("run", "--shared", "n", "echo", "late")
+    wait_for(lambda: server().waiters("n") == 2, "the reader waits")
+    end(reader)
+    assert len(writer.stdout.readline().split()) == 2
+    end(writer, status=128 + 15)
+    equal(Done(late).out, "late\n")
+
+
+@test("so many as --slots says are inside, and the next is when one has left")
+def slots():
+    inside = [hold("--slots", "3") for _ in range(3)]
+    done = dibs("run", "-v", "-n", "-E", "9", "--slots", "3", "n", "echo", "ran")
+    equal((done.out, done.status), ("", 9))
+    assert "n: no slot is free" in done.err, done.err
+    waits = start("run", "-v", "--slots", "3", "n", "echo", "ran")
+    line = waits.stderr.readline()
+    assert re.fullmatch("dibs: n: waits for the lock, which .* and 2 more share\n", line), line
+    end(inside.pop())
+    done = Done(waits)
+    equal((done.out, done.status), ("ran\n", 0))
+    equal(sharers(), 2)
+    end(*inside)
+    equal(server().owner("n"), None)
+
+
+@test("never more than --slots says, whoever comes")
+def never_more():
+    with folder() as files:
+        script = f'mkdir {files.path}/$$; ls {files.path} | wc -l; sleep 0.1; rmdir {files.path}/$$'
+        many = [start("run", "--slots", "3", "n", "sh", "-c", script) for _ in range(12)]
+        counts = [int(Done(process).out) for process in many]
+        assert max(counts) <= 3, counts
+
+
+@test("each is renewed, and one that was killed keeps its slot no longer than its lease")
+def renewed():
+    inside = [hold("--slots", "2", "-t", "3") for _ in range(2)]
+    waits = start("run", "-w", "30", "--slots", "2", "n", "echo", "ran")
+    wait_for(lambda: server().waiters("n") == 1, "the third waits")
+    last = max(ends())
+    wait_for(lambda: min(ends()) > last, "a renewal of each")
+    equal(waits.poll(), None)
+    inside[0].kill()
+    inside[0].wait()
+    equal(Done(waits).out, "ran\n")
+    end(inside[1])
+
+
+@test("what is taken away from one is that one's alone")
+def broken():
+    first, _, token = run("--shared")
+    second, _, _ = run("--shared")
+    other = hold("--shared")
+    equal(dibs("break", "-y", "--token", token + "0", "n").status, 1)
+    done = dibs("break", "-y", "--token", token, "n")
+    equal(done.status, 0, done.out)
+    assert token in done.out, done.out
+    done = Done(first)
+    equal(done.status, 76)
+    assert "n: the lease was lost" in done.err, done.err
+    equal(sharers(), 2)
+    equal(dibs("break", "-y", "n").status, 0)
+    equal(other.wait(LIMIT), 76)  # it came last
+    equal(sharers(), 1)
+    end(second, status=128 + 15)
+
+
+@test("a reader that lost the lock has its grace time while only readers hold it")
+def grace():
+    script = f"trap 'sleep 0.5; echo in time; exit 3' TERM; {SHOW}; while :; do sleep 0.05; done"
+    other = hold("--shared")
+    reader, _, token = run("--shared", "--grace", "10", inside=("sh", "-c", script))
+    equal(dibs("break", "-y", "--token", token, "n").status, 0)
+    done = Done(reader)
+    equal((done.out, done.status), ("in time\n", 76))
+    end(other)
+
+
+@test("one that lost its slot to another is killed at once")
+def killed():
+    script = f"trap '' TERM; {SHOW}; while :; do sleep 0.05; done"
+    other = hold("--slots", "2")
+    loser, _, token = run("--slots", "2", "--grace", "40", "-t", "120", inside=("sh", "-c", script))
+    waits = start("hold", "--slots", "2", "n")
+    wait_for(lambda: server().waiters("n") == 1, "the third waits")
+    began = time.monotonic()
+    equal(dibs("break", "-y", "--token", token, "n").status, 0)
+    assert waits.stdout.readline().startswith("n held, fence ")
+    equal(Done(loser).status, 76)
+    assert time.monotonic() - began < LIMIT  # not the grace time
+    end(other, waits)
+
+
+def nested(outer, inner, newer):
+    """What a dibs run inside another does, where others came to share the lock meanwhile."""
+    script = f"{SHOW}; read go; {DIBS} run -v -w 20 {inner} n sh -c '{SHOW}'; echo $?"
+    process = start("run", *outer, "n", "sh", "-c", script, stdin=subprocess.PIPE)
+    outside = process.stdout.readline()
+    others = [hold(*newer) for _ in range(2)] if newer else []
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    done = Done(process)
+    end(*others)
+    equal(done.status, 0)
+    return outside, done
+
+
+@test("who shares is entered by who shares, also behind a writer, and whatever the limit")
+def entered():
+    for outer, newer in ((["--shared"], ["--shared"]), (["--slots", "3"], ["--slots", "3"]), (["--slots", "1"], None)):
+        for inner in ("--shared", "--slots 1", "--slots 3"):
+            outside, done = nested(outer, inner, newer)
+            equal(done.out, outside + "0\n", inner)
+
+
+@test("who shares is entered also while another waits to be alone")
+def entered_before_a_writer():
+    script = f"{SHOW}; read go; {DIBS} run --shared n echo in"
+    process = start("run", "--shared", "n", "sh", "-c", script, stdin=subprocess.PIPE)
+    process.stdout.readline()
+    writer = start("run", "n", "echo", "alone")
+    wait_for(lambda: server().waiters("n") == 1, "the writer waits")
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    equal(Done(process).out, "in\n")
+    equal(Done(writer).out, "alone\n")
+
+
+@test("who is alone is entered either way, and stays alone")
+def entered_alone():
+    for inner in ("--shared", "--slots 2", ""):
+        outside, done = nested([], inner, None)
+        equal(done.out, outside + "0\n", inner)
+    stranger = f"env -u DIBS_TOKEN {DIBS} run -n --shared n echo"
+    equal(dibs("run", "n", "sh", "-c", f"{DIBS} run --shared n {stranger}").status, 1)
+
+
+@test("who shares and would be alone inside fails at once, instead of waiting for itself")
+def upgraded():
+    for newer in (None, ["--shared"]):
+        _, done = nested(["--shared"], "-E 9", newer)
+        equal(done.out, "9\n")
+        assert "shares the lock, and would wait for ever to be alone" in done.err, done.err
+    _, done = nested(["--shared"], "--shared --no-reentry -E 8", ["--shared"])
+    equal(done.out, "8\n")
+
+
+@test("a token of a lock that has ended is none inside: the lock is acquired as usual")
+def ended():
+    old = dibs("run", "--shared", "n", "sh", "-c", SHOW).out.split()
+    others = [hold("--slots", "2") for _ in range(2)]
+    equal(dibs("run", "-n", "--slots", "2", "n", "echo", "ran", env={"DIBS_TOKEN": old[1]}).status, 1)
+    end(*others)
+
+
+@test("--also: all names are shared alike")
+def also():
+    first = start("hold", "--shared", "--also", "b", "a")
+    assert first.stdout.readline().startswith("a and 1 more held")
+    second = start("hold", "--shared", "--also", "c", "b")
+    assert second.stdout.readline().startswith("b and 1 more held")
+    equal([sharers(name) for name in "abc"], [1, 2, 1])
+    equal([dibs("run", "-n", name, "true").status for name in "abc"], [1, 1, 1])
+    inside = f"{DIBS} run -n --shared --also d b echo b; {DIBS} run -n b echo no; {DIBS} run -n --shared c echo c"
+    equal(dibs("run", "--shared", "--also", "b", "e", "sh", "-c", inside).out, "b\nc\n")
+    end(first, second)
+    equal([server().owner(name) for name in "abcde"], [None] * 5)
+
+
+@test("--at-least keeps the slot")
+def at_least():
+    equal(dibs("run", "--slots", "2", "--at-least", "60", "n", "true").status, 0)
+    equal(sharers(), 1)
+    other = hold("--slots", "2")
+    equal(dibs("run", "-n", "--slots", "2", "n", "true").status, 1)
+    end(other)
+    equal(dibs("break", "-y", "n").status, 0)
+
+
+@test("values that are none")
+def refused():
+    for value in ("0", "-1", "", "three", "3x", "99999999999"):
+        done = dibs("run", "--slots", value, "n", "true")
+        equal((done.status, "--slots" in done.err), (64, True), value)
+    for command in (("run", "--shared", "--slots", "2", "n", "true"), ("hold", "--slots", "2", "--shared", "n")):
+        done = dibs(*command)
+        equal(done.status, 64)
+        assert "--shared and --slots exclude each other" in done.err, done.err
+
+
+if __name__ == "__main__":
+    try:
+        run_tests()
+    finally:
+        close_server()
