@@ -1,6 +1,7 @@
 /* A real Redis (or Valkey) server of a test's own. */
 #include "support/server.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,15 +266,33 @@ static void drop_what_was_closed(server *s)
         drop_admin(s);
 }
 
-static redisReply *send_format(server *s, const char *format, va_list arguments)
+static redisReply *send_once(server *s, const char *format, va_list arguments)
 {
-    redisReply *reply;
-
     drop_what_was_closed(s);
     if (!s->admin)
         s->admin = connect_admin(s);
     assert_that(s->admin != NULL, "no connection to the server");
-    reply = redisvCommand(s->admin, format, arguments);
+    return redisvCommand(s->admin, format, arguments);
+}
+
+/* It may do so in between. What it had not read by then is reset, was not carried out, and is sent once more. */
+static bool was_not_read(const server *s)
+{
+    return s->admin->err == REDIS_ERR_IO && (errno == ECONNRESET || errno == EPIPE);
+}
+
+static redisReply *send_format(server *s, const char *format, va_list arguments)
+{
+    redisReply *reply;
+    va_list again;
+
+    va_copy(again, arguments);
+    reply = send_once(s, format, arguments);
+    if (!reply && was_not_read(s)) {
+        drop_admin(s);
+        reply = send_once(s, format, again);
+    }
+    va_end(again);
     if (!reply) {
         print_error("%s: %s\n", format, s->admin->errstr);
         drop_admin(s);
