@@ -145,6 +145,21 @@ def holder_stopped():
         pair.check_order()
 
 
+@test("the process with the lock stopped, and COMMAND as well: COMMAND goes on, and has its grace time")
+def holder_and_command_stopped():
+    with folder() as files:
+        pair = Pair(server(), files, "--grace", "2", stubborn="no", lease="8")
+        own = (pair.old.pid, *children(pair.old.pid), holder_of(pair.old))
+        command = [pid for pid in processes_with(pair.mark) if pid not in own and os.getpgid(pid) == pid]
+        equal(len(command), 1)
+        os.kill(command[0], signal.SIGSTOP)
+        wait_for(lambda: state_of(command[0]) == "T")
+        os.kill(holder_of(pair.old), signal.SIGSTOP)
+        pair.check_old()
+        assert ["old", "TERM"] in pair.lines()
+        pair.check_order()
+
+
 @test("dibs stopped for less than its lease goes on")
 def stopped_briefly():
     with folder() as files:

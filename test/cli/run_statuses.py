@@ -117,6 +117,8 @@ def status_usage():
         (["-t", "86401", "n", "true"], "86400"),
         (["-t", "99999999999999999999999", "n", "true"], "86400"),
         (["-t", "2", "--grace", "1.5", "n", "true"], "does not fit"),
+        (["--grace", "12h", "n", "true"], "does not fit"),
+        (["--grace", "13h", "n", "true"], "43200"),
         (["-E", "256", "n", "true"], "256"),
         (["-E", "x", "n", "true"], "x"),
         (["--at-least", "86401", "n", "true"], "86400"),
@@ -144,6 +146,15 @@ def units():
     equal(dibs("run", "-t", "1m", "--at-least", "1d", "n", "true").status, 0)
     assert server().left_pttl("n") > 80000000
     server().ask("DEL", "lock:n")
+
+
+@test("without -t the lease has room for the grace time, and no more")
+def lease_for_grace():
+    for grace, least, most in (("0", 1, 30000), ("14", 1, 30000), ("20", 30001, 41000)):
+        process = holder("n", "--grace", grace)
+        left = server().left_pttl("n")
+        assert least <= left <= most, (grace, left)
+        end(process)
 
 
 @test("the password of --url is in no process list, and not in that of COMMAND either")

@@ -177,11 +177,13 @@ static void servers_of_all_ages(void **state)
         {"redis_version:5.0.0\r\n", WARN, "can't tell of locks that change"},
         {"redis_version:7.0.4\r\n", WARN, "can't tell of locks that change"},
         {"redis_version:7.0.5\r\n", OK, "Redis 7.0.5. It has no durable"},
+        {"redis_version:7.0.100\r\n", OK, "Redis 7.0.100. It has no durable"},
         {"redis_version:7.2.0\r\n", OK, "Redis 7.2.0."},
         {"redis_version:7.4.0\r\n", WARN, "too early that something is on its disk"},
         {"redis_version:7.4.2\r\n", WARN, "too early"},
         {"redis_version:7.4.3\r\n", OK, "Redis 7.4.3."},
         {"redis_version:8.0.2\r\n", OK, "Redis 8.0.2."},
+        {"redis_version:255.255.255\r\n", OK, "Redis 255.255.255."}, /* that of a development branch */
         {"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\n", OK, "Valkey 8.1.1. It tells too early"},
         {"redis_version:7.2.4\r\nvalkey_version:7.2.5\r\n", OK, "Valkey 7.2.5."},
         {"", WARN, "version is not known: INFO does not say so"},

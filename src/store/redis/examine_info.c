@@ -59,14 +59,15 @@ static void say_unknown(struct dibs__examining *e, const char *subject, const ch
 
 /* ---------------------------------------------------------------------- version */
 
-/* "7.0.15" as 70015; 0: that is none. */
+/* "7.0.15" as 70015, and "7.0.150" as 70099; 0: that is none. */
 static long version_number(const char *text)
 {
     long number = 0;
 
     for (long weight = 10000; weight > 0; weight /= 100) {
         char *end;
-        number += strtol(text, &end, 10) % 100 * weight;
+        long part = strtol(text, &end, 10);
+        number += (part < 99 ? part : 99) * weight;
         text = *end == '.' ? end + 1 : end;
     }
     return number;
