@@ -367,19 +367,20 @@ bool dibs__channel_await(struct dibs__channel *channel, struct dibs__request *re
 
     channel_mutex_lock(&channel->mutex);
     DIBS__REQUIRE(request->waited_for);
-    request->away = false;
+    bool looks = request->away && dibs__now(channel->clock) >= until; /* nobody relies on it meanwhile */
+    request->away = looks;
     channel_mutex_unlock(&channel->mutex);
     bool in_time = wait_until_done(channel, request, end_of_wait(request, until));
     channel_mutex_lock(&channel->mutex);
     if (!in_time)
         tell = look_once_more(channel, request, &wakes);
     bool done = dibs__request_is_done(request);
-    if (!done) {
+    if (!done && !looks) {
         request->away = true;
         request->asleep = false;
         tell = stop_waiting(channel, &wakes) || tell;
     }
-    tell = leaves_unsent(channel) || tell;
+    tell = (!looks && leaves_unsent(channel)) || tell;
     unlock_and_tell(channel, &wakes, tell);
     return done;
 }

@@ -17,7 +17,7 @@ void sim_script_read(void);                                            /* the sc
 void sim_server_move(struct sim_server *from, struct sim_server *to, const struct sim_text *key);
 void sim_server_leave_slot(struct sim_server *server, unsigned slot);
 
-void sim_judge_twice(const struct sim_text *key); /* two nodes have it */
+void sim_judge_twice(const struct sim_text *key);      /* two nodes have it */
 void sim_fail_unknown(const struct sim_text *command); /* the server does not have it: see CONTRIBUTING.md */
 
 #endif

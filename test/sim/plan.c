@@ -74,13 +74,16 @@ static bool fits(const struct sim_plan *drawn, enum sim_fault_kind kind)
         return drawn->topology == SIM_REPLICAS;
     if (kind == SIM_FAULT_slot_move)
         return drawn->topology == SIM_CLUSTER;
-    /* Of a quorum's member a deleted lock, and older data, are not promised to do no harm. */
-    return drawn->topology != SIM_QUORUM || (kind != SIM_FAULT_del && kind != SIM_FAULT_server_recall);
+    if (drawn->is_voting && kind == SIM_FAULT_no_right)
+        return false;
+    /* Of a quorum's member a deleted lock is not promised to do no harm, nor, without INFO, older data. */
+    return drawn->topology != SIM_QUORUM ||
+           (kind != SIM_FAULT_del && (kind != SIM_FAULT_server_recall || drawn->is_voting));
 }
 
 /* A run in which some kinds of trouble come together, which alone seldom do. */
-enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, THEMES };
-static const char *const theme_names[] = {"any", "late", "turn", "restarts", "told", "stops", "crowd"};
+enum theme { ANY, LATE, IN_TURN, RESTARTS, TOLD, STOPS, CROWD, VOTES, THEMES };
+static const char *const theme_names[] = {"any", "late", "turn", "restarts", "told", "stops", "crowd", "votes"};
 
 static bool favours(enum theme theme, enum sim_fault_kind kind)
 {
@@ -95,6 +98,9 @@ static bool favours(enum theme theme, enum sim_fault_kind kind)
         return kind == SIM_FAULT_proc_stop || kind == SIM_FAULT_proc_kill;
     case LATE:
         return kind == SIM_FAULT_cut || kind == SIM_FAULT_half_open;
+    case VOTES: /* masters that forget, or whose clocks are set, and others that are out of reach of some */
+        return kind == SIM_FAULT_server_lose || kind == SIM_FAULT_server_recall || kind == SIM_FAULT_flushall ||
+               kind == SIM_FAULT_clock_step || kind == SIM_FAULT_cut_off || kind == SIM_FAULT_fence_evicted;
     default:
         return false;
     }
@@ -167,6 +173,22 @@ static void apply_theme(struct sim_plan *drawn, enum theme theme)
         drawn->pause_most = 20 * SIM_MS;
         drawn->end = 3 * SIM_S;
         drawn->denied = 0;
+        break;
+    case VOTES:
+        drawn->topology = SIM_QUORUM;
+        drawn->is_voting = true;
+        drawn->names = 1;
+        drawn->procs = (int)sim_between(SIM_FAULTS, 2, 3);
+        drawn->threads = 1;
+        drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 300, 3000);
+        drawn->hold_least = 10 * SIM_MS;
+        drawn->hold_most = (int64_t)drawn->lease_ms * 3 / 2 * SIM_MS;
+        drawn->pause_most = 200 * SIM_MS;
+        drawn->command_timeout_ms = drawn->connect_timeout_ms = (uint32_t)sim_between(SIM_FAULTS, 100, 400);
+        drawn->fixed = sim_chance(SIM_FAULTS, 0.3) ? 0.5 : 0;
+        drawn->forces = 0;
+        drawn->denied = 0;
+        drawn->end = 4 * SIM_S + (int64_t)drawn->lease_ms * SIM_MS;
         break;
     default:
         drawn->lease_ms = (uint32_t)sim_between_log(SIM_FAULTS, 100, 1500);
@@ -297,7 +319,9 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     out->servers = out->topology == SIM_QUORUM ? (sim_chance(SIM_FAULTS, 0.6) ? 3 : 5)
                    : out->topology == SIM_ONE  ? 1
                                                : 3;
-    enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, THEMES - 1);
+    enum theme theme = sim_chance(SIM_FAULTS, 0.3) ? ANY : (enum theme)sim_between(SIM_FAULTS, 1, CROWD);
+    if (out->topology == SIM_QUORUM && sim_chance(SIM_FAULTS, 0.5))
+        theme = VOTES;
     for (int i = 0; i < THEMES; i++)
         theme = is_named(only, theme_names[i]) ? (enum theme)i : theme;
     if (theme == CROWD && !only && sim_chance(SIM_FAULTS, 0.85)) /* it takes long */
@@ -308,15 +332,15 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     draw_schedule(&out->schedule);
     apply_theme(out, theme);
     draw_tasks(out);
-    if (theme == CROWD) {
-        out->servers = 1;
+    if (theme == CROWD || theme == VOTES) {
+        out->servers = theme == CROWD ? 1 : sim_chance(SIM_FAULTS, 0.8) ? 3 : 5;
         out->sentinels = 0;
         out->min_replicas = 0;
     }
     out->last_fault = out->end * sim_between(SIM_FAULTS, 30, 90) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
-    if (out->is_told || out->is_quiet) {
+    if (out->is_told || out->is_quiet || (out->is_voting && sim_chance(SIM_FAULTS, 0.6))) {
         out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
         out->schedule.stall_chance = 0;
     }
@@ -421,7 +445,7 @@ static struct sim_server *server_of(const struct sim_fault *fault)
 
     bool concerns_all =
         fault->kind <= SIM_FAULT_server_kill || fault->kind == SIM_FAULT_cut_off || fault->kind == SIM_FAULT_deaf;
-    int at = fault->which % (plan->servers + (concerns_all ? plan->sentinels : 0));
+    int at = fault->which / plan->procs % (plan->servers + (concerns_all ? plan->sentinels : 0));
 
     if (plan->topology == SIM_CLUSTER && takes_a_key(fault->kind))
         return sim_cluster_owner(key_of(fault));

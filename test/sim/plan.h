@@ -73,6 +73,7 @@ struct sim_plan {
     struct sim_fault faults[SIM_FAULTS_MOST];
     int fault_count;
     bool loses_data;   /* exclusion is not promised */
+    bool is_voting;    /* of a quorum what its documents say that it bears */
     bool is_calm;      /* nothing goes wrong */
     bool is_quiet;     /* nothing but that processes are killed */
     bool is_told;      /* nothing but what others do to keys, of which the server tells */

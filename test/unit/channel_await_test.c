@@ -29,6 +29,25 @@ static void what_is_awaited_stays_to_be_waited_for(void **state)
     assert_true(wait_echo(r, request, "later"));
 }
 
+/* As the scheduler's thread looks for votes: it would wake itself again and again until the server answers. */
+static void who_only_looks_wakes_nobody(void **state)
+{
+    struct rig *r = *state;
+    uint64_t serial = open_now(r);
+    struct dibs__error error;
+    struct echo echo;
+
+    fake_redis_hold(r->fake, true);
+    assert_true(dibs__channel_submit(r->channel, serial, echo_of(&echo, "nobody's"), NULL, NULL));
+    struct dibs__request *request = begin_echo(r, serial, "later", &error);
+    unsigned before = atomic_load(&r->unattended);
+    for (int i = 0; i < 10; i++)
+        assert_false(dibs__channel_await(r->channel, request, 0));
+    assert_int_equal(atomic_load(&r->unattended), before);
+    fake_redis_hold(r->fake, false);
+    assert_true(wait_echo(r, request, "later"));
+}
+
 /* Also past the time of its thread, which has waited elsewhere. */
 static void a_reply_that_lies_in_the_socket_is_taken(void **state)
 {
@@ -189,6 +208,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(what_is_awaited_stays_to_be_waited_for),
+        TEST(who_only_looks_wakes_nobody),
         TEST(a_reply_that_lies_in_the_socket_is_taken),
         TEST(the_end_of_the_connection_is_worth_coming_for),
         TEST(a_request_that_is_left_keeps_nobody_from_reading),
