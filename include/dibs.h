@@ -331,10 +331,11 @@ DIBS_API void dibs_shutdown(dibs_runtime *rt);
  * callback runs after dibs_close. Calling dibs_close from on_event is undefined. NULL does
  * nothing.
  *
- * Other threads need not know of it. A call of theirs that begins during or after
+ * Other threads, and tasks, need not know of it. A call of theirs that begins during or after
  * dibs_close returns DIBS_CLOSED. If it concerns a lock that its thread held, it returns
  * DIBS_LOST instead: dibs_check and dibs_hold_of as soon as the lock was released,
- * dibs_unlock once for each hold. After that such calls return DIBS_NOT_HELD.
+ * dibs_unlock once for each hold. After that, and for a lock that was not held at all, such
+ * calls return DIBS_NOT_HELD, as those of the thread that called dibs_close do at once.
  * dibs_stats_get fills in zeros; dibs_shutdown and a second dibs_close do nothing. To make
  * this possible, the handle itself, some 180 bytes, is never freed. Threads that still had
  * holds may end, and may use other runtimes, without harm.
@@ -530,10 +531,12 @@ DIBS_API dibs_status dibs_extend(dibs_runtime *rt, const char *name, uint32_t le
  * DIBS_FAIR: the call has a place in one queue at a time, that of the name that it waits for.
  *
  * A name that the thread holds already is entered again, which costs no I/O. If that can't
- * be (DIBS_NO_REENTRY: DIBS_BUSY; a hold that is lost: DIBS_LOST; DIBS_OVERFLOW), the call
- * fails before anything is asked. The leases of the other names run while the last one is
- * waited for: with DIBS_FIXED_LEASE they may end. If one of the names is known to be lost before
- * the call returns, even one that was held before, the call returns DIBS_LOST.
+ * be (DIBS_NO_REENTRY, or a hold that is shared and wanted alone: DIBS_BUSY; a hold that is
+ * lost: DIBS_LOST; DIBS_OVERFLOW), the call fails before anything is asked. The leases of the
+ * other names run while the last one is waited for: with DIBS_FIXED_LEASE they may end. If one
+ * of the names is known to be lost before the call returns, even one that was held before, the
+ * call returns DIBS_LOST, also where it would have returned DIBS_BUSY or DIBS_TIMEOUT. A loss
+ * does not end the wait for another name: give wait_ms a bound where that matters.
  *
  * After a failure nothing of this call is held, what was held before is held as often as
  * before, and dibs_last_error() names the lock that was the reason. What was granted has
@@ -748,7 +751,8 @@ typedef struct dibs_completion {
     dibs_status status; /* what the blocking call would have returned; of DIBS_DONE_LOST: DIBS_LOST */
     dibs_task *task;    /* whose call it was; the task may have been freed meanwhile */
     void *arg;          /* given when the call was begun; of DIBS_DONE_LOST: when the lock was */
-    uint64_t fence;     /* of the hold; of an unlock: of the hold that was given up; 0: there is none, or several */
+    uint64_t fence;     /* of the hold, also if it can't be entered again; of an unlock: of the hold that was given up;
+                           0: there is none, or the call is for several */
     const char *name;   /* of DIBS_DONE_LOST: which lock; valid until the task's next begin or its end; else NULL */
     char detail[256];   /* as dibs_last_error() would tell it; "" with DIBS_OK */
     uint64_t reserved[3];
@@ -1077,7 +1081,7 @@ typedef struct dibs_stats {  /* counted since dibs_open; all only grow, except w
                           or waited for so long that this was needed */
     uint64_t invalidations; /* how often it told that a lock, or any, may have changed */
     uint64_t not_held;      /* unlocks by threads or tasks that did not hold the lock */
-    uint64_t begun;         /* calls that dibs_lock_begin and dibs_unlock_begin began */
+    uint64_t begun;         /* calls that dibs_lock_begin, dibs_lock_names_begin and dibs_unlock_begin began */
     uint64_t cancelled;     /* acquires that returned DIBS_CANCELLED */
     uint64_t untaken;       /* now: completions of this runtime that lie in queues */
     uint64_t reserved[1];

@@ -1056,7 +1056,8 @@ class lock_all {
 
     /*
      * Unlocks all in one round trip to each server, and throws what dibs_unlock_names returns:
-     * errc::lost if the lease of one had ended. Nothing is held afterwards.
+     * errc::lost if the lease of one had ended. Nothing is held afterwards, and a second call
+     * does nothing.
      */
     void release()
     {

@@ -117,15 +117,6 @@ static void end_at_once(dibs_task *task, struct dibs__several *several, struct d
     dibs__begun_complete(done);
 }
 
-static bool all_are_held(const struct dibs__several *several)
-{
-    size_t i = 0;
-
-    while (i < several->count && several->names[i].held)
-        i++;
-    return i == several->count;
-}
-
 /* The task is the call's. */
 static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const char *const *names, size_t count,
                                int64_t wait_ms, const dibs_lock_options *options, struct dibs__done *done,
@@ -139,7 +130,7 @@ static dibs_status begin_names(dibs_task *task, struct dibs__visit *visit, const
         several = dibs__lock_names_prepare(task->runtime, visit, &task->holder, names, count, wait_ms, options, &why);
     if (why.status == DIBS_NO_MEMORY)
         return no_memory(error);
-    bool at_once = !several || all_are_held(several);
+    bool at_once = !several || dibs__several_is_held(several);
     if (!at_once && atomic_load(&task->cancelled)) {
         dibs__error_set(&why, DIBS_CANCELLED, "the task that wanted %s was cancelled",
                         dibs__quote(quoted, several->names[0].name));

@@ -126,7 +126,7 @@ static dibs_status lock_in(struct dibs__visit *visit, dibs_runtime *runtime, con
 
     if (!several)
         return error->status;
-    if (task)
+    if (task && !dibs__several_is_held(several)) /* who only enters again is not stopped by a cancel */
         return dibs__task_lock_names(task, visit, several, error);
     drive(several);
     dibs_status status = several->error.status;
@@ -232,12 +232,22 @@ static dibs_status give_up(struct unlocking *call, size_t number, struct dibs__e
     return begin_release(call, number, hold, error);
 }
 
-/* Which entries name a hold again that an earlier one names. */
+static bool is_among(const char *name, const char *const *names, size_t count)
+{
+    size_t i = 0;
+
+    while (i < count && strcmp(names[i], name) != 0)
+        i++;
+    return i < count;
+}
+
+/* Which entries give a name again that an earlier one gives. A name that is not held is the rare mistake of a caller's.
+ */
 static void find_repeated(const dibs_runtime *runtime, const char *const *names, size_t count, bool *repeated)
 {
     for (size_t i = 0; i < count; i++) {
         struct dibs__hold *hold = dibs__holds_find(runtime->serial, names[i], strlen(names[i]));
-        repeated[i] = hold && hold->lease->given_up;
+        repeated[i] = hold ? hold->lease->given_up : is_among(names[i], names, i);
         if (hold)
             hold->lease->given_up = true;
     }

@@ -104,6 +104,15 @@ void dibs__several_explain(struct dibs__error *error, const char *name)
         dibs__error_set(error, plain.status, "%s: %s", quoted, plain.detail);
 }
 
+bool dibs__several_is_held(const struct dibs__several *several)
+{
+    size_t i = 0;
+
+    while (i < several->count && several->names[i].held)
+        i++;
+    return i == several->count;
+}
+
 /* All that was granted to the call is to be given back, then it ends. */
 static void fail(struct dibs__several *several)
 {
@@ -146,6 +155,15 @@ static bool none_is_lost(struct dibs__several *several)
         return false;
     }
     return true;
+}
+
+/* `error` is that of a name that was not got. If a lease was lost meanwhile, that is what the caller has to know. */
+static void fail_unless_lost(struct dibs__several *several)
+{
+    dibs_status status = several->error.status;
+
+    if (status == DIBS_CANCELLED || status == DIBS_CLOSED || none_is_lost(several))
+        fail(several);
 }
 
 /* ------------------------------------------------------------------------ tries */
@@ -315,7 +333,7 @@ static void end_round(struct dibs__several *several)
         several->window = several->window < several->count ? several->window * 2 : several->window;
         several->state = DIBS__SEVERAL_ROUND;
     } else if (several->is_final || several->limit == 0) {
-        fail(several);
+        fail_unless_lost(several);
     } else {
         narrow(several);
         several->got = several->missing;
@@ -450,7 +468,7 @@ void dibs__several_acquired(struct dibs__several *several, const struct dibs__ac
     if (acquire->status != DIBS_OK) {
         several->error = *acquire->error;
         dibs__several_explain(&several->error, name->name);
-        fail(several);
+        fail_unless_lost(several);
         return;
     }
     name->lease = acquire->lease;

@@ -103,6 +103,9 @@ struct dibs__several {
 struct dibs__several *dibs__several_new(struct dibs__core *core, const char *const *names, size_t count,
                                         const struct dibs__wish *wish);
 
+/* The owner holds all of the names already: there is nothing to ask for. */
+bool dibs__several_is_held(const struct dibs__several *several);
+
 /* Nothing is under way. NULL is fine. */
 void dibs__several_free(struct dibs__several *several);
 

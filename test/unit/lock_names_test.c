@@ -317,6 +317,25 @@ static void a_loss_before_the_end_fails(void **state)
     assert_int_equal(stats_of(p->rt).holds, 0);
 }
 
+/* The time is over, or one try finds a name taken: the loss is what the caller has to know. */
+static void a_loss_goes_before_other_reasons(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    const dibs_lock_options brief = {.lease_ms = 100, .flags = DIBS_FIXED_LEASE};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->other, "c"));
+    assert_status(DIBS_LOST, dibs_lock_names(p->rt, names, COUNT(names), 400, &brief));
+    expect_error_names("\"a\"");
+    for (size_t i = 0; i < COUNT(names); i++)
+        assert_status(DIBS_NOT_HELD, dibs_check(p->rt, names[i]));
+    assert_int_equal(stats_of(p->rt).holds, 0);
+    await_no_waiters(p->other, "c");
+    assert_status(DIBS_OK, dibs_unlock(p->other, "c"));
+    expect_free(p->other, "a");
+    expect_free(p->other, "b");
+}
+
 /* A hold from before the call counts as well. */
 static void a_loss_of_what_was_held_fails(void **state)
 {
@@ -357,6 +376,21 @@ static void unlock_tells_the_first_that_failed(void **state)
     for (size_t i = 0; i < COUNT(held); i++)
         expect_free(p->other, held[i]);
     assert_int_equal(stats_of(p->rt).leases, 0);
+}
+
+/* Given up once, and missed once. */
+static void a_name_twice_is_not_held_once(void **state)
+{
+    static const char *const names[] = {"x", "a", "x", "y", "a", "x"};
+    struct pair *p = *state;
+
+    assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
+    assert_status(DIBS_OK, dibs_lock(p->rt, "a"));
+    assert_status(DIBS_NOT_HELD, dibs_unlock_names(p->rt, names, COUNT(names)));
+    expect_error_names("\"x\"");
+    assert_int_equal(stats_of(p->rt).not_held, 2);
+    assert_int_equal(hold_of(p->rt, "a").count, 1);
+    assert_status(DIBS_OK, dibs_unlock(p->rt, "a"));
 }
 
 static void behind_shutdown_nothing_is_acquired(void **state)
@@ -500,6 +534,29 @@ static void a_cancel_ends_the_call(void **state)
     assert_status(DIBS_OK, dibs_unlock(p->other, "b"));
 }
 
+/* A re-entry is no first acquire. */
+static void a_cancelled_task_enters_again(void **state)
+{
+    static const char *const names[] = {"b", "a"}, *const more[] = {"a", "c"};
+    struct pair *p = *state;
+    dibs_task *task;
+
+    assert_status(DIBS_OK, dibs_task_new(p->rt, &task));
+    assert_status(DIBS_OK, dibs_task_enter(task));
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), 0, NULL));
+    dibs_task_cancel(task);
+    assert_status(DIBS_OK, dibs_lock_names(p->rt, names, COUNT(names), FOREVER, NULL));
+    assert_status(DIBS_CANCELLED, dibs_lock_names(p->rt, more, COUNT(more), FOREVER, NULL));
+    assert_int_equal(hold_of(p->rt, "a").count, 2);
+    assert_int_equal(hold_of(p->rt, "b").count, 2);
+    assert_int_equal(stats_of(p->rt).cancelled, 1);
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
+    assert_status(DIBS_OK, dibs_unlock_names(p->rt, names, COUNT(names)));
+    dibs_task_free(task);
+    expect_free(p->other, "a");
+    expect_free(p->other, "c");
+}
+
 static void a_task_waits_as_a_thread_does(void **state)
 {
     static const char *const names[] = {"d", "c", "b", "a"};
@@ -545,14 +602,17 @@ int main(void)
         WITH_PAIR(a_failure_leaves_what_was_held),
         WITH_PAIR(a_lost_hold_fails_at_once),
         WITH_PAIR(a_loss_before_the_end_fails),
+        WITH_PAIR(a_loss_goes_before_other_reasons),
         WITH_PAIR(a_loss_of_what_was_held_fails),
         WITH_PAIR(unlock_tells_the_first_that_failed),
+        WITH_PAIR(a_name_twice_is_not_held_once),
         WITH_PAIR(behind_shutdown_nothing_is_acquired),
         WITH_PAIR(close_forgets_what_is_held),
         WITH_PAIR(fair_ones_as_well),
         WITH_PAIR(threads_of_a_process_exclude_each_other),
         WITH_PAIR(a_task_that_is_entered_holds_them),
         WITH_PAIR(a_cancel_ends_the_call),
+        WITH_PAIR(a_cancelled_task_enters_again),
         WITH_PAIR(a_task_waits_as_a_thread_does),
     };
 
