@@ -428,8 +428,11 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * returns DIBS_BUSY at once, whatever wait_ms is, because waiting for the lock alone while
  * sharing it could only end in a deadlock. A thread that holds the lock alone may acquire it
  * again with or without the flag, and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as
- * DIBS_SHARED, and DIBS_DENIED where the waiter can't be told of its turn. A quorum can't share
- * locks yet: DIBS_INVALID.
+ * DIBS_SHARED, and DIBS_DENIED where the waiter can't be told of its turn, or DIBS_INVALID on a
+ * quorum. On a quorum the limit may be 1 at most, because majorities can't count: a larger one
+ * is DIBS_INVALID. Nor is there an order; but a master at which somebody waits for the lock
+ * alone lets nobody in beside those who share it, so readers without end do not keep a writer
+ * out for ever.
  *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
  * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but

@@ -61,7 +61,8 @@ dibs_status dibs__check_options(const dibs_runtime *rt, int64_t wait_ms, const d
         return dibs__fail(DIBS_INVALID, "limit is for DIBS_SHARED alone");
     if (options->flags & DIBS_FAIR && rt->settings.url_count > 1)
         return dibs__fail(DIBS_INVALID, "DIBS_FAIR: a quorum has no common queue");
-    if (options->flags & DIBS_SHARED && rt->settings.url_count > 1)
-        return dibs__fail(DIBS_INVALID, "DIBS_SHARED: a quorum can't share locks yet");
+    if (options->limit > 1 && rt->settings.url_count > 1)
+        return dibs__fail(DIBS_INVALID, "limit is %u: on a quorum it can be 1 at most, because majorities can't count",
+                          options->limit);
     return options->lease_ms == 0 || dibs__check_lease("lease_ms", options->lease_ms) ? DIBS_OK : DIBS_INVALID;
 }

@@ -66,13 +66,19 @@ static bool may_vote(const struct memory *memory, uint32_t lease_ms, int64_t now
     return !memory->user.is_member || dibs__space_votes(memory->space, lease_ms, quorum, now);
 }
 
-/* Behind dibs__space_serve: whether the lock is for who asks now. A lock that is shared is not, as long as others wait.
+/*
+ * Behind dibs__space_serve: whether the lock is for who asks now. A lock that is shared is not, as long as others wait;
+ * in a member of a quorum, as long as the first of them wants it alone.
  */
-static bool is_next(const struct dibs__space_lock *lock, const struct dibs__bid *bid)
+static bool is_next(const struct memory *memory, const struct dibs__space_lock *lock, const struct dibs__bid *bid)
 {
+    const struct dibs__space_waiter *first = lock->first;
+
     if (dibs__space_is_owner(lock, bid->token))
         return false;
-    return !dibs__space_is_held(lock) || (!lock->first && dibs__space_admits(lock, bid->shared, bid->limit));
+    if (dibs__space_is_held(lock) && first && !(memory->user.is_member && first->shared && first->limit == 0))
+        return false;
+    return dibs__space_admits(lock, bid->shared, bid->limit);
 }
 
 /*
@@ -101,13 +107,13 @@ static dibs_status do_ask(struct memory *memory, struct dibs__bid *bid, struct d
         return no_memory(error);
     }
     *served = dibs__space_serve(space, lock, bid->token, now);
-    if (is_next(lock, bid) && !dibs__space_grant(space, lock, &wish, now)) {
+    if (is_next(memory, lock, bid) && !dibs__space_grant(space, lock, &wish, now)) {
         dibs__space_drop_unused(space, lock);
         return no_memory(error);
     }
     if (dibs__space_is_owner(lock, bid->token)) {
         dibs__space_prolong(lock, bid->token, bid->lease_ms, now);
-        answer->fence = dibs__space_lease_of(lock, bid->token).fence;
+        answer->fence = *dibs__space_lease_of(lock, bid->token).fence;
         bid->in_store = true;
         *memory_lease_of(&bid->lease) = (struct memory_lease){true, now};
         return DIBS_OK;
@@ -232,7 +238,7 @@ static dibs_status raise_finish(struct dibs__store *store, struct dibs__raise *r
     struct dibs__space_lock *lock = dibs__space_find(space, raise->name, dibs__now(memory->clock));
     bool is_owner = lock && dibs__space_is_owner(lock, raise->token);
     if (is_owner)
-        dibs__space_raise(space, lock, raise->fence);
+        dibs__space_raise(space, lock, raise->token, raise->fence);
     dibs__space_mutex_unlock(&space->mutex);
     return is_owner ? DIBS_OK : DIBS_NOT_HELD;
 }
@@ -351,8 +357,14 @@ static dibs_status examine(struct dibs__store *store, struct dibs__examination *
                : dibs__error_set(error, DIBS_NO_MEMORY, "no memory for a finding");
 }
 
+/* Whether the token can be set there: nobody else has the lock, or all share it. */
+static bool can_be_set(const struct dibs__space_lock *lock, const char *token)
+{
+    return !dibs__space_is_owner(lock, token) && dibs__space_admits(lock, strchr(token, DIBS__TOKEN_SHARED) != NULL, 0);
+}
+
 /*
- * A lock that nobody holds becomes the token's where the store may vote, unless
+ * A lock that can be the token's becomes so where the store may vote, unless
  * the token had it and the lease can't be over: then somebody took it away. NULL:
  * it can't, or there is no memory.
  */
@@ -365,12 +377,12 @@ static struct dibs__space_lock *top_up(struct memory *memory, struct dibs__renew
     struct dibs__space_lock *lock =
         taken_away || !votes ? NULL : dibs__space_find_or_add(memory->space, renewal->name, now);
 
-    if (!lock || dibs__space_is_held(lock))
+    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms,
+                                          strchr(renewal->token, DIBS__TOKEN_SHARED) != NULL};
+    if (!lock || !can_be_set(lock, renewal->token) || !dibs__space_grant(memory->space, lock, &wish, now))
         return lock;
-    const struct dibs__space_wish wish = {renewal->token, renewal->lease_ms, false};
-    dibs__space_grant(memory->space, lock, &wish, now);
-    lock->fence = 0;
-    dibs__space_raise(memory->space, lock, renewal->fence);
+    *dibs__space_lease_of(lock, renewal->token).fence = 0;
+    dibs__space_raise(memory->space, lock, renewal->token, renewal->fence);
     return lock;
 }
 
@@ -380,7 +392,7 @@ static void renew_one(struct memory *memory, struct dibs__renewal *renewal) DIBS
     struct dibs__space_lock *lock = dibs__space_find(memory->space, renewal->name, now);
 
     renewal->result = DIBS__GONE;
-    if (renewal->top_up && !(lock && dibs__space_is_held(lock)))
+    if (renewal->top_up && (!lock || can_be_set(lock, renewal->token)))
         lock = top_up(memory, renewal, now);
     if (!lock || !dibs__space_is_owner(lock, renewal->token))
         return;

@@ -195,8 +195,8 @@ struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, con
     struct dibs__space_sharer *sharer = *sharer_of(lock, token);
 
     if (sharer)
-        return (struct dibs__space_lease){&sharer->expires, sharer->fence};
-    return (struct dibs__space_lease){&lock->expires, lock->fence};
+        return (struct dibs__space_lease){&sharer->expires, &sharer->fence};
+    return (struct dibs__space_lease){&lock->expires, &lock->fence};
 }
 
 /* A sharer who died does not live on beside others. */
@@ -263,10 +263,12 @@ static uint64_t next_fence(struct dibs__space *space) DIBS__REQUIRES(dibs__space
     return space->last_fence;
 }
 
-void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, uint64_t fence)
+void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint64_t fence)
 {
-    if (fence > lock->fence)
-        lock->fence = fence;
+    uint64_t *its = dibs__space_lease_of(lock, token).fence;
+
+    if (fence > *its)
+        *its = fence;
     if (fence > space->last_fence)
         space->last_fence = fence;
 }
@@ -458,6 +460,29 @@ static bool serve_first(struct dibs__space *space, struct dibs__space_lock *lock
     return true;
 }
 
+/* Whether that one waits for a hint, and shares the lock with any number. */
+static bool shares_with_any(const struct dibs__space_waiter *waiter)
+{
+    return waiter->hint && waiter->shared && waiter->limit == 0;
+}
+
+/* Hints for all such from the first on; they keep their places. Who gets none for lack of memory asks soon. */
+static struct dibs__space_waiter *tell_sharers(const struct dibs__space_waiter *first)
+    DIBS__REQUIRES(dibs__space_mutex)
+{
+    struct dibs__space_waiter *told = NULL, **end = &told;
+
+    for (const struct dibs__space_waiter *at = first; at && shares_with_any(at); at = at->next) {
+        if (!(*end = malloc(sizeof **end)))
+            break;
+        **end = *at;
+        (*end)->next = NULL;
+        at->user->pushes++;
+        end = &(*end)->next;
+    }
+    return told;
+}
+
 struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct dibs__space_lock *lock, const char *me,
                                              int64_t now)
 {
@@ -466,6 +491,10 @@ struct dibs__space_waiter *dibs__space_serve(struct dibs__space *space, struct d
 
     while (goes_on && (first = lock->first) && dibs__space_admits(lock, first->shared, first->limit)) {
         bool is_me = me && strcmp(first->token, me) == 0;
+        if (!me && shares_with_any(first)) {
+            *end = tell_sharers(first);
+            return served;
+        }
         if ((first->hint && me && !is_me) || !serve_first(space, lock, is_me, now))
             break;
         goes_on = first->shared && (is_me || !first->hint);

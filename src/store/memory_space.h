@@ -133,12 +133,12 @@ bool dibs__space_end_sharer(struct dibs__space_lock *lock, const char *token) DI
 /* The token has the lock: its lease. */
 struct dibs__space_lease {
     int64_t *expires;
-    uint64_t fence;
+    uint64_t *fence;
 };
 struct dibs__space_lease dibs__space_lease_of(struct dibs__space_lock *lock, const char *token)
     DIBS__REQUIRES(dibs__space_mutex);
-/* Later fences are larger than that one. */
-void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, uint64_t fence)
+/* The fence of the token, which has the lock, is that one, and later fences are larger. */
+void dibs__space_raise(struct dibs__space *space, struct dibs__space_lock *lock, const char *token, uint64_t fence)
     DIBS__REQUIRES(dibs__space_mutex);
 
 /* The token has the lock. */

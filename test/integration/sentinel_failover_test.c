@@ -441,7 +441,7 @@ static void sharers_that_were_lost_are_waited_for_and_restored(void **state)
     assert_string_equal(process_ask(readers, "open %s %d", scene->s->url, 2 * LIMIT_MS), "DIBS_OK ");
     for (int i = 0; i < 2; i++)
         process_ask(readers, "lock %d held 0 %u", i, DIBS_SHARED);
-    actor_begin_lock(alone, scene->rt, "held", 2 * LIMIT_MS);
+    actor_begin_lock(alone, scene->rt, "held", 2LL * LIMIT_MS);
     queue_await(old, "held", 1);
     process_pause(readers);
     server_kill(old);

@@ -44,9 +44,9 @@ else
   end
   if owner == asker or my_fence then
     reply = tonumber(my_fence or fence_text)
-  elseif limit and not leave and not unfinished and (not owner or owner == 'dibs:shared' and count == 0 and sharers and
-    (limit == '0' or sharers < tonumber(limit))) then
-    -- Nobody waits before the asker, and K may be shared with it.
+  elseif limit and not leave and (KEYS[4] or not unfinished) and (not owner or owner == 'dibs:shared' and sharers and
+    (count == 0 or KEYS[4] and head_limit == '0') and (limit == '0' or sharers < tonumber(limit))) then
+    -- Nobody waits before the asker, and K may be shared with it. At a member of a quorum, nobody waits first who wants K alone.
     local leaving, sharer = asker, asker
     -- @insert leave
     -- @insert admit

@@ -19,7 +19,9 @@ if released ~= 1 and count > 0 then
 end
 if released ~= -1 then
   local me
-  -- @insert serve
+  if not quiet then
+    -- @insert serve
+  end
   if released == 1 and not owner then
     call('DEL', K)
   end

@@ -25,5 +25,7 @@ if owner == 'dibs:shared' then
 end
 
 -- What F holds (nil: not read), the fence of the asker where it was let in from the queue to share K, the lease that this script granted, how many subscribers the channel of the asker has,
--- the error where a write was refused, and whether K is free though live waiters may be left (serve.lua).
-local fence_text, my_fence, granted_ms, heard, failed, unfinished
+-- the error where a write was refused, and whether K is free though live waiters may be left (serve.lua). head_limit: how many may
+-- share K, as the live head says that waits for a hint while somebody is asking; nil: it wants K alone, or there is none. quiet:
+-- nobody is told that K may be free (rule 42).
+local fence_text, my_fence, granted_ms, heard, failed, unfinished, head_limit, quiet

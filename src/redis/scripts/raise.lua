@@ -7,7 +7,9 @@
 -- @insert keys
 -- @insert clock
 
-if redis.pcall('GET', K) ~= ARGV[1] then
+-- Where the token shares K (sharers.lua), the fence is its own, too.
+local owner, S = redis.pcall('GET', K), string.find(ARGV[1], '~%d+$') and 'dibs:share' .. string.sub(F, 11)
+if owner ~= ARGV[1] and not (S and owner == 'dibs:shared' and call('ZADD', S, 'XX', 'INCR', 0, '+' .. ARGV[1])) then
   return 0
 end
 -- How long F lives: see fence.lua.
@@ -15,6 +17,13 @@ local last, fence = tonumber(call('GET', F)), tonumber(ARGV[2])
 if not (last and last >= fence and last < 2^53 - 1) then
   local life = math.max(3600000, 2 * ARGV[3]) + 3600000 + math.max(0, math.ceil((fence - now) / 1000))
   call('SET', F, ARGV[2], 'PX', life)
+  if S and tonumber(call('ZADD', S, 'XX', 'INCR', 0, '>')) == last then
+    call('ZADD', S, 'XX', fence, '>')
+  end
+end
+local own = S and tonumber(call('ZADD', S, 'XX', 'INCR', 0, '-' .. ARGV[1]))
+if own and own < fence then
+  call('ZADD', S, 'XX', fence, '-' .. ARGV[1])
 end
 if KEYS[4] and fence > now then
   local before, high, behind = string.match(call('GET', KEYS[4]) or '', '^(%d+ %d+ %d+) (%d+) (.*)$')

@@ -23,6 +23,7 @@ end
 local asker, channel, entry
 -- @insert clock
 -- @insert queue
+quiet = ARGV[2] == 'quiet'
 -- @insert let_go
 if ended then
   -- @insert surpass

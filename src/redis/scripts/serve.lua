@@ -9,7 +9,9 @@
 -- and as the owner, since its lease was restored (rule 5). So it may know who shares K as a waiter, too: it is taken out of Q,
 -- and not told, because it would give back what it has.
 -- A waiter that wants a hint (queue.lua) is granted nothing. It is told by a push with fence 0, and K stays free: whoever asks
--- first has it. While somebody is asking, nobody is told, for K goes to who asks.
+-- first has it. While somebody is asking, nobody is told, for K goes to who asks. Where the first wants to share K, with any
+-- number, all are told who do, up to one that wants K alone; and they keep their places, else that one would come before them as
+-- soon as the first of them shares K.
 -- The entry is taken out before K is set: after a first write that is allowed when memory is out, SET is not refused
 -- (rule 4). The push: number of the ask, fence, length of the token, then token and K. A channel that ends in } is the
 -- sharded one of a slot (rule 38). NUMSUB comes first all the same: so other channels pay nothing for that. Who listens to the
@@ -41,6 +43,21 @@ while count > 0 and not is_served and budget > 0 do
     local is_hint, at_most = kind == '?' and token ~= me, string.match(token, '~(%d+)$')
     if is_served and (is_hint and me or owner and not (at_most and sharers and
       (at_most == '0' or sharers < tonumber(at_most)))) then
+      head_limit = at_most
+      break
+    end
+    if is_served and is_hint and at_most == '0' then
+      for place = tonumber(first), tonumber(last) do
+        waiter, budget = call('HGET', Q, string.format('%.0f', place)) or '', budget - 1
+        number, size, at = string.match(waiter, '^(%d+) %d+ %d+ (%d+)%?()')
+        token = number and string.sub(waiter, at + size)
+        if budget <= 0 or number and not string.find(token, '~0$') then
+          break
+        elseif number then
+          ear = string.sub(waiter, at, at + size - 1)
+          redis.pcall(publish, ear, number .. ' 0 ' .. #token .. ' ' .. token .. K)
+        end
+      end
       break
     end
     if is_served and at_most and not owner and not S then

@@ -27,6 +27,8 @@ bool dibs__part_take(struct dibs__quorum *q, struct dibs__claim *claim, size_t i
 void dibs__part_ask(struct dibs__flight *flight, const struct dibs__bid *bid)
 {
     flight->bid.lease_ms = bid->lease_ms;
+    flight->bid.shared = bid->shared;
+    flight->bid.limit = bid->limit;
     flight->bid.wait = bid->wait;
     flight->bid.deadline = bid->deadline;
     flight->answer = (struct dibs__answer){.fence = 0};

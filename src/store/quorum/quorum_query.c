@@ -49,6 +49,14 @@ static void land(struct dibs__fan_out *fan_out, struct dibs__flight *flight, enu
     looking->free |= looking->owners[flight->member->index].held ? 0 : bit;
 }
 
+/* Whether both name the same owner, or both say that the lock is shared, by whomever. */
+static bool agrees(const dibs_owner *one, const dibs_owner *other)
+{
+    if (one->sharers > 0 || other->sharers > 0)
+        return one->sharers > 0 && other->sharers > 0;
+    return strcmp(one->token, other->token) == 0;
+}
+
 /* The members that say so of the lock's owner as member i does. */
 static uint32_t who_agree(const struct dibs__quorum *q, const struct looking *looking, size_t i)
 {
@@ -56,7 +64,7 @@ static uint32_t who_agree(const struct dibs__quorum *q, const struct looking *lo
 
     for (size_t other = 0; other < q->count; other++)
         if (dibs__set_has(looking->seen & ~looking->free, other) &&
-            strcmp(looking->owners[other].token, looking->owners[i].token) == 0)
+            agrees(&looking->owners[other], &looking->owners[i]))
             agree |= (uint32_t)1 << other;
     return agree;
 }
@@ -88,42 +96,76 @@ static bool is_decided(const struct dibs__fan_out *fan_out, int64_t now)
            dibs__fan_out_is_overdue(fan_out, now);
 }
 
-/* A lock without expiry lasts longer than any. */
-static int compare_remaining(const void *one, const void *other)
+/* The largest first. A lock without expiry lasts longer than any. */
+static int compare_down(const void *one, const void *other)
 {
     uint64_t a = (uint64_t) * (const int64_t *)one, b = (uint64_t) * (const int64_t *)other;
 
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
+/* The member of the set whose token most of the others name, too: of a lock that is shared each names the newest
+ * sharer. */
+static size_t most_named(const struct dibs__quorum *q, const struct looking *looking, uint32_t set)
+{
+    unsigned best_count = 0;
+    size_t best = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        unsigned count = 0;
+        for (size_t other = 0; other < q->count && dibs__set_has(set, i); other++)
+            count += dibs__set_has(set, other) && strcmp(looking->owners[other].token, looking->owners[i].token) == 0;
+        best = count > best_count ? i : best;
+        best_count = count > best_count ? count : best_count;
+    }
+    return best;
+}
+
 /*
- * The fence is the largest of the masters' clocks, and most masters are raised to it. The master with that clock tells
- * how long ago that was; the others, whose clocks are behind, tell less.
+ * Who has the lock, as the members of the set say. The master with the largest clock tells how long ago that was; the
+ * others, whose clocks are behind, tell less. Of a lock that is shared the fence is the one to which most are raised.
  */
+static void show_owner(const struct dibs__quorum *q, const struct looking *looking, uint32_t set, dibs_owner *owner)
+{
+    const dibs_owner *named = &looking->owners[most_named(q, looking, set)];
+    int64_t remaining[DIBS__MEMBERS_MAX], sharers[DIBS__MEMBERS_MAX], fences[DIBS__MEMBERS_MAX], held_ms = -1;
+    size_t count = 0, named_count = 0;
+
+    for (size_t i = 0; i < q->count; i++) {
+        const dibs_owner *its = &looking->owners[i];
+        if (!dibs__set_has(set, i))
+            continue;
+        remaining[count] = its->remaining_ms;
+        sharers[count++] = its->sharers;
+        if (strcmp(its->token, named->token) != 0)
+            continue;
+        fences[named_count++] = (int64_t)its->fence;
+        held_ms = its->held_ms > held_ms ? its->held_ms : held_ms;
+    }
+    qsort(remaining, count, sizeof remaining[0], compare_down);
+    qsort(sharers, count, sizeof sharers[0], compare_down);
+    qsort(fences, named_count, sizeof fences[0], compare_down);
+    memcpy(owner->token, named->token, sizeof owner->token);
+    owner->held = true;
+    owner->remaining_ms = remaining[q->majority - 1];
+    owner->sharers = (uint32_t)sharers[q->majority - 1];
+    owner->held_ms = held_ms;
+    if (owner->sharers > 0)
+        owner->fence = (uint64_t)fences[named_count < q->majority ? named_count - 1 : q->majority - 1];
+}
+
+/* The fence is the largest of the masters' clocks, and most masters are raised to it. */
 static void show(const struct dibs__quorum *q, const struct looking *looking, dibs_owner *owner)
 {
     uint32_t most = most_agree(q, looking);
-    int64_t remaining[DIBS__MEMBERS_MAX], held_ms = -1;
-    size_t count = 0;
 
     for (size_t i = 0; i < q->count; i++) {
         const dibs_owner *its = &looking->owners[i];
         owner->fence = its->fence > owner->fence ? its->fence : owner->fence;
         owner->waiters = its->waiters > owner->waiters ? its->waiters : owner->waiters;
-        if (!dibs__set_has(most, i))
-            continue;
-        remaining[count++] = its->remaining_ms;
-        held_ms = its->held_ms > held_ms ? its->held_ms : held_ms;
-        memcpy(owner->token, its->token, sizeof owner->token);
     }
-    owner->held = count >= q->majority;
-    if (!owner->held) {
-        owner->token[0] = '\0';
-        return;
-    }
-    qsort(remaining, count, sizeof remaining[0], compare_remaining);
-    owner->remaining_ms = remaining[q->majority - 1];
-    owner->held_ms = held_ms;
+    if (dibs__set_count(most) >= q->majority)
+        show_owner(q, looking, most, owner);
 }
 
 static dibs_status look(struct dibs__quorum *q, const struct dibs__query *query, struct looking *looking,

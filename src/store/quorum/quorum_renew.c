@@ -53,6 +53,12 @@ struct part_batch {
 
 /* ------------------------------------------------------------------ the outcome */
 
+/* The lock is the token's there. */
+static bool has_lock(const struct dibs__renewal *said)
+{
+    return said->result == DIBS__RENEWED || said->result == DIBS__WATCHED;
+}
+
 static void unref_round(struct round *round)
 {
     if (--round->references == 0)
@@ -153,7 +159,7 @@ static void note_part(struct part_batch *sent, size_t i)
     part->lease = item->store_state;
     part->cut = item->cut;
     part->pending_extension_ms = item->pending_extension_ms;
-    if (item->result == DIBS__RENEWED)
+    if (has_lock(item))
         part->state = DIBS__PART_GRANTED;
     if (forgot) {
         part->state = DIBS__PART_NOTHING;
@@ -175,7 +181,7 @@ static void count(struct round *round, size_t at, const struct dibs__renewal *sa
         tally->gone++;
     if (said->result == DIBS__UNANSWERED && said->status != DIBS_OK && said->status != DIBS_UNAVAILABLE)
         tally->refused = said->status;
-    if (said->result != DIBS__RENEWED)
+    if (!has_lock(said))
         return;
     bool cut = said->pending_extension_ms > 0 && said->pending_extension_ms < said->lease_ms;
     tally->sure[tally->renewed++] = cut ? said->pending_extension_ms : said->lease_ms;
@@ -255,6 +261,7 @@ static void add(struct part_batch *sent, struct dibs__claim *claim, const struct
             .fence = item->fence,
             .extension = item->extension || part->behind,
             .top_up = top_up,
+            .look = item->look && !top_up && !item->extension && !part->behind,
             .store_state = part->lease,
             .pending_extension_ms = part->pending_extension_ms,
             .cut = part->cut,
