@@ -13,6 +13,7 @@
 #include "core/handover.h"
 
 #define HOST_MAX 46 /* with the NUL */
+#define HOST_WHOLE_MAX 256
 
 static _Thread_local const struct dibs__core *calling_back; /* whose on_event this thread runs; NULL: none */
 
@@ -167,9 +168,11 @@ static void on_at_risk(void *context, struct dibs__lease *lease, const char *why
 
 static void find_host(char *host, size_t size)
 {
-    if (gethostname(host, size) != 0)
-        snprintf(host, size, "localhost");
-    host[size - 1] = '\0';
+    char whole[HOST_WHOLE_MAX] = ""; /* gethostname fails where the name does not fit */
+
+    if (gethostname(whole, sizeof whole - 1) != 0)
+        snprintf(whole, sizeof whole, "localhost");
+    snprintf(host, size, "%s", whole);
     for (char *c = host; *c; c++)
         if (*c <= ' ' || *c > '~' || *c == ':')
             *c = '-';
