@@ -96,8 +96,8 @@ struct run_lock {
 };
 
 /*
- * Opens the store and waits for the lock. Signals (run_signals.h), and those that the front passes on through wire, end
- * that at once; wire is -1 where there is no front. Returns true if the calling thread holds the lock; else nothing is
+ * Opens the store and waits for the lock. Signals (run_signals.h), those that the front passes on through wire, and the
+ * end of what dibs is tied to (run_tie.h) end that at once; wire is -1 where there is no front. Returns true if the calling thread holds the lock; else nothing is
  * left of it, and *status is the exit status. May end the process with such a status.
  */
 bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status);

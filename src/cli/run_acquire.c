@@ -14,6 +14,7 @@
 #include "cli/run.h"
 #include "cli/run_inside.h"
 #include "cli/run_signals.h"
+#include "cli/run_tie.h"
 #include "cli/run_waiting.h"
 #include "cli/run_wire.h"
 #include "cli/text.h"
@@ -30,24 +31,27 @@ static _Atomic bool waits; /* atomic: the main thread waits for the lock */
 
 struct listener {
     pthread_t thread;
-    int signals, wire; /* descriptors; read-only */
-    int quit[2];       /* a pipe, which the main thread closes at one end; read-only */
+    int signals, wire;           /* descriptors; read-only */
+    int quit[2];                 /* a pipe, which the main thread closes at one end; read-only */
+    const struct run_plan *plan; /* read-only */
     pthread_mutex_t mutex;
     bool opening;     /* guarded by mutex: nothing stands in the store yet */
     dibs_runtime *rt; /* guarded by mutex */
-    int signal;       /* guarded by mutex: what ended the wait; 0: nothing did */
+    bool ended;       /* guarded by mutex: the wait is over */
+    int status;       /* guarded by mutex: the exit status then */
 };
 
 /* --------------------------------------------------------------- the listener */
 
-/* dibs_open can't be ended from outside, but leaves nothing behind. */
-static void end_wait(struct listener *listener, int signal)
+/* The first status counts. dibs_open can't be ended from outside, but leaves nothing behind. */
+static void end_wait(struct listener *listener, int status)
 {
     pthread_mutex_lock(&listener->mutex);
     if (listener->opening)
-        _exit(128 + signal);
-    if (!listener->signal)
-        listener->signal = signal;
+        _exit(status);
+    if (!listener->ended)
+        listener->status = status;
+    listener->ended = true;
     dibs_shutdown(listener->rt);
     pthread_mutex_unlock(&listener->mutex);
 }
@@ -56,7 +60,7 @@ static void hear_signals(struct listener *listener)
 {
     for (int signal; (signal = run_signals_next()) != 0;)
         if (run_signals_passed(signal))
-            end_wait(listener, signal);
+            end_wait(listener, 128 + signal);
 }
 
 /* Returns false once the front is gone. */
@@ -67,21 +71,34 @@ static bool hear_front(struct listener *listener)
 
     while ((got = run_wire_receive(listener->wire, &message)) == 1)
         if (message.word == RUN_SIGNAL && (run_signals_passed(message.number) || message.number == SIGTSTP))
-            end_wait(listener, message.number);
+            end_wait(listener, 128 + message.number);
     if (got < 0)
-        end_wait(listener, SIGKILL);
+        end_wait(listener, 128 + SIGKILL);
     return got == 0;
+}
+
+/* Returns false once what dibs is tied to has ended. */
+static bool look_at_ties(struct listener *listener)
+{
+    const char *ended = run_tie_ended();
+
+    if (ended) {
+        cli_warn("%s: not acquired: %s has ended", listener->plan->shown, ended);
+        end_wait(listener, listener->plan->not_acquired);
+    }
+    return !ended;
 }
 
 static void *listen_for_the_end(void *argument)
 {
     struct listener *listener = argument;
-    struct pollfd fds[] = {{.fd = listener->quit[0], .events = POLLIN},
-                           {.fd = listener->signals, .events = POLLIN},
-                           {.fd = listener->wire, .events = POLLIN}};
+    struct pollfd fds[3 + RUN_TIES] = {{.fd = listener->quit[0], .events = POLLIN},
+                                       {.fd = listener->signals, .events = POLLIN},
+                                       {.fd = listener->wire, .events = POLLIN}};
 
-    while (!fds[0].revents) {
-        if (poll(fds, sizeof fds / sizeof fds[0], -1) < 0)
+    run_tie_watch(fds + 3);
+    while (!fds[0].revents && look_at_ties(listener)) {
+        if (poll(fds, sizeof fds / sizeof fds[0], run_tie_timeout(-1)) < 0)
             continue;
         if (fds[1].revents)
             hear_signals(listener);
@@ -100,11 +117,11 @@ static void listener_end(struct listener *listener)
 }
 
 /* The signals wait in the new thread: they go to the main thread. */
-static bool listener_start(struct listener *listener, int wire)
+static bool listener_start(struct listener *listener, const struct run_plan *plan, int wire)
 {
     bool started;
 
-    *listener = (struct listener){.wire = wire, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    *listener = (struct listener){.wire = wire, .plan = plan, .opening = true, .mutex = PTHREAD_MUTEX_INITIALIZER};
     listener->signals = run_signals_fd();
     if (pipe(listener->quit) != 0)
         return false;
@@ -365,9 +382,9 @@ static bool acquire(const struct run_plan *plan, struct listener *listener, stru
     pthread_mutex_unlock(&listener->mutex);
     held = lock->rt && take_lock(plan, lock, status);
     listener_end(listener);
-    if (listener->signal)
-        *status = 128 + listener->signal;
-    return held && !listener->signal;
+    if (listener->ended)
+        *status = listener->status;
+    return held && !listener->ended;
 }
 
 bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status)
@@ -375,7 +392,7 @@ bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, i
     struct listener listener;
 
     memset(lock, 0, sizeof *lock);
-    if (!listener_start(&listener, wire)) {
+    if (!listener_start(&listener, plan, wire)) {
         cli_error("no descriptor or thread to be had");
         *status = CLI_SYSTEM;
         return false;

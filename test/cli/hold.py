@@ -132,9 +132,9 @@ def tied():
     script = subprocess.Popen(["sleep", "60"])
     process = holder("--while-pid", str(script.pid))
     equal(process.poll(), None)
-    script.kill()
-    script.wait()
+    script.kill()  # nobody waits for it, as in a container whose first process does not
     equal((Done(process).status, server().owner("n")), (0, None))
+    script.wait()
     process = holder("--while-stdin", stdin=subprocess.PIPE)
     process.stdin.write("not the end\n")
     process.stdin.flush()
@@ -143,9 +143,35 @@ def tied():
     process.stdin.close()
     process.stdin = None
     equal((Done(process).status, server().owner("n")), (0, None))
-    equal(dibs("hold", "--while-stdin", "n").status, 0)
     for wrong in ("0", "x", "-1", ""):
         equal(dibs("hold", "--while-pid", wrong, "n").status, 64)
+
+
+@test("and so during the wait, with a message, and the status of a lock that was not acquired")
+def tied_while_waiting():
+    first = holder()
+    for end_of_it, options in (("process", ()), ("standard input", ("--fair", "-E", "9"))):
+        script = subprocess.Popen(["sleep", "60"])
+        tie = ("--while-pid", str(script.pid)) if end_of_it == "process" else ("--while-stdin",)
+        process = start("hold", *tie, *options, "n", stdin=subprocess.PIPE)
+        wait_for(lambda: server().queued("n"))
+        script.kill()
+        script.wait()
+        if end_of_it != "process":
+            process.stdin.close()
+            process.stdin = None
+        done = Done(process)
+        equal((done.status, done.out), (9 if options else 1, ""))
+        assert done.err.startswith(f"dibs: n: not acquired: {end_of_it}") and "has ended\n" in done.err, done.err
+        assert not server().queued("n")
+    first.terminate()
+    equal(Done(first).status, 0)
+    equal(dibs("hold", "--while-stdin", "n").status, 1)  # it had ended before
+    ended = subprocess.Popen(["true"])
+    wait_for(lambda: state_of(ended.pid) == "Z")
+    equal(dibs("hold", "--while-pid", str(ended.pid), "n").status, 1)
+    ended.wait()
+    equal(server().owner("n"), None)
 
 
 @test("a standard output that nobody reads is no reason to end")

@@ -1,0 +1,88 @@
+#include "cli/run_tie.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LOOK_MS 500 /* between two looks at a process that the system does not watch */
+
+/* Written by run_tie_begin alone. */
+static struct {
+    pid_t process;     /* 0: none */
+    int process_fd;    /* readable once the process has ended; -1: the system has no such descriptors */
+    bool process_gone; /* it had ended before */
+    bool stdin_too;
+    char shown[32]; /* "process 7" */
+} tie = {.process_fd = -1};
+
+/*
+ * Without such a descriptor, a process that ended counts as one that runs until its parent has waited for it, and so
+ * does another one that got its number.
+ */
+static int watch_process(pid_t process)
+{
+#ifdef SYS_pidfd_open
+    return (int)syscall(SYS_pidfd_open, process, 0);
+#else
+    (void)process;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+void run_tie_begin(const struct run_plan *plan)
+{
+    tie.process = plan->while_pid;
+    tie.stdin_too = plan->while_stdin;
+    if (!tie.process)
+        return;
+    snprintf(tie.shown, sizeof tie.shown, "process %d", (int)tie.process);
+    tie.process_fd = watch_process(tie.process);
+    if (tie.process_fd >= 0)
+        fcntl(tie.process_fd, F_SETFD, FD_CLOEXEC);
+    else
+        tie.process_gone = errno == ESRCH;
+}
+
+void run_tie_watch(struct pollfd fds[RUN_TIES])
+{
+    fds[0] = (struct pollfd){.fd = tie.process_fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = tie.stdin_too ? STDIN_FILENO : -1, .events = POLLIN};
+}
+
+int run_tie_timeout(int most_ms)
+{
+    bool looks = tie.process && tie.process_fd < 0;
+
+    return looks && (most_ms < 0 || most_ms > LOOK_MS) ? LOOK_MS : most_ms;
+}
+
+static bool process_has_ended(void)
+{
+    struct pollfd fd = {.fd = tie.process_fd, .events = POLLIN};
+
+    if (tie.process_fd >= 0)
+        return poll(&fd, 1, 0) > 0;
+    return tie.process && (tie.process_gone || (kill(tie.process, 0) != 0 && errno == ESRCH));
+}
+
+/* As a service manager would: what the script does not read is not read by anybody else. */
+static bool stdin_has_ended(void)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char unread[4096];
+    ssize_t size;
+
+    if (!tie.stdin_too || poll(&in, 1, 0) <= 0)
+        return false;
+    size = read(STDIN_FILENO, unread, sizeof unread);
+    return size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN);
+}
+
+const char *run_tie_ended(void)
+{
+    return process_has_ended() ? tie.shown : stdin_has_ended() ? "standard input" : NULL;
+}
