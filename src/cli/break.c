@@ -83,7 +83,7 @@ static int take(const struct breaking *breaking, const dibs_owner *owner)
     if (status == DIBS_NOT_HELD)
         status = take_foreign(breaking, owner);
     if (status == DIBS_OK)
-        return say(breaking, "taken away", CLI_OK);
+        return say(breaking, owner->sharers > 1 ? "taken away; others still share it" : "taken away", CLI_OK);
     if (status == DIBS_NOT_HELD)
         return say(breaking, "left alone: another owner has it by now", CLI_FAILED);
     return cli_look_failed(status);

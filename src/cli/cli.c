@@ -104,13 +104,13 @@ int cli_next_option(int argc, char **argv, const char *letters, const struct opt
 static int refuse(int option, char **argv)
 {
     const char *word = argv[optind - 1];
-    bool is_letter = optopt > 0 && optopt < CLI_OPTION_URL;
+    bool is_letter = optopt > 0 && optopt < CLI_OPTION_URL && strncmp(word, "--", 2) != 0;
 
     if (option == ':' && is_letter)
         return cli_usage_error(argv[0], "-%c needs an argument", optopt);
     if (option == ':')
         return cli_usage_error(argv[0], "%s needs an argument", word);
-    if (is_letter && strncmp(word, "--", 2) != 0)
+    if (is_letter)
         return cli_usage_error(argv[0], "there is no option -%c", optopt);
     if (optopt)
         return cli_usage_error(argv[0], "%s takes no argument", word);

@@ -52,6 +52,12 @@ static void fill_standard_files(void)
             return;
 }
 
+static int refuse(const char *word)
+{
+    cli_error("there is no command \"%s\"; \"dibs --help\" lists them", word);
+    return CLI_USAGE;
+}
+
 static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
 {
     return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
@@ -67,7 +73,9 @@ int main(int argc, char **argv)
         return CLI_USAGE;
     }
     if (is_one_of(argv[1], "--help", "-h", "help")) {
-        if (argc == 3 && find(argv[2]))
+        if (argc > 2 && !find(argv[2]))
+            return refuse(argv[2]);
+        if (argc > 2)
             return find(argv[2])->run(2, (char *[]){argv[2], (char[]){"--help"}, NULL});
         print_help(stdout);
         return cli_end(CLI_OK);
@@ -77,9 +85,5 @@ int main(int argc, char **argv)
         return cli_end(CLI_OK);
     }
     const struct cli_command *command = find(argv[1]);
-    if (!command) {
-        cli_error("there is no command \"%s\"; \"dibs --help\" lists them", argv[1]);
-        return CLI_USAGE;
-    }
-    return command->run(argc - 1, argv + 1);
+    return command ? command->run(argc - 1, argv + 1) : refuse(argv[1]);
 }

@@ -25,13 +25,25 @@ static void say(const char *name, const dibs_owner *owner)
         cli_warn("%s: waits for the lock, which %s holds since %s", shown, who, cli_time_ago(since, owner->held_ms));
 }
 
-/* A grant of this process may be at the store before the wait is over. */
+/* A token has only the first bytes of a long name, with the bytes that do not print replaced. */
+static bool is_this_host(const char *host)
+{
+    char own[256] = "";
+
+    (void)gethostname(own, sizeof own - 1);
+    for (size_t i = 0; host[i]; i++)
+        if (host[i] != own[i] && host[i] != '-')
+            return false;
+    return true;
+}
+
+/* A grant of this process may be at the store before the wait is over. Containers often have processes of one id. */
 static bool is_own(const dibs_owner *owner)
 {
     struct cli_who who;
 
     cli_who_parse(&who, owner->token);
-    return !who.foreign && strtol(who.pid, NULL, 10) == getpid();
+    return !who.foreign && strtol(who.pid, NULL, 10) == getpid() && is_this_host(who.host);
 }
 
 /* The first name that somebody else holds; NULL: none is known. */

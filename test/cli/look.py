@@ -58,13 +58,19 @@ def status_of_a_foreign_client():
     expect("never expires" in result.text and "not known" in result.text and b"\x1b" not in result.out, result)
 
 
-def status_of_those_who_share():
+def share(name):
+    """As if two processes shared the lock: 101, and 102, which came last."""
     fresh()
-    put(server, "a", owner="dibs:shared", lease_ms=60000)
+    put(server, name, owner="dibs:shared", lease_ms=60000)
     ends = -int(time.time() * 1000) - 60000
+    key = "dibs:share:{lock:%s}" % name
     for number, pid in ((1, 101), (2, 102)):
         sharer = token(label="reader", pid=pid) + "~0"
-        server.call("ZADD", "dibs:share:{lock:a}", "0", "<", "2", ">", str(ends), "+" + sharer, str(number), "-" + sharer)
+        server.call("ZADD", key, "0", "<", "2", ">", str(ends), "+" + sharer, str(number), "-" + sharer)
+
+
+def status_of_those_who_share():
+    share("a")
     result = expect_status(dibs(URL, "status", "a"), OK)
     expect("reader on alpha, process 102" in result.text and "  sharers  2, of whom" in result.text, result)
     expect(expect_status(dibs(URL, "status", "--json", "a"), OK).json["locks"][0]["sharers"] == 2)
@@ -199,6 +205,15 @@ def break_takes_the_lock_away():
     expect("job on alpha, process 4711" in result.text and result.text.endswith("a: taken away\n"), result)
     expect(server.call("EXISTS", "lock:a") == 0)
     expect("there is no owner" in expect_status(dibs(URL, "break", "-y", "a"), OK).text)
+
+
+def break_takes_a_shared_lock_from_the_last_sharer():
+    share("a")
+    result = expect_status(dibs(URL, "break", "-y", "a"), OK)
+    expect(result.text.endswith("a: taken away; others still share it\n"), result)
+    result = expect_status(dibs(URL, "break", "-y", "a"), OK)
+    expect("process 101" in result.text and result.text.endswith("a: taken away\n"), result)
+    expect_status(dibs(URL, "status", "a"), FAILED)
 
 
 def break_takes_only_from_the_token_that_is_meant():
@@ -447,7 +462,7 @@ if __name__ == "__main__":
         list_as_a_table, list_sorts_by_each_column, list_chooses_by_pattern_and_age, list_leaves_no_lock_out_and_uses_no_keys,
         names_of_any_bytes_cannot_drive_the_terminal, names_for_xargs_are_as_they_are, json_is_valid_whatever_the_names_are,
         list_is_cut_to_the_width_of_a_terminal,
-        break_takes_the_lock_away, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
+        break_takes_the_lock_away, break_takes_a_shared_lock_from_the_last_sharer, break_takes_only_from_the_token_that_is_meant, break_takes_from_foreign_clients,
         real_owners_and_waiters, break_asks_first, break_refuses_where_there_is_nobody_to_ask, break_leaves_a_new_owner_alone,
         what_is_wrong_usage, what_is_wrong_with_an_option_is_said, a_store_that_cannot_be_reached, what_one_may_not_do_is_no_answer, other_prefixes_are_other_locks,
         options_that_tell_how_to_reach_the_store, the_url_option_goes_before_the_environment, each_command_has_a_help, what_cannot_be_written_is_a_failure,

@@ -111,7 +111,7 @@ def status_usage():
         (["--url-file", "/dev/null", "n", "true"], "--url-file"),
         (["-w", "0x10", "n", "true"], "0x10"),
         (["-w"], "-w"),
-        (["--lease"], "argument"),
+        (["--lease"], "--lease needs an argument"),
         (["-n", "-w", "1", "n", "true"], "exclude"),
         (["-t", "0", "n", "true"], "0.1"),
         (["-t", "86401", "n", "true"], "86400"),
@@ -417,6 +417,9 @@ def messages():
         assert all(len(line) <= 80 for line in done.out.splitlines()), done.out
         equal((dibs(command, "-h").out, dibs("help", command).out), (done.out, done.out))
     equal(dibs("help").out, dibs("--help").out)
+    done = dibs("help", "nonsense")
+    equal((done.status, done.out), (64, ""))
+    assert "nonsense" in done.err, done.err
     equal(dibs("-V").out, dibs("--version").out)
     with open("/dev/full", "w") as full:
         for arguments in (["--help"], ["--version"], ["run", "--help"]):
