@@ -467,8 +467,7 @@ static bool shares_with_any(const struct dibs__space_waiter *waiter)
 }
 
 /* Hints for all such from the first on; they keep their places. Who gets none for lack of memory asks soon. */
-static struct dibs__space_waiter *tell_sharers(const struct dibs__space_waiter *first)
-    DIBS__REQUIRES(dibs__space_mutex)
+static struct dibs__space_waiter *tell_sharers(const struct dibs__space_waiter *first) DIBS__REQUIRES(dibs__space_mutex)
 {
     struct dibs__space_waiter *told = NULL, **end = &told;
 

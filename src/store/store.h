@@ -204,7 +204,7 @@ struct dibs__query {
     const char *name;
     int64_t deadline;
     struct dibs__waiters *waiters; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of one master */
-    struct dibs__sharers *sharers; /* filled by finish; NULL: nobody wants to know */
+    struct dibs__sharers *sharers; /* filled by finish; NULL: nobody wants to know. Of a quorum: those of each master */
     bool any_type; /* a key of another type than a lock has is as if there were none; else it is a DIBS_STORE_ERROR */
     struct dibs__begun begun;
 };

@@ -206,6 +206,53 @@ static void ask_who_waits(const struct dibs__quorum *q, const struct dibs__query
         (void)dibs__store_query(q->members[most].store, &its, &owner, &unused);
 }
 
+static int newest_first(const void *one, const void *other)
+{
+    uint64_t a = ((const dibs_sharer *)one)->fence, b = ((const dibs_sharer *)other)->fence;
+
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+/* What one more master says of those who share. */
+static void add_sharers(struct dibs__sharers *all, const struct dibs__sharers *its)
+{
+    for (size_t i = 0; i < its->count; i++) {
+        const dibs_sharer *said = &its->items[i];
+        size_t at = 0;
+        while (at < all->count && strcmp(all->items[at].token, said->token) != 0)
+            at++;
+        if (at == all->count && at == all->most)
+            continue;
+        dibs_sharer *known = &all->items[at];
+        if (at == all->count)
+            all->items[all->count++] = *said;
+        known->fence = said->fence > known->fence ? said->fence : known->fence;
+        known->remaining_ms = said->remaining_ms > known->remaining_ms ? said->remaining_ms : known->remaining_ms;
+    }
+}
+
+/* Each that a master names: who has a majority is among them, and maybe who is asking for one. */
+static dibs_status ask_who_shares(const struct dibs__quorum *q, const struct dibs__query *query,
+                                  const struct looking *looking, struct dibs__error *error)
+{
+    struct dibs__sharers its = {.items = calloc(query->sharers->most, sizeof *its.items), .most = query->sharers->most};
+
+    if (!its.items)
+        return dibs__quorum_no_memory(error);
+    for (size_t i = 0; i < q->count; i++) {
+        struct dibs__query part = {
+            .name = query->name, .deadline = query->deadline, .any_type = query->any_type, .sharers = &its};
+        struct dibs__error unused;
+        dibs_owner owner = {0};
+        its.count = 0;
+        if (looking->owners[i].sharers > 0 && dibs__store_query(q->members[i].store, &part, &owner, &unused) == DIBS_OK)
+            add_sharers(query->sharers, &its);
+    }
+    qsort(query->sharers->items, query->sharers->count, sizeof *its.items, newest_first);
+    free(its.items);
+    return DIBS_OK;
+}
+
 dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__query *query, dibs_owner *owner,
                                       struct dibs__error *error)
 {
@@ -221,6 +268,10 @@ dibs_status dibs__quorum_query_finish(struct dibs__store *base, struct dibs__que
     dibs_status status = look(q, query, looking, owner, error);
     if (status == DIBS_OK && query->waiters)
         ask_who_waits(q, query, looking);
+    if (query->sharers)
+        query->sharers->count = 0;
+    if (status == DIBS_OK && query->sharers)
+        status = ask_who_shares(q, query, looking, error);
     free(looking);
     dibs__quorum_count(q, false); /* who answers a look may not vote all the same */
     return status;
