@@ -252,17 +252,6 @@ static void a_child_may_be_forked_at_any_moment(void **state)
     assert_status(DIBS_OK, dibs_unlock(f->rt, "held"));
 }
 
-static atomic_bool in_exiting_child;
-
-#ifdef TEST_UNDER_ASAN
-/* What OpenSSL loses of threads that live when it ends is not looked at. LeakSanitizer asks. */
-int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void)
-{
-    return atomic_load(&in_exiting_child);
-}
-#endif
-
 /* exit(3) ends OpenSSL while other threads use it. */
 static void a_process_may_exit_at_any_moment(void **state)
 {
@@ -275,7 +264,6 @@ static void a_process_may_exit_at_any_moment(void **state)
 
         if (child == 0) {
             dibs_runtime *rt;
-            atomic_store(&in_exiting_child, true);
             dibs_config config = {.urls = f->urls, .url_count = 1, .lease_ms = 1000};
             CHILD_WANTS(DIBS_OK, dibs_open(&rt, &config));
             crowd_begin(members, 4, (dibs_runtime *[]){rt, rt});

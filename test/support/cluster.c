@@ -189,15 +189,19 @@ void cluster_move_keys(cluster *c, unsigned slot, server *to)
     } while (moved > 0);
 }
 
-/* The new owner is told first: nobody else may believe that it is. */
+/*
+ * The new owner is told first: nobody else may believe that it is. Then all other masters: what nodes tell one another
+ * of the slot may be refused, because the epoch that the new owner gave itself is that of another by chance.
+ */
 void cluster_close_slot(cluster *c, unsigned slot, server *to)
 {
-    server *from = cluster_owner(c, slot);
     char id[NODE_ID];
 
     id_of(to, id);
     server_do(to, "CLUSTER SETSLOT %u NODE %s", slot, id);
-    server_do(from, "CLUSTER SETSLOT %u NODE %s", slot, id);
+    for (size_t i = 0; i < c->count; i++)
+        if (c->nodes[i] != to && runs(c->nodes[i]) && info_has(c->nodes[i], "INFO replication", "role:master"))
+            server_do(c->nodes[i], "CLUSTER SETSLOT %u NODE %s", slot, id);
     cluster_await_owner(c, slot, to);
 }
 

@@ -7,6 +7,7 @@
 
 static struct dibs__transport_ops holding;   /* of a plain socket, but for receive */
 static atomic_bool holds, has_taken, may_go; /* whether receive is to be held up, where it is, and when it goes on */
+static atomic_bool has_begun;                /* a thread reads */
 
 static struct dibs__transport *open_holding(struct dibs__endpoint *endpoint, struct dibs__error *error)
 {
@@ -32,6 +33,7 @@ static long receive_and_hold(struct dibs__transport *transport, char *bytes, siz
 {
     if (!atomic_load(&holds))
         return dibs__socket_transport.receive(transport, bytes, size, error);
+    atomic_store(&has_begun, true);
     if (!has_both(transport))
         return 0;
     long received = dibs__socket_transport.receive(transport, bytes, size, error);
@@ -60,12 +62,14 @@ static void begin_held(struct rig *r, struct caller pair[2], int64_t second_ms)
     uint64_t serial = open_now(r);
     pair[0] = (struct caller){.r = r, .text = "first", .serial = serial, .deadline = after(r, 10 * COMMAND_MS)};
     pair[1] = (struct caller){.r = r, .text = "second", .serial = serial, .deadline = after(r, second_ms)};
+    atomic_store(&has_begun, false);
     atomic_store(&has_taken, false);
     atomic_store(&may_go, false);
     atomic_store(&holds, true);
     fake_redis_hold(r->fake, true);
     begin(&pair[0]);
     fake_redis_await(r->fake, "ECHO first", 1);
+    assert_true(wait_until(is_set, &has_begun, LIMIT_MS)); /* else the second may come before it */
     begin(&pair[1]);
     fake_redis_await(r->fake, "ECHO second", 1);
     moved_clock_await_waiting(&r->clock, 1);
