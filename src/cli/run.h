@@ -25,10 +25,10 @@
 /* What their helps have in common. */
 /* clang-format off */
 #define RUN_COMMON_HELP                                                                                                \
-    "      --shared        others may hold the lock as well, if they share it: readers,\n"                                   \
-    "                      beside whom nobody has it without --shared\n"                                                 \
-    "      --slots N       the same, but N hold the lock at most; all who use NAME give\n"                               \
-    "                      the same N\n"                                                                                 \
+    "      --shared        others may hold the lock as well, if they share it:\n" \
+    "                      readers, beside whom nobody has it without --shared\n" \
+    "      --slots N       the same, but N hold the lock at most; all who use NAME\n" \
+    "                      give the same N\n" \
     "      --also NAME     locks that NAME as well: all or none of them, whatever the\n" \
     "                      order; may be given again\n" \
     "  -n, --nonblock      does not wait: fails if somebody else holds the lock\n"                                     \
@@ -97,8 +97,9 @@ struct run_lock {
 
 /*
  * Opens the store and waits for the lock. Signals (run_signals.h), those that the front passes on through wire, and the
- * end of what dibs is tied to (run_tie.h) end that at once; wire is -1 where there is no front. Returns true if the calling thread holds the lock; else nothing is
- * left of it, and *status is the exit status. May end the process with such a status.
+ * end of what dibs is tied to (run_tie.h) end that at once; wire is -1 where there is no front. Returns true if the
+ * calling thread holds the lock; else nothing is left of it, and *status is the exit status. May end the process with
+ * such a status.
  */
 bool run_acquire(const struct run_plan *plan, int wire, struct run_lock *lock, int *status);
 

@@ -40,7 +40,7 @@ static bool is_this_host(const char *host)
 /* A grant of this process may be at the store before the wait is over. Containers often have processes of one id. */
 static bool is_own(const dibs_owner *owner)
 {
-    struct cli_who who;
+    struct cli_who who = {0};
 
     cli_who_parse(&who, owner->token);
     return !who.foreign && strtol(who.pid, NULL, 10) == getpid() && is_this_host(who.host);

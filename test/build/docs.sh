@@ -166,9 +166,15 @@ END
     ! echo 999 | are_all_among rules >/dev/null
 }
 
-tap_plan 10
+# README.md is what somebody reads who wants to know whether to go on; the rest has a place elsewhere.
+readme_is_short() {
+    [ "$(wc -l <README.md)" -le 150 ]
+}
+
+tap_plan 11
 tap 'what the documents name is there' names_what_is_there
 tap 'links between the documents lead somewhere' links_lead_somewhere
+tap 'README.md has 150 lines at most' readme_is_short
 tap 'every rule that is referred to is in PROTOCOL.md' rules_are_written_down
 tap 'every invariant that is referred to is in ARCHITECTURE.md' invariants_are_written_down
 tap 'the rules are numbered without a gap' rules_are_numbered_without_a_gap

@@ -410,7 +410,7 @@ def messages():
     for word in ("acquired", "fence", "started", "status 0", "released"):
         assert word in told, told
     equal(dibs("run", "-qn", "--url", "unix:///nonexistent", "n", "true").err, "")
-    for command in ("run", "hold"):
+    for command in ("run", "hold", "status", "list", "watch", "break", "doctor", "bench"):
         done = dibs(command, "--help")
         equal((done.status, done.err), (0, ""))
         assert done.out.startswith(f"Usage: dibs {command} "), done.out
