@@ -426,13 +426,17 @@ typedef struct dibs_lock_options { /* all zero: the defaults */
  * those who wait, as above; what is shared is never handed over. A thread that holds the lock
  * shared may acquire it again with DIBS_SHARED, whatever the limit. Without the flag the call
  * returns DIBS_BUSY at once, whatever wait_ms is, because waiting for the lock alone while
- * sharing it could only end in a deadlock. A thread that holds the lock alone may acquire it
- * again with or without the flag, and goes on holding it alone. DIBS_SHARED with DIBS_FAIR: as
- * DIBS_SHARED, and DIBS_DENIED where the waiter can't be told of its turn, or DIBS_INVALID on a
- * quorum. On a quorum the limit may be 1 at most, because majorities can't count: a larger one
- * is DIBS_INVALID. Nor is there an order; but a master at which somebody waits for the lock
- * alone lets nobody in beside those who share it, so readers without end do not keep a writer
- * out for ever.
+ * sharing it could only end in a deadlock; this is not counted in dibs_stats. A thread that
+ * holds the lock alone may acquire it again with or without the flag, and goes on holding it
+ * alone. DIBS_SHARED with DIBS_FAIR: as DIBS_SHARED, and DIBS_DENIED where the waiter can't be
+ * told of its turn, or DIBS_INVALID on a quorum. On a quorum the limit may be 1 at most,
+ * because majorities can't count: a larger one is DIBS_INVALID. Nor is there an order; but a
+ * master at which somebody waits for the lock alone lets nobody in beside those who share it,
+ * so readers without end do not keep a writer out for ever.
+ *
+ * A waiter that died is passed over once it has not asked for half of its lease, but nobody is
+ * told of that: those who could share the lock behind it are let in when one of them asks
+ * again, a third of its own lease later at most.
  *
  * If the store can't be reached, or answers LOADING, READONLY, MASTERDOWN, CLUSTERDOWN or
  * TRYAGAIN, a waiting call rides that out for outage_ms after the store was last heard, but
