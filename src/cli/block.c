@@ -48,6 +48,22 @@ static void print_queue(FILE *out, uint32_t entries, const struct cli_queue *que
         fprintf(out, "             and %zu more\n", entries - queue->count);
 }
 
+/* The newest first, which is the owner that stands above. */
+static void print_sharers(FILE *out, const dibs_owner *owner, const struct cli_queue *queue)
+{
+    char length[CLI_TIME_MAX], shown[CLI_WHO_MAX];
+
+    fprintf(out, "  sharers  %" PRIu32 ", of whom this one came last\n", owner->sharers);
+    for (size_t i = 1; queue && i < queue->sharer_count; i++) {
+        fprintf(out, "%11zu. ", i + 1);
+        print_who(out, queue->sharers[i].token);
+        fprintf(out, ", left %s, %s\n", cli_duration(length, queue->sharers[i].remaining_ms),
+                cli_show(shown, sizeof shown, queue->sharers[i].token));
+    }
+    if (queue && queue->sharer_count > 0 && queue->sharer_count < owner->sharers)
+        fprintf(out, "             and %zu more\n", owner->sharers - queue->sharer_count);
+}
+
 static void print_times(FILE *out, const dibs_owner *owner)
 {
     char when[CLI_TIME_MAX], length[CLI_TIME_MAX];
@@ -72,7 +88,7 @@ void cli_block_print(FILE *out, const char *name, const dibs_owner *owner, const
         print_times(out, owner);
     }
     if (owner->sharers)
-        fprintf(out, "  sharers  %" PRIu32 ", of whom this one came last\n", owner->sharers);
+        print_sharers(out, owner, queue);
     if (owner->fence)
         fprintf(out, "  fence    %" PRIu64 "\n", owner->fence);
     if (owner->held || owner->waiters)

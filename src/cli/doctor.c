@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/doctor_limits.h"
 #include "cli/json.h"
 #include "cli/look.h"
 #include "cli/screen.h"
@@ -17,9 +18,10 @@ static const char help[] =
     "Usage: dibs doctor [OPTION...]\n"
     "       dibs doctor --admit TIME [OPTION...]\n"
     "\n"
-    "Looks for what in the store endangers locks, and acquires and releases a lock of\n"
-    "a random name, of which nothing is left. Each line says ok, warn or bad; behind\n"
-    "an arrow stands what to do.\n"
+    "Looks for what in the store endangers locks, goes through the locks that are\n"
+    "shared, whose users must give the same limit, and acquires and releases a lock\n"
+    "of a random name, of which nothing is left. Each line says ok, warn or bad;\n"
+    "behind an arrow stands what to do.\n"
     "\n"
     "With --admit, instead: masters of a quorum that lost their data vote again,\n"
     "where another one that knows better is away for good, or every program was\n"
@@ -213,11 +215,20 @@ static void print_begin(struct doctor *doctor)
     cli_json_open(&doctor->json, "findings", '[');
 }
 
+static void tell_limits(void *context, const char *text, const char *remedy)
+{
+    tell_own(context, "limits", *remedy ? DIBS_VERDICT_WARN : DIBS_VERDICT_OK, text, remedy);
+}
+
 static int examine_store(struct doctor *doctor, dibs_runtime *rt)
 {
     dibs_status status = dibs_examine(rt, tell, doctor);
 
-    return status == DIBS_OK ? examine_use(doctor, rt) : cli_look_failed(status);
+    if (status != DIBS_OK)
+        return cli_look_failed(status);
+    if (doctor->reached)
+        doctor_limits(rt, tell_limits, doctor);
+    return examine_use(doctor, rt);
 }
 
 static void print_end(struct doctor *doctor)

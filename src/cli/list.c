@@ -19,7 +19,8 @@ static const char help[] =
     "list of many locks does not stop others.\n"
     "\n"
     "  --older-than TIME   only the locks that their owners have held for so long\n"
-    "  -s, --sort COLUMN   sorts by name, owner, held, left or waiters (name)\n"
+    "  -s, --sort COLUMN   sorts by name, owner, held, left, waiters or sharers\n"
+    "                      (name)\n"
     "  -r, --reverse       sorts the other way round\n"
     "  -n, --names         prints only the names, one a line\n"
     "  -0, --null          prints only the names, as they are, each ended by a NUL,\n"
@@ -30,6 +31,7 @@ static const char help[] =
     "Bytes of a name that do not print are shown as \\xNN, and a backslash as \\\\, but\n"
     "for --null. On a terminal names and owners are cut to its width, marked by a +.\n"
     "WAITERS counts entries of the queue: those of a process are one, but for --fair.\n"
+    "SHARERS tells how many share the lock, of whom OWNER came last; 0: nobody does.\n"
     "\n"
     "Exit status: 0, also if no lock is held; 64 for wrong usage; 69 if the store\n"
     "can't be asked.\n";

@@ -17,7 +17,7 @@ static const struct {
 } columns[CLI_COLUMNS] = {
     [CLI_NAME] = {"name", "NAME", false, 12},        [CLI_OWNER] = {"owner", "OWNER", false, 8},
     [CLI_HELD] = {"held", "HELD", true, 6},          [CLI_LEFT] = {"left", "LEFT", true, 6},
-    [CLI_WAITERS] = {"waiters", "WAITERS", true, 7},
+    [CLI_WAITERS] = {"waiters", "WAITERS", true, 7}, [CLI_SHARERS] = {"sharers", "SHARERS", true, 7},
 };
 
 bool cli_column_parse(enum cli_column *out, const char *word)
@@ -130,11 +130,18 @@ static int by_waiters(const void *a, const void *b)
     return order ? order : by_name(a, b);
 }
 
+static int by_sharers(const void *a, const void *b)
+{
+    int order = compare(((const struct cli_lock *)b)->owner.sharers, ((const struct cli_lock *)a)->owner.sharers);
+
+    return order ? order : by_name(a, b);
+}
+
 void cli_locks_sort(struct cli_locks *locks, enum cli_column column, bool reverse)
 {
     static int (*const orders[CLI_COLUMNS])(const void *, const void *) = {
         [CLI_NAME] = by_name, [CLI_OWNER] = by_owner,     [CLI_HELD] = by_held,
-        [CLI_LEFT] = by_left, [CLI_WAITERS] = by_waiters,
+        [CLI_LEFT] = by_left, [CLI_WAITERS] = by_waiters, [CLI_SHARERS] = by_sharers,
     };
 
     if (locks->count > 0)
@@ -163,8 +170,11 @@ static void write_cell(char out[CELL_MAX], const struct cli_lock *row, enum cli_
     case CLI_LEFT:
         cli_duration(out, row->owner.remaining_ms);
         break;
-    default:
+    case CLI_WAITERS:
         snprintf(out, CELL_MAX, "%" PRIu32, row->owner.waiters);
+        break;
+    default:
+        snprintf(out, CELL_MAX, "%" PRIu32, row->owner.sharers);
     }
 }
 
@@ -280,6 +290,21 @@ static void queue_json(struct cli_json *json, const struct cli_queue *queue)
     cli_json_close(json, ']');
 }
 
+static void sharing_json(struct cli_json *json, const struct cli_queue *queue)
+{
+    cli_json_open(json, "sharing", '[');
+    for (size_t i = 0; i < queue->sharer_count; i++) {
+        const dibs_sharer *sharer = &queue->sharers[i];
+        cli_json_open(json, NULL, '{');
+        who_json(json, "sharer", sharer->token);
+        int_or_null(json, "held_ms", sharer->held_ms >= 0, sharer->held_ms);
+        cli_json_int(json, "left_ms", sharer->remaining_ms);
+        cli_json_fence(json, "fence", sharer->fence);
+        cli_json_close(json, '}');
+    }
+    cli_json_close(json, ']');
+}
+
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue)
 {
     bool since = owner->held && owner->held_ms >= 0;
@@ -297,6 +322,8 @@ void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *ow
         cli_json_null(json, "fence");
     cli_json_int(json, "sharers", owner->sharers);
     cli_json_int(json, "waiters", owner->waiters);
-    if (queue)
+    if (queue) {
+        sharing_json(json, queue);
         queue_json(json, queue);
+    }
 }

@@ -25,13 +25,13 @@ struct cli_locks {
 };
 
 /* Numbers and times begin with the largest, but "left" with the lease that ends first; texts with A. */
-enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_COLUMNS };
+enum cli_column { CLI_NAME, CLI_OWNER, CLI_HELD, CLI_LEFT, CLI_WAITERS, CLI_SHARERS, CLI_COLUMNS };
 
 /* False: there is no such column. */
 bool cli_column_parse(enum cli_column *out, const char *word);
 
 /* The names of the columns, for a message. */
-#define CLI_COLUMN_WORDS "name, owner, held, left or waiters"
+#define CLI_COLUMN_WORDS "name, owner, held, left, waiters or sharers"
 
 /*
  * Reads the locks whose names match pattern (NULL: all), and which are held for at least min_held_ms (0: all). *out is
@@ -53,13 +53,15 @@ void cli_locks_measure(struct cli_widths *out, const struct cli_lock *rows, size
 void cli_locks_print_head(FILE *out, const struct cli_widths *widths);
 void cli_locks_print_row(FILE *out, const struct cli_widths *widths, const struct cli_lock *row);
 
-/* The first entries of a lock's queue. */
+/* The first entries of a lock's queue, and the newest of those who share it with others. */
 struct cli_queue {
     dibs_waiter *waiters;
     size_t count;
+    dibs_sharer *sharers;
+    size_t sharer_count;
 };
 
-/* The members of one lock's object. queue NULL: without the one that tells who waits. */
+/* The members of one lock's object. queue NULL: without those that tell who shares it, and who waits. */
 void cli_lock_json(struct cli_json *json, const char *name, const dibs_owner *owner, const struct cli_queue *queue);
 
 #endif

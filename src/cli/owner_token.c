@@ -23,18 +23,20 @@ static const char *cut_field(char *text)
     return colon + 1;
 }
 
-/* What a token has behind its sequence that shares its lock, with a limit. */
-static void cut_limit(char *text)
+/* What a token has behind its sequence that shares its lock; NULL: this one does not. */
+static const char *cut_limit(char *text)
 {
     char *mark = strrchr(text, '~');
 
-    if (mark && consists_of(mark + 1, "0123456789"))
-        *mark = '\0';
+    if (!mark || !consists_of(mark + 1, "0123456789"))
+        return NULL;
+    *mark = '\0';
+    return mark + 1;
 }
 
 static bool parse(struct cli_who *who)
 {
-    cut_limit(who->text);
+    who->limit = cut_limit(who->text);
     const char *sequence = cut_field(who->text);
 
     who->runtime = cut_field(who->text);
@@ -52,8 +54,10 @@ void cli_who_parse(struct cli_who *out, const char *token)
 {
     snprintf(out->text, sizeof out->text, "%s", token);
     out->foreign = !parse(out);
-    if (out->foreign)
-        out->label = out->host = out->pid = out->thread = out->runtime = "";
+    if (!out->foreign)
+        return;
+    out->limit = NULL;
+    out->label = out->host = out->pid = out->thread = out->runtime = "";
 }
 
 const char *cli_who_show(char out[CLI_WHO_MAX], const char *token)

@@ -1,6 +1,6 @@
 /*
- * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE. Only the label may have
- * colons, so the fields are counted from the end.
+ * The owner of a lock, from the text of its token: dibs:LABEL:HOST:PID:THREAD:RUNTIME:SEQUENCE, with ~LIMIT behind it
+ * where that shares the lock. Only the label may have colons, so the fields are counted from the end.
  */
 #ifndef DIBS_CLI_OWNER_TOKEN_H
 #define DIBS_CLI_OWNER_TOKEN_H
@@ -15,6 +15,7 @@ struct cli_who {
     char text[sizeof((dibs_owner *)0)->token]; /* the fields stand here */
     bool foreign;                              /* the token is not one of dibs, and the fields are "" */
     const char *label, *host, *pid, *thread, *runtime;
+    const char *limit; /* digits: the token shares its lock, with fewer than so many others; NULL: it does not */
 };
 
 /* Takes the token apart. The fields point into *out, which must not be copied. */

@@ -16,6 +16,7 @@ static const char help[] =
     "Tells of each lock who holds it, since when, for how long the lease lasts\n"
     "without a renewal, the fence of the newest grant, and who waits: the first 100\n"
     "entries of the queue. The waiters of a process are one entry, but for --fair.\n"
+    "Of those who share a lock the newest 100, each with its token.\n"
     "With -q nothing is printed: only the exit status tells.\n"
     "\n"
     CLI_JSON_HELP
@@ -58,17 +59,29 @@ static void print_blocks(char **names, const struct found *found)
     }
 }
 
-/* The queue changes all the time: it is as it was a moment after the owner was asked for. */
+/* Without memory it is at least known how many wait or share. */
+static dibs_status ask_who_waits(dibs_runtime *rt, const char *name, struct cli_queue *queue)
+{
+    queue->waiters = calloc(ENTRIES_MOST, sizeof *queue->waiters);
+    return queue->waiters ? dibs_query_waiters(rt, name, queue->waiters, ENTRIES_MOST, &queue->count) : DIBS_OK;
+}
+
+static dibs_status ask_who_shares(dibs_runtime *rt, const char *name, struct cli_queue *queue)
+{
+    queue->sharers = calloc(ENTRIES_MOST, sizeof *queue->sharers);
+    return queue->sharers ? dibs_query_sharers(rt, name, queue->sharers, ENTRIES_MOST, &queue->sharer_count) : DIBS_OK;
+}
+
+/* All this changes all the time: the queue is as it was a moment after the owner was asked for. */
 static dibs_status ask_for_one(dibs_runtime *rt, const char *name, struct found *found)
 {
     dibs_status status = dibs_query(rt, name, &found->owner);
 
-    if (status != DIBS_OK || found->owner.waiters == 0)
-        return status;
-    found->queue.waiters = calloc(ENTRIES_MOST, sizeof *found->queue.waiters);
-    if (!found->queue.waiters)
-        return DIBS_OK; /* how many wait is known */
-    return dibs_query_waiters(rt, name, found->queue.waiters, ENTRIES_MOST, &found->queue.count);
+    if (status == DIBS_OK && found->owner.sharers > 1)
+        status = ask_who_shares(rt, name, &found->queue);
+    if (status == DIBS_OK && found->owner.waiters > 0)
+        status = ask_who_waits(rt, name, &found->queue);
+    return status;
 }
 
 /* Asks about all locks before anything is printed, so that what is printed is whole. */
@@ -97,8 +110,10 @@ static int tell(const struct cli_look *look, dibs_runtime *rt, char **names, siz
         print_json(names, found);
     else if (result <= CLI_FAILED && !look->quiet)
         print_blocks(names, found);
-    for (size_t i = 0; found && i < count; i++)
+    for (size_t i = 0; found && i < count; i++) {
         free(found[i].queue.waiters);
+        free(found[i].queue.sharers);
+    }
     free(found);
     return result;
 }

@@ -21,18 +21,19 @@ static const char help[] =
     "such as 'nightly:*'; without it all locks are shown. If standard output is not a\n"
     "terminal, one line is printed for each change, with tabs between its fields:\n"
     "time, \"held\" or \"free\", name, owner, for how long it is held, lease left,\n"
-    "waiters.\n"
+    "waiters, sharers.\n"
     "\n"
     "  -i, --interval TIME looks so often (2; at least 0.1). Each look goes through\n"
     "                      all keys of the store\n"
-    "  -s, --sort COLUMN   sorts by name, owner, held, left or waiters (held)\n"
+    "  -s, --sort COLUMN   sorts by name, owner, held, left, waiters or sharers\n"
+    "                      (held)\n"
     "  -r, --reverse       sorts the other way round\n"
     "  -c, --count N       ends after N looks\n"
     CLI_COMMON_HELP
     "\n"
-    "Keys: q quits. n, o, h, l and w sort by name, owner, held, left and waiters;\n"
-    "pressed again, the other way round, as does r. The space bar looks at once. The\n"
-    "arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
+    "Keys: q quits. n, o, h, l, w and s sort by name, owner, held, left, waiters and\n"
+    "sharers; pressed again, the other way round, as does r. The space bar looks at\n"
+    "once. The arrow keys, Page Up, Page Down, Home and End move through a long list.\n"
     "\n"
     "Exit status: 0; 64 for wrong usage; 69 if the store can't be reached at the\n"
     "start.\n";
@@ -80,9 +81,16 @@ static void print_change(const char *what, const struct cli_lock *lock, bool all
 
     printf("%s\t%s\t%s", cli_time_ago(now, 0), what, cli_show(name, sizeof name, lock->name));
     if (all)
-        printf("\t%s\t%s\t%s\t%u", cli_who_show(owner, lock->owner.token), cli_duration(held, lock->owner.held_ms),
-               cli_duration(left, lock->owner.remaining_ms), (unsigned)lock->owner.waiters);
+        printf("\t%s\t%s\t%s\t%u\t%u", cli_who_show(owner, lock->owner.token), cli_duration(held, lock->owner.held_ms),
+               cli_duration(left, lock->owner.remaining_ms), (unsigned)lock->owner.waiters,
+               (unsigned)lock->owner.sharers);
     putchar('\n');
+}
+
+/* Of several who share a lock the token is that of the newest. */
+static bool has_changed(const dibs_owner *was, const dibs_owner *is)
+{
+    return strcmp(was->token, is->token) != 0 || was->sharers != is->sharers;
 }
 
 /* Both are sorted by name. */
@@ -96,7 +104,7 @@ static void print_changes(const struct cli_locks *before, const struct cli_locks
         int order = was && is ? strcmp(was->name, is->name) : was ? -1 : 1;
         if (was && order < 0)
             print_change("free", was, false);
-        else if (is && (!was || order > 0 || strcmp(was->owner.token, is->owner.token) != 0))
+        else if (is && (!was || order > 0 || has_changed(&was->owner, &is->owner)))
             print_change("held", is, true);
         i += order <= 0;
         j += order >= 0;
@@ -155,14 +163,14 @@ static void write_title(FILE *out, const struct watch *watch)
 
 static void write_foot(FILE *out, const struct watch *watch, size_t rows)
 {
-    static const char *const names[] = {"name", "owner", "held", "left", "waiters"};
+    static const char *const names[] = {"name", "owner", "held", "left", "waiters", "sharers"};
     char trouble[sizeof watch->trouble];
 
     if (*watch->trouble) {
         fputs(cli_show(trouble, sizeof trouble, watch->trouble), out);
         return;
     }
-    fprintf(out, "q quit  n o h l w sort: %s%s  r reverse", names[watch->sort], watch->reverse ? " reversed" : "");
+    fprintf(out, "q quit  n o h l w s sort: %s%s  r reverse", names[watch->sort], watch->reverse ? " reversed" : "");
     if (watch->locks.count > rows)
         fprintf(out, "  %zu-%zu of %zu", watch->first + 1,
                 watch->first + rows < watch->locks.count ? watch->first + rows : watch->locks.count,
@@ -245,7 +253,7 @@ static void scroll(struct watch *watch, int key)
 
 static void obey(struct watch *watch, int key)
 {
-    static const char sorts[] = "nohlw"; /* as in enum cli_column */
+    static const char sorts[] = "nohlws"; /* as in enum cli_column */
     const char *sort = key > 0 && key < 128 ? strchr(sorts, key) : NULL;
     enum cli_column column = sort ? (enum cli_column)(sort - sorts) : watch->sort;
 

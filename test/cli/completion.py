@@ -74,7 +74,7 @@ def bash_completes_the_names_of_locks():
 
 
 def bash_completes_arguments_of_options():
-    expect(bash("list", "--sort", "") == ["name", "owner", "held", "left", "waiters"] == bash("watch", "-s", ""))
+    expect(bash("list", "--sort", "") == ["name", "owner", "held", "left", "waiters", "sharers"] == bash("watch", "-s", ""))
     expect(bash("list", "-s", "h") == ["held"] and bash("bench", "-s", "") == [] == bash("run", "-w", ""))
     expect("nightly" in bash("run", "-w", "5", "ni") and "nightly" in bash("list", "--sort", "held", "n"))
 

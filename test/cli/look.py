@@ -110,7 +110,7 @@ def list_as_a_table():
     put(server, "a", owner="foreign", lease_ms=None)
     result = expect_status(dibs(URL, "list"), OK)
     head, rows = table(result)
-    expect(head == ["NAME", "OWNER", "HELD", "LEFT", "WAITERS"], head)
+    expect(head == ["NAME", "OWNER", "HELD", "LEFT", "WAITERS", "SHARERS"], head)
     expect([row[0] for row in rows] == ["a", "b", "long-name"], rows)
     expect(rows[0][1:4] == ['"foreign"', "-", "-"] and rows[1][1] == "job@beta:4711/4712", rows)
     expect(rows[2][1] == "job@alpha:4711" and rows[2][2] == "1h01m", rows)
@@ -122,7 +122,7 @@ def list_sorts_by_each_column():
     put(server, "a", owner=token(host="c"), held_s=20, lease_ms=50000)
     put(server, "b", owner=token(host="a"), held_s=30, lease_ms=40000)
     put(server, "c", owner=token(host="b"), held_s=10, lease_ms=60000)
-    for column, order in (("name", "abc"), ("owner", "bca"), ("held", "bac"), ("left", "bac"), ("waiters", "abc")):
+    for column, order in (("name", "abc"), ("owner", "bca"), ("held", "bac"), ("left", "bac"), ("waiters", "abc"), ("sharers", "abc")):
         result = expect_status(dibs(URL, "list", "--names", "--sort", column), OK)
         expect(result.text.split() == list(order), column, result)
         result = expect_status(dibs(URL, "list", "-n", "-r", "-s", column), OK)
@@ -284,7 +284,7 @@ def real_owners_and_waiters():
     line = dibs(URL, "status", "real").text.splitlines()[-1]
     expect(re.fullmatch(rf" +1\. echo on {re.escape(who['host'])}, process {who['pid']}, asked [0-9.]+s ago", line), line)
     expect("queue" not in expect_status(dibs(URL, "list", "--json"), OK).json["locks"][0])
-    expect(table(dibs(URL, "list"))[1][0][-1] == "1")
+    expect(table(dibs(URL, "list"))[1][0][-2] == "1")
     began = time.monotonic()
     expect_status(dibs(URL, "break", "--yes", "real"), OK)
     expect(waiter.communicate(timeout=20)[0] == b"inside\n" and waiter.returncode == OK)

@@ -1,5 +1,6 @@
 """dibs run and dibs hold that share a lock: --shared and --slots."""
 
+import json
 import re
 import subprocess
 import time
@@ -242,6 +243,58 @@ def at_least():
     equal(dibs("run", "-n", "--slots", "2", "n", "true").status, 1)
     end(other)
     equal(dibs("break", "-y", "n").status, 0)
+
+
+@test("status, list and watch show how many share a lock, and status who they are")
+def shown():
+    first, fence, token = run("--shared")
+    second, _, newest = run("--shared")
+    alone = start("hold", "alone")
+    alone.stdout.readline()
+    text = dibs("status", "n").out
+    assert "sharers  2, of whom" in text and "2. sh on " in text and token in text and newest in text, text
+    lock = json.loads(dibs("status", "--json", "n").out)["locks"][0]
+    equal((lock["sharers"], lock["token"]), (2, newest))
+    equal([sharer["token"] for sharer in lock["sharing"]], [newest, token])
+    equal(lock["sharing"][1]["fence"], str(fence))
+    assert lock["sharing"][1]["sharer"]["pid"] == int(token.split(":")[3]), lock
+    assert 0 < lock["sharing"][1]["left_ms"] <= 30000 and lock["sharing"][1]["held_ms"] >= 0, lock
+    rows = [line.split() for line in dibs("list", "-s", "sharers").out.splitlines()]
+    equal([(row[0], row[-1]) for row in rows], [("NAME", "SHARERS"), ("n", "2"), ("alone", "0")])
+    equal([each["sharers"] for each in json.loads(dibs("list", "--json").out)["locks"]], [0, 2])
+    watch = start("watch", "-i", "0.1", "n")
+    equal(watch.stdout.readline().split("\t")[7], "2\n")
+    end(first, status=128 + 15)
+    equal(watch.stdout.readline().split("\t")[7], "1\n")  # though the newest is the same
+    end(second, status=128 + 15)
+    equal(watch.stdout.readline().split("\t")[1:], ["free", "n\n"])
+    watch.kill()
+    watch.wait()
+    end(alone)
+
+
+def limits():
+    """What doctor finds of limits."""
+    findings = json.loads(dibs("doctor", "--json").out)["findings"]
+    return [(finding["verdict"], finding["text"]) for finding in findings if finding["subject"] == "limits"]
+
+
+@test("doctor finds those who give different limits, also one that waits")
+def different():
+    equal(limits(), [])
+    inside = [hold("--slots", "3"), hold("--slots", "3")]
+    equal(limits(), [("ok", "1 lock is shared, with the same limit by all who use one.")])
+    waits = start("hold", "--slots", "2", "n")
+    wait_for(lambda: server().waiters("n") == 1, "the one with another limit")
+    said = "Those who share n, or wait to, give different limits:"
+    equal(limits(), [("warn", f"{said} 3 (2), 2 (1).")])
+    end(inside.pop())
+    assert waits.stdout.readline().startswith("n held")
+    equal(limits(), [("warn", f"{said} 2 (1), 3 (1).")])
+    end(*inside, waits)
+    reader, slot = hold("--shared"), hold("--slots", "9")
+    equal(limits(), [("warn", f"{said} 9 (1), none (1).")])
+    end(reader, slot)
 
 
 @test("values that are none")

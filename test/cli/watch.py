@@ -156,7 +156,7 @@ def a_screen_that_follows_the_window():
     terminal = Terminal(80, 12)
     terminal.watch("-i", "5", "-s", "name")
     terminal.await_text("1-9 of 31")  # the last line
-    expect(terminal.lines()[1].endswith("WAITERS") and terminal.lines()[2].endswith(" 0"), terminal.lines())
+    expect(terminal.lines()[1].endswith("SHARERS") and terminal.lines()[2].endswith(" 0"), terminal.lines())
     expect(len(terminal.names()) == 9 and "1-9 of 31" in terminal.lines()[-1], terminal.lines())
     expect(terminal.names()[0].endswith("+") and all(len(line) <= 80 for line in terminal.lines()), terminal.lines())
     expect(terminal.lines()[1].index("OWNER") == len(terminal.names()[0]) + 2, "a name is cut to fill its column", terminal.lines())

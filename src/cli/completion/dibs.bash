@@ -92,7 +92,7 @@ _dibs_word() {
     done
     case $command:$arguments:${words[cword - 1]}:$cur in
     *:-1:--sort:* | *:-1:-s:*)
-        [[ $command != bench ]] && COMPREPLY=($(compgen -W 'name owner held left waiters' -- "$cur")) ;;
+        [[ $command != bench ]] && COMPREPLY=($(compgen -W 'name owner held left waiters sharers' -- "$cur")) ;;
     *:-1:--on-lost:* | *:-1:-c:*) COMPREPLY=($(compgen -c -- "$cur")) ;;
     *:-1:*) ;;
     run:1:*:-*) COMPREPLY=($(compgen -W '-c --command --' -- "$cur")) ;;

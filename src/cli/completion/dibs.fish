@@ -42,4 +42,4 @@ complete -c dibs -n 'test -z (__dibs_command)' -a '(__dibs_commands)'
 complete -c dibs -n 'test -n (__dibs_command); and string match -q -- "-*" (commandline -ct)' -a '(__dibs_options)'
 complete -c dibs -n '__dibs_wants status break list watch hold run' -a '(__dibs_names)'
 complete -c dibs -n '__dibs_wants run' -F
-complete -c dibs -n '__dibs_wants list watch' -l sort -x -d 'sorts by this column' -a 'name owner held left waiters'
+complete -c dibs -n '__dibs_wants list watch' -l sort -x -d 'sorts by this column' -a 'name owner held left waiters sharers'
