@@ -503,6 +503,58 @@ static void do_hkeys(struct sim_call *call)
         put_text(call, &object->fields[i].name);
 }
 
+/* ----------------------------------------------------------------- sorted sets */
+
+static void do_zadd(struct sim_call *call)
+{
+    bool known = false, adds = false;
+    struct sim_object *set;
+    int at = 2;
+
+    for (; at < call->count && (sim_is(&call->words[at], "XX") || sim_is(&call->words[at], "INCR")); at++) {
+        known = known || sim_is(&call->words[at], "XX");
+        adds = adds || sim_is(&call->words[at], "INCR");
+    }
+    if (!find(call, true, &set))
+        return;
+    if (!set && !known)
+        set = sim_make(&call->server->keys, key_of(call), true);
+    struct sim_scored done = {.has = false};
+    if (set)
+        done = sim_sorted_add(set, call->count - at, &call->words[at], known, adds);
+    if (done.changed)
+        changed(call, key_of(call));
+    if (!adds) {
+        put_int(call, done.added);
+    } else if (!done.has) {
+        put_text(call, NULL);
+    } else {
+        char text[24];
+        snprintf(text, sizeof text, "%lld", (long long)done.score);
+        sim_put_bulk(call->out, text, strlen(text));
+    }
+}
+
+static void do_zrange(struct sim_call *call)
+{
+    struct sim_object *set;
+    int64_t first, last;
+
+    if (!read_number(&call->words[2], &first) || !read_number(&call->words[3], &last))
+        sim_put_line(call->out, NO_INTEGER);
+    else if (find(call, true, &set))
+        sim_sorted_range(call->out, set, first, last, call->count > 4);
+}
+
+static void do_zrangebyscore(struct sim_call *call)
+{
+    struct sim_object *set;
+
+    if (find(call, true, &set))
+        sim_sorted_by_score(call->out, set, call->words[2].bytes, call->words[3].bytes,
+                            call->count > 6 ? atoll(call->words[6].bytes) : -1);
+}
+
 /* --------------------------------------------------------------- subscriptions */
 
 static char kind_of(const struct sim_call *call)
@@ -774,6 +826,11 @@ static const struct command {
     {"HDEL", 3, WRITES, 0, do_hdel},
     {"HLEN", -2, READS, 0, do_hlen},
     {"HKEYS", -2, READS, 0, do_hkeys},
+    {"ZADD", 4, WRITES | ADDS, 0, do_zadd},
+    {"ZREM", 3, WRITES, 0, do_hdel},
+    {"ZCARD", -2, READS, 0, do_hlen},
+    {"ZRANGE", 4, READS, 0, do_zrange},
+    {"ZRANGEBYSCORE", 4, READS, 0, do_zrangebyscore},
     {"TIME", -1, 0, 0, do_time},
     {"PUBLISH", -3, 0, SIM_DENIES_PUBLISH, do_publish},
     {"SPUBLISH", -3, SHARDED, SIM_DENIES_PUBLISH, do_spublish},

@@ -18,6 +18,7 @@ struct sim_worker *sim_workers;
 static const struct sim_plan *plan;
 static struct {
     uint64_t fence;       /* the largest of those that were held */
+    uint64_t alone;       /* and of those that were held alone */
     uint64_t granted;     /* the largest that a single server gave, as the server writes it */
     int64_t forced_at;    /* when the last forced unlock returned */
     int64_t fence_at;     /* when that was */
@@ -94,12 +95,19 @@ static dibs_status ask_for(struct sim_worker *worker, int name)
 
 static void see_to_exclusion(struct sim_worker *worker, int name)
 {
+    uint32_t sharers = 1, limit = sim_limit(plan, name);
+
     for (struct sim_worker *other = sim_workers; other; other = other->next) {
         struct sim_hold *hold = sim_hold_of(other, name);
         if (other == worker || !hold || other->inside || !other->proc->alive || ask_for(other, name) != DIBS_OK ||
             ask_for(worker, name) != DIBS_OK)
             continue;
         struct sim_hold *own = sim_hold_of(worker, name);
+        if (own->shared && hold->shared) {
+            if (++sharers > limit && limit > 0 && !plan->loses_data)
+                sim_fail("%u share '%s', whose limit is %u", sharers, sim_name(name), limit);
+            continue;
+        }
         if (!plan->loses_data)
             sim_fail("two holders of '%s': process %d, thread %d (fence %llu) and process %d, thread %d (fence %llu)",
                      sim_name(name), other->proc->number, other->thread->number, (unsigned long long)hold->fence,
@@ -127,7 +135,8 @@ static bool must_rise(const struct sim_worker *worker, int name)
            plan->handoff_ms == DIBS_NO_HANDOFF && !has_fault(SIM_FAULT_clock_step);
 }
 
-/* With DIBS_FAIR who came first is first, if nothing goes wrong, and no lease is handed over within a process. */
+/* With DIBS_FAIR who came first is first, if nothing goes wrong, and no lease is handed over within a process. Those
+ * who share are let in together, and may be told in any order. */
 static void see_to_order(const struct sim_worker *worker, int name)
 {
     if (!(plan->is_calm || plan->is_quiet) || plan->topology != SIM_ONE || plan->handoff_ms != DIBS_NO_HANDOFF ||
@@ -135,13 +144,14 @@ static void see_to_order(const struct sim_worker *worker, int name)
         return;
     for (const struct sim_worker *other = sim_workers; other; other = other->next)
         if (other != worker && other->inside && other->wants == name && other->fair &&
-            other->began + 60 * SIM_MS < worker->began && other->limit > sim_now + 20 * SIM_MS)
+            !(other->shares && worker->shares) && other->began + 60 * SIM_MS < worker->began &&
+            other->limit > sim_now + 20 * SIM_MS)
             sim_fail("process %d, thread %d was granted '%s', for which process %d, thread %d has waited since %.3f s",
                      worker->proc->number, worker->thread->number, sim_name(name), other->proc->number,
                      other->thread->number, (double)other->began / SIM_S);
 }
 
-void sim_judge_acquired(struct sim_worker *worker, int name, bool fixed, bool again)
+void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again)
 {
     dibs_hold hold;
     struct sim_hold *own = sim_hold_of(worker, name);
@@ -160,15 +170,21 @@ void sim_judge_acquired(struct sim_worker *worker, int name, bool fixed, bool ag
                                                             .fence = hold.fence,
                                                             .count = 1,
                                                             .since = worker->began,
-                                                            .fixed = fixed,
+                                                            .fixed = options->flags & DIBS_FIXED_LEASE,
+                                                            .shared = options->flags & DIBS_SHARED,
                                                             .sure_until = sim_now + hold.remaining_ms * SIM_MS};
     sim_tell("has '%s', fence %llu%s", sim_name(name), (unsigned long long)hold.fence,
              status == DIBS_LOST ? ", and has lost it" : "");
     if (status != DIBS_OK)
         return;
-    if (hold.fence <= names[name].fence && must_rise(worker, name))
+    uint64_t before = hold.shared ? names[name].alone : names[name].fence;
+    if (hold.shared != ((options->flags & DIBS_SHARED) != 0))
+        sim_fail("'%s' is not held as it was asked for", sim_name(name));
+    if (hold.fence <= before && must_rise(worker, name))
         sim_fail("the fence of '%s' is %llu, after %llu", sim_name(name), (unsigned long long)hold.fence,
-                 (unsigned long long)names[name].fence);
+                 (unsigned long long)before);
+    if (!hold.shared && hold.fence > before)
+        names[name].alone = hold.fence;
     if (hold.fence > names[name].fence) {
         names[name].fence = hold.fence;
         names[name].fence_at = sim_now;
@@ -445,6 +461,8 @@ static const char *token_of(int name)
 
 static void count_holders(int name, int *known, int *sure)
 {
+    bool shared = false;
+
     *known = *sure = 0;
     for (struct sim_worker *worker = sim_workers; worker; worker = worker->next) {
         const struct sim_hold *hold = sim_hold_of(worker, name);
@@ -452,8 +470,12 @@ static void count_holders(int name, int *known, int *sure)
     }
     for (struct sim_worker *worker = *known > 1 ? sim_workers : NULL; worker; worker = worker->next) {
         const struct sim_hold *hold = sim_hold_of(worker, name);
-        *sure += hold && !hold->fixed && !worker->inside && !worker->proc->stopped && ask_for(worker, name) == DIBS_OK;
+        bool is_sure =
+            hold && !hold->fixed && !worker->inside && !worker->proc->stopped && ask_for(worker, name) == DIBS_OK;
+        shared = shared || (is_sure && hold->shared);
+        *sure += is_sure && !hold->shared;
     }
+    *sure += shared; /* who share the lock count as one */
 }
 
 /* Whether the runtime of that token may still be there, and take it back. One that was closed may not have reached the

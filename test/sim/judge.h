@@ -15,6 +15,7 @@ struct sim_hold {
     uint64_t fence;
     uint32_t count;
     bool fixed, told;
+    bool shared;
     bool begun;         /* its first acquire was: a loss is told by a completion */
     int64_t lost_since; /* dibs_check has said so; 0: not yet */
     bool lost_told;     /* the completion came */
@@ -40,6 +41,7 @@ struct sim_worker {
     bool inside;      /* a call of dibs */
     bool ends;        /* next, without an unlock */
     bool fair;        /* what it waits for */
+    bool shares;      /* so it wants the lock */
     const char *call; /* which */
     int wants;        /* a name it waits for; -1: none */
     int64_t began;    /* the call */
@@ -53,7 +55,7 @@ void sim_judge_begin(const struct sim_plan *plan);
 const char *sim_name(int name); /* of a lock */
 
 struct sim_hold *sim_hold_of(struct sim_worker *worker, int name); /* NULL: it holds none */
-void sim_judge_acquired(struct sim_worker *worker, int name, bool fixed, bool again);
+void sim_judge_acquired(struct sim_worker *worker, int name, const dibs_lock_options *options, bool again);
 void sim_judge_forced(int name);
 void sim_judge_grants(void);
 void sim_judge_sure(struct sim_worker *worker, int name);

@@ -22,4 +22,18 @@ bool sim_set_field(struct sim_object *object, const struct sim_text *name,
                    const struct sim_text *value); /* true: new */
 bool sim_drop_field(struct sim_object *object, const struct sim_text *name);
 
+/* Sorted sets (sorted.c). What an addition did; known: only members that are there already; adds: to their scores. */
+struct sim_scored {
+    bool has, changed; /* a score was set, maybe to what it was; one is another */
+    int added;
+    int64_t score; /* the last */
+};
+struct sim_scored sim_sorted_add(struct sim_object *set, int count, const struct sim_text *words, bool known,
+                                 bool adds);
+
+/* These write the reply; set may be NULL, limit -1: none. */
+void sim_sorted_range(struct sim_buffer *out, struct sim_object *set, int64_t first, int64_t last, bool with_scores);
+void sim_sorted_by_score(struct sim_buffer *out, struct sim_object *set, const char *least, const char *most,
+                         int64_t limit);
+
 #endif

@@ -296,6 +296,21 @@ static bool is_named(const char *only, const char *name)
     return only && strcmp(only, name) == 0;
 }
 
+/* From the seed alone: what is drawn is the same as before for all else. */
+static uint64_t hash_of(const struct sim_plan *drawn, uint64_t salt)
+{
+    uint64_t mixed = (drawn->seed + salt * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+
+    return (mixed ^ mixed >> 29) * 0x94d049bb133111ebu >> 33;
+}
+
+uint32_t sim_limit(const struct sim_plan *drawn, int name)
+{
+    uint32_t limit = (uint32_t)(hash_of(drawn, (uint64_t)name + 7) % 5);
+
+    return drawn->topology == SIM_QUORUM ? limit % 2 : limit;
+}
+
 void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
 {
     *out = (struct sim_plan){.seed = seed, .server_rate = 1};
@@ -340,6 +355,7 @@ void sim_plan_draw(struct sim_plan *out, uint64_t seed, const char *only)
     out->last_fault = out->end * sim_between(SIM_FAULTS, 30, 90) / 100;
     if (out->topology == SIM_QUORUM)
         out->fair = 0;
+    out->shared = hash_of(out, 1) % 3 > 0 ? 0 : (double)(1 + hash_of(out, 2) % 9) / 10;
     if (out->is_told || out->is_quiet || (out->is_voting && sim_chance(SIM_FAULTS, 0.6))) {
         out->network = (struct sim_network){.delay = out->network.delay, .jitter = out->network.jitter / 2};
         out->schedule.stall_chance = 0;
@@ -406,11 +422,11 @@ void sim_plan_print(const struct sim_plan *drawn)
     printf(
         "  work: holds %.1f ms, pauses %.1f ms, fair %.2f fixed %.2f extends %.2f nests %.2f forces %.3f queries %.2f "
         "orphans %.2f waits %.1f handoff %u replicas %u denied %x bursts %.3f cost %.3f "
-        "tasks %.2f begins %.2f cancels %.2f\n",
+        "tasks %.2f begins %.2f cancels %.2f shared %.1f\n",
         (double)drawn->hold_most / SIM_MS, (double)drawn->pause_most / SIM_MS, drawn->fair, drawn->fixed,
         drawn->extends, drawn->nests, drawn->forces, drawn->queries, drawn->orphans, drawn->waits, drawn->handoff_ms,
         drawn->min_replicas, drawn->denied, drawn->bursts, (double)drawn->server_cost / SIM_MS, drawn->tasks,
-        drawn->begins, drawn->cancels);
+        drawn->begins, drawn->cancels, drawn->shared);
     for (int i = 0; i < drawn->fault_count; i++)
         printf("  fault %d: %.3f s %s %d, %.1f ms\n", i, (double)drawn->faults[i].time / SIM_S,
                sim_fault_name(drawn->faults[i].kind), drawn->faults[i].which, (double)drawn->faults[i].length / SIM_MS);

@@ -62,6 +62,7 @@ struct sim_plan {
     uint32_t lease_ms, renew_ms, command_timeout_ms, connect_timeout_ms, outage_ms, handoff_ms, min_replicas;
     uint32_t spin_us;
     int64_t hold_least, hold_most, pause_most;                                   /* ns */
+    double shared; /* how often a lock is shared; each name has a limit of its own: see sim_limit */
     double fair, fixed, extends, nests, forces, queries, orphans, waits, bursts; /* how often */
     double tasks, begins, cancels; /* how often a task owns, a call is begun, and one cancels another */
     struct sim_network network;
@@ -87,6 +88,9 @@ struct sim_cut {
     int64_t end;
     bool quiet_network, quiet_schedule;
 };
+
+/* How many may share that name at a time; 0: any number. */
+uint32_t sim_limit(const struct sim_plan *plan, int name);
 
 void sim_plan_draw(struct sim_plan *plan, uint64_t seed,
                    const char *only); /* only: a topology, or a benchmark's name */

@@ -244,12 +244,18 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
         options.lease_ms = least_lease();
     if (sim_chance(SIM_WORK, 0.05))
         options.flags |= DIBS_NO_REENTRY;
+    if (plan->shared > 0 && sim_chance(SIM_WORK, plan->shared)) {
+        options.flags |= DIBS_SHARED;
+        options.limit = sim_limit(plan, name);
+    }
     bool again = sim_hold_of(worker, name) != NULL;
-    sim_tell("locks '%s', waits %lld ms%s%s, lease %u", sim_name(name), (long long)wait_ms,
-             options.flags & DIBS_FAIR ? ", fair" : "", options.flags & DIBS_FIXED_LEASE ? ", fixed" : "",
-             options.lease_ms);
+    bool upgrades = again && sim_hold_of(worker, name)->shared && !(options.flags & DIBS_SHARED);
+    sim_tell("locks '%s'%s, waits %lld ms%s%s, lease %u", sim_name(name), options.flags & DIBS_SHARED ? " shared" : "",
+             (long long)wait_ms, options.flags & DIBS_FAIR ? ", fair" : "",
+             options.flags & DIBS_FIXED_LEASE ? ", fixed" : "", options.lease_ms);
     worker->wants = again || wait_ms == 0 ? -1 : name;
     worker->fair = options.flags & DIBS_FAIR;
+    worker->shares = options.flags & DIBS_SHARED;
     sim_judge_call(worker, "dibs_lock_with", limit_of(wait_ms));
     bool begun, cancelled = worker->task && worker->cancelled_at <= sim_now && !again;
     dibs_status status = call_lock(worker, sim_name(name), wait_ms, &options, &begun);
@@ -264,10 +270,12 @@ static bool lock(struct sim_worker *worker, int name, int64_t wait_ms)
     enter(worker);
     if (again && status == DIBS_OK && (options.flags & DIBS_NO_REENTRY))
         sim_fail("'%s' was entered again, with DIBS_NO_REENTRY", sim_name(name));
+    if (upgrades && status == DIBS_OK)
+        sim_fail("'%s', which the thread shares, was entered alone", sim_name(name));
     if (took > SIM_MS)
         sim_counts.waited++;
     if (status == DIBS_OK) {
-        sim_judge_acquired(worker, name, options.flags & DIBS_FIXED_LEASE, again);
+        sim_judge_acquired(worker, name, &options, again);
         struct sim_hold *own = sim_hold_of(worker, name);
         own->begun = again ? own->begun : begun;
         if (begun && worker->done.fence != own->fence)
